@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+# Every verb does its own set-up from a bare checkout: python3 with venv and make are all that must be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+# The tests wait more than they compute (a sacctmgr read is 180 ms of waiting): more processes than cores help.
+TEST_PROCESSES ?= 4
+
+# Debian packages of the real parts that the tests run.
+SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server
+
+.PHONY: setup lint type test services demo bench docs lock clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+type: setup
+	$(BIN)/mypy
+
+test: setup
+	$(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(ARGS)
+
+services:
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(SERVICES)
+
+demo: setup
+	$(BIN)/python manage.py demo $(ARGS)
+
+bench: setup
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: setup
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m pytest -q tests/docs
+
+lock: setup
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --extra embedded --group dev pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
