@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""The error tree. What callers decide by is `retryable`: may the same step succeed later, unchanged?
+
+Exceptions of libraries (requests, OSError, marshmallow ...) stop at the module that owns the
+library and are chained to one of these, so that a reader of a log sees one family of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# What a command said goes into messages, logs and Waldur: a page of it, not a gigabyte.
+SAID_AT_MOST = 4000
+
+
+class SiteAgentError(Exception):
+    """Base of all our errors; the text is written for the operator who reads it at night."""
+
+    retryable: bool = False
+
+
+class ConfigError(SiteAgentError):
+    """The configuration cannot be used; nothing was started."""
+
+
+class PlanRefused(SiteAgentError):
+    """What was asked is wrong in itself: doing it later would not help (a bad name, a bad limit)."""
+
+
+class WaldurError(SiteAgentError):
+    """A request to Waldur failed. `status` is None when no answer came."""
+
+    def __init__(
+        self, message: str, *, method: str, path: str, status: int | None = None, detail: str = ""
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.status = status
+        self.detail = detail
+        # No answer, 429 and 5xx say nothing about the request itself: it may be sent again later.
+        self.retryable = status is None or status == 429 or status >= 500
+        super().__init__(message)
+
+    @property
+    def denied(self) -> bool:
+        """The token is wrong, expired, or lacks a right: an operator must act; no order is at fault."""
+        return self.status in (401, 403)
+
+
+class WaldurAnswerError(WaldurError):
+    """An answer came that is not what Waldur sends (not JSON, not a list, a broken page)."""
+
+    def __init__(self, message: str, *, method: str, path: str, status: int | None = None) -> None:
+        super().__init__(message, method=method, path=path, status=status)
+        self.retryable = True
+
+
+class WaldurLacks(WaldurError):
+    """This server has no such endpoint (404 or 405 on a path that newer servers have)."""
+
+
+class BackendError(SiteAgentError):
+    """The cluster's side failed; permanent unless a subclass says otherwise."""
+
+
+class BackendUnavailable(BackendError):
+    """The accounting system cannot be reached or did not answer in time: nothing is known."""
+
+    retryable = True
+
+
+class CommandFailed(BackendError):
+    """A command ended with an error. `retryable` when its words point to an outage."""
+
+    def __init__(
+        self, argv: Sequence[str], *, returncode: int, stdout: str, stderr: str, retryable: bool = False
+    ) -> None:
+        self.argv = tuple(argv)
+        self.returncode = returncode
+        self.stdout = stdout
+        self.stderr = stderr
+        self.retryable = retryable
+        said = " / ".join(line.strip() for line in (stderr or stdout).splitlines() if line.strip())
+        super().__init__(f"`{' '.join(argv)}` ended with {returncode}: {said[:SAID_AT_MOST] or 'no output'}")
+
+
+class ParseError(BackendError):
+    """A command's output is not what its version prints: the whole answer is unknown."""
+
+    retryable = True
+
+    def __init__(self, command: str, line: str, problem: str) -> None:
+        self.line = line
+        super().__init__(f"cannot read the output of `{command}`: {problem}, in line {line[:200]!r}")
+
+
+class ClusterBusy(BackendError):
+    """Another process of ours is writing to this cluster; its write is left to finish."""
+
+    retryable = True
+
+
+class JobsStillActive(BackendError):
+    """Jobs of the account have not ended yet: the removal goes on in a later pass."""
+
+    retryable = True
+
+
+class NotEmpty(BackendError):
+    """The account has got users or accounts below it since its removal was planned; a later pass plans anew."""
+
+    retryable = True
+
+
+class NotApplied(BackendError):
+    """The command said yes, yet reading the cluster back shows that nothing changed."""
+
+    retryable = True

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: MIT
+"""What Waldur says (orders, resources, members) and what a cluster holds (accounts, associations).
+
+Plain frozen values without behaviour of their own; uuids are 32 hex digits, cluster names are in the
+spelling of the cluster. Sources: Waldur's REST API 8.0.5 and `sacctmgr show assoc` of SLURM 22.05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum, StrEnum
+from typing import Any, Self
+
+from agent.core.errors import BackendUnavailable
+
+
+class LenientEnum(StrEnum):
+    """An enumeration that newer servers may extend: a word it does not know becomes UNKNOWN."""
+
+    @classmethod
+    def _missing_(cls, _value: object) -> Self | None:
+        return cls.__members__.get("UNKNOWN")
+
+
+class OrderState(LenientEnum):
+    PENDING_CONSUMER = "pending-consumer"
+    PENDING_PROVIDER = "pending-provider"
+    PENDING_PROJECT = "pending-project"
+    PENDING_START_DATE = "pending-start-date"
+    EXECUTING = "executing"
+    DONE = "done"
+    ERRED = "erred"
+    CANCELED = "canceled"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+class OrderType(LenientEnum):
+    CREATE = "Create"
+    UPDATE = "Update"
+    TERMINATE = "Terminate"
+    RESTORE = "Restore"
+    UNKNOWN = "unknown"
+
+
+class ResourceState(LenientEnum):
+    CREATING = "Creating"
+    OK = "OK"
+    ERRED = "Erred"
+    UPDATING = "Updating"
+    TERMINATING = "Terminating"
+    TERMINATED = "Terminated"
+    UNKNOWN = "unknown"
+
+
+class AccountingType(StrEnum):
+    """How Waldur bills a component. `ONE` is prepaid: the limit counts once per month bought."""
+
+    USAGE = "usage"
+    LIMIT = "limit"
+    ONE = "one"
+    FIXED = "fixed"
+    FEW = "few"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A billed component: `backend value = Waldur value * unit_factor`.
+
+    `targets` maps TRES names of the cluster to factors; where it is empty the component's own
+    name is the TRES and `unit_factor` the factor.
+    """
+
+    name: str
+    measured_unit: str
+    accounting_type: AccountingType
+    label: str
+    unit_factor: float = 1.0
+    unit_factor_reporting: float | None = None
+    limit: float | None = None
+    targets: Mapping[str, float] = field(default_factory=dict)
+    waldur_fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order as Waldur lists it. `limits` holds the values exactly as they came, judged by the planner."""
+
+    uuid: str
+    type: OrderType
+    state: OrderState
+    resource_uuid: str
+    resource_name: str = ""
+    project_slug: str = ""
+    plan_uuid: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    created: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """An allocation in Waldur; `backend_id` is the name of its account, empty until it is claimed.
+
+    `has_allocation`: a server of 2024 keeps a second object behind it, with a state of its own.
+    """
+
+    uuid: str
+    name: str
+    slug: str
+    state: ResourceState
+    backend_id: str = ""
+    project_uuid: str = ""
+    project_slug: str = ""
+    project_name: str = ""
+    customer_slug: str = ""
+    customer_name: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    plugin_options: Mapping[str, Any] = field(default_factory=dict)
+    restrict_member_access: bool = False
+    has_allocation: bool = False
+    created: datetime | None = None
+    end_date: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamMember:
+    """A person of a resource's project; `username` is the name on the cluster, empty while unknown."""
+
+    user_uuid: str
+    username: str = ""
+    offering_user_state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingUser:
+    uuid: str
+    user_uuid: str
+    username: str
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingFacts:
+    """What Waldur itself says of an offering."""
+
+    uuid: str
+    customer_uuid: str = ""
+    components: tuple[WaldurComponent, ...] = ()
+    partitions: tuple[str, ...] = ()
+    plugin_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WaldurComponent:
+    """A component as the offering has it in Waldur; `fields` are the raw values by API name."""
+
+    uuid: str
+    type: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Part(Enum):
+    """A part of the cluster's state that one read brings; a planner removes nothing from a part not read."""
+
+    ACCOUNTS = "accounts"
+    ASSOCIATIONS = "associations"
+    DEFAULT_ACCOUNTS = "default accounts"
+    TRES = "tres"
+    JOBS = "jobs"
+    QOS = "QoS"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account that has an association on our cluster.
+
+    `limits`: GrpTRESMins by TRES name, in TRES-minutes (memory: megabyte-minutes).
+    `submit_limit`: GrpSubmitJobs, None when unset.
+    """
+
+    name: str
+    parent: str | None
+    limits: Mapping[str, int] = field(default_factory=dict)
+    qos: frozenset[str] = frozenset()
+    default_qos: str = ""
+    submit_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """One user in one account, on one partition or (empty) on all."""
+
+    account: str
+    user: str
+    partition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the cluster held at one moment; `complete` names the parts that were read whole."""
+
+    cluster: str
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    associations: frozenset[Association] = frozenset()
+    default_accounts: Mapping[str, str] = field(default_factory=dict)
+    tres: frozenset[str] = frozenset()
+    active_jobs: Mapping[str, int] = field(default_factory=dict)
+    qos: frozenset[str] = frozenset()
+    complete: frozenset[Part] = frozenset()
+
+    def require(self, *parts: Part) -> None:
+        """Unknown is never absent: raises BackendUnavailable where one of these parts was not read whole."""
+        unread = ", ".join(part.value for part in parts if part not in self.complete)
+        if unread:
+            raise BackendUnavailable(
+                f"cluster {self.cluster}: {unread} could not be read, nothing is decided now"
+            )
+
+    def users_of(self, account: str) -> frozenset[str]:
+        return frozenset(a.user for a in self.associations if a.account == account)
+
+    def accounts_of(self, user: str) -> frozenset[str]:
+        return frozenset(a.account for a in self.associations if a.user == user)
+
+    def children_of(self, account: str) -> frozenset[str]:
+        return frozenset(a.name for a in self.accounts.values() if a.parent == account)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSpec:
+    """An account that must stand below `parent`; description and organization are for people."""
+
+    name: str
+    parent: str
+    description: str = ""
+    organization: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AssociationWishes:
+    """What Waldur says about the associations of an allocation; which of it counts, the backend's settings decide."""
+
+    qos: str = ""
+    partition: str = ""
+    offering_partitions: tuple[str, ...] = ()
+    offering_enforces_qos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnQos:
+    """A QoS made for one account and named like it. `limits` are in the backend's spelling."""
+
+    name: str
+    flags: str = ""
+    limits: tuple[tuple[str, str], ...] = ()
+    additional: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationSpec:
+    """All that one allocation needs on a cluster: its account, the accounts above it, limits and members.
+
+    `limits` in backend units (TRES-minutes). `partitions`, `qos`, `default_qos` of its associations, `own_qos` and
+    the `default_account` of its members are filled in by the backend's `canonical`, from `wishes` and its settings.
+    """
+
+    account: AccountSpec
+    ancestors: tuple[AccountSpec, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    wishes: AssociationWishes = field(default_factory=AssociationWishes)
+    default_account: str = ""
+    partitions: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    default_qos: str = ""
+    own_qos: OwnQos | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `check` found: `problems` stop the backend, `warnings` do not."""
+
+    version: str = ""
+    cluster: str = ""
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()

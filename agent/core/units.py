@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""From Waldur's units to the cluster's: factors, component mapping, prepaid months.
+
+Whole numbers come out: a cluster counts TRES-minutes in integers. Decimal is used so that `1.1 * 60000`
+is 66000 and not 66000.00000000001.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from agent.core.errors import PlanRefused
+from agent.core.model import AccountingType, Component
+
+# SLURM keeps limits as unsigned 64 bit and takes more as "no limit" (22.05: an overflow silently removed it).
+MAX_BACKEND_VALUE = 2**63 - 1
+
+LIMIT_TYPES = frozenset({AccountingType.LIMIT, AccountingType.ONE})
+
+
+@dataclass(frozen=True, slots=True)
+class BackendLimits:
+    """Limits for the cluster, and what was asked for but left out, with the reason for each."""
+
+    values: Mapping[str, int]
+    left_out: tuple[str, ...] = ()
+
+
+def limit_number(component: str, value: Any) -> Decimal:
+    """A limit as Waldur sent it, checked. Raises PlanRefused with a sentence for the order's message."""
+    if value is None:
+        raise PlanRefused(f"limit of {component} is null: a number of 0 or more is needed")
+    if isinstance(value, bool):
+        raise PlanRefused(f"limit of {component} is {value!r}: a number of 0 or more is needed")
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise PlanRefused(f"limit of {component} is {value!r}: a number of 0 or more is needed") from None
+    if not number.is_finite() or number < 0:
+        raise PlanRefused(f"limit of {component} is {value}: a number of 0 or more is needed")
+    return _countable(component, number)
+
+
+def prepaid_months(start: date, end: date) -> int:
+    """Months between two dates, a begun month counted whole, at least 1."""
+    months = (end.year - start.year) * 12 + end.month - start.month
+    return max(1, months + (1 if end.day > start.day else 0))
+
+
+def targets_of(component: Component) -> Mapping[str, Decimal]:
+    """TRES names of one component with the factor of each."""
+    if component.targets:
+        return {name: Decimal(str(factor)) for name, factor in component.targets.items()}
+    return {component.name: Decimal(str(component.unit_factor))}
+
+
+def backend_limits(
+    asked: Mapping[str, Any],
+    components: Iterable[Component],
+    *,
+    months: int | None = None,
+    with_static: bool = True,
+) -> BackendLimits:
+    """Limits of an order in backend units.
+
+    Limit and prepaid components count as asked, prepaid ones times `months` where that is known; usage
+    components count with their configured `limit`, when `with_static`. Two components may feed one TRES:
+    their values add up. Raises PlanRefused when a number cannot be used.
+    """
+    known = {c.name: c for c in components}
+    left_out = [f"{name}: no such component in backend_components" for name in asked if name not in known]
+    totals: dict[str, Decimal] = {}
+    for component in known.values():
+        number = _asked_of(component, asked, months=months, with_static=with_static)
+        if number is None:
+            continue
+        for tres, factor in targets_of(component).items():
+            totals[tres] = totals.get(tres, Decimal(0)) + number * factor
+    values = {tres: _whole(tres, total) for tres, total in sorted(totals.items())}
+    return BackendLimits(values, tuple(left_out))
+
+
+def waldur_limits(asked: Mapping[str, Any], components: Iterable[Component]) -> dict[str, Any]:
+    """The limits as Waldur should show them: what was asked, and the static limits of usage components."""
+    static = {
+        c.name: _plain(c.limit) for c in components if c.accounting_type is AccountingType.USAGE and c.limit
+    }
+    return {**asked, **static}
+
+
+def _asked_of(
+    component: Component, asked: Mapping[str, Any], *, months: int | None, with_static: bool
+) -> Decimal | None:
+    if component.accounting_type in LIMIT_TYPES:
+        if component.name not in asked:
+            return None
+        number = limit_number(component.name, asked[component.name])
+        prepaid = component.accounting_type is AccountingType.ONE
+        return number * months if prepaid and months else number
+    if component.accounting_type is AccountingType.USAGE and with_static and component.limit is not None:
+        return limit_number(component.name, component.limit)
+    return None
+
+
+def _whole(tres: str, total: Decimal) -> int:
+    if not total.is_finite() or total < 0:
+        raise PlanRefused(f"limit of {tres} is {total} with its factor: a number of 0 or more is needed")
+    return int(_countable(tres, total))
+
+
+def _countable(name: str, number: Decimal) -> Decimal:
+    """Compared before it is made whole: an int of 1e999999999 would take all memory there is."""
+    if number > MAX_BACKEND_VALUE:
+        raise PlanRefused(
+            f"limit of {name} is {number}: the cluster counts no further than {MAX_BACKEND_VALUE}"
+        )
+    return number
+
+
+def _plain(number: float) -> int | float:
+    return int(number) if float(number).is_integer() else number
