@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""The keys of `backend_settings` that mean the same for every backend: names, homes, deletion, commands.
+
+The map itself goes on to the backend unchanged; keys that are not common are the backend's to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from agent.config.findings import Findings, below
+from agent.config.kinds import MAX_UMASK
+from agent.config.model import HomeRules
+from agent.config.schema import BACKEND_SETTINGS, PERIODIC_LIMITS, POLICY_KEYS, checked
+from agent.core.names import NameRules
+
+OWNER_BITS = 0o700
+DEFAULT_UMASK = 0o077
+COMPUTED_BY_WALDUR = "it has no effect here: Waldur's periodic usage policy computes this now, set it there"
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSettings:
+    """What the rest of the agent needs to know of `backend_settings`."""
+
+    names: NameRules = field(default_factory=NameRules)
+    homes: HomeRules = field(default_factory=HomeRules)
+    soft_delete: bool = False
+    periodic_limits_enabled: bool = False
+    cluster_name: str = ""
+    command_prefix: tuple[str, ...] = ()
+
+
+def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findings) -> CommonSettings:
+    """The common settings of one offering; problems are noted under `path`."""
+    values = checked(BACKEND_SETTINGS, section, path, findings=findings, open_ended=True)
+    return CommonSettings(
+        names=_names(values),
+        homes=HomeRules(
+            create=values["enable_user_homedir_account_creation"],
+            umask=f"{_umask(values, path, findings):04o}",
+            base_path=values["homedir_base_path"],
+            quota=MappingProxyType(dict(values["homedir_quota"])),
+        ),
+        soft_delete=values["soft_delete"],
+        periodic_limits_enabled=_periodic_limits(
+            values["periodic_limits"], below(path, "periodic_limits"), findings
+        ),
+        cluster_name=values["cluster_name"],
+        command_prefix=values["command_prefix"],
+    )
+
+
+def note_policy_keys(section: Mapping[Any, Any], path: str, findings: Findings) -> None:
+    """Tell of keys that old versions read and Waldur has taken over."""
+    for name in sorted(POLICY_KEYS & section.keys()):
+        findings.warn(below(path, name), COMPUTED_BY_WALDUR)
+
+
+def _names(values: Mapping[str, Any]) -> NameRules:
+    return NameRules(
+        customer_prefix=values["customer_prefix"],
+        project_prefix=values["project_prefix"],
+        allocation_prefix=values["allocation_prefix"],
+        max_length=values["allocation_name_max_len"] or None,
+        check_uniqueness=values["check_backend_id_uniqueness"],
+        check_all_offerings=values["check_all_offerings"],
+        max_attempts=max(1, values["backend_id_max_retries"]),
+    )
+
+
+def _umask(values: Mapping[str, Any], path: str, findings: Findings) -> int:
+    """`default_homedir_umask` wins. The old `homedir_umask` was often written as the mode of the home."""
+    current, old = values["default_homedir_umask"], values["homedir_umask"]
+    if current is not None:
+        if current & OWNER_BITS:
+            findings.warn(
+                below(path, "default_homedir_umask"),
+                f"{current:04o} takes rights from the owner of the home; a umask is what is taken away",
+            )
+        return int(current)
+    if old is None:
+        return DEFAULT_UMASK
+    if old & OWNER_BITS:
+        mask = int(MAX_UMASK & ~old)
+        findings.warn(
+            below(path, "homedir_umask"),
+            f"{old:04o} as a umask would lock owners out of their homes, so it is read as a mode: "
+            f'write `default_homedir_umask: "{mask:04o}"`',
+        )
+        return mask
+    return int(old)
+
+
+def _periodic_limits(section: Mapping[Any, Any], path: str, findings: Findings) -> bool:
+    note_policy_keys(section, path, findings)
+    enabled = checked(PERIODIC_LIMITS, section, path, findings=findings, open_ended=True)["enabled"]
+    return bool(enabled)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""`backend_components`: what Waldur bills, by name, with the factors that lead to the cluster's units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from agent.config.backend_settings import note_policy_keys
+from agent.config.findings import Findings, below, key_name, unknown_keys
+from agent.config.kinds import shown
+from agent.config.schema import COMPONENT, POLICY_KEYS, TARGET, checked
+from agent.core.model import AccountingType, Component
+
+# Waldur 8 refuses component types and units that do not fit these.
+_WALDUR_TYPE = re.compile(r"[A-Za-z0-9_/:-]{1,50}")
+_MAX_UNIT_LENGTH = 30
+_LIMIT_PERIODS = ("annual", "month", "quarterly", "total")
+_OWN_KEYS = frozenset(
+    {
+        "measured_unit",
+        "accounting_type",
+        "label",
+        "unit_factor",
+        "unit_factor_reporting",
+        "limit",
+        "target_components",
+    }
+)
+_WALDUR_KEYS = frozenset(COMPONENT.fields) - _OWN_KEYS
+_KNOWN_KEYS = COMPONENT.fields.keys() | POLICY_KEYS
+
+Extras = Mapping[str, Mapping[str, Any]]
+
+
+def read_components(
+    section: Mapping[Any, Any], path: str, findings: Findings
+) -> tuple[Mapping[str, Component], Extras]:
+    """The components by name, and for each the keys that only its backend may know."""
+    components: dict[str, Component] = {}
+    extras: dict[str, Mapping[str, Any]] = {}
+    for name, body in section.items():
+        place = below(path, key_name(name))
+        body = _map_of(name, body, place, findings)
+        if body is None:
+            continue
+        note_policy_keys(body, place, findings)
+        extra = {key: value for key, value in body.items() if key not in _KNOWN_KEYS}
+        findings.add(unknown_keys(extra, COMPONENT.fields, place))
+        if extra:
+            extras[name] = MappingProxyType({key_name(key): value for key, value in extra.items()})
+        component = _component(name, body, place, findings)
+        if component is not None:
+            components[name] = component
+    return MappingProxyType(components), MappingProxyType(extras)
+
+
+def _component(name: str, body: Mapping[Any, Any], path: str, findings: Findings) -> Component | None:
+    errors_before = findings.error_count
+    values = checked(COMPONENT, body, path, findings=findings, open_ended=True)
+    targets = _targets(values["target_components"], below(path, "target_components"), findings)
+    _note_what_waldur_refuses(name, values, path, findings)
+    if findings.error_count > errors_before:
+        return None
+    return Component(
+        name=name,
+        measured_unit=values["measured_unit"],
+        accounting_type=AccountingType(values["accounting_type"]),
+        label=values["label"],
+        unit_factor=values["unit_factor"],
+        unit_factor_reporting=values["unit_factor_reporting"],
+        limit=values["limit"],
+        targets=MappingProxyType(targets),
+        waldur_fields=MappingProxyType({k: values[k] for k in sorted(_WALDUR_KEYS) if values[k] is not None}),
+    )
+
+
+def _targets(section: Mapping[Any, Any], path: str, findings: Findings) -> dict[str, float]:
+    targets: dict[str, float] = {}
+    for name, body in section.items():
+        place = below(path, key_name(name))
+        body = _map_of(name, {} if body is None else body, place, findings)
+        if body is not None:
+            targets[name] = checked(TARGET, body, place, findings=findings)["factor"]
+    return targets
+
+
+def _map_of(name: Any, body: Any, path: str, findings: Findings) -> Mapping[Any, Any] | None:
+    if not isinstance(name, str):
+        findings.error(path, f"the name {shown(name)} is not text: put it in quotes")
+        return None
+    if body is not None and not isinstance(body, Mapping):
+        findings.error(path, f"it is {shown(body)}; a map of keys is needed")
+        return None
+    return body if body is not None else {}
+
+
+def _note_what_waldur_refuses(name: str, values: Mapping[str, Any], path: str, findings: Findings) -> None:
+    if not _WALDUR_TYPE.fullmatch(name):
+        findings.warn(path, "Waldur takes component names of letters, digits and `_ - / :`, 50 at most")
+    if len(values["measured_unit"] or "") > _MAX_UNIT_LENGTH:
+        findings.warn(below(path, "measured_unit"), f"Waldur takes at most {_MAX_UNIT_LENGTH} characters")
+    period = values["limit_period"]
+    if period and period not in _LIMIT_PERIODS:
+        findings.warn(
+            below(path, "limit_period"),
+            f"Waldur does not know {shown(period)}; use one of {', '.join(_LIMIT_PERIODS)}",
+        )

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""The environment variables that work beside a YAML file, and the folders that follow from them.
+
+A variable wins over the same thing in YAML; only `REQUESTS_VERIFY_SSL` is a default that a key overrides.
+An empty variable counts as not set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marshmallow import ValidationError
+
+from agent.config import kinds
+from agent.config.findings import Findings
+from agent.config.model import Periods
+
+STATE_FOLDER = Path("/var/lib/waldur-site-cluster")
+LOG_LEVEL = "WALDUR_SITE_AGENT_LOG_LEVEL"
+BROKER_URL = "WALDUR_SITE_AGENT_BROKER_URL"
+CELERY_BROKER_URL = "CELERY_BROKER_URL"
+STATE_DIR = "WALDUR_SITE_AGENT_STATE_DIR"
+SYSTEMD_STATE_DIR = "STATE_DIRECTORY"
+VERIFY_SSL = "REQUESTS_VERIFY_SSL"
+# Sites with an authority of their own set it for the reference, whose HTTP library reads it.
+CA_FILE = "SSL_CERT_FILE"
+IGNORED_VERIFY_SSL = "WALDUR_VERIFY_SSL"
+SENTRY_DSN = "SENTRY_DSN"
+SENTRY_ENVIRONMENT = "SENTRY_ENVIRONMENT"
+PERIODS = {
+    "order_process_minutes": "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES",
+    "report_minutes": "WALDUR_SITE_AGENT_REPORT_PERIOD_MINUTES",
+    "membership_sync_minutes": "WALDUR_SITE_AGENT_MEMBERSHIP_SYNC_PERIOD_MINUTES",
+    "reconciliation_minutes": "WALDUR_SITE_AGENT_RECONCILIATION_PERIOD_MINUTES",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """What the environment says; None or empty where it says nothing."""
+
+    log_level: str | None = None
+    sentry_dsn: str = ""
+    sentry_environment: str = ""
+    broker_url: str = ""
+    state_dir: str = ""
+    verify_ssl: bool = True
+    periods: Periods = field(default_factory=Periods)
+
+
+def read_variables(environ: Mapping[str, str], findings: Findings) -> Variables:
+    """All variables at once; one that cannot be used is a problem under its own name."""
+
+    def read(name: str, kind: Callable[[Any], Any], default: Any = None) -> Any:
+        return variable(environ, name, kind, default=default, findings=findings)
+
+    if environ.get(IGNORED_VERIFY_SSL):
+        findings.warn(IGNORED_VERIFY_SSL, f"it has no effect; use `verify_ssl` in YAML, or {VERIFY_SSL}")
+    minutes = {name: read(text, kinds.number(above=0)) for name, text in PERIODS.items()}
+    return Variables(
+        log_level=read(LOG_LEVEL, kinds.log_level),
+        sentry_dsn=read(SENTRY_DSN, kinds.secret_url, ""),
+        sentry_environment=read(SENTRY_ENVIRONMENT, kinds.text, ""),
+        broker_url=read(BROKER_URL, kinds.broker_url) or read(CELERY_BROKER_URL, kinds.broker_url, ""),
+        state_dir=read(STATE_DIR, kinds.text, ""),
+        verify_ssl=read(VERIFY_SSL, kinds.flag, True),
+        periods=Periods(**{name: value for name, value in minutes.items() if value is not None}),
+    )
+
+
+def variable(
+    environ: Mapping[str, str], name: str, kind: Callable[[Any], Any], *, default: Any, findings: Findings
+) -> Any:
+    """One variable, converted; `default` when it is not set or not usable."""
+    written = environ.get(name, "").strip()
+    if not written:
+        return default
+    try:
+        return kind(written)
+    except ValidationError as refusal:
+        for sentence in refusal.messages:
+            findings.error(name, f"`{name}` {sentence}")
+        return default
+
+
+def default_state_dir(environ: Mapping[str, str], *, is_root: bool) -> Path:
+    """Where state lives when nobody says: systemd's StateDirectory, the system's folder, the user's own."""
+    granted = environ.get(SYSTEMD_STATE_DIR, "").split(":")[0]
+    if granted:
+        return Path(granted)
+    if is_root or os.access(STATE_FOLDER, os.W_OK):
+        return STATE_FOLDER
+    home = Path(environ.get("HOME") or os.path.expanduser("~"))
+    own = Path(environ.get("XDG_STATE_HOME", ""))
+    return (own if own.is_absolute() else home / ".local" / "state") / STATE_FOLDER.name

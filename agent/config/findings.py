@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""Collects problems instead of raising at the first one, and finds what a misspelt key was meant to be.
+
+Used by every reader of this package, and by the backends' registry for the keys that only a backend knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from agent.config.kinds import shown
+from agent.config.model import Problem, Severity
+
+
+class Findings:
+    """The problems met so far."""
+
+    def __init__(self) -> None:
+        self._problems: list[Problem] = []
+
+    def error(self, path: str, message: str) -> None:
+        self._problems.append(Problem(Severity.ERROR, path, message))
+
+    def warn(self, path: str, message: str, *, strict_error: bool = False) -> None:
+        self._problems.append(Problem(Severity.WARNING, path, message, strict_error))
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        self._problems.extend(problems)
+
+    def has_error_at(self, path: str) -> bool:
+        return any(p.path == path and p.severity is Severity.ERROR for p in self._problems)
+
+    @property
+    def error_count(self) -> int:
+        return sum(p.severity is Severity.ERROR for p in self._problems)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(self._problems)
+
+
+def unknown_keys(mapping: Mapping[Any, Any], known: Iterable[str], path: str) -> list[Problem]:
+    """A warning for each key that is not `known`, with the nearest that is; `strict` makes it an error."""
+    names = sorted(known)
+    found: list[Problem] = []
+    for key in mapping:
+        if key in names:
+            continue
+        name = key_name(key)
+        near = get_close_matches(name.lower(), names, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        message = f"unknown key '{name}'{hint}"
+        found.append(Problem(Severity.WARNING, below(path, name), message, strict_error=True))
+    return found
+
+
+def judged(problems: Iterable[Problem], *, strict: bool) -> tuple[Problem, ...]:
+    """The problems as `strict` sees them: what it marks becomes an error."""
+    return tuple(replace(p, severity=Severity.ERROR) if strict and p.strict_error else p for p in problems)
+
+
+def has_errors(problems: Iterable[Problem]) -> bool:
+    return any(p.severity is Severity.ERROR for p in problems)
+
+
+def below(path: str, key: str) -> str:
+    """The path of a key inside the map at `path`."""
+    return f"{path}.{key}" if path else key
+
+
+def key_name(key: object) -> str:
+    """A key as text; YAML also allows numbers, dates and lists there."""
+    return key if isinstance(key, str) else shown(key)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""One entry of `offerings`: the rules between its keys, and the frozen value made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.config.backend_settings import CommonSettings, read_backend_settings
+from agent.config.components import read_components
+from agent.config.environment import CA_FILE
+from agent.config.findings import Findings, below, key_name
+from agent.config.kinds import QUEUE_NAME, shown
+from agent.config.model import EventSettings, Mode, Offering, OidcClient, WaldurAccess
+from agent.config.schema import OFFERING, checked
+from agent.config.secret import Secret
+from agent.config.sources import Sources, secret_of
+
+BACKEND_KEYS = {
+    Mode.ORDER_PROCESS: "order_processing_backend",
+    Mode.MEMBERSHIP_SYNC: "membership_sync_backend",
+    Mode.REPORT: "reporting_backend",
+}
+OIDC_KEYS = ("oidc_token_url", "oidc_client_id", "oidc_client_secret")
+DEFAULT_QUEUE = "default"
+STOMP_PATH = "/rmqws-stomp"
+# Versions with MQTT used this path and port 443, whatever verify_ssl said.
+MQTT_PATH = "/rmqws"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingDefaults:
+    """What offerings take over from the root of the file and from the environment."""
+
+    verify_ssl: bool = True
+    proxy: str = ""
+
+
+def read_offering(
+    section: Mapping[Any, Any], path: str, *, defaults: OfferingDefaults, sources: Sources
+) -> Offering | None:
+    """The offering, or None with errors noted under `path`."""
+    findings = sources.findings
+    errors_before = findings.error_count
+    values = checked(OFFERING, section, path, findings=findings)
+    settings_path = below(path, "backend_settings")
+    common = read_backend_settings(values["backend_settings"], settings_path, findings)
+    components, extras = read_components(
+        values["backend_components"], below(path, "backend_components"), findings
+    )
+    if values["verify_ssl"] is None:
+        values["verify_ssl"] = defaults.verify_ssl
+    access = _access(values, path, proxy=defaults.proxy, sources=sources)
+    events = _events(values, path, findings)
+    queue = _queue(values, common, path, findings)
+    backends = {mode: values[key] for mode, key in BACKEND_KEYS.items() if values[key]}
+    if not backends:
+        findings.warn(path, f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set")
+    if access is None or findings.error_count > errors_before:
+        return None
+    return Offering(
+        name=values["name"] or values["waldur_offering_uuid"],
+        uuid=values["waldur_offering_uuid"],
+        access=access,
+        backend_type=values["backend_type"].lower(),
+        backends=MappingProxyType(backends),
+        backend_settings=MappingProxyType(
+            {key_name(name): value for name, value in values["backend_settings"].items()}
+        ),
+        components=components,
+        queue=queue,
+        names=common.names,
+        soft_delete=common.soft_delete,
+        username_backend=values["username_management_backend"] or "base",
+        events=events,
+        resource_import_enabled=values["resource_import_enabled"],
+        username_reconciliation_enabled=values["username_reconciliation_enabled"],
+        path=path,
+        homes=common.homes,
+        periodic_limits_enabled=common.periodic_limits_enabled,
+        command_prefix=common.command_prefix,
+        component_extras=extras,
+    )
+
+
+def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Sources) -> WaldurAccess | None:
+    """The way to Waldur. A static token wins over OIDC, as in the reference; half of OIDC is no way."""
+    if not values["verify_ssl"]:
+        sources.findings.warn(
+            below(path, "verify_ssl"),
+            "TLS certificates are not checked: others may read the token",
+        )
+    token = secret_of(values, "waldur_api_token", path, sources=sources)
+    secret = secret_of(values, "oidc_client_secret", path, sources=sources)
+    if token is None or secret is None:
+        return None
+    url, client_id = values["oidc_token_url"], values["oidc_client_id"]
+    missing = [key for key, value in zip(OIDC_KEYS, (url, client_id, secret), strict=True) if not value]
+    if not any(sources.findings.has_error_at(below(path, key)) for key in ("waldur_api_token", *OIDC_KEYS)):
+        _note_login(path, missing, has_token=bool(token), findings=sources.findings)
+    return WaldurAccess(
+        url=values["waldur_api_url"],
+        token=Secret(token) if token else None,
+        oidc=None if token else OidcClient(url, client_id, Secret(secret)),
+        verify_ssl=values["verify_ssl"],
+        ca_file=sources.environ.get(CA_FILE, ""),
+        proxy=proxy,
+    )
+
+
+def _note_login(path: str, missing_oidc: list[str], *, has_token: bool, findings: Findings) -> None:
+    begun = 0 < len(missing_oidc) < len(OIDC_KEYS)
+    if has_token and begun:
+        findings.warn(below(path, missing_oidc[0]), "the OIDC client lacks this; the static token is used")
+    elif not has_token and begun:
+        lacking = " and ".join(f"`{key}`" for key in missing_oidc)
+        findings.error(below(path, missing_oidc[0]), f"the OIDC client cannot log in without {lacking}")
+    elif not has_token and missing_oidc:
+        ways = f"give `waldur_api_token`, or all of {', '.join(OIDC_KEYS)}"
+        findings.error(below(path, "waldur_api_token"), f"there is no way to log in: {ways}")
+
+
+def _events(values: Mapping[str, Any], path: str, findings: Findings) -> EventSettings:
+    stomp, mqtt = values["stomp_enabled"], values["mqtt_enabled"]
+    if stomp and mqtt:
+        findings.warn(
+            below(path, "mqtt_enabled"),
+            "only one of `stomp_enabled` and `mqtt_enabled` can be true; STOMP is used",
+            strict_error=True,
+        )
+        mqtt = False
+    wanted = values["stomp_membership_sync_enabled"]
+    if wanted and not (stomp or mqtt):
+        findings.warn(
+            below(path, "stomp_membership_sync_enabled"),
+            f"MISCONFIGURATION for offering {values['name']}: membership by events needs "
+            "`stomp_enabled: true`; members are synced by polling",
+        )
+    return EventSettings(
+        stomp_enabled=stomp,
+        mqtt_enabled=mqtt,
+        membership_by_events=(stomp or mqtt) and wanted is not False,
+        ws_host=values["stomp_ws_host"] or urlsplit(values["waldur_api_url"] or "").hostname or "",
+        ws_port=values["stomp_ws_port"] or (443 if values["verify_ssl"] or mqtt else 80),
+        ws_path=_rooted(values["stomp_ws_path"]) or (MQTT_PATH if mqtt else STOMP_PATH),
+        use_tls=values["websocket_use_tls"],
+    )
+
+
+def _rooted(place: str) -> str:
+    return place if not place or place.startswith("/") else f"/{place}"
+
+
+def _queue(values: Mapping[str, Any], common: CommonSettings, path: str, findings: Findings) -> str:
+    """Named after the cluster unless the offering says otherwise."""
+    if values["queue"] or not common.cluster_name:
+        return values["queue"] or DEFAULT_QUEUE
+    if not QUEUE_NAME.fullmatch(common.cluster_name):
+        findings.error(
+            below(path, "queue"),
+            f"`backend_settings.cluster_name` is {shown(common.cluster_name)}, which cannot name a queue; "
+            "give `queue` in letters, digits, dot, dash and underscore",
+        )
+    return common.cluster_name

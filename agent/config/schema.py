@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""Every key of the configuration with its kind and default, as marshmallow schemas: one class per map.
+
+The schemas judge single values only. Rules between keys are in `offering`, `backend_settings`, `components`;
+keys that only one backend knows are in that backend's own schema. docs/configuration.md lists the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from marshmallow import EXCLUDE, Schema, ValidationError, fields
+
+from agent.config import kinds
+from agent.config.findings import Findings, below, key_name, unknown_keys
+
+ACCOUNTING_TYPES = ("usage", "limit", "one")
+# Waldur's periodic usage policy owns these; old files have them in components and in `periodic_limits`.
+POLICY_KEYS = frozenset(
+    {
+        "carryover_enabled",
+        "carryover_factor",
+        "default_carryover_factor",
+        "default_grace_ratio",
+        "fairshare_decay_half_life",
+        "grace_ratio",
+        "period_type",
+        "qos_levels",
+        "qos_strategy",
+        "qos_threshold",
+        "raw_usage_reset",
+        "tres_billing_enabled",
+        "tres_billing_weights",
+    }
+)
+
+
+def key(kind: Callable[[Any], Any], default: Any = None) -> fields.Field[Any]:
+    return fields.Function(deserialize=kind, load_default=default)
+
+
+def required(kind: Callable[[Any], Any]) -> fields.Field[Any]:
+    return fields.Function(deserialize=kind, required=True, error_messages={"required": "is missing"})
+
+
+class SectionSchema(Schema):
+    """A map of keys. Unknown ones are left out here and reported by `checked`."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class RootSchema(SectionSchema):
+    offerings = required(kinds.anything)
+    sentry_dsn = key(kinds.secret_url, "")
+    sentry_dsn_file = key(kinds.text, "")
+    sentry_dsn_env = key(kinds.text, "")
+    elastic_apm_server_url = key(kinds.optional_url, "")
+    timezone = key(kinds.time_zone, kinds.time_zone("UTC"))
+    global_proxy = key(kinds.secret_text, "")
+    log_level = key(kinds.log_level, "INFO")
+    reporting_periods = key(kinds.whole(1, 12), 2)
+    expose_backend_error_details = key(kinds.flag, True)
+    log_shipping = key(kinds.mapping, {})
+    broker_url = key(kinds.broker_url, "")
+    broker_url_file = key(kinds.text, "")
+    broker_url_env = key(kinds.text, "")
+    state_dir = key(kinds.text, "")
+    strict = key(kinds.flag, False)
+
+
+class LogShippingSchema(SectionSchema):
+    enabled = key(kinds.flag, False)
+    ship_interval_seconds = key(kinds.whole(10), 60)
+    buffer_size_mb = key(kinds.whole(1), 1)
+    log_level = key(kinds.text, "WARNING")
+
+
+class OfferingSchema(SectionSchema):
+    name = required(kinds.text)
+    waldur_api_url = required(kinds.api_url)
+    waldur_api_token = key(kinds.secret_text, "")
+    waldur_api_token_file = key(kinds.text, "")
+    waldur_api_token_env = key(kinds.text, "")
+    waldur_offering_uuid = required(kinds.offering_uuid)
+    oidc_token_url = key(kinds.optional_url, "")
+    oidc_client_id = key(kinds.text, "")
+    oidc_client_secret = key(kinds.secret_text, "")
+    oidc_client_secret_file = key(kinds.text, "")
+    oidc_client_secret_env = key(kinds.text, "")
+    verify_ssl = key(kinds.flag)
+    backend_type = required(kinds.text)
+    backend_settings = key(kinds.mapping, {})
+    backend_components = key(kinds.mapping, {})
+    order_processing_backend = key(kinds.text, "")
+    membership_sync_backend = key(kinds.text, "")
+    reporting_backend = key(kinds.text, "")
+    username_management_backend = key(kinds.text, "base")
+    resource_import_enabled = key(kinds.flag, False)
+    username_reconciliation_enabled = key(kinds.flag, False)
+    stomp_enabled = key(kinds.flag, False)
+    stomp_membership_sync_enabled = key(kinds.flag)
+    stomp_ws_host = key(kinds.text, "")
+    stomp_ws_port = key(kinds.whole(1, 65535))
+    stomp_ws_path = key(kinds.text, "")
+    websocket_use_tls = key(kinds.flag, True)
+    mqtt_enabled = key(kinds.flag, False)
+    queue = key(kinds.queue_name, "")
+
+
+class BackendSettingsSchema(SectionSchema):
+    """The keys of `backend_settings` that mean the same for every backend."""
+
+    allocation_prefix = key(kinds.text, "")
+    project_prefix = key(kinds.text, "")
+    customer_prefix = key(kinds.text, "")
+    default_account = key(kinds.text_or_number, "")
+    check_backend_id_uniqueness = key(kinds.flag, False)
+    check_all_offerings = key(kinds.flag, False)
+    backend_id_max_retries = key(kinds.whole(0), 50)
+    allocation_name_max_len = key(kinds.whole(0))
+    soft_delete = key(kinds.flag, False)
+    enable_user_homedir_account_creation = key(kinds.flag, True)
+    default_homedir_umask = key(kinds.umask)
+    homedir_umask = key(kinds.umask)
+    homedir_base_path = key(kinds.text, "")
+    homedir_quota = key(kinds.mapping, {})
+    periodic_limits = key(kinds.mapping, {})
+    cluster_name = key(kinds.text_or_number, "")
+    command_prefix = key(kinds.command_words, ())
+    target_api_url = key(kinds.text, "")
+    target_api_token = key(kinds.secret_text, "")
+
+
+class PeriodicLimitsSchema(SectionSchema):
+    enabled = key(kinds.flag, False)
+
+
+class ComponentSchema(SectionSchema):
+    measured_unit = required(kinds.text)
+    accounting_type = required(kinds.choice(*ACCOUNTING_TYPES))
+    label = required(kinds.text)
+    unit_factor = key(kinds.number(above=0), 1.0)
+    unit_factor_reporting = key(kinds.number(above=0))
+    limit = key(kinds.number(at_least=0))
+    target_components = key(kinds.mapping, {})
+    description = key(kinds.text)
+    min_value = key(kinds.whole())
+    max_value = key(kinds.whole())
+    max_available_limit = key(kinds.whole())
+    default_limit = key(kinds.whole())
+    limit_period = key(kinds.text)
+    article_code = key(kinds.text_or_number)
+    is_boolean = key(kinds.flag)
+    is_prepaid = key(kinds.flag)
+    min_prepaid_duration = key(kinds.whole())
+    max_prepaid_duration = key(kinds.whole())
+    prepaid_duration_step = key(kinds.whole())
+    min_renewal_duration = key(kinds.whole())
+    max_renewal_duration = key(kinds.whole())
+    renewal_duration_step = key(kinds.whole())
+
+
+class TargetSchema(SectionSchema):
+    factor = key(kinds.number(above=0), 1.0)
+
+
+ROOT = RootSchema()
+LOG_SHIPPING = LogShippingSchema()
+OFFERING = OfferingSchema()
+BACKEND_SETTINGS = BackendSettingsSchema()
+PERIODIC_LIMITS = PeriodicLimitsSchema()
+COMPONENT = ComponentSchema()
+TARGET = TargetSchema()
+
+COMMON_BACKEND_KEYS: frozenset[str] = frozenset(BACKEND_SETTINGS.fields)
+
+
+def checked(
+    schema: Schema, section: Mapping[Any, Any], path: str, *, findings: Findings, open_ended: bool = False
+) -> dict[str, Any]:
+    """The section's values, converted, with the default (or None) for every key not given or not usable.
+
+    A null counts as not given. Keys that the schema lacks are reported, unless the section is `open_ended`.
+    """
+    if not open_ended:
+        findings.add(unknown_keys(section, schema.fields, path))
+    given = {key_name(name): value for name, value in section.items() if value is not None}
+    values: dict[str, Any] = dict.fromkeys(schema.fields)
+    try:
+        values.update(schema.load(given))
+    except ValidationError as refusal:
+        values.update({name: default_of(schema, name) for name in schema.fields})
+        values.update(dict(refusal.valid_data or {}))
+        for name, sentences in refusal.messages_dict.items():
+            for sentence in sentences:
+                findings.error(below(path, str(name)), f"`{name}` {sentence}")
+    return values
+
+
+def default_of(schema: Schema, name: str) -> Any:
+    """What a key means when it is not written; None for keys that have to be."""
+    field = schema.fields[name]
+    return None if field.required else field.load_default

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""From the tree of a configuration to `Settings`: the root's keys, and what the environment says instead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from marshmallow import ValidationError
+
+from agent.config import environment, kinds
+from agent.config.environment import Variables
+from agent.config.findings import below
+from agent.config.model import LogShipping, Offering, Settings
+from agent.config.offering import OfferingDefaults, read_offering
+from agent.config.schema import LOG_SHIPPING, ROOT, checked
+from agent.config.secret import Secret, SecretUrl
+from agent.config.sources import Sources, secret_of
+
+DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
+# Other spellings that Python's logging takes.
+_LEVEL_ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL"}
+
+
+def read_settings(
+    tree: Mapping[Any, Any],
+    source: str,
+    *,
+    variables: Variables,
+    sources: Sources,
+) -> Settings:
+    """The settings; of use only when `sources.findings` has no error in the end."""
+    values = checked(ROOT, tree, "", findings=sources.findings)
+    defaults = OfferingDefaults(variables.verify_ssl, values["global_proxy"])
+    sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", kinds.secret_url, sources)
+    broker_url = variables.broker_url or _secret(values, "broker_url", kinds.broker_url, sources)
+    return Settings(
+        offerings=_offerings(values["offerings"], defaults, sources),
+        source=source,
+        timezone=values["timezone"],
+        log_level=variables.log_level or values["log_level"],
+        sentry_dsn=Secret(sentry_dsn) if sentry_dsn else None,
+        sentry_environment=variables.sentry_environment,
+        elastic_apm_server_url=values["elastic_apm_server_url"],
+        reporting_periods=values["reporting_periods"],
+        expose_backend_error_details=values["expose_backend_error_details"],
+        log_shipping=_log_shipping(values["log_shipping"], sources),
+        periods=variables.periods,
+        broker_url=SecretUrl(broker_url or DEFAULT_BROKER_URL),
+        state_dir=_state_dir(values["state_dir"], variables, sources),
+        strict=values["strict"],
+    )
+
+
+def _offerings(entries: Any, defaults: OfferingDefaults, sources: Sources) -> tuple[Offering, ...]:
+    findings = sources.findings
+    if entries is None:
+        return ()
+    if not isinstance(entries, list):
+        findings.error("offerings", f"it is {kinds.shown(entries)}; a list is needed, with a dash for each")
+        return ()
+    if not entries:
+        findings.warn("offerings", "the list is empty: there is nothing to do")
+    offerings: list[Offering] = []
+    for index, entry in enumerate(entries):
+        path = f"offerings[{index}]"
+        if not isinstance(entry, Mapping):
+            findings.error(path, f"it is {kinds.shown(entry)}; a map of keys is needed")
+            continue
+        offering = read_offering(entry, path, defaults=defaults, sources=sources)
+        if offering is None:
+            continue
+        twin = next((other for other in offerings if other.uuid == offering.uuid), None)
+        if twin:
+            findings.warn(below(path, "waldur_offering_uuid"), f"it is the same offering as {twin.path}")
+        offerings.append(offering)
+    return tuple(offerings)
+
+
+def _secret(values: Mapping[str, Any], key: str, kind: Callable[[Any], str], sources: Sources) -> str:
+    found = secret_of(values, key, "", sources=sources) or ""
+    try:
+        return kind(found)
+    except ValidationError as refusal:
+        sources.findings.error(key, f"`{key}` {' '.join(str(sentence) for sentence in refusal.messages)}")
+        return ""
+
+
+def _log_shipping(section: Mapping[Any, Any], sources: Sources) -> LogShipping:
+    values = checked(LOG_SHIPPING, section, "log_shipping", findings=sources.findings)
+    written = values["log_level"].upper()
+    level = _LEVEL_ALIASES.get(written, written)
+    if level not in kinds.LOG_LEVELS:
+        sources.findings.warn(
+            "log_shipping.log_level",
+            f"{kinds.shown(values['log_level'])} is none of {', '.join(kinds.LOG_LEVELS)}; WARNING is used",
+        )
+        level = "WARNING"
+    return LogShipping(
+        enabled=values["enabled"],
+        interval_seconds=values["ship_interval_seconds"],
+        buffer_mb=values["buffer_size_mb"],
+        log_level=level,
+    )
+
+
+def _state_dir(written: str, variables: Variables, sources: Sources) -> Path:
+    """The variable, the key, then the system's. systemd's own variable comes last: only services see it.
+
+    A lock file lives there, so a command in a shell has to find the same folder as the service does.
+    """
+    if variables.state_dir:
+        return Path(variables.state_dir).absolute()
+    if written:
+        return sources.located(written).absolute()
+    return environment.default_state_dir(sources.environ, is_root=os.geteuid() == 0)

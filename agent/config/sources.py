@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""Where values come from: YAML files, files with one secret in them, and the environment's variables.
+
+Reads only. What cannot be read becomes a problem; its sentence shows neither secrets nor lines of files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.config.findings import Findings, below
+from agent.config.secret import MASK, is_secret_key, mask_url
+
+# What PyYAML's constructors raise, besides YAMLError, for scalars like `!!int x` or the date 2024-13-45.
+_BAD_SCALAR = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What readers may look at, and where they write what is wrong. Relative file names start at `folder`."""
+
+    environ: Mapping[str, str]
+    folder: Path
+    findings: Findings
+
+    def located(self, name: str) -> Path:
+        return self.folder / os.path.expanduser(name)
+
+
+def read_yaml(file: Path, findings: Findings) -> Mapping[Any, Any] | None:
+    """The map in a YAML file, or None with a problem. Says so when everybody may read a secret in it."""
+    place = str(file)
+    content = _text_of(file, place, findings)
+    if content is None:
+        return None
+    tree = _parsed(content, place, findings)
+    if tree is None:
+        return None
+    if not isinstance(tree, Mapping):
+        findings.error(place, "a map of keys is needed at the top of the file")
+        return None
+    if is_open_to_all(file) and holds_secret(tree):
+        findings.warn(place, f"it holds a secret, and everybody here may read it: chmod 600 {file}")
+    return tree
+
+
+def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Sources) -> str | None:
+    """The secret from `key`, the file in `key_file` or the variable in `key_env`; empty when none is given.
+
+    None when the way that is given does not lead to a secret; the problem is then noted.
+    """
+    given = [name for name in (key, f"{key}_file", f"{key}_env") if values[name]]
+    if len(given) > 1:
+        names = ", ".join(f"`{name}`" for name in given)
+        sources.findings.error(below(path, key), f"give only one of {names}")
+        return None
+    if not given or given[0] == key:
+        return values[key] or ""
+    place = below(path, given[0])
+    if given[0].endswith("_env"):
+        return _from_variable(values[given[0]], place, sources)
+    return _from_file(sources.located(values[given[0]]), place, sources.findings)
+
+
+def is_open_to_all(file: Path) -> bool:
+    """May every user of this machine read the file?"""
+    try:
+        return bool(file.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def holds_secret(tree: Any) -> bool:
+    """Is there a key with a secret written out, anywhere in the tree?"""
+    if isinstance(tree, list):
+        return any(holds_secret(item) for item in tree)
+    if not isinstance(tree, Mapping):
+        return False
+    return any(_is_secret(name, value) or holds_secret(value) for name, value in tree.items())
+
+
+def _is_secret(name: Any, value: Any) -> bool:
+    if not isinstance(name, str) or not isinstance(value, str) or not value:
+        return False
+    return is_secret_key(name) or (name in ("broker_url", "global_proxy") and MASK in mask_url(value))
+
+
+def _from_variable(variable: str, place: str, sources: Sources) -> str | None:
+    value = sources.environ.get(variable, "").strip()
+    if not value:
+        sources.findings.error(place, f"the environment variable {variable} is not set")
+        return None
+    return value
+
+
+def _from_file(file: Path, place: str, findings: Findings) -> str | None:
+    content = _text_of(file, place, findings)
+    if content is None:
+        return None
+    secret = content.strip()
+    if not secret or "\n" in secret:
+        findings.error(place, f"{file} {'has more than one line' if secret else 'is empty'}")
+        return None
+    if is_open_to_all(file):
+        findings.warn(place, f"everybody here may read {file}: chmod 600 {file}")
+    return secret
+
+
+def _text_of(file: Path, place: str, findings: Findings) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        findings.error(place, f"{file} is not UTF-8 text")
+    except OSError as error:
+        findings.error(place, f"cannot read {file}: {error.strerror or error}")
+    except ValueError:
+        findings.error(place, "this cannot be the name of a file")
+    return None
+
+
+def _parsed(content: str, place: str, findings: Findings) -> Any:
+    """The tree of a YAML text; None, noted, when it is empty or broken."""
+    try:
+        loader = yaml.SafeLoader(content)
+        node = loader.get_single_node()
+        if node is not None:
+            _note_doubles(node, findings)
+        tree = loader.construct_document(node) if node else None
+        if tree is None:
+            findings.error(place, "the file is empty")
+        return tree
+    except yaml.YAMLError as error:
+        findings.error(place, f"this is not YAML: {_sentence_of(error)}")
+    except _BAD_SCALAR:
+        findings.error(place, "this is not YAML: a number, date or tag in it cannot be read")
+    except RecursionError:
+        findings.error(place, "this is not YAML for a configuration: it is nested too deeply")
+    return None
+
+
+def _note_doubles(root: yaml.Node, findings: Findings) -> None:
+    """Keys given twice in one map; YAML, and so the reference, takes the last one."""
+    waiting: list[tuple[yaml.Node, str]] = [(root, "")]
+    seen: set[int] = set()
+    while waiting:
+        node, path = waiting.pop(0)
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            names: set[str] = set()
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE_TAG:
+                    continue
+                if key.value in names:
+                    line = key.start_mark.line + 1
+                    findings.warn(below(path, key.value), f"given again in line {line}; the last one counts")
+                names.add(key.value)
+                waiting.append((value, below(path, key.value)))
+
+
+def _sentence_of(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the line itself: a token could stand in it."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem is None:
+        return "it has a character that YAML does not allow"
+    problem = error.problem
+    if re.search("alias|tag|anchor", problem):  # "found undefined alias 'x'" and the like quote the value
+        problem = re.sub(r"'[^']*'", "'...'", problem)
+    mark = error.problem_mark or error.context_mark
+    return f"{problem}, line {mark.line + 1}, column {mark.column + 1}" if mark else problem

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The configuration layer, from files and variables to settings."""

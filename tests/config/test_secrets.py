@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""Three ways to give a secret, and no way to see one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.config.render import render
+from agent.config.secret import Secret, SecretUrl, is_secret_key, mask_url
+
+from .samples import LEFT_OUT, OFFERING, Site, changed, errors, only_offering, root, warnings
+
+OIDC = {"oidc_token_url": "https://idp/token", "oidc_client_id": "me", "oidc_client_secret": "s3cret"}
+
+
+def offering_with(**keys: Any) -> dict[str, Any]:
+    return root(offerings=[{**changed(OFFERING, "waldur_api_token", LEFT_OUT), **keys}])
+
+
+def test_token_from_a_file_beside_the_configuration(site: Site) -> None:
+    site.write("token", " s3cret\n")
+    access = only_offering(site.load(offering_with(waldur_api_token_file="token"))).access
+    assert access.token == Secret("s3cret")
+
+
+def test_token_from_a_variable(site: Site) -> None:
+    access = only_offering(site.load(offering_with(waldur_api_token_env="MINE"), {"MINE": "s3cret"})).access
+    assert access.token == Secret("s3cret")
+
+
+def test_empty_token_does_not_count_as_given(site: Site) -> None:
+    tree = offering_with(waldur_api_token="", waldur_api_token_env="MINE")
+    assert only_offering(site.load(tree, {"MINE": "s3cret"})).access.token == Secret("s3cret")
+
+
+def test_oidc_client(site: Site) -> None:
+    access = only_offering(site.load(offering_with(**OIDC))).access
+    assert access.token is None
+    assert access.oidc is not None
+    assert (access.oidc.token_url, access.oidc.client_id) == ("https://idp/token", "me")
+    assert access.oidc.client_secret == Secret("s3cret")
+
+
+def test_static_token_wins(site: Site) -> None:
+    access = only_offering(site.load(offering_with(waldur_api_token="t", **OIDC))).access
+    assert access.token == Secret("t") and access.oidc is None
+
+
+def test_root_secrets_from_a_file_and_a_variable(site: Site) -> None:
+    site.write("dsn", "https://key@sentry.example.com/1")
+    tree = root(sentry_dsn_file="dsn", broker_url_env="MINE")
+    settings = site.load(tree, {"MINE": "redis://:pw@host/0"}).settings
+    assert settings is not None
+    assert settings.sentry_dsn == Secret("https://key@sentry.example.com/1")
+    assert settings.broker_url == SecretUrl("redis://:pw@host/0")
+
+
+REFUSED = [
+    ({"waldur_api_token_file": "gone"}, "waldur_api_token_file", "cannot read"),
+    ({"waldur_api_token_file": "empty"}, "waldur_api_token_file", "is empty"),
+    ({"waldur_api_token_file": "lines"}, "waldur_api_token_file", "has more than one line"),
+    ({"waldur_api_token_file": "a\0b"}, "waldur_api_token_file", "cannot be the name of a file"),
+    ({"waldur_api_token_env": "NOT_SET"}, "waldur_api_token_env", "variable NOT_SET is not set"),
+    (
+        {"waldur_api_token": "s3cret", "waldur_api_token_file": "lines"},
+        "waldur_api_token",
+        "give only one of `waldur_api_token`, `waldur_api_token_file`",
+    ),
+    ({**OIDC, "oidc_client_id": ""}, "oidc_client_id", "cannot log in without `oidc_client_id`"),
+    ({**OIDC, "oidc_client_secret_env": "MINE"}, "oidc_client_secret", "give only one of"),
+]
+
+
+@pytest.mark.parametrize(("keys", "place", "sentence"), REFUSED)
+def test_refused(site: Site, keys: dict[str, str], place: str, sentence: str) -> None:
+    site.write("empty", " \n")
+    site.write("lines", "s3cret\nand more\n")
+    loaded = site.load(offering_with(**keys))
+    assert loaded.settings is None
+    assert list(errors(loaded)) == [f"offerings[0].{place}"]
+    assert sentence in errors(loaded)[f"offerings[0].{place}"]
+    assert "s3cret" not in str(loaded.problems)
+
+
+def test_secret_file_that_everybody_may_read(site: Site) -> None:
+    file = site.write("token", "s3cret", 0o644)
+    loaded = site.load(offering_with(waldur_api_token_file="token"))
+    assert f"chmod 600 {file}" in warnings(loaded)["offerings[0].waldur_api_token_file"]
+
+
+def test_nothing_secret_is_rendered_or_printed(site: Site) -> None:
+    tree = offering_with(
+        **OIDC,
+        backend_settings={
+            "target_api_token": "s3cret",
+            "ldap": {"bind_password": "s3cret", "uri": "ldap://u:s3cret@h"},
+        },
+    )
+    tree |= {
+        "broker_url": "redis://user:s3cret@host:6379/0?password=s3cret",
+        "sentry_dsn": "https://s3cret@sentry.example.com/1",
+        "global_proxy": "socks5://me:s3cret@proxy:1",
+    }
+    settings = site.load(tree).settings
+    assert settings is not None
+    rendered = render(settings)
+    assert "s3cret" not in json.dumps(rendered)
+    assert "s3cret" not in repr(settings) + str(settings)
+    assert rendered["broker_url"] == "redis://user:***@host:6379/0?password=***"
+    assert rendered["offerings"][0]["backend_settings"]["ldap"] == {
+        "bind_password": "***",
+        "uri": "ldap://u:***@h",
+    }
+    assert rendered["offerings"][0]["access"]["oidc"]["client_id"] == "me"
+
+
+URLS = [
+    ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+    ("redis://:pw@host/0", "redis://:***@host/0"),
+    ("redis://pw@host/0", "redis://***@host/0"),
+    ("redis://u:p/w?#[@host/0", "redis://u:***@host/0"),
+    ("redis://u:p@w@host", "redis://u:***@host"),
+    ("redis://u:p;w@host", "redis://u:***@host"),
+    ("sentinel://:pw@a:1;sentinel://:pw@b:2", "sentinel://:***@a:1;sentinel://:***@b:2"),
+    ("sentinel://a:1/0?master=m&pw", "sentinel://a:1/0?master=***&***"),
+    ("redis+socket:///run/redis.sock", "redis+socket:///run/redis.sock"),
+    ("user:pw@host", "***"),
+]
+
+
+@pytest.mark.parametrize(("url", "shown"), URLS)
+def test_mask_url(url: str, shown: str) -> None:
+    assert mask_url(url) == shown
+    assert repr(SecretUrl(url)) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("waldur_api_token", True),
+        ("BIND_PASSWORD", True),
+        ("sentry_dsn", True),
+        ("token_file", False),
+        ("name", False),
+    ],
+)
+def test_names_of_secrets(name: str, secret: bool) -> None:
+    assert is_secret_key(name) == secret

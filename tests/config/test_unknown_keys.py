@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""Keys that nobody knows, keys of the past, keys given twice; and what `strict` makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.config.findings import judged, unknown_keys
+from agent.config.model import Problem, Severity
+from agent.config.schema import COMMON_BACKEND_KEYS, POLICY_KEYS
+
+from .samples import OFFERING, Site, changed, errors, only_offering, root, warnings, with_offering
+
+UNKNOWN = [
+    ("", "ofering", "unknown key 'ofering'; did you mean 'offerings'?"),
+    ("", "xyzzy", "unknown key 'xyzzy'"),
+    ("log_shipping", "ship_interval", "unknown key 'ship_interval'; did you mean 'ship_interval_seconds'?"),
+    ("offerings[0]", "waldur_token", "unknown key 'waldur_token'; did you mean 'waldur_api_token'?"),
+    ("offerings[0]", "STOMP_ENABLED", "unknown key 'STOMP_ENABLED'; did you mean 'stomp_enabled'?"),
+    ("offerings[0]", 5, "unknown key '5'"),
+    ("offerings[0].backend_components.cpu", "unit_facter", "did you mean 'unit_factor'?"),
+    ("offerings[0].backend_components.cpu.target_components.gpu", "faktor", "did you mean 'factor'?"),
+]
+
+
+@pytest.mark.parametrize(("place", "key", "sentence"), UNKNOWN)
+@pytest.mark.parametrize("strictness", ["warning", "argument", "key"])
+def test_unknown_key(site: Site, place: str, key: str, sentence: str, strictness: str) -> None:
+    offering = changed(OFFERING, "backend_components.cpu.target_components.gpu.factor", 2)
+    tree = root(offerings=[offering], log_shipping={"enabled": False}, strict=strictness == "key")
+    parts = {
+        "": tree,
+        "log_shipping": tree["log_shipping"],
+        "offerings[0]": offering,
+        "offerings[0].backend_components.cpu": offering["backend_components"]["cpu"],
+        "offerings[0].backend_components.cpu.target_components.gpu": offering["backend_components"]["cpu"][
+            "target_components"
+        ]["gpu"],
+    }
+    parts[place][key] = 1
+    loaded = site.load(tree, strict=True if strictness == "argument" else None)
+    path = f"{place}.{key}".lstrip(".")
+    found = warnings(loaded) if strictness == "warning" else errors(loaded)
+    assert sentence in found[path]
+    assert (loaded.settings is not None) == (strictness == "warning")
+
+
+def test_unknown_component_key_is_passed_on(site: Site) -> None:
+    offering = only_offering(site.load(with_offering("backend_components.cpu.colour", "red")))
+    assert offering.component_extras == {"cpu": {"colour": "red"}}
+
+
+def test_backend_settings_of_a_backend_are_not_judged_here(site: Site) -> None:
+    loaded = site.load(with_offering("backend_settings.qos_pause", "stop"), strict=True)
+    assert loaded.problems == ()
+    assert only_offering(loaded).backend_settings["qos_pause"] == "stop"
+
+
+def test_the_registry_judges_them_with_the_same_words() -> None:
+    known = COMMON_BACKEND_KEYS | {"qos_paused"}
+    problems = unknown_keys({"qos_pause": 1, "soft_delete": 1}, known, "offerings[0].backend_settings")
+    assert problems == [
+        Problem(
+            Severity.WARNING,
+            "offerings[0].backend_settings.qos_pause",
+            "unknown key 'qos_pause'; did you mean 'qos_paused'?",
+        )
+    ]
+    assert [p.severity for p in judged(problems, strict=True)] == [Severity.ERROR]
+    assert [p.severity for p in judged(problems, strict=False)] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize("place", ["backend_components.cpu", "backend_settings.periodic_limits"])
+@pytest.mark.parametrize("key", sorted(POLICY_KEYS))
+def test_keys_whose_work_waldur_does_now(site: Site, place: str, key: str) -> None:
+    loaded = site.load(with_offering(f"{place}.{key}", 1), strict=True)
+    assert loaded.settings is not None
+    assert (
+        "Waldur's periodic usage policy computes this now" in warnings(loaded)[f"offerings[0].{place}.{key}"]
+    )
+    assert only_offering(loaded).component_extras == {}
+
+
+def test_other_keys_of_periodic_limits_are_the_backends(site: Site) -> None:
+    loaded = site.load(
+        with_offering("backend_settings.periodic_limits", {"limit_type": "GrpTRES"}), strict=True
+    )
+    assert loaded.problems == ()
+
+
+def test_both_brokers(site: Site) -> None:
+    tree = root(offerings=[{**OFFERING, "stomp_enabled": True, "mqtt_enabled": True}])
+    assert "STOMP is used" in warnings(site.load(tree))["offerings[0].mqtt_enabled"]
+    strictly = site.load(tree, strict=True)
+    assert strictly.settings is None
+    assert "only one of" in errors(strictly)["offerings[0].mqtt_enabled"]
+
+
+def test_argument_wins_over_key_strict(site: Site) -> None:
+    loaded = site.load(root(strict=True, xyzzy=1), strict=False)
+    assert loaded.settings is not None and not loaded.settings.strict
+
+
+def test_key_given_twice(site: Site) -> None:
+    loaded = site.load_text("timezone: UTC\ntimezone: Europe/Tallinn\nofferings: []\n", strict=True)
+    assert warnings(loaded)["timezone"] == "given again in line 2; the last one counts"
+    assert loaded.settings is not None and str(loaded.settings.timezone) == "Europe/Tallinn"
+
+
+def test_key_given_twice_deep_in_the_file(site: Site) -> None:
+    text = "offerings:\n  - backend_settings:\n      a: 1\n      a: 2\n"
+    assert "offerings[0].backend_settings.a" in warnings(site.load_text(text))
+
+
+def test_merge_keys_are_not_doubles(site: Site) -> None:
+    text = "a: &a {enabled: true}\nlog_shipping: {<<: *a, enabled: false}\nofferings: []\n"
+    assert "log_shipping.enabled" not in warnings(site.load_text(text))
+
+
+def test_same_offering_twice(site: Site) -> None:
+    loaded = site.load(root(offerings=[dict(OFFERING), dict(OFFERING)]), strict=True)
+    assert warnings(loaded) == {
+        "offerings[1].waldur_offering_uuid": "it is the same offering as offerings[0]"
+    }
