@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Log lines: one JSON object each for machines, one readable line each for a terminal. On stderr, in UTC.
+
+The JSON keys are those that sites know: event, level, logger, timestamp, exception, and what a record adds.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from pythonjsonlogger.json import JsonFormatter
+
+# These print whole URLs at DEBUG, tokens in queries included; or a line for each task that found nothing to do.
+QUIET = (
+    "urllib3", "requests", "stomp", "paho", "kombu", "amqp", "asyncio", "tornado.access",
+    "celery.worker.strategy", "celery.app.trace", "celery.beat",
+)  # fmt: skip
+# Its warnings are repeats, which agent.waldur tells of itself, in one line without the query.
+QUIETER = "urllib3.connectionpool"
+
+
+class JsonLines(JsonFormatter):
+    def add_fields(
+        self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
+    ) -> None:
+        super().add_fields(log_data, record, message_dict)
+        log_data["event"] = log_data.pop("message", record.getMessage())
+        log_data["level"] = record.levelname.lower()
+        log_data["logger"] = record.name
+        log_data["timestamp"] = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+        if "exc_info" in log_data:
+            log_data["exception"] = log_data.pop("exc_info")
+
+
+class ReadableLines(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%SZ")
+        self.converter = time.gmtime  # UTC, as the zone of every line says
+
+
+def set_up(level: str) -> None:
+    """Replace the root logger's handlers. A terminal gets readable lines, everything else JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(ReadableLines() if sys.stderr.isatty() else JsonLines())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    logging.getLogger(QUIETER).setLevel(max(logging.ERROR, root.level))
+    logging.captureWarnings(True)

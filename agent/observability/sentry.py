@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""Errors to Sentry, where the site gave a DSN: no local variables, no personal data, no secrets in URLs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from agent import __version__
+from agent.config.model import Settings
+from agent.config.secret import Secret, is_secret_key
+
+REDACTED = "[REDACTED]"
+# Shorter ones would be found in innocent words.
+MIN_SECRET_LENGTH = 6
+
+_SECRET_PARAMETER = re.compile(
+    r"((?:secret|secret[_-]?key|api[_-]?key|token|password|passcode)=)[^&\s\"']+", re.IGNORECASE
+)
+_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+
+
+def set_up(settings: Settings) -> None:
+    """Does nothing without a DSN. Sends what is logged as ERROR, and exceptions that end a task."""
+    if not settings.sentry_dsn:
+        return
+    # Imported here: 3.5 MB in each process of the pool, which only sites with a DSN shall pay.
+    import sentry_sdk
+    from sentry_sdk.integrations.logging import LoggingIntegration
+
+    secrets = tuple(_secrets(settings))
+    sentry_sdk.init(
+        dsn=settings.sentry_dsn.reveal(),
+        environment=settings.sentry_environment or None,
+        release=f"waldur-site-cluster@{__version__}",
+        include_local_variables=False,
+        send_default_pii=False,
+        integrations=[LoggingIntegration(event_level=logging.ERROR)],
+        before_breadcrumb=lambda crumb, _: redacted(crumb, secrets),
+        before_send=lambda event, _: redacted(event, secrets),
+    )
+
+
+def redacted(value: Any, secrets: Iterable[str] = ()) -> Any:
+    """The same structure without `secrets`, values of secret keys and parameters, and passwords in URLs."""
+    if isinstance(value, dict):
+        return {key: _kept(key, item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [redacted(item, secrets) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if not isinstance(value, str):
+        return value
+    for secret in secrets:
+        value = value.replace(secret, REDACTED)
+    return _PASSWORD_IN_URL.sub(rf"\1{REDACTED}@", _SECRET_PARAMETER.sub(rf"\1{REDACTED}", value))
+
+
+def _kept(key: Any, value: Any, secrets: Iterable[str]) -> Any:
+    is_secret = isinstance(key, str) and (is_secret_key(key) or key.lower() == "authorization")
+    return REDACTED if is_secret and isinstance(value, str) and value else redacted(value, secrets)
+
+
+def _secrets(settings: Settings) -> Iterable[str]:
+    """The secrets of the configuration that a library might put into a message."""
+    for offering in settings.offerings:
+        access = offering.access
+        known: list[Secret | None] = [access.token, access.oidc.client_secret if access.oidc else None]
+        yield from (s.reveal() for s in known if s and len(s.reveal()) >= MIN_SECRET_LENGTH)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+"""A program that sets logs and Sentry up as every process of ours does, and then speaks: `speaker.py FILE WHAT`.
+
+A process of its own, because Sentry's SDK changes the one that it is started in.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+
+from agent.observability import logs, sentry
+from agent.run import configuration
+
+log = logging.getLogger("speaker")
+
+
+def main(file: str, what: str) -> None:
+    settings, _ = configuration.usable(Path(file), os.environ)
+    logs.set_up(settings.log_level)
+    sentry.set_up(settings)
+    if what == "trouble":
+        log.info("a crumb with token=%s in it", os.environ["HUSH"])
+        log.warning("%s", f"https://user:{os.environ['HUSH']}@proxy:3128/?api_key={os.environ['HUSH']}&a=1")
+        log.error("order %s is stuck: %s", "abc", os.environ["HUSH"], extra={"secret_key": "of-a-plugin"})
+        crash(os.environ["HUSH"])
+    elif what == "warn":
+        warnings.warn("careful", stacklevel=1)
+    elif what == "idle":
+        log.info("nothing happens")
+    print("sentry_sdk" in sys.modules)
+
+
+def crash(password_in_a_variable: str) -> None:
+    unseen = f"{password_in_a_variable}-and-more"
+    try:
+        raise ValueError("broker redis://:br0ker-pass@127.0.0.1/0 is away")
+    except ValueError:
+        log.exception("this is a fault of the agent itself, %d letters", len(unseen))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""Log lines: one JSON object each with the keys that sites know; readable lines on a terminal; never a secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.config.secret import Secret, SecretUrl
+from agent.observability import logs
+from tests.config.samples import OFFERING, REPOSITORY, root
+
+Heard = Callable[[Callable[[], object]], list[dict[str, Any]]]
+log = logging.getLogger("tests.speaker")
+
+
+@pytest.fixture
+def heard(capsys: pytest.CaptureFixture[str]) -> Iterator[Heard]:
+    """The lines that an action logs at INFO, parsed. The loggers are as before afterwards."""
+    top = logging.getLogger()
+    handlers, level = list(top.handlers), top.level
+    levels = {name: logging.getLogger(name).level for name in (*logs.QUIET, logs.QUIETER)}
+
+    def listen(speak: Callable[[], object]) -> list[dict[str, Any]]:
+        logs.set_up("INFO")
+        speak()
+        return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+    yield listen
+    logging.captureWarnings(False)
+    top.handlers, top.level = handlers, level
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+
+
+def test_the_keys_of_a_line(heard: Heard) -> None:
+    (line,) = heard(lambda: log.warning("order %s waits", "abc"))
+    assert set(line) == {"event", "level", "logger", "timestamp"}
+    assert (line["event"], line["level"], line["logger"]) == ("order abc waits", "warning", "tests.speaker")
+
+
+@pytest.mark.parametrize(
+    ("level", "word"),
+    [(logging.INFO, "info"), (logging.ERROR, "error"), (logging.CRITICAL, "critical")],
+)
+def test_levels_are_in_small_letters(heard: Heard, level: int, word: str) -> None:
+    assert [line["level"] for line in heard(lambda: log.log(level, "text"))] == [word]
+
+
+def test_timestamps_are_utc_with_microseconds(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    text = heard(lambda: log.info("now"))[0]["timestamp"]
+    moment = datetime.fromisoformat(text)
+    assert moment.utcoffset() == timedelta(0)
+    assert len(text) == len("2026-11-21T02:16:05.123456+00:00")
+    assert abs(datetime.now(UTC) - moment) < timedelta(seconds=10)
+
+
+def fail() -> None:
+    try:
+        raise ValueError("the reason")
+    except ValueError:
+        log.exception("it failed")
+
+
+def test_exceptions_have_a_key_of_their_own_and_one_line(heard: Heard) -> None:
+    (line,) = heard(fail)
+    assert line["event"] == "it failed"
+    assert line["exception"].startswith("Traceback (most recent call last):\n")
+    assert line["exception"].endswith("ValueError: the reason")
+    assert "exc_info" not in line
+
+
+def test_context_is_added_and_cannot_forge_our_keys(heard: Heard) -> None:
+    forged = {"order": "abc", "event": "forged", "level": "forged", "timestamp": "forged"}
+    (line,) = heard(lambda: log.info("text", extra=forged))
+    assert (line["order"], line["event"], line["level"]) == ("abc", "text", "info")
+    assert line["timestamp"] != "forged"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Path("/x"),
+        {1},
+        b"x",
+        object(),
+        ValueError("v"),
+        datetime.now(UTC),
+        {"a": [1, None]},
+        "\n\u00e4\U0001f600",
+    ],
+)
+def test_any_context_makes_one_line(heard: Heard, value: object) -> None:
+    (line,) = heard(lambda: log.info("a text with\na line break", extra={"value": value}))
+    assert line["event"] == "a text with\na line break"
+
+
+def test_secrets_print_as_stars(heard: Heard) -> None:
+    token, url = Secret("hush-hush"), SecretUrl("redis://:hush-hush@h/0")
+    (line,) = heard(lambda: log.info("%s %r", token, url, extra={"t": token}))
+    assert line["event"] == "*** redis://:***@h/0"
+    assert line["t"] == "***"
+
+
+@pytest.mark.parametrize("name", logs.QUIET)
+def test_libraries_that_print_urls_are_quiet(heard: Heard, name: str) -> None:
+    def speak() -> None:
+        logs.set_up("DEBUG")
+        logging.getLogger(name).info("https://x/?token=hush")
+        logging.getLogger(name).warning("something is wrong")
+
+    assert [line["event"] for line in heard(speak)] == ["something is wrong"]
+
+
+def test_repeats_are_told_once_by_us(heard: Heard) -> None:
+    assert heard(lambda: logging.getLogger(logs.QUIETER).warning("Retrying (Retry(total=2 ...")) == []
+
+
+def test_setting_up_twice_does_not_double_the_lines(heard: Heard) -> None:
+    def speak() -> None:
+        logs.set_up("INFO")
+        log.info("once")
+        log.debug("never")
+
+    assert [line["event"] for line in heard(speak)] == ["once"]
+
+
+def run_speaker(folder: Path, what: str, stderr: int) -> str:
+    """What the speaker leaves on stderr, where that is a pipe."""
+    file = folder / "site.yaml"
+    file.write_text(yaml.safe_dump(root(offerings=[dict(OFFERING)])))
+    words = [sys.executable, "-m", "tests.observability.speaker", str(file), what]
+    done = subprocess.run(
+        words, cwd=REPOSITORY, stderr=stderr, stdout=subprocess.DEVNULL, check=True, timeout=30, text=True
+    )
+    return done.stderr or ""
+
+
+def test_a_terminal_gets_readable_lines_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    ours, theirs = pty.openpty()
+    hours = {datetime.now(UTC).strftime("%H")}
+    run_speaker(tmp_path, "idle", theirs)
+    hours.add(datetime.now(UTC).strftime("%H"))
+    os.close(theirs)
+    shown = os.read(ours, 4096).decode().split()
+    os.close(ours)
+    assert shown[1:] == ["INFO", "nothing", "happens"]
+    assert shown[0].endswith("Z")
+    assert shown[0][:2] in hours
+
+
+def test_warnings_of_python_are_lines_too(tmp_path: Path) -> None:
+    (line,) = run_speaker(tmp_path, "warn", subprocess.PIPE).splitlines()
+    shown = json.loads(line)
+    assert (shown["level"], shown["logger"]) == ("warning", "py.warnings")
+    assert "careful" in shown["event"]

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""What goes to Sentry, caught by a stand-in: errors with their place, and neither secrets nor local variables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent import __version__
+from agent.observability.sentry import redacted
+from agent.run import configuration
+from tests.config.samples import OFFERING, REPOSITORY, root
+from tests.waldur.stand_in import StandIn, says
+
+HUSH = "hush-hush-0123456789"
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with StandIn(lambda _: says({"id": "1"})) as stand_in:
+        yield stand_in
+
+
+def dsn_of(server: StandIn) -> str:
+    return f"http://public@127.0.0.1:{server.port}/1"
+
+
+def configured(folder: Path, **keys: Any) -> Path:
+    file = folder / "site.yaml"
+    file.write_text(yaml.safe_dump(root(offerings=[{**OFFERING, "waldur_api_token": HUSH}], **keys)))
+    return file
+
+
+def speak(file: Path, what: str, **env: str) -> str:
+    """What the speaker says on stdout."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.observability.speaker", str(file), what],
+        cwd=REPOSITORY,
+        env={**os.environ, "HUSH": HUSH, **env},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+
+
+def sent(server: StandIn) -> list[str]:
+    """The envelopes as they came, unpacked."""
+    bodies = (asked.body for asked in server.asked)
+    return [(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body).decode() for body in bodies]
+
+
+def events(server: StandIn) -> list[dict[str, Any]]:
+    items = (json.loads(line) for envelope in sent(server) for line in envelope.splitlines())
+    return [item for item in items if "event_id" in item and "platform" in item]
+
+
+def test_errors_come_with_their_place_and_without_secrets(server: StandIn, tmp_path: Path) -> None:
+    """An ERROR line, and an exception; INFO and WARNING are crumbs on the way to them."""
+    speak(configured(tmp_path, sentry_dsn=dsn_of(server)), "trouble", SENTRY_ENVIRONMENT="staging")
+    logged, crashed = events(server)
+    assert (logged["level"], logged["logger"]) == ("error", "speaker")
+    assert logged["environment"] == "staging"
+    assert logged["release"] == f"waldur-site-cluster@{__version__}"
+    assert logged["logentry"]["message"] == "order %s is stuck: %s"
+    assert logged["extra"]["secret_key"] == "[REDACTED]"
+    assert [crumb["message"] for crumb in logged["breadcrumbs"]["values"]] == [
+        "a crumb with token=[REDACTED] in it",
+        "https://user:[REDACTED]@proxy:3128/?api_key=[REDACTED]&a=1",
+    ]
+    (exception,) = crashed["exception"]["values"]
+    frames = exception["stacktrace"]["frames"]
+    assert exception["type"] == "ValueError"
+    assert exception["value"] == "broker redis://:[REDACTED]@127.0.0.1/0 is away"
+    assert frames[-1]["function"] == "crash"
+    assert all("vars" not in frame for frame in frames)
+    assert HUSH not in "".join(sent(server))
+    assert "user" not in logged.keys() | crashed.keys()
+
+
+@pytest.mark.parametrize("in_yaml", [True, False])
+def test_the_variables_win_over_the_file(tmp_path: Path, in_yaml: bool) -> None:
+    file = configured(tmp_path, **({"sentry_dsn": "http://public@yaml/1"} if in_yaml else {}))
+    environ = {"SENTRY_DSN": "http://public@variable/2", "SENTRY_ENVIRONMENT": "staging"}
+    settings, _ = configuration.usable(file, environ)
+    assert settings.sentry_dsn is not None
+    assert settings.sentry_dsn.reveal() == environ["SENTRY_DSN"]
+    assert settings.sentry_environment == "staging"
+
+
+def test_without_a_dsn_the_library_is_not_even_loaded(server: StandIn, tmp_path: Path) -> None:
+    assert speak(configured(tmp_path), "trouble") == "False\n"
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("?token=abc&x=1", "?token=[REDACTED]&x=1"),
+        ("?secretKey=abc secret-key=def", "?secretKey=[REDACTED] secret-key=[REDACTED]"),
+        ("API_KEY=abc apiKey='def'", "API_KEY=[REDACTED] apiKey='def'"),
+        ("client_secret=abc&password=d", "client_secret=[REDACTED]&password=[REDACTED]"),
+        ("redis://:pw@h/0 amqp://u:pw@h//", "redis://:[REDACTED]@h/0 amqp://u:[REDACTED]@h//"),
+        ("http://h:80/a@b", "http://h:80/a@b"),
+        ({"Authorization": "Token abc"}, {"Authorization": "[REDACTED]"}),
+        (
+            {"waldur_api_token": "abc", "bind_password": "", "n": 1},
+            {"waldur_api_token": "[REDACTED]", "bind_password": "", "n": 1},
+        ),
+        ([{"a": ("token=x", None, 1.5)}], [{"a": ("token=[REDACTED]", None, 1.5)}]),
+        ({"token": {"nested": "token=x"}}, {"token": {"nested": "token=[REDACTED]"}}),
+        ("the token of somebody", "the token of somebody"),
+    ],
+)
+def test_what_is_taken_out(value: object, left: object) -> None:
+    assert redacted(value) == left
+
+
+def test_known_secrets_are_taken_out_wherever_they_stand() -> None:
+    pair = namedtuple("pair", "a b")
+    assert redacted({"x": pair(f"in {HUSH}!", 2)}, [HUSH]) == {"x": ("in [REDACTED]!", 2)}
