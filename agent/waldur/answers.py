@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""What an answer, or the lack of one, says: JSON, Waldur's own words in a refusal, the reason of a failure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import requests
+
+# Takes secrets out of a text, before it is cut: half a token is one too.
+Mask = Callable[[str], str]
+
+DETAIL_LENGTH = 1000
+PAGE_BYTES = 65536
+PAGE_WORDS = 200
+
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_UNSEEN = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+# What urllib3 puts before its reasons: the object, its host and its port.
+_OBJECT = re.compile(r"<[^>]*>: |\(<[^>]*>, |HTTPS?Connection(Pool)?\([^)]*\): ?")
+
+
+def document(answer: requests.Response) -> Any:
+    """The JSON of an answer; ValueError where there is none."""
+    try:
+        return json.loads(answer.content)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def detail(answer: requests.Response, mask: Mask) -> str:
+    """Waldur's own words: the texts of its JSON, or the title or the beginning of what else came."""
+    try:
+        texts = "; ".join(_texts(document(answer), ""))
+    except ValueError:
+        return page(answer, mask) or answer.reason or "no text"
+    return mask(texts)[:DETAIL_LENGTH] or answer.reason or "no text"
+
+
+def page(answer: requests.Response, mask: Mask) -> str:
+    """The title of an HTML page, else the first words of whatever it is."""
+    text = answer.content[:PAGE_BYTES].decode("utf-8", "replace")
+    title = _TITLE.search(text)
+    words = " ".join(_UNSEEN.sub(" ", title[1] if title else text).split())
+    return mask(words)[:PAGE_WORDS]
+
+
+def cause(error: BaseException) -> str:
+    """The innermost reasons, without the object addresses that the libraries print."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, BaseException):
+        return cause(reason)
+    nested = [arg for arg in error.args if isinstance(arg, BaseException)]
+    if not nested:
+        return _OBJECT.sub("", getattr(error, "strerror", None) or str(error)).strip() or type(error).__name__
+    inner = cause(nested[-1])
+    said = [_OBJECT.sub("", arg).rstrip(". ") for arg in error.args if isinstance(arg, str)]
+    if not said:
+        return inner
+    return said[0] if inner in said[0] else f"{said[0]}: {inner}"
+
+
+def _texts(value: Any, key: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            label = "" if name in ("detail", "details", "non_field_errors") else str(name)
+            yield from _texts(item, label)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, key)
+    elif value not in (None, ""):
+        yield f"{key}: {value}" if key else str(value)

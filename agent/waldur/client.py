@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT
+"""One client per offering: requests and their failures, told in our errors with Waldur's own words.
+
+Repeats happen on two levels. Here, within seconds, for what is safe to send twice (GET always; POST only
+where Waldur's answer does not depend on how often it is sent). Above, in the queue, for whole passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import requests
+from requests.exceptions import ChunkedEncodingError, ProxyError, SSLError
+from urllib3.exceptions import HTTPError
+
+from agent.config.model import WaldurAccess
+from agent.config.secret import mask_url
+from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
+from agent.waldur import answers, transport
+from agent.waldur.auth import OidcAuth, auth_for
+from agent.waldur.transport import Patience, Tally
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE = 300
+PATIENCE = Patience()
+
+Params = Sequence[tuple[str, str]]
+
+
+class WaldurClient:
+    """Requests for one offering. Safe for use by several threads; counts what it sends in `sent`."""
+
+    def __init__(
+        self,
+        access: WaldurAccess,
+        *,
+        user_agent: str,
+        offering_uuid: str,
+        attempts: int = 4,
+        patience: Patience = PATIENCE,
+    ) -> None:
+        self.url = access.url
+        self.offering_uuid = offering_uuid
+        self._attempts = attempts
+        self._timeout = (patience.connect_s, patience.read_s)
+        self._tally = Tally()
+        self._missing: set[str] = set()
+        self._missing_lock = threading.Lock()
+        retries = transport.retries(attempts, patience)
+        self._once = transport.session(access, self._tally, retries)
+        self._repeated = transport.session(access, self._tally, retries.new(allowed_methods=None))
+        self._auth = auth_for(access, self._repeated)
+        for session in (self._once, self._repeated):
+            session.headers.update({"User-Agent": user_agent, "Accept": "application/json"})
+            session.auth = self._auth
+
+    @property
+    def sent(self) -> Counter[str]:
+        return self._tally.counts
+
+    def close(self) -> None:
+        self._once.close()
+        self._repeated.close()
+
+    def get(self, path: str, params: Params = ()) -> Mapping[str, Any]:
+        """One object. Raises WaldurAnswerError where something else comes."""
+        document = self._json(self._send("GET", path, params=params), path)
+        if not isinstance(document, Mapping):
+            raise WaldurAnswerError(f"GET {path}: the answer is not an object", method="GET", path=path)
+        return document
+
+    def pages(self, path: str, params: Params = ()) -> Iterator[Mapping[str, Any]]:
+        """All items of a list, page by page as the `Link` header says, whatever the page's size.
+
+        Only the link's query is followed, so the token never goes to another address than ours. Raises
+        WaldurAnswerError where a page is not a list of objects, where the pages lead in a circle, or where they
+        hold fewer items than any of them announced: a part is never taken for the whole.
+        """
+        query: Params | None = (*params, ("page_size", str(PAGE_SIZE)))
+        announced, received = 0, 0
+        asked: set[Params] = set()
+        while query is not None:
+            if query in asked:
+                raise _incomplete(path, "the pages lead in a circle")
+            asked.add(query)
+            answer = self._page(path, query, first=len(asked) == 1)
+            page = self._json(answer, path)
+            if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
+                raise _incomplete(path, "the page is not a list of objects")
+            yield from page
+            received += len(page)
+            # The largest count counts: what left the list while it was read moved others past the page's edge.
+            announced = max(announced, _count(answer.headers.get("X-Result-Count")))
+            query = _next_query(answer, path)
+        if received < announced:
+            raise _incomplete(path, f"{announced} items were announced, {received} came")
+
+    def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
+        """Send a POST; `repeatable` where sending it twice does the same as sending it once."""
+        answer = self._send("POST", path, body={} if body is None else body, repeatable=repeatable)
+        return self._json(answer, path) if answer.content.strip() else None
+
+    def if_supported(self, feature: str) -> bool:
+        """False once this server was seen to lack `feature`."""
+        return feature not in self._missing
+
+    def note_missing(self, feature: str, error: WaldurError) -> None:
+        """Remember, and say once, that this server lacks an endpoint that newer ones have."""
+        with self._missing_lock:
+            if feature in self._missing:
+                return
+            self._missing.add(feature)
+        log.info("%s has no %s (%s): done without it", mask_url(self.url), feature, error.status)
+
+    def _page(self, path: str, query: Params, *, first: bool) -> requests.Response:
+        try:
+            return self._send("GET", path, params=query)
+        except WaldurError as error:
+            if first or error.status != 404:
+                raise
+            raise _incomplete(path, f"it became shorter while it was read ({error.detail})") from error
+
+    def _send(
+        self, method: str, path: str, *, params: Params = (), body: Any = None, repeatable: bool = False
+    ) -> requests.Response:
+        """One answer of success. A refused access token is renewed, and an answer cut off asked for again, once."""
+        session = self._repeated if repeatable else self._once
+        for last in (False, True):
+            try:
+                answer = session.request(
+                    method,
+                    self.url + path,
+                    params=list(params),
+                    json=body,
+                    timeout=self._timeout,
+                    allow_redirects=False,
+                )
+            except (OSError, HTTPError) as error:  # requests' own errors are OSErrors
+                is_cut_off = isinstance(error, ChunkedEncodingError) and (repeatable or method == "GET")
+                if is_cut_off and not last and self._attempts > 1:
+                    log.warning("%s %s: %s; asked again", method, path, answers.cause(error))
+                    continue
+                raise self._no_answer(method, path, error) from error
+            if answer.status_code == 401 and isinstance(self._auth, OidcAuth) and not last:
+                self._auth.forget(answer.request)
+                continue
+            break
+        if answer.status_code >= 300:
+            raise self._failure(method, path, answer)
+        return answer
+
+    def _json(self, answer: requests.Response, path: str) -> Any:
+        try:
+            return answers.document(answer)
+        except ValueError as error:
+            method = answer.request.method or "GET"
+            kind = answer.headers.get("Content-Type", "no type")
+            raise WaldurAnswerError(
+                f"{method} {path}: the answer is not JSON ({kind}): {answers.page(answer, self._auth.mask)[:80]!r}. "
+                "Is waldur_api_url the API's address, ending in /api/?",
+                method=method,
+                path=path,
+                status=answer.status_code,
+            ) from error
+
+    def _no_answer(self, method: str, path: str, error: Exception) -> WaldurError:
+        hint = next((text for kind, text in _NO_ANSWER_HINTS.items() if isinstance(error, kind)), "")
+        return WaldurError(
+            f"{method} {path}: no answer from {mask_url(self.url)}: {answers.cause(error)}{hint}",
+            method=method,
+            path=path,
+        )
+
+    def _failure(self, method: str, path: str, answer: requests.Response) -> WaldurError:
+        status, detail = answer.status_code, answers.detail(answer, self._auth.mask)
+        kind = WaldurLacks if _is_missing(status, detail) else WaldurError
+        sentence = f"{method} {path}: Waldur answered {status}: {detail}"
+        hint = self._hint(answer)
+        return kind(
+            f"{sentence.rstrip('.')}. {hint}" if hint else sentence,
+            method=method,
+            path=path,
+            status=status,
+            detail=detail,
+        )
+
+    def _hint(self, answer: requests.Response) -> str:
+        """What the operator should look at, empty where Waldur's words are enough."""
+        status = answer.status_code
+        if status < 400:
+            place = self._auth.mask(mask_url(answer.headers.get("Location", "nowhere")))[:200]
+            return f"It leads to {place}, and redirects are not followed: check waldur_api_url"
+        if status == 401 and isinstance(self._auth, OidcAuth):
+            return (
+                "Waldur refuses the access token of the OIDC provider: check oidc_client_id, and that Waldur "
+                "trusts this provider and knows the client's user"
+            )
+        if status == 404 and "html" in answer.headers.get("Content-Type", ""):
+            return "The server knows no such address: is waldur_api_url right, ending in /api/?"
+        return _HINTS.get(status, "")
+
+
+_HINTS = {
+    401: "The token is wrong, expired, or its user inactive: check waldur_api_token",
+    403: "The token's user lacks the right: it needs the role of an offering manager or owner of the provider",
+}
+_NO_ANSWER_HINTS: Mapping[type[Exception], str] = {
+    SSLError: ". If a private CA signed Waldur's certificate, name its file in the variable REQUESTS_CA_BUNDLE; "
+    "`verify_ssl: false` checks nothing",
+    ProxyError: ". Check global_proxy, or the variables HTTP_PROXY and HTTPS_PROXY",
+}
+
+
+def _incomplete(path: str, problem: str) -> WaldurAnswerError:
+    return WaldurAnswerError(
+        f"GET {path}: {problem}: the listing is incomplete and not used", method="GET", path=path
+    )
+
+
+def _is_missing(status: int, detail: str) -> bool:
+    """Whether the endpoint is missing. A missing object (404 too) is told in words, a missing address on a page."""
+    return status == 405 or (
+        status == 404 and not detail.endswith(("matches the given query.", "Invalid page."))
+    )
+
+
+def _next_query(answer: requests.Response, path: str) -> Params | None:
+    link = answer.links.get("next", {}).get("url")
+    if link is None:
+        return None
+    query = tuple(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True))
+    if not query:
+        raise _incomplete(path, "the link to the next page names no page")
+    return query
+
+
+def _count(header: str | None) -> int:
+    return int(header) if header is not None and header.isdecimal() and header.isascii() else 0

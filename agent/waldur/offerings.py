@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""The offering itself: components, options, plans, and whether a name is still free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
+from agent.core.model import OfferingFacts
+from agent.waldur import records
+from agent.waldur.client import WaldurClient
+
+PATH = "marketplace-provider-offerings/"
+FIELDS = ("uuid", "customer_uuid", "components", "partitions", "plugin_options")
+
+
+def facts(client: WaldurClient) -> OfferingFacts:
+    """Raises WaldurError with a hint (404) where the offering does not exist or the token may not see it."""
+    path = f"{PATH}{client.offering_uuid}/"
+    try:
+        return records.offering(client.get(path, [("field", name) for name in FIELDS]), client.offering_uuid)
+    except WaldurError as error:
+        if error.status != 404 or isinstance(error, WaldurLacks):
+            raise
+        raise WaldurError(
+            f"{error}".rstrip(".")
+            + ". Check waldur_offering_uuid, and that the token's user is a manager of this "
+            "offering or an owner of its provider",
+            method="GET",
+            path=path,
+            status=404,
+            detail=error.detail,
+        ) from error
+
+
+def plan_quotas(client: WaldurClient, plan_uuid: str) -> dict[str, int]:
+    """Amounts of a plan's fixed components, zeros left out."""
+    return records.quotas(client.get(f"marketplace-plans/{plan_uuid}/", [("field", "quotas")]))
+
+
+def name_is_free(client: WaldurClient, name: str, *, all_offerings: bool) -> bool:
+    """Ask Waldur whether no resource has this backend id yet. Servers before 7.9 do not know: taken as free."""
+    feature = "check_unique_backend_id"
+    if not client.if_supported(feature):
+        return True
+    body = {"backend_id": name, "check_all_offerings": all_offerings}
+    try:
+        answer = client.post(f"{PATH}{client.offering_uuid}/{feature}/", body, repeatable=True)
+    except WaldurLacks as error:
+        client.note_missing(feature, error)
+        return True
+    if not isinstance(answer, Mapping):
+        raise WaldurAnswerError(f"POST {feature}: the answer is not an object", method="POST", path=feature)
+    return answer.get("is_unique") is not False
+
+
+def create_component(client: WaldurClient, body: Mapping[str, Any]) -> None:
+    client.post(f"{PATH}{client.offering_uuid}/create_offering_component/", dict(body))
+
+
+def update_component(client: WaldurClient, body: Mapping[str, Any]) -> None:
+    client.post(f"{PATH}{client.offering_uuid}/update_offering_component/", dict(body), repeatable=True)

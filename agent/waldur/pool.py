@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""Several requests at once, over a bounded pool: one failure does not keep the others from being sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from agent.core.errors import WaldurError
+from agent.waldur.transport import POOL_SIZE
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+
+
+def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answer | WaldurError]:
+    """`ask` for every key; what failed stands in the result as the error itself."""
+
+    def attempt(key: Key) -> Answer | WaldurError:
+        try:
+            return ask(key)
+        except WaldurError as error:
+            return error
+
+    distinct = list(dict.fromkeys(keys))
+    if len(distinct) < 2:
+        return {key: attempt(key) for key in distinct}
+    with ThreadPoolExecutor(max_workers=POOL_SIZE) as pool:
+        return dict(zip(distinct, pool.map(attempt, distinct), strict=True))

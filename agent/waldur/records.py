@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""From Waldur's JSON to our values: unknown fields are passed over, optional ones may be missing or null.
+
+Only what nothing can be done without (a uuid, a state) is required; WaldurAnswerError names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from agent.core.errors import WaldurAnswerError
+from agent.core.model import (
+    OfferingFacts,
+    OfferingUser,
+    Order,
+    OrderState,
+    OrderType,
+    Resource,
+    ResourceState,
+    TeamMember,
+    WaldurComponent,
+)
+from agent.core.names import uuid_hex
+
+Json = Mapping[str, Any]
+
+
+def order(record: Json) -> Order:
+    return Order(
+        uuid=uuid(record, "an order"),
+        type=OrderType(_text(record, "type")),
+        state=OrderState(_required(record, "state", "an order")),
+        resource_uuid=uuid(record, "an order", "marketplace_resource_uuid"),
+        resource_name=_text(record, "resource_name"),
+        project_slug=_text(record, "project_slug"),
+        plan_uuid=hex_text(record, "plan_uuid"),
+        limits=_map(record, "limits"),
+        attributes=_map(record, "attributes"),
+        created=_time(record, "created"),
+    )
+
+
+def resource(record: Json) -> Resource:
+    return Resource(
+        uuid=uuid(record, "a resource"),
+        name=_text(record, "name"),
+        slug=_text(record, "slug"),
+        state=ResourceState(_required(record, "state", "a resource")),
+        backend_id=_text(record, "backend_id"),
+        project_uuid=hex_text(record, "project_uuid"),
+        project_slug=_slug(record, "project"),
+        project_name=_text(record, "project_name"),
+        customer_slug=_slug(record, "customer"),
+        customer_name=_text(record, "customer_name"),
+        limits=_map(record, "limits"),
+        attributes=_map(record, "attributes"),
+        plugin_options=_map(record, "offering_plugin_options"),
+        restrict_member_access=bool(record.get("restrict_member_access")),
+        has_allocation=record.get("resource_type") == "SLURM.Allocation",
+        created=_time(record, "created"),
+        end_date=_time(record, "end_date"),
+    )
+
+
+def team_member(record: Json) -> TeamMember:
+    return TeamMember(
+        user_uuid=uuid(record, "a team member"),
+        username=_text(record, "offering_user_username"),
+        offering_user_state=_text(record, "offering_user_state"),
+    )
+
+
+def offering_user(record: Json) -> OfferingUser:
+    return OfferingUser(
+        uuid=hex_text(record, "uuid"),
+        user_uuid=hex_text(record, "user_uuid"),
+        username=_text(record, "username"),
+        state=_text(record, "state"),
+    )
+
+
+def offering(record: Json, offering_uuid: str) -> OfferingFacts:
+    partitions = _maps(record, "partitions", "an offering")
+    return OfferingFacts(
+        uuid=offering_uuid,
+        customer_uuid=hex_text(record, "customer_uuid"),
+        components=tuple(_component(item) for item in _maps(record, "components", "an offering")),
+        partitions=tuple(sorted({_text(item, "partition_name") for item in partitions} - {""})),
+        plugin_options=_map(record, "plugin_options"),
+    )
+
+
+def quotas(record: Json) -> dict[str, int]:
+    """Amounts of a plan's components, zeros left out."""
+    try:
+        amounts = {name: float(amount or 0) for name, amount in _map(record, "quotas").items()}
+        return {name: int(amount) for name, amount in amounts.items() if amount}
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _unusable("a plan", f"quotas that are no numbers: {error}") from error
+
+
+def uuid(record: Json, what: str, key: str = "uuid") -> str:
+    text = _required(record, key, what)
+    try:
+        return uuid_hex(text)
+    except ValueError as error:
+        raise _unusable(what, f"a {key} that is no uuid: {text[:80]!r}") from error
+
+
+def hex_text(record: Json, key: str) -> str:
+    """A uuid that need not be there, in hex so that it compares; whatever else it is stays as it came."""
+    text = _text(record, key)
+    try:
+        return uuid_hex(text)
+    except ValueError:
+        return text
+
+
+def _component(record: Json) -> WaldurComponent:
+    return WaldurComponent(
+        uuid=_text(record, "uuid"), type=_required(record, "type", "a component"), fields=dict(record)
+    )
+
+
+def _slug(record: Json, owner: str) -> str:
+    """The slug of a project or customer. Servers of 2024 have none: agents of that time used the uuid."""
+    key = f"{owner}_slug"
+    return _text(record, key) if key in record else _text(record, f"{owner}_uuid")
+
+
+def _required(record: Json, key: str, what: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or not value:
+        raise _unusable(what, f"no {key}; it has {', '.join(map(str, record)) or 'nothing'}")
+    return value
+
+
+def _unusable(what: str, problem: str) -> WaldurAnswerError:
+    return WaldurAnswerError(f"Waldur sent {what} with {problem}"[:300], method="GET", path="")
+
+
+def _text(record: Json, key: str) -> str:
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _map(record: Json, key: str) -> Json:
+    value = record.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _maps(record: Json, key: str, what: str) -> list[Json]:
+    """A list of objects, empty where it is missing or null; half of it would pass for the whole."""
+    value = record.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise _unusable(what, f"{key} that are not a list of objects")
+    return value
+
+
+def _time(record: Json, key: str) -> datetime | None:
+    """A moment or a date (`2027-01-31`), None where it is missing or no date."""
+    value = record.get(key)
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return None

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""How requests travel: pooled sessions, what is repeated after which wait, and how many were sent.
+
+Knows nothing of Waldur's API. What is configured comes before the environment; the environment's proxies and
+REQUESTS_CA_BUNDLE count where the configuration says nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import InsecureRequestWarning, InvalidHeader, LocationParseError
+from urllib3.util import Retry, parse_url
+
+from agent.config.model import WaldurAccess
+from agent.config.secret import mask_url
+from agent.core.errors import ConfigError
+from agent.waldur.answers import cause
+
+log = logging.getLogger(__name__)
+
+POOL_SIZE = 8
+PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
+RETRY_STATUSES = (429, 500, 502, 503, 504)
+
+_UUID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a connection and an answer may take, and the longest waits between attempts.
+
+    Four attempts at a server that hangs must end within a task's soft limit of 240 s.
+    """
+
+    connect_s: float = 5.0
+    read_s: float = 40.0
+    backoff_max_s: float = 8.0
+    retry_after_max_s: int = 30
+
+
+class Tally:
+    """Requests sent, by method and path pattern; counted by many threads at once."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, kind: str, number: int) -> None:
+        with self._lock:
+            self.counts[kind] += number
+
+
+class Repeats(Retry):
+    """urllib3's Retry with a log line of ours; a Retry-After that cannot be read means the usual back-off."""
+
+    def parse_retry_after(self, retry_after: str) -> float:
+        try:
+            return super().parse_retry_after(retry_after)
+        except (InvalidHeader, ValueError, OverflowError):
+            return 0.0
+
+    def increment(self, method: Any = None, url: Any = None, *args: Any, **kwargs: Any) -> Repeats:
+        again = super().increment(method, url, *args, **kwargs)
+        last = again.history[-1]
+        reason = cause(last.error) if last.error else f"answered {last.status}"
+        log.warning(
+            "%s %s: %s; asked again, attempt %d",
+            method,
+            urlsplit(str(url)).path,
+            reason,
+            len(again.history) + 1,
+        )
+        return again
+
+
+class Session(requests.Session):
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """requests lets HTTPS_PROXY and REQUESTS_CA_BUNDLE win over the session's own settings (2.34)."""
+        if verify is None and not self.verify:
+            verify = False
+        return super().merge_environment_settings(
+            url, {**self.proxies, **(proxies or {})}, stream, verify, cert
+        )
+
+
+def retries(attempts: int, patience: Patience) -> Repeats:
+    """The repeats of what only reads. Connections that were refused are repeated for every method."""
+    return Repeats(
+        total=attempts - 1,
+        allowed_methods=frozenset({"GET", "HEAD"}),
+        status_forcelist=RETRY_STATUSES,
+        backoff_factor=0.3,
+        backoff_max=patience.backoff_max_s,
+        backoff_jitter=0.2,
+        retry_after_max=patience.retry_after_max_s,
+        raise_on_status=False,
+        redirect=0,
+    )
+
+
+def session(access: WaldurAccess, sent: Tally, repeats: Repeats) -> Session:
+    """A session for this way to Waldur. Raises ConfigError for a proxy that cannot be one."""
+    made = Session()
+    adapter = _CountingAdapter(sent, max_retries=repeats, pool_maxsize=POOL_SIZE)
+    made.mount("http://", adapter)
+    made.mount("https://", adapter)
+    made.verify = (access.ca_file or True) if access.verify_ssl else False
+    if not access.verify_ssl:
+        # Said once by the configuration's own warning, not with every connection.
+        warnings.simplefilter("ignore", InsecureRequestWarning)
+    if access.proxy:
+        proxy = _usable_proxy(access.proxy)
+        made.proxies = {"http": proxy, "https": proxy}
+    return made
+
+
+def _usable_proxy(proxy: str) -> str:
+    """The proxy, or a ConfigError: the libraries' own errors would show its password."""
+    try:
+        place = parse_url(proxy)
+    except LocationParseError:
+        raise ConfigError(f"global_proxy {mask_url(proxy)} is not a URL") from None
+    scheme = (place.scheme or "http").lower()
+    if not place.host or scheme not in PROXY_SCHEMES:
+        schemes = ", ".join(PROXY_SCHEMES)
+        raise ConfigError(
+            f"global_proxy {mask_url(proxy)} is not a proxy's URL; it begins with one of {schemes}"
+        )
+    return proxy
+
+
+class _CountingAdapter(HTTPAdapter):
+    """Counts requests by method and path pattern, the repeats that were answered included."""
+
+    def __init__(self, sent: Tally, **options: Any) -> None:
+        self._sent = sent
+        super().__init__(**options)
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        kind = f"{request.method} {_UUID.sub('{uuid}', urlsplit(str(request.url)).path)}"
+        self._sent.add(kind, 1)
+        answer = super().send(request, *args, **kwargs)
+        repeats = getattr(answer.raw, "retries", None)
+        self._sent.add(kind, len(repeats.history) if repeats else 0)
+        return answer

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""Simulated servers, stand-ins, and clients that talk to them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.sim.server import SimulatedWaldur
+from agent.waldur.client import WaldurClient
+from tests.waldur.clients import client_of
+from tests.waldur.stand_in import Script, StandIn
+
+StartWaldur = Callable[..., SimulatedWaldur]
+StartStandIn = Callable[..., StandIn]
+
+
+@pytest.fixture
+def start() -> Iterator[StartWaldur]:
+    """Starts simulated servers of any age; all of them stop at the end of the test."""
+    with ExitStack() as stack:
+
+        def begin(age: str = "8.0", **options: Any) -> SimulatedWaldur:
+            return stack.enter_context(SimulatedWaldur(age, **options))
+
+        yield begin
+
+
+@pytest.fixture
+def waldur(start: StartWaldur) -> SimulatedWaldur:
+    return start()
+
+
+@pytest.fixture
+def client(waldur: SimulatedWaldur) -> Iterator[WaldurClient]:
+    made = client_of(waldur)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StartStandIn]:
+    with ExitStack() as stack:
+
+        def begin(script: Script, *, certificate: str = "") -> StandIn:
+            return stack.enter_context(StandIn(script, certificate=certificate))
+
+        yield begin
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A self-signed certificate for 127.0.0.1 with its key, in one PEM file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder: Path = tmp_path_factory.mktemp("tls")
+    words = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    )
+    made = ["openssl", *words.split(), "-keyout", "key.pem", "-out", "certificate.pem"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    whole = folder / "both.pem"
+    whole.write_bytes((folder / "key.pem").read_bytes() + (folder / "certificate.pem").read_bytes())
+    return str(whole)

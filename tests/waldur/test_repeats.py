@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""What is safe to send twice is sent again, after a wait; what is not is sent once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+
+from agent.core.errors import WaldurError
+from agent.sim.faults import Fault, FaultKind, throttled
+from agent.sim.server import SimulatedWaldur
+from agent.waldur import offerings, orders, resources
+from agent.waldur.client import WaldurClient
+from agent.waldur.transport import Patience
+from tests.waldur.clients import client_at, client_of
+from tests.waldur.conftest import StartStandIn
+from tests.waldur.stand_in import Answer, in_turn, says
+
+ONE = {"uuid": "a"}
+
+
+@pytest.fixture
+def order(waldur: SimulatedWaldur) -> str:
+    return waldur.place_create_order(waldur.seed.project_uuids[0], "One", limits={"cpu": 1})
+
+
+FAULTS = {
+    **{str(status): Fault(status=status) for status in (429, 500, 502, 503, 504)},
+    "reset before": Fault(kind=FaultKind.RESET),
+    "reset after": Fault(kind=FaultKind.RESET, carried_out=True),
+    "cut off": Fault(kind=FaultKind.TRUNCATE),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_get_is_asked_again(
+    waldur: SimulatedWaldur, client: WaldurClient, order: str, fault: Fault
+) -> None:
+    waldur.inject(fault)
+    assert orders.get(client, order).uuid == order
+    assert waldur.requests.count() == 2 == client.sent.total()
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_repeatable_post_is_sent_again(
+    waldur: SimulatedWaldur, client: WaldurClient, order: str, fault: Fault
+) -> None:
+    waldur.inject(fault)
+    resource = waldur.order(order).resource_uuid
+    resources.set_backend_id(client, resource, "a_one")
+    assert waldur.resource(resource).backend_id == "a_one"
+    assert waldur.requests.count("POST *") == 2 == client.sent.total()
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_any_other_post_is_sent_once(
+    waldur: SimulatedWaldur, client: WaldurClient, order: str, fault: Fault
+) -> None:
+    waldur.inject(fault)
+    with pytest.raises(WaldurError) as caught:
+        orders.approve(client, order)
+    assert caught.value.retryable
+    assert waldur.requests.count("POST *") == 1 == client.sent.total()
+    is_approved = waldur.order(order).state.value == "executing"
+    assert is_approved == (fault.kind is FaultKind.TRUNCATE or fault.carried_out)
+
+
+@pytest.mark.parametrize("body", [{"type": "x", "name": "X", "billing_type": "limit"}])
+def test_a_component_is_not_created_twice(
+    waldur: SimulatedWaldur, client: WaldurClient, body: dict[str, str]
+) -> None:
+    waldur.inject(Fault(status=503, carried_out=True))
+    with pytest.raises(WaldurError, match="503"):
+        offerings.create_component(client, body)
+    assert [c.type for c in offerings.facts(client).components].count("x") == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 501])
+def test_a_refusal_is_not_asked_again(
+    waldur: SimulatedWaldur, client: WaldurClient, order: str, status: int
+) -> None:
+    waldur.inject(Fault(status=status, times=None))
+    with pytest.raises(WaldurError):
+        orders.get(client, order)
+    assert waldur.requests.count() == 1 == client.sent.total()
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+def test_attempts_are_counted(waldur: SimulatedWaldur, attempts: int) -> None:
+    waldur.inject(Fault(status=503, times=None))
+    client = client_of(waldur, attempts=attempts)
+    with pytest.raises(WaldurError, match=r"Waldur answered 503: 502 Bad Gateway") as caught:
+        orders.actionable(client)
+    assert caught.value.status == 503
+    assert waldur.requests.count() == attempts == client.sent.total()
+
+
+def test_broken_connections_end_too(waldur: SimulatedWaldur) -> None:
+    waldur.inject(Fault(kind=FaultKind.RESET, times=None))
+    with pytest.raises(WaldurError, match="Connection aborted: Connection reset by peer") as caught:
+        orders.actionable(client_of(waldur, attempts=3))
+    assert caught.value.status is None
+    assert waldur.requests.count() == 3
+
+
+def test_a_body_cut_off_twice_is_an_error(waldur: SimulatedWaldur, client: WaldurClient, order: str) -> None:
+    waldur.inject(Fault(kind=FaultKind.TRUNCATE, times=None))
+    with pytest.raises(WaldurError, match=r"Connection broken: IncompleteRead") as caught:
+        orders.get(client, order)
+    assert caught.value.retryable
+    assert waldur.requests.count() == 2
+
+
+def test_a_body_shorter_than_announced_is_asked_for_again(stand_in: StartStandIn) -> None:
+    server = stand_in(in_turn(Answer(body=b'[{"uuid": "a"}, {"uuid": "b"}]', sent=14), says([ONE])))
+    assert list(client_at(server.url, attempts=2).pages("list/")) == [ONE]
+
+
+def test_a_connection_closed_before_the_answer_is_made_anew(stand_in: StartStandIn) -> None:
+    """What a server does whose keep-alive time has run out."""
+    server = stand_in(in_turn(says([ONE]), Answer(hang_up=True), says([ONE])))
+    client = client_at(server.url, attempts=2)
+    assert list(client.pages("list/")) == list(client.pages("list/")) == [ONE]
+
+
+def seconds(call: Callable[[], object]) -> float:
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
+
+
+def test_retry_after_is_waited_for(waldur: SimulatedWaldur, client: WaldurClient) -> None:
+    waldur.inject(throttled(retry_after_s=1))
+    assert 1.0 <= seconds(lambda: orders.actionable(client)) < 3
+
+
+@pytest.mark.parametrize("after", ["Fri, 31 Dec 2100 23:59:59 GMT"])
+def test_retry_after_is_capped(stand_in: StartStandIn, after: str) -> None:
+    server = stand_in(in_turn(says([], 429, Retry_After=after), says([ONE])))
+    client = client_at(server.url, attempts=2, patience=Patience(retry_after_max_s=1))
+    assert 1.0 <= seconds(lambda: list(client.pages("list/"))) < 3
+
+
+@pytest.mark.parametrize("after", ["soon", "0.5", "-1", "", "0", "Fri, 31 Dec 1999 23:59:59 GMT", "\u00b2"])
+def test_retry_after_in_odd_words_means_the_usual_back_off(stand_in: StartStandIn, after: str) -> None:
+    server = stand_in(in_turn(says([], 503, Retry_After=after), says([ONE])))
+    client = client_at(server.url, attempts=2)
+    assert seconds(lambda: list(client.pages("list/"))) < 1
+    assert len(server.asked) == 2
+
+
+def test_retry_after_makes_no_post_repeatable(stand_in: StartStandIn) -> None:
+    server = stand_in(lambda _: says({"detail": "Request was throttled."}, 429, Retry_After="1"))
+    with pytest.raises(WaldurError, match=r"429: Request was throttled\."):
+        client_at(server.url, attempts=3).post("orders/1/approve_by_provider/")
+    assert len(server.asked) == 1
+
+
+def test_repeats_are_told_in_one_readable_line_each(
+    waldur: SimulatedWaldur, client: WaldurClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    waldur.inject(Fault(status=502))
+    waldur.inject(Fault(kind=FaultKind.RESET))
+    with caplog.at_level(logging.WARNING, logger="agent"):
+        orders.actionable(client)
+    assert [r.getMessage() for r in caplog.records if r.name.startswith("agent")] == [
+        "GET /api/marketplace-orders/: answered 502; asked again, attempt 2",
+        "GET /api/marketplace-orders/: Connection aborted: Connection reset by peer; asked again, attempt 3",
+    ]
