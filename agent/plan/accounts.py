@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: MIT
+"""From the wish for an allocation and the cluster's state to the actions between them.
+
+wanted      there        action
+account     -            CreateAccount (parents first)
+account     elsewhere    none: moving a project is not an order's business
+limit       other value  SetLimits, for the TRES that differ
+member      -            AddMember
+(gone)      account      MoveDefaultAccount, BlockSubmission, CancelJobs, RemoveMember, DeleteAccount
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+
+from agent.core.actions import (
+    Action,
+    AddMember,
+    AllowSubmission,
+    BlockSubmission,
+    CancelJobs,
+    ClusterAction,
+    CreateAccount,
+    CreateQos,
+    DeleteAccount,
+    DeleteQos,
+    MoveDefaultAccount,
+    RemoveMember,
+    SetLimits,
+    SetQos,
+)
+from agent.core.model import Account, AccountSpec, AllocationSpec, Association, Part, Snapshot
+
+
+def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
+    """What is missing of an allocation. Nothing that stands is changed, but for limits that differ."""
+    snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
+    return [
+        *_missing_accounts((*spec.ancestors, spec.account), snapshot, reason),
+        *_own_qos(spec, snapshot, reason),
+        *_unblocked(spec.account.name, snapshot, reason),
+        *limits(spec.account.name, spec.limits, snapshot, reason),
+        *_missing_members(spec, snapshot, reason),
+    ]
+
+
+def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: str) -> list[ClusterAction]:
+    """One action for all TRES whose limit differs; TRES without a wish keep theirs."""
+    snapshot.require(Part.ACCOUNTS)
+    standing = snapshot.accounts.get(account)
+    before = standing.limits if standing else {}
+    after = tuple(sorted((tres, value) for tres, value in wanted.items() if before.get(tres) != value))
+    if not after:
+        return []
+    return [
+        SetLimits(
+            account=account,
+            before=tuple((tres, before[tres]) for tres, _ in after if tres in before),
+            after=after,
+            reason=reason,
+        )
+    ]
+
+
+def grown(snapshot: Snapshot, actions: Iterable[Action]) -> Snapshot:
+    """The cluster as it will be when the accounts and members among these actions have been added."""
+    planned = list(actions)
+    made = {a.account: Account(a.account, a.parent) for a in planned if isinstance(a, CreateAccount)}
+    joined = {
+        Association(a.account, a.user, partition)
+        for a in planned
+        if isinstance(a, AddMember)
+        for partition in a.partitions or ("",)
+    }
+    return replace(
+        snapshot, accounts={**made, **snapshot.accounts}, associations=snapshot.associations | joined
+    )
+
+
+def removal(
+    account: str, snapshot: Snapshot, *, home: str, reason: str, leaving: Set[str] = frozenset()
+) -> list[ClusterAction]:
+    """All that must happen before an account can go, and its going. The account must have no children.
+
+    A QoS named like the account, which it alone has, was made for it and goes after it: a QoS that is a default
+    cannot go before.
+    """
+    steps = emptying(account, snapshot, home=home, reason=reason, leaving=leaving)
+    if obstacle(account, snapshot):
+        return steps
+    own_qos = [DeleteQos(account=account, reason=reason)] if _is_own_qos(account, snapshot) else []
+    return [*steps, _deletion(account, snapshot, reason), *own_qos]
+
+
+def obstacle(account: str, snapshot: Snapshot) -> str:
+    """What must be known before anyone can be removed from an account; empty when it is. Until then the account
+    is only blocked: who is removed from an unknown default account would be left without one.
+    """
+    if Part.DEFAULT_ACCOUNTS in snapshot.complete:
+        return ""
+    elsewhere = [user for user in snapshot.users_of(account) if snapshot.accounts_of(user) - {account}]
+    return f"the default accounts of {', '.join(sorted(elsewhere)[:5])} were not read" if elsewhere else ""
+
+
+def emptying(
+    account: str, snapshot: Snapshot, *, home: str, reason: str, leaving: Set[str] = frozenset()
+) -> list[ClusterAction]:
+    """Jobs cancelled and members removed; the account itself stays. Without members it has no jobs.
+
+    Users keep a valid default account: `home` where they are in it, else another of theirs that is not `leaving`
+    as well. A user without another account keeps none: SLURM then forgets the user.
+    """
+    snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
+    if obstacle(account, snapshot):
+        return [BlockSubmission(account=account, reason=reason)]
+    users = sorted(snapshot.users_of(account))
+    return [
+        *_rehomed(account, users, snapshot, home=home, leaving=leaving, reason=reason),
+        *(_stopped(account, snapshot, reason) if users or snapshot.active_jobs.get(account) else ()),
+        *(_leaving(account, user, snapshot, reason) for user in users),
+    ]
+
+
+def _leaving(account: str, user: str, snapshot: Snapshot, reason: str) -> ClusterAction:
+    is_sole = snapshot.accounts_of(user) == {account}
+    return RemoveMember(account=account, user=user, is_sole_account=is_sole, reason=reason)
+
+
+def _missing_accounts(
+    specs: Iterable[AccountSpec], snapshot: Snapshot, reason: str
+) -> Iterator[ClusterAction]:
+    for spec in specs:
+        if spec.name not in snapshot.accounts:
+            yield CreateAccount(
+                account=spec.name,
+                parent=spec.parent,
+                description=spec.description,
+                organization=spec.organization,
+                reason=reason,
+            )
+
+
+def _unblocked(account: str, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    """A soft deletion left the account blocked: who gets it back may submit again."""
+    standing = snapshot.accounts.get(account)
+    if standing is not None and standing.submit_limit == 0:
+        yield AllowSubmission(account=account, reason=reason)
+
+
+def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    """The account's own QoS, made once: where it exists, what people changed about it is left alone."""
+    own = spec.own_qos
+    if own is None:
+        return
+    if Part.QOS in snapshot.complete and own.name not in snapshot.qos:
+        yield CreateQos(account=own.name, flags=own.flags, limits=own.limits, reason=reason)
+    standing = snapshot.accounts.get(spec.account.name)
+    if standing is not None and own.name in standing.qos:
+        return
+    before = tuple(sorted(_present_qos(spec, snapshot)))
+    after = tuple(dict.fromkeys((*before, own.name, *own.additional)))
+    yield SetQos(account=spec.account.name, before=before, after=after, default=own.name, reason=reason)
+
+
+def _present_qos(spec: AllocationSpec, snapshot: Snapshot) -> frozenset[str]:
+    """What the account has, or will inherit from the nearest account above it that stands."""
+    upwards = (spec.account, *reversed(spec.ancestors))
+    names = (upwards[0].name, *(tier.parent for tier in upwards))
+    nearest = next((snapshot.accounts[name] for name in names if name in snapshot.accounts), None)
+    return nearest.qos if nearest else frozenset()
+
+
+def _missing_members(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    defaults_known = Part.DEFAULT_ACCOUNTS in snapshot.complete
+    for user in spec.members:
+        wanted = [Association(spec.account.name, user, partition) for partition in spec.partitions or ("",)]
+        missing = [association for association in wanted if association not in snapshot.associations]
+        if missing:
+            yield AddMember(
+                account=spec.account.name,
+                user=user,
+                default_account=spec.default_account,
+                present_default=snapshot.default_accounts.get(user, "") if defaults_known else None,
+                partitions=tuple(a.partition for a in missing if a.partition),
+                qos=spec.qos,
+                default_qos=spec.default_qos,
+                reason=reason,
+            )
+
+
+def _rehomed(
+    account: str, users: Iterable[str], snapshot: Snapshot, *, home: str, leaving: Set[str], reason: str
+) -> Iterator[ClusterAction]:
+    for user in users:
+        others = snapshot.accounts_of(user) - {account} - leaving
+        if snapshot.default_accounts.get(user) == account and others:
+            target = home if home in others else min(others)
+            yield MoveDefaultAccount(account=target, user=user, before=account, reason=reason)
+
+
+def _stopped(account: str, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    """Jobs stop before members go: SLURM refuses to remove who still has jobs. Unknown counts as active."""
+    known = Part.JOBS in snapshot.complete and account in snapshot.active_jobs
+    jobs = snapshot.active_jobs.get(account, 0)
+    if known and not jobs:
+        return
+    yield BlockSubmission(account=account, reason=reason)
+    yield CancelJobs(account=account, jobs=jobs if known else None, reason=reason)
+
+
+def _is_own_qos(account: str, snapshot: Snapshot) -> bool:
+    """Whether the QoS of that name is used here and nowhere else: others may have made one of the same name."""
+    users = {a.name for a in snapshot.accounts.values() if account in (a.default_qos, *a.qos)}
+    return account in snapshot.qos and users == {account}
+
+
+def _deletion(account: str, snapshot: Snapshot, reason: str) -> ClusterAction:
+    return DeleteAccount(account=account, parent=snapshot.accounts[account].parent or "", reason=reason)

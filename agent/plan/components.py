@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""Which components of an offering must be made or changed in Waldur so that it has what is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from agent.core.model import AccountingType, Component, WaldurComponent
+
+
+class Change(StrEnum):
+    CREATE = "created"
+    UPDATE = "updated"
+    LEAVE = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentChange:
+    """`body` is what Waldur must be sent; `differences` maps field -> (there, wanted)."""
+
+    name: str
+    change: Change
+    body: Mapping[str, Any]
+    differences: Mapping[str, tuple[Any, Any]]
+
+
+def changes(components: Iterable[Component], present: Iterable[WaldurComponent]) -> list[ComponentChange]:
+    """One change per configured component; components that only Waldur has are not touched."""
+    by_type = {component.type: component for component in present}
+    return [_change(component, by_type.get(component.name)) for component in components]
+
+
+def _change(component: Component, present: WaldurComponent | None) -> ComponentChange:
+    body = _body(component)
+    if present is None:
+        return ComponentChange(
+            component.name, Change.CREATE, body, {key: (None, v) for key, v in body.items()}
+        )
+    differences = {
+        key: (present.fields.get(key), value)
+        for key, value in body.items()
+        if not _same(present.fields.get(key), value)
+    }
+    change = Change.UPDATE if differences else Change.LEAVE
+    return ComponentChange(component.name, change, {"uuid": present.uuid, **body}, differences)
+
+
+def _body(component: Component) -> dict[str, Any]:
+    """What the reference sends: `unit_factor` never, optional fields only when they are configured."""
+    limit = component.limit
+    optional = {"is_prepaid": True} if component.accounting_type is AccountingType.ONE else {}
+    return {
+        "type": component.name,
+        "name": component.label,
+        "measured_unit": component.measured_unit,
+        "billing_type": component.accounting_type.value,
+        "limit_amount": int(limit) if limit is not None else None,
+        **optional,
+        **component.waldur_fields,
+    }
+
+
+def _same(there: Any, wanted: Any) -> bool:
+    """Waldur prints some numbers as text."""
+    if there == wanted or (there in (None, "") and wanted in (None, "")):
+        return True
+    try:
+        return float(there) == float(wanted)
+    except (TypeError, ValueError):
+        return False

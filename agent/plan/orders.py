@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: MIT
+"""What an order means: the allocation it asks for, and the actions that fulfil it.
+
+Each plan is a way from any state to the end state, so that a pass which was cut off anywhere is continued by
+the next one. An order that can never be fulfilled raises PlanRefused; everything else waits or is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Any
+
+from agent.core.actions import (
+    Action,
+    ApproveOrder,
+    ClaimAccount,
+    CompleteOrder,
+    DeleteAccount,
+    FailOrder,
+    ReportLimits,
+)
+from agent.core.errors import PlanRefused
+from agent.core.model import (
+    AccountingType,
+    AccountSpec,
+    AllocationSpec,
+    AssociationWishes,
+    Component,
+    OfferingUser,
+    Order,
+    OrderState,
+    OrderType,
+    Part,
+    Resource,
+    Snapshot,
+    TeamMember,
+)
+from agent.core.names import NameRules, allocation_names, fold
+from agent.core.units import BackendLimits, backend_limits, prepaid_months, waldur_limits
+from agent.plan import accounts
+
+CREATING = (OrderType.CREATE, OrderType.RESTORE)
+PROJECT_SLUG_POLICY = "project_slug"
+USER_IS_READY = ("OK", "")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRules:
+    """What the site wants for every order of one offering. `home` is where default accounts go back to."""
+
+    names: NameRules
+    components: tuple[Component, ...]
+    soft_delete: bool = False
+    home: str = "root"
+    offering_partitions: tuple[str, ...] = ()
+    offering_enforces_qos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OrderCase:
+    """An order with all that Waldur knows about it. `members`: usernames; `plan_quotas`: the order's plan."""
+
+    order: Order
+    resource: Resource
+    members: tuple[str, ...] = ()
+    plan_quotas: Mapping[str, int] | None = None
+
+    @property
+    def reason(self) -> str:
+        return f"{self.order.type} order {self.order.uuid}"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPlan:
+    """The actions of one order. `spec` is what shall stand afterwards, None where nothing shall."""
+
+    case: OrderCase
+    account: str = ""
+    actions: tuple[Action, ...] = ()
+    spec: AllocationSpec | None = None
+    notes: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def members_of(
+    team: Iterable[TeamMember], users: Iterable[OfferingUser], project_accounts: Iterable[str]
+) -> tuple[str, ...]:
+    """Usernames of the team members who are users of the offering and ready, and of accounts without a person."""
+    ready = {u.user_uuid: u.username for u in users if u.username and u.state in USER_IS_READY}
+    people = {ready[member.user_uuid] for member in team if member.user_uuid in ready}
+    return tuple(sorted(people | set(project_accounts)))
+
+
+def account_names(case: OrderCase, rules: NameRules) -> list[str]:
+    """Names to try for a new allocation, best first. Raises PlanRefused where there is no slug to make one of."""
+    by_project = case.resource.plugin_options.get("account_name_generation_policy") == PROJECT_SLUG_POLICY
+    slug = _project_slug(case) if by_project else case.resource.slug
+    if not slug:
+        raise PlanRefused(f"resource {case.resource.name!r} has no slug in Waldur to make an account name of")
+    counted = by_project or rules.check_uniqueness
+    names = allocation_names(
+        rules.allocation_prefix + slug,
+        max_length=rules.max_length,
+        counted=counted,
+        attempts=rules.max_attempts,
+    )
+    return list(names)
+
+
+def allocation(case: OrderCase, rules: OrderRules, account: str) -> AllocationSpec:
+    """The allocation that a create or restore order asks for. The topmost account's parent is left to the backend."""
+    resource, names = case.resource, rules.names
+    project_slug = _project_slug(case)
+    missing = [
+        what for what, slug in (("customer", resource.customer_slug), ("project", project_slug)) if not slug
+    ]
+    if missing:
+        raise PlanRefused(
+            f"Waldur gives no slug for the {' and the '.join(missing)} of resource {resource.name!r}"
+        )
+    customer = names.customer_prefix + resource.customer_slug
+    project = names.project_prefix + project_slug
+    wanted = _wanted_limits(case, rules.components, with_static=True)
+    return AllocationSpec(
+        account=AccountSpec(account, project, description=resource.name, organization=project),
+        ancestors=(
+            AccountSpec(customer, "", description=resource.customer_name, organization=customer),
+            AccountSpec(project, customer, description=resource.project_name, organization=project),
+        ),
+        limits=wanted.values,
+        members=case.members,
+        wishes=AssociationWishes(
+            qos=_word(resource.attributes.get("qos")),
+            partition=_word(resource.attributes.get("partition")),
+            offering_partitions=rules.offering_partitions,
+            offering_enforces_qos=rules.offering_enforces_qos,
+        ),
+        notes=wanted.left_out,
+    )
+
+
+def creation(case: OrderCase, rules: OrderRules, spec: AllocationSpec, snapshot: Snapshot) -> OrderPlan:
+    """A create or restore order: claim the name, build what is missing, show the limits, done."""
+    account = spec.account.name
+    claim = ClaimAccount(
+        order=case.order.uuid,
+        resource=case.resource.uuid,
+        account=account,
+        reason="so that a crash finds it again",
+    )
+    shown = waldur_limits(case.resource.limits or case.order.limits, rules.components)
+    report = ReportLimits(
+        resource=case.resource.uuid, limits=tuple(sorted(shown.items())), reason=case.reason
+    )
+    actions = (
+        *_approval(case),
+        *((claim,) if case.resource.backend_id != account else ()),
+        *accounts.building(spec, snapshot, case.reason),
+        *((report,) if shown != dict(case.resource.limits) else ()),
+        CompleteOrder(order=case.order.uuid, reason=f"account {account} stands"),
+    )
+    return OrderPlan(case, account, actions, spec, spec.notes)
+
+
+def update(case: OrderCase, rules: OrderRules, snapshot: Snapshot) -> OrderPlan:
+    """An update order: new limits, or those of the new plan, or the same for more prepaid months."""
+    snapshot.require(Part.ACCOUNTS, Part.TRES)
+    account = _standing_account(case, snapshot)
+    with_static = any(component.targets for component in rules.components)
+    wanted = _wanted_limits(case, rules.components, with_static=with_static)
+    tracked = {tres: value for tres, value in wanted.values.items() if tres in snapshot.tres}
+    unknown = sorted(set(wanted.values) - set(tracked))
+    notes = [*wanted.left_out, *(f"{tres}: this cluster does not track this TRES" for tres in unknown)]
+    if not wanted.values:
+        notes.append("the order carries no limits and its plan no quotas: nothing to change")
+    actions = (
+        *_approval(case),
+        *accounts.limits(account, tracked, snapshot, case.reason),
+        CompleteOrder(order=case.order.uuid, reason=f"limits of {account} are set"),
+    )
+    return OrderPlan(case, account, actions, notes=tuple(notes))
+
+
+def terminations(
+    cases: Sequence[OrderCase], rules: OrderRules, snapshot: Snapshot, *, beside: Iterable[Action] = ()
+) -> list[OrderPlan]:
+    """Terminate orders, planned together: a project account goes with the last of its allocations.
+
+    `beside`: what the other orders of the pass do. A project in which one of them makes an account stays, and an
+    account that one of them puts a user in can become the user's default.
+    """
+    if cases:
+        snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
+        snapshot = accounts.grown(snapshot, beside)
+    ending = {fold(case.resource.backend_id) for case in cases} & set(snapshot.accounts)
+    leaving = {account for account in ending if not _untouchable(account, rules, snapshot)}
+    plans = [_termination(case, rules, snapshot, leaving) for case in cases]
+    going = {a.account for plan in plans for a in plan.actions if isinstance(a, DeleteAccount)}
+    return [_with_project(plan, going, rules, snapshot) for plan in plans]
+
+
+def refusal(case: OrderCase, error: PlanRefused) -> OrderPlan:
+    """An order that cannot be fulfilled: approved, so that Waldur lets it be failed, then failed with the reason."""
+    fail = FailOrder(order=case.order.uuid, message=str(error), reason="the order itself is at fault")
+    return OrderPlan(case, actions=(*_approval(case), fail), refusal=str(error))
+
+
+def _termination(case: OrderCase, rules: OrderRules, snapshot: Snapshot, leaving: Set[str]) -> OrderPlan:
+    account = fold(case.resource.backend_id)
+    notes: tuple[str, ...] = ()
+    steps: list[Action] = []
+    done = [CompleteOrder(order=case.order.uuid, reason="nothing is left of it")]
+    if account not in snapshot.accounts:
+        what = f"account {account} is not on the cluster" if account else "the resource names no account"
+        notes = (f"{what}: nothing to remove",)
+    elif why := _untouchable(account, rules, snapshot):
+        return refusal(case, PlanRefused(why))
+    else:
+        change = accounts.emptying if rules.soft_delete else accounts.removal
+        steps += change(account, snapshot, home=rules.home, reason=case.reason, leaving=leaving)
+        if rules.soft_delete:
+            reason = f"{case.reason}, soft delete"
+            steps += accounts.limits(account, _no_limits_left(rules, snapshot), snapshot, reason)
+        if why := accounts.obstacle(account, snapshot):
+            notes, done = (f"{why}: nobody is removed now",), []
+    return OrderPlan(case, account, (*_approval(case), *steps, *done), notes=notes)
+
+
+def _untouchable(account: str, rules: OrderRules, snapshot: Snapshot) -> str:
+    """Why no order may remove this account, empty when one may."""
+    if children := sorted(snapshot.children_of(account)):
+        return (
+            f"account {account} has accounts below it ({', '.join(children[:5])}): removing it would remove their "
+            "users' access too. Move or remove these first"
+        )
+    if account == rules.home or not snapshot.accounts[account].parent:
+        return f"account {account} is no allocation: it is what the site's own accounts and users stand on"
+    return ""
+
+
+def _no_limits_left(rules: OrderRules, snapshot: Snapshot) -> dict[str, int]:
+    snapshot.require(Part.TRES)
+    names = {tres for component in rules.components for tres in (component.targets or (component.name,))}
+    return {tres: 0 for tres in sorted(names) if tres in snapshot.tres}
+
+
+def _with_project(plan: OrderPlan, going: set[str], rules: OrderRules, snapshot: Snapshot) -> OrderPlan:
+    """The plan, with the deletion of the project's account where nothing is left in and below it."""
+    if plan.account not in going:
+        return plan
+    project = snapshot.accounts[plan.account].parent or ""
+    ours = fold(rules.names.project_prefix + _project_slug(plan.case))
+    standing = snapshot.accounts.get(project)
+    if (
+        project != ours
+        or project == rules.home
+        or standing is None
+        or snapshot.users_of(project)
+        or snapshot.children_of(project) - going
+    ):
+        return plan
+    reason = f"{plan.case.reason}, the last allocation of the project"
+    deletion = DeleteAccount(account=project, parent=standing.parent or "", reason=reason)
+    return replace(plan, actions=(*plan.actions[:-1], deletion, plan.actions[-1]))
+
+
+def _approval(case: OrderCase) -> tuple[Action, ...]:
+    if case.order.state is not OrderState.PENDING_PROVIDER:
+        return ()
+    return (ApproveOrder(order=case.order.uuid, reason=case.reason),)
+
+
+def _standing_account(case: OrderCase, snapshot: Snapshot) -> str:
+    account = fold(case.resource.backend_id)
+    if not account:
+        raise PlanRefused(
+            f"resource {case.resource.name!r} has no backend id in Waldur: its account is not known"
+        )
+    if account not in snapshot.accounts:
+        raise PlanRefused(f"account {account} is not on the cluster {snapshot.cluster}")
+    return account
+
+
+def _project_slug(case: OrderCase) -> str:
+    return case.resource.project_slug or case.order.project_slug
+
+
+def _wanted_limits(case: OrderCase, components: Sequence[Component], *, with_static: bool) -> BackendLimits:
+    """The order's limits; a plan switch carries none, the new plan's quotas count then."""
+    asked = dict(case.order.limits) or dict(case.plan_quotas or {})
+    if not asked and case.order.type in CREATING:
+        asked = dict(case.resource.limits)
+    return backend_limits(asked, components, months=_months(case, components), with_static=with_static)
+
+
+def _months(case: OrderCase, components: Iterable[Component]) -> int | None:
+    """Prepaid months from the resource's creation to its end, or to the end that a renewal order brings."""
+    if not any(c.accounting_type is AccountingType.ONE for c in components):
+        return None
+    renewed = case.order.attributes.get("new_end_date")
+    end = (_date(renewed) if isinstance(renewed, str) else None) or case.resource.end_date
+    if end is None or case.resource.created is None:
+        return None
+    return prepaid_months(case.resource.created, end)
+
+
+def _date(text: str) -> date | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""

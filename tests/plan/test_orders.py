@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: MIT
+"""What create, restore and update orders mean, and when an order is refused or has to wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.core.actions import ClaimAccount, FailOrder, ReportLimits
+from agent.core.errors import BackendUnavailable, PlanRefused
+from agent.core.model import (
+    AccountingType,
+    AllocationSpec,
+    AssociationWishes,
+    Component,
+    OfferingUser,
+    OrderState,
+    OrderType,
+    Part,
+    Snapshot,
+    TeamMember,
+)
+from agent.core.names import NameRules
+from agent.plan import orders
+from agent.plan.orders import OrderCase, OrderPlan, OrderRules
+from tests.plan.worlds import CPU, MEM, RULES, TREE, case, cluster, end_of, placed, rendered, without
+
+CREATE, UPDATE, RESTORE = OrderType.CREATE, OrderType.UPDATE, OrderType.RESTORE
+PENDING, EXECUTING = OrderState.PENDING_PROVIDER, OrderState.EXECUTING
+PREPAID = Component("cpu", "hours", AccountingType.ONE, "CPU", unit_factor=60)
+STATIC = Component("cpu", "hours", AccountingType.USAGE, "CPU", unit_factor=60, limit=10)
+MAPPED = Component("nodes", "hours", AccountingType.LIMIT, "Nodes", targets={"cpu": 600, "gres/gpu": 5})
+
+
+def spec_of(wanted: OrderCase, rules: OrderRules = RULES, account: str = "a_one") -> AllocationSpec:
+    return placed(orders.allocation(wanted, rules, account))
+
+
+def created(wanted: OrderCase, snapshot: Snapshot, rules: OrderRules = RULES) -> OrderPlan:
+    return orders.creation(wanted, rules, spec_of(wanted, rules), snapshot)
+
+
+# The allocation -----------------------------------------------------------------------------------
+
+
+def test_an_allocation_stands_below_its_project_and_customer() -> None:
+    spec = orders.allocation(case(members=("ann",)), RULES, "a_one")
+    tiers = [(t.name, t.parent, t.description, t.organization) for t in (*spec.ancestors, spec.account)]
+    assert tiers == [
+        ("c_cust", "", "The customer", "c_cust"),
+        ("p_proj", "c_cust", "The project", "p_proj"),
+        ("a_one", "p_proj", "Allocation 1", "p_proj"),
+    ]
+    assert spec.members == ("ann",)
+
+
+WISHES: list[tuple[dict[str, Any], AssociationWishes]] = [
+    ({}, AssociationWishes()),
+    ({"qos": "fast", "partition": "gpu"}, AssociationWishes(qos="fast", partition="gpu")),
+    ({"qos": None, "partition": 5}, AssociationWishes()),
+]
+
+
+@pytest.mark.parametrize(("attributes", "wishes"), WISHES)
+def test_wishes_are_the_words_of_the_resource(attributes: dict[str, Any], wishes: AssociationWishes) -> None:
+    assert orders.allocation(case(resource={"attributes": attributes}), RULES, "a").wishes == wishes
+
+
+def test_wishes_carry_what_the_offering_says() -> None:
+    rules = replace(RULES, offering_partitions=("x", "y"), offering_enforces_qos=True)
+    wishes = orders.allocation(case(), rules, "a").wishes
+    assert (wishes.offering_partitions, wishes.offering_enforces_qos) == (("x", "y"), True)
+
+
+SLUGS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"customer_slug": ""}, {}, "no slug for the customer of"),
+    ({"project_slug": ""}, {}, "no slug for the project of"),
+    ({"customer_slug": "", "project_slug": ""}, {}, "no slug for the customer and the project of"),
+]
+
+
+@pytest.mark.parametrize(("resource", "order", "words"), SLUGS)
+def test_without_slugs_there_is_no_place(resource: dict[str, Any], order: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanRefused, match=words):
+        orders.allocation(case(resource=resource, order=order), RULES, "a")
+
+
+def test_the_order_may_bring_the_slug_of_the_project() -> None:
+    wanted = case(resource={"project_slug": ""}, order={"project_slug": "other"})
+    assert orders.allocation(wanted, RULES, "a").account.parent == "p_other"
+
+
+ALLOCATION_LIMITS: dict[str, tuple[OrderCase, OrderRules, dict[str, int]]] = {
+    "of the order": (case(order={"limits": {"cpu": 2}}), RULES, {"cpu": 120}),
+    "of the order, before those of the resource": (
+        case(order={"limits": {"cpu": 2}}, resource={"limits": {"cpu": 3, "mem": 1}}),
+        RULES,
+        {"cpu": 120},
+    ),
+    "of the plan, where the order has none": (case(quotas={"cpu": 4}), RULES, {"cpu": 240}),
+    "of the resource, where neither has some": (case(resource={"limits": {"cpu": 3}}), RULES, {"cpu": 180}),
+    "of a restored resource": (case(RESTORE, resource={"limits": {"cpu": 3}}), RULES, {"cpu": 180}),
+    "static": (case(), replace(RULES, components=(STATIC,)), {"cpu": 600}),
+    "mapped": (
+        case(order={"limits": {"nodes": 2}}),
+        replace(RULES, components=(MAPPED,)),
+        {"cpu": 1200, "gres/gpu": 10},
+    ),
+    "prepaid": (
+        case(order={"limits": {"cpu": 2}}, resource={"end_date": end_of(2027, 1, 10)}),
+        replace(RULES, components=(PREPAID,)),
+        {"cpu": 1440},
+    ),
+    "prepaid without an end": (
+        case(order={"limits": {"cpu": 2}}),
+        replace(RULES, components=(PREPAID,)),
+        {"cpu": 120},
+    ),
+    "prepaid without a beginning": (
+        case(order={"limits": {"cpu": 2}}, resource={"end_date": end_of(2027, 1, 10), "created": None}),
+        replace(RULES, components=(PREPAID,)),
+        {"cpu": 120},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ALLOCATION_LIMITS)
+def test_limits_of_an_allocation(what: str) -> None:
+    wanted, rules, limits = ALLOCATION_LIMITS[what]
+    assert dict(orders.allocation(wanted, rules, "a").limits) == limits
+
+
+# Names and members --------------------------------------------------------------------------------
+
+BY_PROJECT = {"plugin_options": {"account_name_generation_policy": "project_slug"}}
+NAMES: list[tuple[dict[str, Any], NameRules, list[str]]] = [
+    ({}, NameRules(allocation_prefix="a_"), ["a_slug1"]),
+    ({"slug": "Big"}, NameRules(), ["big"]),
+    (
+        {},
+        NameRules(allocation_prefix="a_", check_uniqueness=True, max_attempts=3),
+        ["a_slug1", "a_slug1-0", "a_slug1-1"],
+    ),
+    ({}, NameRules(max_length=3, max_attempts=2), ["slu", "s-0"]),
+    (BY_PROJECT, NameRules(allocation_prefix="a_", max_attempts=3), ["a_proj", "a_proj-0", "a_proj-1"]),
+    ({**BY_PROJECT, "slug": ""}, NameRules(max_attempts=1), ["proj"]),
+    ({"plugin_options": {"account_name_generation_policy": "else"}}, NameRules(), ["slug1"]),
+]
+
+
+@pytest.mark.parametrize(("resource", "rules", "names"), NAMES)
+def test_names_to_try(resource: dict[str, Any], rules: NameRules, names: list[str]) -> None:
+    assert orders.account_names(case(resource=resource), rules) == names
+
+
+@pytest.mark.parametrize("resource", [{"slug": ""}, {**BY_PROJECT, "project_slug": ""}])
+def test_without_a_slug_there_is_no_name(resource: dict[str, Any]) -> None:
+    with pytest.raises(PlanRefused, match="has no slug in Waldur to make an account name of"):
+        orders.account_names(case(resource=resource), NameRules(allocation_prefix="a_"))
+
+
+USERS: list[tuple[list[str], list[tuple[str, str, str]], list[str], tuple[str, ...]]] = [
+    (["1", "2"], [("1", "ann", "OK"), ("2", "bob", "")], [], ("ann", "bob")),
+    (["1"], [("1", "ann", "OK"), ("2", "bob", "OK")], [], ("ann",)),
+    (["1"], [("1", "", "OK")], [], ()),
+    (["1"], [("1", "ann", "Creating")], [], ()),
+    (["1"], [("1", "ann", "Pending account linking")], [], ()),
+    (["1"], [("1", "ann", "OK")], ["robot", "ann"], ("ann", "robot")),
+    ([], [("1", "ann", "OK")], ["robot"], ("robot",)),
+    (["2", "1"], [("2", "b", "OK"), ("1", "a", "OK")], [], ("a", "b")),
+]
+
+
+@pytest.mark.parametrize(("team", "users", "accounts", "names"), USERS)
+def test_members_are_ready_users_of_the_team_and_accounts_without_a_person(
+    team: list[str], users: list[tuple[str, str, str]], accounts: list[str], names: tuple[str, ...]
+) -> None:
+    found = orders.members_of(
+        [TeamMember(uuid) for uuid in team],
+        [OfferingUser(f"o{person}", person, username, state) for person, username, state in users],
+        accounts,
+    )
+    assert found == names
+
+
+# Creation -----------------------------------------------------------------------------------------
+
+BUILT = [
+    "create account c_cust below root",
+    "create account p_proj below c_cust",
+    "create account a_one below p_proj",
+    "set limits a_one cpu=none->120",
+    "add member ann to a_one",
+]
+CLAIM = "claim account a_one for resource resource1"
+REPORT = "report limits of resource resource1: cpu=2"
+DONE = "complete order order1"
+EMPTY = cluster({"root": None})
+WHOLE = cluster(TREE, [("a_one", "ann")], limits={"a_one": {"cpu": 120}})
+ASKED: dict[str, Any] = {"order": {"limits": {"cpu": 2}}, "members": ("ann",)}
+
+CREATION: dict[str, tuple[OrderCase, Snapshot, list[str]]] = {
+    "pending": (case(state=PENDING, **ASKED), EMPTY, ["approve order order1", CLAIM, *BUILT, REPORT, DONE]),
+    "executing": (case(**ASKED), EMPTY, [CLAIM, *BUILT, REPORT, DONE]),
+    "claimed": (case(account="a_one", **ASKED), EMPTY, [*BUILT, REPORT, DONE]),
+    "claimed, as another spelling": (case(account="A_one", **ASKED), EMPTY, [CLAIM, *BUILT, REPORT, DONE]),
+    "claimed, and shown": (
+        case(account="a_one", resource={"limits": {"cpu": 2}}, **ASKED),
+        EMPTY,
+        [*BUILT, DONE],
+    ),
+    "only to be completed": (case(account="a_one", resource={"limits": {"cpu": 2}}, **ASKED), WHOLE, [DONE]),
+    "the claim was lost": (case(resource={"limits": {"cpu": 2}}, **ASKED), WHOLE, [CLAIM, DONE]),
+    "restore": (
+        case(RESTORE, account="a_one", members=("ann",), resource={"limits": {"cpu": 2}}),
+        EMPTY,
+        [*BUILT, DONE],
+    ),
+    "restore of what is there": (
+        case(RESTORE, account="a_one", members=("ann",), resource={"limits": {"cpu": 2}}),
+        WHOLE,
+        [DONE],
+    ),
+    "restore after a soft deletion": (
+        case(RESTORE, account="a_one", members=("ann",), resource={"limits": {"cpu": 2}}),
+        cluster(TREE, limits={"a_one": {"cpu": 0, "mem": 0}}, blocked=["a_one"]),
+        ["allow submission a_one", "set limits a_one cpu=0->120", "add member ann to a_one", DONE],
+    ),
+    "no members, no limits": (case(account="a_one"), EMPTY, [*BUILT[:3], DONE]),
+}
+
+
+@pytest.mark.parametrize("what", CREATION)
+def test_creation(what: str) -> None:
+    wanted, snapshot, lines = CREATION[what]
+    plan = created(wanted, snapshot)
+    assert rendered(plan.actions) == lines
+    assert (plan.account, plan.spec, plan.refusal) == ("a_one", spec_of(wanted), "")
+
+
+def test_static_limits_are_shown_in_waldur_beside_those_asked_for() -> None:
+    rules = replace(RULES, components=(STATIC, MEM))
+    plan = created(case(account="a_one", order={"limits": {"mem": 1}}), EMPTY, rules)
+    assert [a.limits for a in plan.actions if isinstance(a, ReportLimits)] == [(("cpu", 10), ("mem", 1))]
+
+
+def test_what_was_left_out_is_noted() -> None:
+    plan = created(case(order={"limits": {"cpu": 1, "gold": 5}}), EMPTY)
+    assert plan.notes == ("gold: no such component in backend_components",)
+
+
+def test_the_claim_comes_before_the_account() -> None:
+    kinds = [type(action) for action in created(case(state=PENDING, **ASKED), EMPTY).actions]
+    assert kinds.index(ClaimAccount) == 1
+
+
+# Update -------------------------------------------------------------------------------------------
+
+STANDING = cluster(TREE, limits={"a_one": {"cpu": 60, "mem": 61440}})
+
+UPDATES: dict[str, tuple[dict[str, Any], OrderRules, list[str], tuple[str, ...]]] = {
+    "new limits": ({"order": {"limits": {"cpu": 2}}}, RULES, ["set limits a_one cpu=60->120"], ()),
+    "the same limits": ({"order": {"limits": {"cpu": 1, "mem": 1}}}, RULES, [], ()),
+    "lower": ({"order": {"limits": {"cpu": 0}}}, RULES, ["set limits a_one cpu=60->0"], ()),
+    "plan switch": ({"quotas": {"cpu": 5}}, RULES, ["set limits a_one cpu=60->300"], ()),
+    "limits before quotas": (
+        {"order": {"limits": {"cpu": 2}}, "quotas": {"cpu": 5}},
+        RULES,
+        ["set limits a_one cpu=60->120"],
+        (),
+    ),
+    "neither limits nor quotas": (
+        {"resource": {"limits": {"cpu": 9}}},
+        RULES,
+        [],
+        ("the order carries no limits and its plan no quotas: nothing to change",),
+    ),
+    "mapped": (
+        {"order": {"limits": {"nodes": 2}}},
+        replace(RULES, components=(MAPPED,)),
+        ["set limits a_one cpu=60->1200 gres/gpu=none->10"],
+        (),
+    ),
+    "mapped, with a static limit beside": (
+        {"order": {"limits": {"nodes": 1}}},
+        replace(RULES, components=(MAPPED, STATIC)),
+        ["set limits a_one cpu=60->1200 gres/gpu=none->5"],
+        (),
+    ),
+    "static limits are not touched": (
+        {"order": {"limits": {"mem": 2}}},
+        replace(RULES, components=(STATIC, MEM)),
+        ["set limits a_one mem=61440->122880"],
+        (),
+    ),
+    "a TRES that the cluster does not track": (
+        {"order": {"limits": {"fpga": 2, "cpu": 2}}},
+        replace(RULES, components=(CPU, replace(CPU, name="fpga"))),
+        ["set limits a_one cpu=60->120"],
+        ("fpga: this cluster does not track this TRES",),
+    ),
+    "an unknown component": (
+        {"order": {"limits": {"gold": 2, "cpu": 2}}},
+        RULES,
+        ["set limits a_one cpu=60->120"],
+        ("gold: no such component in backend_components",),
+    ),
+    "prepaid renewal": (
+        {"order": {"limits": {"cpu": 1}, "attributes": {"new_end_date": "2026-07-10"}}},
+        replace(RULES, components=(PREPAID,)),
+        ["set limits a_one cpu=60->360"],
+        (),
+    ),
+    "prepaid renewal, the resource has its new end already": (
+        {"order": {"limits": {"cpu": 1}}, "resource": {"end_date": end_of(2026, 7, 10)}},
+        replace(RULES, components=(PREPAID,)),
+        ["set limits a_one cpu=60->360"],
+        (),
+    ),
+    "the order's end is later than the resource's": (
+        {
+            "order": {"limits": {"cpu": 1}, "attributes": {"new_end_date": "2026-07-10T00:00:00Z"}},
+            "resource": {"end_date": end_of(2026, 4, 10)},
+        },
+        replace(RULES, components=(PREPAID,)),
+        ["set limits a_one cpu=60->360"],
+        (),
+    ),
+    "an end that is no date does not make the months one": (
+        {
+            "order": {"limits": {"cpu": 1}, "attributes": {"new_end_date": "soon"}},
+            "resource": {"end_date": end_of(2026, 7, 10)},
+        },
+        replace(RULES, components=(PREPAID,)),
+        ["set limits a_one cpu=60->360"],
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UPDATES)
+def test_update(what: str) -> None:
+    facts, rules, lines, notes = UPDATES[what]
+    plan = orders.update(case(UPDATE, account="a_one", **facts), rules, STANDING)
+    assert rendered(plan.actions) == [*lines, DONE]
+    assert plan.notes == notes
+
+
+def test_an_update_finds_its_account_in_any_spelling() -> None:
+    plan = orders.update(case(UPDATE, account=" A_One", order={"limits": {"cpu": 2}}), RULES, STANDING)
+    assert plan.account == "a_one"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no backend id": ({"account": ""}, "has no backend id in Waldur: its account is not known"),
+    "no such account": ({"account": "a_two"}, "account a_two is not on the cluster test"),
+    "bad limit": ({"account": "a_one", "order": {"limits": {"cpu": -1}}}, "limit of cpu is -1"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_an_update_that_can_never_be_is_refused(what: str) -> None:
+    facts, words = REFUSED[what]
+    with pytest.raises(PlanRefused, match=words):
+        orders.update(case(UPDATE, **facts), RULES, STANDING)
+
+
+@pytest.mark.parametrize("part", [Part.ACCOUNTS, Part.TRES])
+def test_an_update_waits_for_what_was_not_read_and_is_not_refused(part: Part) -> None:
+    wanted = case(UPDATE, account="a_one", order={"limits": {"cpu": 2}})
+    with pytest.raises(BackendUnavailable, match=part.value):
+        orders.update(wanted, RULES, without(STANDING, part))
+
+
+@pytest.mark.parametrize("part", [Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.JOBS, Part.QOS])
+def test_an_update_needs_no_other_part(part: Part) -> None:
+    wanted = case(UPDATE, account="a_one", order={"limits": {"cpu": 2}})
+    assert orders.update(wanted, RULES, without(STANDING, part)) == orders.update(wanted, RULES, STANDING)
+
+
+@pytest.mark.parametrize("part", [Part.ACCOUNTS, Part.ASSOCIATIONS])
+def test_a_creation_waits_for_what_was_not_read(part: Part) -> None:
+    with pytest.raises(BackendUnavailable, match=part.value):
+        created(case(**ASKED), without(WHOLE, part))
+
+
+# Refusal ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [CREATE, UPDATE, RESTORE, OrderType.TERMINATE])
+@pytest.mark.parametrize(("state", "approved"), [(PENDING, ["approve order order1"]), (EXECUTING, [])])
+def test_a_refused_order_is_approved_and_failed_with_the_reason(
+    kind: OrderType, state: OrderState, approved: list[str]
+) -> None:
+    plan = orders.refusal(case(kind, state=state), PlanRefused("the reason"))
+    assert rendered(plan.actions) == [*approved, "fail order order1: the reason"]
+    assert plan.refusal == "the reason"
+    assert plan.spec is None
+    assert isinstance(plan.actions[-1], FailOrder)
