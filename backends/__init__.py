@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Clusters: accounts, members, limits, usage. Nothing here knows of Waldur, orders or the queue."""

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""What a backend is: five verbs over plain values. Third parties implement `Backend` and register a `Plugin`.
+
+`observe` returns what it read or raises; it never returns a part as if it were the whole. `apply` returns
+one outcome per action and raises only where nothing was tried at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from agent.config.model import Problem
+from agent.core.actions import ClusterAction, Outcome
+from agent.core.model import AllocationSpec, Health, Part, Snapshot
+
+BULK_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.QOS})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is to be read: whole parts of the cluster, and the active jobs of some accounts."""
+
+    parts: frozenset[Part] = BULK_PARTS
+    jobs_of: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class BackendContext:
+    """What the host program gives every backend. `state_dir` holds the lock file of each cluster's writes."""
+
+    offering_uuid: str
+    state_dir: Path
+    timezone: str = "UTC"
+
+
+class Backend(Protocol):
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster, for messages and locks."""
+        ...
+
+    @property
+    def executed(self) -> Counter[str]:
+        """Processes started so far by kind (`read`, `write`)."""
+        ...
+
+    def observe(self, scope: Scope = Scope()) -> Snapshot:
+        """The cluster as it is now, in a constant number of commands. Raises BackendError."""
+        ...
+
+    def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
+        """The same wish in this cluster's spelling; what the cluster cannot keep is dropped into `notes`.
+
+        Raises PlanRefused where a name or a value can never be used here.
+        """
+        ...
+
+    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        """Carry the actions out, merged into as few commands as possible; one outcome for each."""
+        ...
+
+    def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
+        """The command lines that `apply` would run, for people to read. Runs nothing."""
+        ...
+
+    def check(self) -> Health:
+        """Can this host read and write the cluster? Raises BackendUnavailable where that cannot be known now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A plugin's own settings, None when `problems` holds an error."""
+
+    settings: Any
+    problems: tuple[Problem, ...] = ()
+
+
+class Plugin(Protocol):
+    """What an entry point of the group `waldur_site_cluster.backends` names."""
+
+    @property
+    def setting_keys(self) -> frozenset[str]:
+        """Keys of `backend_settings` that this backend reads, beyond the common ones."""
+        ...
+
+    def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
+        """Check `backend_settings` (found at `path` of the configuration) and make the backend's settings."""
+        ...
+
+    def missing(self, settings: Any) -> str:
+        """A sentence when a program that this backend runs is not on this host; empty when all are there."""
+        ...
+
+    def connect(self, settings: Any, context: BackendContext) -> Backend: ...

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: MIT
+"""The only place that starts a process: argv lists, a clean environment, time-outs, nothing inherited by accident.
+
+Reads may be killed. A write that has begun is left to finish: a killed `sacctmgr` left row locks that blocked
+every writer for minutes and ended slurmdbd (22.05). So a write runs in a session of its own, writes its
+output to files that outlive us, and inherits the cluster's lock, which therefore lasts as long as it does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from agent.core.errors import BackendError, BackendUnavailable
+from backends.lock import WriteLock
+
+log = logging.getLogger(__name__)
+
+READ_TIMEOUT_S = 60.0
+WRITE_WARNING_S = 60.0
+OUTPUT_LIMIT_BYTES = 1 << 30
+READS_AT_ONCE = 4
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF", "SLURM_JWT", "LD_LIBRARY_PATH")
+PASSED_ON_PREFIX = "SLURM_EMULATOR_"
+
+
+class CommandMissing(BackendError):
+    """The program is not on this host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a command left behind. Texts are UTF-8, undecodable bytes replaced."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    duration_s: float
+
+
+class Runner:
+    """Starts commands for one backend. `prefix` goes before every argv (`docker exec slurmctld`)."""
+
+    def __init__(
+        self,
+        *,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    ) -> None:
+        self.executed: Counter[str] = Counter()
+        self._output_limit_bytes = output_limit_bytes
+        self._prefix = tuple(prefix)
+        self._environment = clean_environment(environment or {})
+        self._reads = threading.BoundedSemaphore(READS_AT_ONCE)
+
+    @property
+    def prefixed(self) -> bool:
+        """Whether commands run elsewhere (in a container): files of ours are not there."""
+        return bool(self._prefix)
+
+    def argv(self, command: Sequence[str]) -> tuple[str, ...]:
+        return (*self._prefix, *command)
+
+    def read(self, command: Sequence[str], *, timeout_s: float = READ_TIMEOUT_S) -> Completed:
+        """Run a command that changes nothing. Raises BackendUnavailable when it does not end in time, BackendError
+        when it prints without end.
+        """
+        argv = self.argv(command)
+        limit = self._output_limit_bytes
+        with self._reads, _output() as stdout, _output() as stderr:
+            started_s = time.monotonic()
+            child = self._start(argv, stdout, stderr)
+            self.executed["read"] += 1
+            resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
+            try:
+                child.wait(timeout_s)
+            except subprocess.TimeoutExpired as error:
+                raise BackendUnavailable(
+                    f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {_text(stderr).strip() or 'no words'}"
+                ) from error
+            finally:
+                _end(child)
+            if max(os.fstat(stream.fileno()).st_size for stream in (stdout, stderr)) >= limit:
+                raise BackendError(f"`{' '.join(argv)}` was stopped: it printed {limit} bytes and more")
+            return _completed(argv, child, stdout, stderr, started_s)
+
+    def write(self, command: Sequence[str], lock: WriteLock, *, answers: str = "") -> Completed:
+        """Run a command that changes the cluster, under its lock, to the end however long that takes.
+
+        `answers` are what the command reads when it asks; without them it finds the end of its input.
+        """
+        argv = self.argv(command)
+        with _output() as stdout, _output() as stderr, _input(answers) as stdin, lock as descriptor:
+            started_s = time.monotonic()
+            child = self._start(argv, stdout, stderr, stdin=stdin, keep=(descriptor,))
+            self.executed["write"] += 1
+            while child.poll() is None:
+                try:
+                    child.wait(WRITE_WARNING_S)
+                except subprocess.TimeoutExpired:
+                    log.warning(
+                        "still waiting for `%s` after %.0f s: a write is never killed",
+                        " ".join(argv),
+                        time.monotonic() - started_s,
+                    )
+            return _completed(argv, child, stdout, stderr, started_s)
+
+    def _start(
+        self,
+        argv: Sequence[str],
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        *,
+        stdin: IO[bytes] | None = None,
+        keep: Sequence[int] = (),
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                argv,
+                stdin=stdin or subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=self._environment,
+                start_new_session=True,
+                pass_fds=keep,
+            )
+        except OSError as error:
+            raise CommandMissing(
+                f"cannot start `{argv[0]}`: {error.strerror}. Check slurm_bin_path or command_prefix, and that this "
+                "host is the head node."
+            ) from error
+
+
+def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """What children get: no SACCT_FORMAT, SLURM_TIME_FORMAT or locale of ours can change what they print."""
+    kept = {k: v for k, v in os.environ.items() if k in PASSED_ON or k.startswith(PASSED_ON_PREFIX)}
+    return {**kept, "LC_ALL": "C.UTF-8", "TZ": "UTC", **extra}
+
+
+def _output() -> IO[bytes]:
+    """A file without a name: no pipe that breaks when we die before the child does. In memory: on a full disk
+    sacctmgr ends with 0 and half of its answer (22.05 does not look at what its writes return).
+    """
+    return os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC), "w+b")
+
+
+def _input(text: str) -> IO[bytes]:
+    stream = _output()
+    stream.write(text.encode())
+    stream.flush()
+    stream.seek(0)
+    return stream
+
+
+def _text(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode("utf-8", "replace")
+
+
+def _completed(
+    argv: tuple[str, ...],
+    child: subprocess.Popen[bytes],
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    started_s: float,
+) -> Completed:
+    done = Completed(argv, child.returncode, _text(stdout), _text(stderr), time.monotonic() - started_s)
+    log.debug("`%s` ended with %s in %.2f s", " ".join(argv), done.returncode, done.duration_s)
+    return done
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill a reader that is still there, with all it started."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()

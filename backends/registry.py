@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""Which backends there are. A backend is found, loaded, configured and ready, in that order; each step may fail
+with its own reason, and a failure stops the modes that need this backend, not the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from agent.config.model import Mode, Offering, Problem, Severity
+from agent.core.errors import ConfigError
+from backends.base import Backend, BackendContext, Plugin
+
+GROUP = "waldur_site_cluster.backends"
+
+
+class BackendNotInstalled(ConfigError):
+    """The configuration names a backend that nothing on this host provides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A backend that was found, loaded and configured; `settings` are its own."""
+
+    name: str
+    plugin: Plugin
+    settings: Any
+
+    def missing(self) -> str:
+        """Why it cannot be ready on this host (a program that is not there); empty when it can."""
+        return self.plugin.missing(self.settings)
+
+    def connect(self, context: BackendContext) -> Backend:
+        return self.plugin.connect(self.settings, context)
+
+
+def installed() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load(name: str) -> Plugin:
+    """The plugin of that name. Raises BackendNotInstalled with what is installed."""
+    found = installed()
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise BackendNotInstalled(f"backend {name!r} is not installed; installed are: {known}")
+    try:
+        plugin: Plugin = found[name].load()
+    except ImportError as error:
+        raise BackendNotInstalled(f"backend {name!r} is installed but cannot be loaded: {error}") from error
+    return plugin
+
+
+def configure(offering: Offering, mode: Mode) -> Configured:
+    """The backend of one mode, configured. Raises ConfigError with every reason."""
+    name = offering.backend_of(mode)
+    plugin = load(name)
+    parsed = plugin.parse(offering.backend_settings, f"{offering.path}.backend_settings")
+    if parsed.settings is None:
+        errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR]
+        raise ConfigError(f"offering {offering.name}: {'; '.join(errors)}")
+    return Configured(name, plugin, parsed.settings)
+
+
+def problems(offering: Offering) -> list[Problem]:
+    """What the backends of an offering find wrong in its settings, and modes without an installed backend."""
+    found: dict[str, list[Problem]] = {}
+    for mode, name in offering.backends.items():
+        if not name or name in found:
+            continue
+        where = f"{offering.path}.{KEY_OF[mode]}"
+        try:
+            found[name] = list(
+                load(name).parse(offering.backend_settings, f"{offering.path}.backend_settings").problems
+            )
+        except BackendNotInstalled as error:
+            modes = ", ".join(m for m, n in offering.backends.items() if n == name)
+            found[name] = [
+                Problem(Severity.WARNING, where, f"{error}. Not served for this offering: {modes}")
+            ]
+    return [problem for several in found.values() for problem in several]
+
+
+def setting_keys(offering: Offering) -> frozenset[str]:
+    """All keys that an installed backend of this offering reads."""
+    keys: frozenset[str] = frozenset()
+    for name in set(filter(None, offering.backends.values())) & set(installed()):
+        keys |= load(name).setting_keys
+    return keys
+
+
+KEY_OF: Mapping[Mode, str] = {
+    Mode.ORDER_PROCESS: "order_processing_backend",
+    Mode.MEMBERSHIP_SYNC: "membership_sync_backend",
+    Mode.REPORT: "reporting_backend",
+}

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""Carrying batches out, one after the other, under the cluster's lock; one outcome per action.
+
+A batch that is refused is tried again action by action, so that one bad name harms nobody else. After a sign
+of an outage nothing more is tried. What rc 0 really did is not judged here: the caller reads the cluster back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from agent.core.actions import (
+    CancelJobs,
+    ClusterAction,
+    CreateAccount,
+    DeleteAccount,
+    DeleteQos,
+    MoveDefaultAccount,
+    Outcome,
+    RemoveMember,
+)
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    JobsStillActive,
+    NotEmpty,
+    PlanRefused,
+    SiteAgentError,
+)
+from agent.core.model import Snapshot
+from backends.lock import WriteLock
+from backends.process import CommandMissing, Completed, Runner
+from backends.slurm.commands import Batch, Grammar
+from backends.slurm.loader import Loader
+from backends.slurm.programs import Programs, active_jobs, failure, one_line
+
+log = logging.getLogger(__name__)
+
+CANCEL_GRACE_S = 30.0
+CANCEL_POLL_S = 1.0
+
+
+class Writer:
+    """Applies actions for one cluster."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        grammar: Grammar,
+        lock: WriteLock,
+        *,
+        programs: Programs,
+        tree: Callable[[], Snapshot],
+        cancel_grace_s: float = CANCEL_GRACE_S,
+    ) -> None:
+        self._runner = runner
+        self._grammar = grammar
+        self._lock = lock
+        self._programs = programs
+        self._tree = tree
+        self._cancel_grace_s = cancel_grace_s
+        self._loader = Loader(runner, grammar, lock, programs)
+
+    def apply(self, actions: Sequence[ClusterAction], cluster: str) -> list[Outcome]:
+        """Carry the actions out. `cluster` is the name under which the cluster was last seen, empty if never."""
+        usable, outcomes = self._checked(actions)
+        if not usable:
+            return outcomes
+        stops = _Stops()
+        with self._lock:
+            for outcome in self._loader.load(usable, cluster):
+                stops.note(outcome)
+                outcomes.append(outcome)
+            loaded = {outcome.action for outcome in outcomes}
+            for batch in self._grammar.batches(action for action in usable if action not in loaded):
+                for outcome in self._unless_stopped(batch, stops):
+                    stops.note(outcome)
+                    outcomes.append(outcome)
+        return outcomes
+
+    def _unless_stopped(self, batch: Batch, stops: _Stops) -> Iterator[Outcome]:
+        """The batch without the actions that must not happen any more, after what failed before them."""
+        stopped = {action: error for action in batch.actions if (error := stops.error_for(action))}
+        stopped |= self._filled([action for action in batch.actions if action not in stopped])
+        yield from (Outcome(action, error) for action, error in stopped.items())
+        left = [action for action in batch.actions if action not in stopped]
+        for rest in self._grammar.batches(left) if stopped else [batch]:
+            yield from self._run(rest, stops)
+
+    def _filled(self, actions: Sequence[ClusterAction]) -> dict[ClusterAction, BackendError]:
+        """Deletions of accounts that are not empty: all that is below them would go along without a word (22.05)."""
+        if not actions or not isinstance(actions[0], DeleteAccount):
+            return {}
+        try:
+            tree = self._tree()
+        except BackendError as error:
+            return dict.fromkeys(actions, error)
+        below = {a: sorted(tree.children_of(a.account) | tree.users_of(a.account)) for a in actions}
+        return {
+            action: NotEmpty(
+                f"account {action.account} is not empty: {', '.join(names[:5])} would lose access with it"
+            )
+            for action, names in below.items()
+            if names
+        }
+
+    def _checked(self, actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
+        """Actions whose command can be written, and outcomes for those with a name SLURM cannot take."""
+        usable, refused = [], []
+        for action in actions:
+            try:
+                self._grammar.single(action)
+                usable.append(action)
+            except PlanRefused as error:
+                refused.append(Outcome(action, error))
+        return usable, refused
+
+    def _run(self, batch: Batch, stops: _Stops) -> Iterator[Outcome]:
+        if batch.program == "scancel":
+            yield self._cancel(batch)
+            return
+        try:
+            completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
+        except CommandMissing as missing:
+            yield from (Outcome(action, missing) for action in batch.actions)
+            return
+        error = failure(completed)
+        if error is None or isinstance(error, BackendUnavailable) or len(batch.actions) == 1:
+            yield from (_outcome(action, completed, error) for action in batch.actions)
+            return
+        log.warning("%s; trying its %d actions one by one", error, len(batch.actions))
+        for action in batch.actions:
+            if stopped := stops.error_for(action):
+                yield Outcome(action, stopped)
+            else:
+                yield from self._run(self._grammar.single(action), stops)
+
+    def _cancel(self, batch: Batch) -> Outcome:
+        """scancel, then wait until squeue shows none of the account's jobs; the grace is bounded."""
+        started_s = time.monotonic()
+        account = batch.actions[0].account
+        command = (self._programs.scancel, *batch.argv)
+        try:
+            error = failure(self._runner.read(command)) or self._end_of_jobs(account, started_s)
+        except BackendError as raised:
+            error = raised
+        duration_s = time.monotonic() - started_s
+        return Outcome(batch.actions[0], error, (" ".join(self._runner.argv(command)),), duration_s)
+
+    def _end_of_jobs(self, account: str, started_s: float) -> BackendError | None:
+        while True:
+            counts = active_jobs(self._runner, self._programs, frozenset({account}))
+            left = counts[account] if counts else 0
+            if not left:
+                return None
+            if time.monotonic() - started_s > self._cancel_grace_s:
+                return JobsStillActive(
+                    f"account {account}: {left} jobs are still ending {self._cancel_grace_s:.0f} s after scancel; "
+                    "the removal goes on in the next pass"
+                )
+            time.sleep(CANCEL_POLL_S)
+
+
+class _Stops:
+    """What must not go on: everything after an outage; all in an account that could not be made; the removal of
+    an account that jobs or default accounts still need, and of the account above it.
+    """
+
+    def __init__(self) -> None:
+        self._outage: BackendError | None = None
+        self._unmade: dict[str, SiteAgentError] = {}
+        self._accounts: dict[str, BackendError] = {}
+
+    def note(self, outcome: Outcome) -> None:
+        action, error = outcome.action, outcome.error
+        if isinstance(error, BackendUnavailable):
+            self._outage = error
+        if error is not None and isinstance(action, CreateAccount):
+            self._unmade[action.account] = error
+        if isinstance(error, BackendError) and isinstance(action, MoveDefaultAccount):
+            self._accounts.setdefault(action.before, error)
+        if isinstance(error, BackendError) and isinstance(action, CancelJobs | RemoveMember | DeleteAccount):
+            self._accounts.setdefault(action.account, error)
+            if isinstance(action, DeleteAccount):
+                self._accounts.setdefault(action.parent, error)
+
+    def error_for(self, action: ClusterAction) -> SiteAgentError | None:
+        if self._outage is not None:
+            return self._outage
+        place = action.parent if isinstance(action, CreateAccount) else action.account
+        if place in self._unmade:
+            return self._unmade[place]
+        removes = isinstance(action, RemoveMember | DeleteAccount | DeleteQos)
+        return self._accounts.get(action.account) if removes else None
+
+
+def _outcome(action: ClusterAction, completed: Completed, error: BackendError | None) -> Outcome:
+    if completed.returncode == 0 and completed.stderr.strip():
+        log.warning("`%s` said: %s", " ".join(completed.argv), one_line(completed.stderr))
+    return Outcome(action, error, (" ".join(completed.argv),), completed.duration_s)

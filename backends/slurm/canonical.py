@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""A wish for an allocation in the spelling of this cluster: names folded, tiers placed, TRES known, QoS chosen.
+
+What the cluster cannot keep is left out with a note; a name it can never take raises PlanRefused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
+from agent.core.names import fold
+from backends.slurm.names import checked, is_usable
+from backends.slurm.schema import SlurmSettings
+
+
+def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
+    snapshot.require(Part.TRES)
+    account = _account(spec.account)
+    members = tuple(dict.fromkeys(fold(user) for user in spec.members))
+    qos = _enforced_qos(settings, spec.wishes)
+    notes = [
+        f"limit {tres}={value} is left out: this cluster does not track the TRES {tres} "
+        "(AccountingStorageTRES in slurm.conf)"
+        for tres, value in spec.limits.items()
+        if tres not in snapshot.tres
+    ]
+    notes += [
+        f"member {user!r} is left out: no SLURM user name" for user in members if not is_usable("user", user)
+    ]
+    return replace(
+        spec,
+        account=account,
+        ancestors=_placed(settings, spec.ancestors),
+        limits={tres: value for tres, value in spec.limits.items() if tres in snapshot.tres},
+        members=tuple(user for user in members if is_usable("user", user)),
+        default_account=_default_account(settings, account.name),
+        partitions=_partitions(settings, spec.wishes, qos),
+        qos=(qos,) if qos else (),
+        default_qos=qos,
+        own_qos=_own_qos(settings, account.name),
+        notes=(*spec.notes, *notes),
+    )
+
+
+def _placed(settings: SlurmSettings, ancestors: Sequence[AccountSpec]) -> tuple[AccountSpec, ...]:
+    """The accounts above an allocation: below the root account, or in flat mode without the topmost tier."""
+    # Only a topmost tier that nobody has placed yet is dropped, so that doing it again changes nothing.
+    unplaced = bool(ancestors) and not ancestors[0].parent
+    kept = ancestors[1:] if settings.parent_account and unplaced else ancestors
+    top = settings.parent_account or settings.root_account
+    return tuple(
+        _account(replace(tier, parent=tier.parent if position else top)) for position, tier in enumerate(kept)
+    )
+
+
+def _account(spec: AccountSpec) -> AccountSpec:
+    return replace(
+        spec, name=checked("account", fold(spec.name)), parent=checked("account", fold(spec.parent))
+    )
+
+
+def _default_account(settings: SlurmSettings, account: str) -> str:
+    """What the members' default shall become by the site's policy; empty: the cluster keeps or chooses it."""
+    return {"common": settings.default_account, "individual": account}.get(
+        settings.default_account_policy, ""
+    )
+
+
+def _enforced_qos(settings: SlurmSettings, wishes: AssociationWishes) -> str:
+    """The QoS that the order names, where the site or, unless the site decides, the offering enforces it."""
+    decided = settings.enforce_offering_qos
+    enforced = wishes.offering_enforces_qos if decided is None else decided
+    enforced = enforced and settings.qos_enforcement_enabled
+    return checked("QoS", wishes.qos) if enforced and wishes.qos else ""
+
+
+def _partitions(settings: SlurmSettings, wishes: AssociationWishes, qos: str) -> tuple[str, ...]:
+    chosen: tuple[str, ...] = ()
+    if qos and wishes.partition:
+        chosen = (wishes.partition,)
+    elif settings.enforce_offering_partitions and wishes.offering_partitions:
+        chosen = wishes.offering_partitions
+    elif settings.default_partition:
+        chosen = (settings.default_partition,)
+    return tuple(checked("partition", name) for name in chosen)
+
+
+def _own_qos(settings: SlurmSettings, account: str) -> OwnQos | None:
+    return replace(settings.own_qos, name=account) if settings.own_qos else None

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT
+"""Which names may reach a SLURM command.
+
+sacctmgr has a grammar of its own: a comma makes a list, `=` an option, `[1-3]` three names, `set` and
+`where` change the meaning of the whole line, a leading dash is an option of the program (22.05).
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent.core.errors import PlanRefused
+
+# The account column of slurmdbd is a tinytext: 255 bytes.
+MAX_NAME_LENGTH = 255
+RESERVED = frozenset({"set", "where", "and", "withassoc", "withassocs", "withdeleted", "withcoord", "format"})
+
+_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
+_USER = re.compile(r"[a-z0-9_][a-z0-9_.@-]*")
+_PARTITION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_TRES = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/:.-]*")
+_WHAT = {"account": _NAME, "user": _USER, "QoS": _PARTITION, "partition": _PARTITION, "TRES": _TRES}
+
+
+def checked(kind: str, name: str) -> str:
+    """The name, if a command may carry it. Raises PlanRefused with what is wrong and what is allowed."""
+    problem = _problem(kind, name)
+    if problem:
+        raise PlanRefused(f"{kind} name {name!r} cannot be used in SLURM: {problem}")
+    return name
+
+
+def is_usable(kind: str, name: str) -> bool:
+    return not _problem(kind, name)
+
+
+def _problem(kind: str, name: str) -> str:
+    if not name:
+        return "it is empty"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"it has {len(name)} characters, {MAX_NAME_LENGTH} are possible"
+    if name.lower() in RESERVED:
+        return "it is a word of sacctmgr's own language"
+    if not _WHAT[kind].fullmatch(name):
+        return "letters, digits, '_', '.' and '-' are possible, and '-' and '.' not at the beginning"
+    return ""
+
+
+def free_text(text: str, fallback: str) -> str:
+    """A description or organization on one line: a line break or `|` would split the record when it is read."""
+    return " ".join(re.sub(r'["|\x00-\x1f]', " ", text).split()) or fallback

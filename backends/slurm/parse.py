@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""From the text of sacctmgr and squeue to values. Parsed whole or not at all: a cut answer raises ParseError.
+
+Every command names its columns, so that no release's default layout matters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.core.errors import ParseError
+from agent.core.model import Account, Association
+
+ASSOCIATION_COLUMNS = (
+    "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",
+)  # fmt: skip
+SHOW_ASSOCIATIONS = "sacctmgr show assoc"
+
+# 22.05 has no letter above P: exabytes end with "?".
+_QUANTITY = re.compile(r"([0-9]+)(?:\.([0-9]+))?([KMGTP?]?)")
+_SCALE = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "?": 6}
+_MEGABYTE_EXPONENT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The accounts and associations of the clusters that were listed."""
+
+    clusters: frozenset[str]
+    accounts: Mapping[str, Account]
+    associations: frozenset[Association]
+
+
+def associations(stdout: str) -> Tree:
+    """Rows of `show assoc` with ASSOCIATION_COLUMNS. The root account is always there: without it, nothing was read."""
+    clusters: set[str] = set()
+    accounts: dict[str, Account] = {}
+    found: set[Association] = set()
+    for row in _rows(SHOW_ASSOCIATIONS, stdout, len(ASSOCIATION_COLUMNS)):
+        cluster, account, user, partition, parent, limits, submit, qos, default_qos = row
+        clusters.add(cluster)
+        if user:
+            found.add(Association(account, user, partition))
+            continue
+        accounts[account] = Account(
+            name=account,
+            parent=parent or None,
+            limits=tres_limits(limits),
+            qos=frozenset(filter(None, qos.split(","))),
+            default_qos=default_qos,
+            submit_limit=int(submit) if submit.isdigit() else None,
+        )
+    _check_tree(accounts, found)
+    return Tree(frozenset(clusters), accounts, frozenset(found))
+
+
+def tres_limits(text: str) -> dict[str, int]:
+    """`cpu=600000,mem=2000M` -> {"cpu": 600000, "mem": 2000}; memory counts in megabytes."""
+    limits = {}
+    for pair in filter(None, text.split(",")):
+        tres, equals, value = pair.partition("=")
+        quantity = _QUANTITY.fullmatch(value)
+        if not (tres and equals and quantity):
+            raise ParseError(SHOW_ASSOCIATIONS, pair, "a limit should read like cpu=100 or mem=2G")
+        whole, fraction, unit = quantity.groups()
+        exponent = _SCALE[unit]
+        if tres == "mem":
+            exponent = exponent - _MEGABYTE_EXPONENT if unit else 0
+        limits[tres] = (
+            int(float(f"{whole}.{fraction}") * 1024**exponent) if fraction else _scaled(int(whole), exponent)
+        )
+    return limits
+
+
+def tres_names(stdout: str) -> frozenset[str]:
+    """Names from `list tres format=type,name`: `cpu`, `gres/gpu`."""
+    names = {f"{kind}/{name}" if name else kind for kind, name in _rows("sacctmgr list tres", stdout, 2)}
+    if "cpu" not in names:
+        raise ParseError("sacctmgr list tres", stdout[:80], "every cluster has the TRES cpu")
+    return frozenset(names)
+
+
+def default_accounts(stdout: str) -> dict[str, str]:
+    """`show user format=user,defaultaccount`: users without a default account are left out."""
+    return {user: account for user, account in _rows("sacctmgr show user", stdout, 2) if account}
+
+
+def job_counts(stdout: str) -> Counter[str]:
+    """`squeue -o %a`: active jobs per account."""
+    return Counter(line.strip().lower() for line in _lines("squeue", stdout))
+
+
+def names(command: str, stdout: str) -> tuple[str, ...]:
+    """A list of one column (`list cluster`, `show qos`): it has no separator at all."""
+    return tuple(line.split("|")[0].strip() for line in _lines(command, stdout))
+
+
+def _check_tree(accounts: Mapping[str, Account], found: set[Association]) -> None:
+    if "root" not in accounts:
+        raise ParseError(SHOW_ASSOCIATIONS, "", "the root account is missing, the answer is not complete")
+    for account in accounts.values():
+        if account.parent and account.parent not in accounts:
+            raise ParseError(SHOW_ASSOCIATIONS, account.name, f"its parent {account.parent} is missing")
+    for association in found:
+        if association.account not in accounts:
+            raise ParseError(
+                SHOW_ASSOCIATIONS, association.user, f"its account {association.account} is missing"
+            )
+
+
+def _rows(command: str, stdout: str, columns: int) -> Iterator[list[str]]:
+    for line in _lines(command, stdout):
+        row = line.split("|")
+        if len(row) != columns:
+            raise ParseError(command, line, f"{columns} columns were asked for, {len(row)} came")
+        yield row
+
+
+def _lines(command: str, stdout: str) -> list[str]:
+    if stdout and not stdout.endswith("\n"):
+        raise ParseError(command, stdout.rsplit("\n", 1)[-1], "the last line is cut")
+    return [line for line in stdout.split("\n") if line.strip()]
+
+
+def _scaled(whole: int, exponent: int) -> int:
+    return whole << (10 * exponent) if exponent >= 0 else whole >> (-10 * exponent)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""What the entry point `slurm` names: how the SLURM backend is configured, found and made."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from backends.base import BackendContext, Parsed
+from backends.slurm import schema
+from backends.slurm.backend import SlurmBackend
+from backends.slurm.programs import Programs
+from backends.slurm.schema import SlurmSettings
+
+
+class SlurmPlugin:
+    setting_keys = schema.SETTING_KEYS
+
+    def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
+        return schema.parse(raw, path)
+
+    def missing(self, settings: SlurmSettings) -> str:
+        """The sentence for a head node without SLURM; with a prefix, the prefix's program must be here."""
+        program = (
+            settings.command_prefix[0] if settings.command_prefix else Programs(settings.bin_path).sacctmgr
+        )
+        if shutil.which(program):
+            return ""
+        return (
+            f"{program} is not on this host: install SLURM's client commands, set slurm_bin_path, or serve this "
+            "queue on the head node"
+        )
+
+    def connect(self, settings: SlurmSettings, context: BackendContext) -> SlurmBackend:
+        return SlurmBackend(settings, context)
+
+
+plugin = SlurmPlugin()

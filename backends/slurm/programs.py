@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""SLURM's programs: where they are, how they are called, and what their end means.
+
+rc 1 with words on stdout is "nothing to do", on stderr a refusal; some words point to an outage (docs/slurm.md, 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, JobsStillActive
+from backends.process import CommandMissing, Completed, Runner
+from backends.slurm import parse
+
+log = logging.getLogger(__name__)
+
+# rc 1 with one of these on stdout and nothing on stderr: there was nothing to do (or nothing there: read back).
+# 22.05 says "Nothing new added", 26.05 "Already existing account" or "Nothing added".
+NO_CHANGE = (
+    "Nothing new added",
+    "Nothing added",
+    "Already existing account",
+    "Nothing modified",
+    "Nothing deleted",
+)
+OUTAGE = re.compile(
+    r"connection refused|persistent connection|persist_?init|talking to the database|unable to contact|"
+    r"unable to connect to database|zero bytes were transmitted|connection (?:timed out|reset)|broken pipe|"
+    r"communication connection|lock wait|deadlock|database connection|slurmdbd: (?:error|fatal)|"
+    r"unexpected message|socket timed out|munged|munge encode|authentication error|"
+    r"response to message type: DBD_|from database\.  Contact",
+    re.IGNORECASE,
+)
+DENIED = re.compile(
+    r"permission denied|doesn't have privilege|not in the accounting system|sufficient privilege", re.I
+)
+JOBS_ACTIVE = re.compile(r"job\(s\) active", re.IGNORECASE)
+
+
+class Programs:
+    """Paths of SLURM's programs, and the flags that every call of them needs."""
+
+    def __init__(self, bin_path: str) -> None:
+        self.sacctmgr = self._path(bin_path, "sacctmgr")
+        self.scancel = self._path(bin_path, "scancel")
+        self.squeue = self._path(bin_path, "squeue")
+        # Without --immediate and with no input, 22.05 asks its question for ever; some reads ask one, too.
+        self.sacctmgr_write = (self.sacctmgr, "--immediate", "--parsable2", "--noheader")
+        self.sacctmgr_read = self.sacctmgr_write
+        self.sacctmgr_ask = (self.sacctmgr, "--parsable2", "--noheader")
+
+    @staticmethod
+    def _path(bin_path: str, program: str) -> str:
+        return f"{bin_path.rstrip('/')}/{program}" if bin_path else program
+
+
+def active_jobs(runner: Runner, programs: Programs, accounts: frozenset[str]) -> dict[str, int] | None:
+    """Active jobs (pending, running, completing) per account, zero included. squeue tells, not sacct.
+
+    None where this host has no squeue: then nobody knows, and sacctmgr itself refuses what jobs still need.
+    """
+    command = (
+        programs.squeue,
+        "--noheader",
+        "--all",
+        f"--account={','.join(sorted(accounts))}",
+        "--format=%a",
+    )
+    try:
+        counts = parse.job_counts(answer(runner.read(command)))
+    except CommandMissing:
+        return None
+    return {account: counts[account] for account in accounts}
+
+
+def answer(completed: Completed) -> str:
+    """The output of a read. Raises BackendUnavailable or CommandFailed."""
+    error = failure(completed)
+    if error:
+        raise error
+    if completed.stderr.strip():
+        log.warning("`%s` said: %s", " ".join(completed.argv), completed.stderr.strip())
+    return completed.stdout
+
+
+def failure(completed: Completed) -> BackendError | None:
+    """What a command's end means: nothing wrong, an outage, or a refusal."""
+    said = completed.stderr.strip()
+    if completed.returncode == 0 and not OUTAGE.search(said):
+        return None
+    if completed.returncode == 1 and not said and any(text in completed.stdout for text in NO_CHANGE):
+        return None
+    if OUTAGE.search(said):
+        return BackendUnavailable(
+            f"`{' '.join(completed.argv)}`: the accounting database does not answer: {one_line(said)}. "
+            "Nothing is lost: the step is tried again. Check slurmdbd (systemctl status slurmdbd)."
+        )
+    if JOBS_ACTIVE.search(said) or JOBS_ACTIVE.search(completed.stdout):
+        return JobsStillActive(f"`{' '.join(completed.argv)}`: {one_line(said or completed.stdout)}")
+    if DENIED.search(said):
+        return CommandFailed(
+            completed.argv,
+            returncode=completed.returncode,
+            stdout="",
+            stderr=f"{said}\nThe agent's user needs AdminLevel Operator (for `load`: Administrator) in SLURM.",
+        )
+    # A signal ended it (out of memory, a reboot): that says nothing about what was asked.
+    return CommandFailed(
+        completed.argv,
+        returncode=completed.returncode,
+        stdout=completed.stdout,
+        stderr=completed.stderr,
+        retryable=completed.returncode < 0,
+    )
+
+
+def one_line(text: str) -> str:
+    return " / ".join(line.strip() for line in text.splitlines() if line.strip())

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: MIT
+"""The `backend_settings` that the SLURM backend reads, with the reference's names, meanings and defaults."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
+
+from agent.config.model import Problem, Severity
+from agent.core.model import OwnQos
+from backends.base import Parsed
+
+POLICIES = ("common", "individual", "none")
+MODES = ("cli", "rest")
+QOS_LIMITS = {
+    "grp_tres": "GrpTRES",
+    "max_jobs": "MaxJobs",
+    "max_submit": "MaxSubmit",
+    "max_wall": "MaxWall",
+    "min_tres_per_job": "MinTRESPerJob",
+}
+
+# Read by other parts (homes, quotas, directories, groups, periodic limits), or known from older releases.
+OTHER_KEYS = frozenset({
+    "enable_user_homedir_account_creation", "default_homedir_umask", "homedir_umask", "homedir_base_path",
+    "homedir_quota", "project_directory", "periodic_limits", "ldap", "rest_api",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """Settings of one SLURM backend. `bin_path` empty: programs are found on PATH."""
+
+    default_account: str
+    root_account: str
+    default_account_policy: str
+    parent_account: str
+    cluster_name: str
+    bin_path: str
+    command_prefix: tuple[str, ...]
+    default_partition: str
+    enforce_offering_partitions: bool
+    qos_default: str
+    qos_downscaled: str
+    qos_paused: str
+    qos_enforcement_enabled: bool
+    enforce_offering_qos: bool | None
+    own_qos: OwnQos | None
+
+
+class QosManagementSchema(Schema):
+    """A QoS for each account. On 22.05 `max_jobs` and `max_submit` of a QoS count per user."""
+
+    enabled = fields.Boolean(load_default=False)
+    flags = fields.String(load_default="DenyOnLimit,NoDecay", allow_none=True)
+    grp_tres = fields.String(load_default=None, allow_none=True)
+    max_jobs = fields.Integer(load_default=None, allow_none=True)
+    max_submit = fields.Integer(load_default=None, allow_none=True)
+    max_wall = fields.String(load_default=None, allow_none=True)
+    min_tres_per_job = fields.String(load_default=None, allow_none=True)
+    additional_qos = fields.List(fields.String(), load_default=list, allow_none=True)
+
+
+class _Words(fields.Field[list[str]]):
+    """A list of words, or one string that is split as a shell does."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[str]:
+        if isinstance(value, str):
+            try:
+                return shlex.split(value)
+            except ValueError as error:
+                raise ValidationError(f"{value!r} cannot be split into words: {error}") from error
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            return value
+        raise ValidationError("a list of words or one string is needed")
+
+
+def _name(**options: Any) -> fields.String:
+    return fields.String(allow_none=True, **options)
+
+
+class SlurmSchema(Schema):
+    default_account = _name(load_default="root")
+    root_account = _name(load_default=None)
+    default_account_policy = fields.String(
+        load_default="common",
+        validate=validate.OneOf(POLICIES, error="{input!r} is not known; use one of {choices}"),
+    )
+    parent_account = _name(load_default=None)
+    cluster_name = _name(load_default=None)
+    slurm_bin_path = _name(load_default="/usr/bin")
+    execution_mode = fields.String(
+        load_default="cli",
+        validate=validate.OneOf(MODES, error="{input!r} is not known; use one of {choices}"),
+    )
+    command_prefix = _Words(load_default=list, allow_none=True)
+    default_partition = _name(load_default=None)
+    enforce_offering_partitions = fields.Boolean(load_default=False)
+    qos_default = _name(load_default="normal")
+    qos_downscaled = _name(load_default=None)
+    qos_paused = _name(load_default=None)
+    qos_enforcement_enabled = fields.Boolean(load_default=False)
+    enforce_offering_qos = fields.Boolean(load_default=None, allow_none=True)
+    qos_management = fields.Nested(QosManagementSchema, load_default=None, allow_none=True, unknown=EXCLUDE)
+
+
+SETTING_KEYS = frozenset(SlurmSchema().fields) | OTHER_KEYS
+
+
+def parse(raw: Mapping[str, Any], path: str) -> Parsed:
+    """Settings, or every reason why not. Unknown keys are the caller's to tell: other backends may share the map."""
+    try:
+        loaded = SlurmSchema(unknown=EXCLUDE).load(raw)
+    except ValidationError as error:
+        messages = error.messages if isinstance(error.messages, dict) else {"": error.messages}
+        return Parsed(None, tuple(
+            Problem(Severity.ERROR, f"{path}.{key}", _sentence(texts)) for key, texts in messages.items()
+        ))  # fmt: skip
+    problems = tuple(_conflicts(loaded, path))
+    if any(p.severity is Severity.ERROR for p in problems):
+        return Parsed(None, problems)
+    default_account = (loaded["default_account"] or "root").lower()
+    return Parsed(
+        SlurmSettings(
+            default_account=default_account,
+            root_account=(loaded["root_account"] or default_account).lower(),
+            default_account_policy=loaded["default_account_policy"],
+            parent_account=(loaded["parent_account"] or "").lower(),
+            cluster_name=loaded["cluster_name"] or "",
+            bin_path=loaded["slurm_bin_path"] or "",
+            command_prefix=tuple(loaded["command_prefix"] or ()),
+            default_partition=loaded["default_partition"] or "",
+            enforce_offering_partitions=loaded["enforce_offering_partitions"],
+            qos_default=loaded["qos_default"] or "normal",
+            qos_downscaled=loaded["qos_downscaled"] or "",
+            qos_paused=loaded["qos_paused"] or "",
+            qos_enforcement_enabled=loaded["qos_enforcement_enabled"],
+            enforce_offering_qos=loaded["enforce_offering_qos"],
+            own_qos=_own_qos(loaded["qos_management"]),
+        ),
+        problems,
+    )
+
+
+def _sentence(texts: Any) -> str:
+    if isinstance(texts, Mapping):
+        return "; ".join(f"{key}: {_sentence(value)}" for key, value in texts.items())
+    return " ".join(map(str, texts))
+
+
+def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
+    """The pattern of the QoS that each account gets, without its name; None where it is switched off."""
+    if not management or not management["enabled"]:
+        return None
+    limits = ((option, management[key]) for key, option in QOS_LIMITS.items())
+    return OwnQos(
+        name="",
+        flags=management["flags"] or "",
+        limits=tuple((option, str(value)) for option, value in limits if value is not None),
+        additional=tuple(management["additional_qos"] or ()),
+    )
+
+
+def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
+    found = []
+    if loaded["execution_mode"] == "rest":
+        found.append(Problem(
+            Severity.ERROR, f"{path}.execution_mode",
+            "slurmrestd is not supported yet; use 'cli' (sacctmgr on this host, or behind command_prefix)",
+        ))  # fmt: skip
+    for key in ("default_account", "root_account", "parent_account"):
+        if loaded[key] and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", loaded[key]):
+            found.append(
+                Problem(Severity.ERROR, f"{path}.{key}", f"{loaded[key]!r} is no SLURM account name")
+            )
+    if (
+        loaded["qos_enforcement_enabled"]
+        and loaded["enforce_offering_qos"]
+        and (loaded["qos_paused"] or loaded["qos_downscaled"])
+    ):
+        found.append(Problem(
+            Severity.WARNING, path,
+            "with enforce_offering_qos the states are set by GrpSubmitJobs: leave out qos_paused and qos_downscaled",
+        ))  # fmt: skip
+    return found

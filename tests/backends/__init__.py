@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Processes, locks, and the contract that every backend keeps."""

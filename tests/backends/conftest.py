@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""Clusters for tests of the SLURM backend: the real one, and the emulator of a newer release.
+
+A module empties its cluster once; its tests then use names of their own, for a reset costs more than a test.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from backends.base import BackendContext
+from backends.slurm.backend import SlurmBackend
+from backends.slurm.plugin import plugin
+from tests.backends import emulator_programs
+from tests.backends.children import running, until
+from tests.real.parts import require
+from tests.real.slurm_cluster import SlurmCluster
+
+Connect = Callable[..., SlurmBackend]
+
+
+def connector(bin_path: str, state: Path) -> Connect:
+    def connect(**settings: object) -> SlurmBackend:
+        raw = {
+            "cluster_name": "test",
+            "default_account_policy": "none",
+            "slurm_bin_path": bin_path,
+            **settings,
+        }
+        return plugin.connect(plugin.parse(raw, "test").settings, BackendContext("0" * 32, state))
+
+    return connect
+
+
+@pytest.fixture(scope="module")
+def module_environment() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def emptied_slurm(slurm_cluster: SlurmCluster) -> SlurmCluster:
+    slurm_cluster.reset()
+    return slurm_cluster
+
+
+@pytest.fixture(scope="module")
+def on_slurm(
+    emptied_slurm: SlurmCluster,
+    module_environment: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Connect:
+    """Backends of the real SLURM, with these settings; all share one lock."""
+    module_environment.setenv("SLURM_CONF", emptied_slurm.env["SLURM_CONF"])
+    return connector(str(emptied_slurm.bin_path), tmp_path_factory.mktemp("slurm"))
+
+
+@pytest.fixture(scope="module")
+def on_emulator(module_environment: pytest.MonkeyPatch) -> Iterator[Connect]:
+    """Backends of slurm-emulator (26.05), with a database of their own. It has no squeue, and needs none."""
+    if find_spec("emulator") is None:
+        require("slurm-emulator")
+    with tempfile.TemporaryDirectory(prefix="emulator-") as name:
+        folder = Path(name)
+        module_environment.setenv("SLURM_EMULATOR_STATE_FILE", str(folder / "state.json"))
+        module_environment.setenv("SLURM_EMULATOR_TIME_FILE", str(folder / "time.json"))
+        module_environment.setenv("SLURM_EMULATOR_CLUSTER_NAME", "test")
+        emulator_programs.install(folder)
+        with running([sys.executable, emulator_programs.__file__, name]):
+            until("the emulator is ready", (folder / "ready").exists)
+            yield connector(str(folder / "bin"), folder)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""A head node whose SLURM programs are ours: strict about their options, with answers that a test lays down.
+
+Each call is logged. Without a rule for it a write says nothing and ends with 0, and a read answers from a file.
+"""
+
+from __future__ import annotations
+
+import sys
+from ast import literal_eval
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agent.core.actions import (
+    AddMember,
+    BlockSubmission,
+    CancelJobs,
+    ClusterAction,
+    CreateAccount,
+    DeleteAccount,
+    DeleteQos,
+    Outcome,
+    RemoveMember,
+    SetLimits,
+)
+from backends.base import BackendContext
+from backends.slurm.backend import SlurmBackend
+from backends.slurm.plugin import plugin
+
+PROGRAM = r"""
+import fcntl, os, sys  # as little as possible: a start costs 20 ms, with json 40
+folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+program, words = os.path.basename(__file__), sys.argv[1:]
+line = " ".join([program, *words])
+
+
+def end(code, stdout="", stderr=""):
+    sys.stdout.write(stdout)
+    sys.stderr.write(stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def is_locked():
+    locks = os.path.join(folder, "state", "locks")
+    for name in os.listdir(locks) if os.path.isdir(locks) else ():
+        with open(os.path.join(locks, name)) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
+with open(os.path.join(folder, "log"), "a") as log:
+    log.write(repr((line, is_locked())) + "\n")
+with open(os.path.join(folder, "rules")) as stream:
+    rules = eval(stream.read())
+for number, rule in enumerate(rules):
+    used = os.path.join(folder, "used", str(number))
+    count = len(os.listdir(used)) if os.path.isdir(used) else 0
+    if rule["needle"] in line and count < rule["times"]:
+        os.makedirs(used, exist_ok=True)
+        open(os.path.join(used, str(count)), "w").close()
+        end(rule["code"], rule["stdout"], rule["stderr"])
+
+flags = {"sacctmgr": ["--immediate", "--parsable2", "--noheader"], "squeue": ["--noheader", "--all"], "scancel": []}
+if words == ["--version"]:
+    end(0, "slurm-wlm 22.05.8\n")
+if words[: len(flags[program])] != flags[program] or any(word == "" for word in words):
+    end(64, stderr=f"stand-in: unexpected options: {line}\n")
+rest = words[len(flags[program]) :]
+if program == "squeue" and not (len(rest) == 2 and rest[0].startswith("--account=") and rest[1] == "--format=%a"):
+    end(64, stderr=f"stand-in: unexpected options: {line}\n")
+if program == "scancel" and (len(words) not in (1, 2) or not words[-1].startswith("--account=")):
+    end(64, stderr=f"stand-in: unexpected options: {line}\n")
+if program == "sacctmgr" and any(word.startswith("-") for word in rest):
+    end(64, stderr=f"stand-in: unexpected options: {line}\n")
+if program == "sacctmgr" and rest[0] in ("show", "list"):
+    with open(os.path.join(folder, rest[1])) as stream:
+        end(0, stream.read())
+end(0)
+"""
+ROOT = "c1|root||||||normal|\nc1|root|root|||||normal|\n"
+READS = {
+    "assoc": ROOT,
+    "user": "root|root\n",
+    "tres": "cpu|\nmem|\ngres|gpu\n",
+    "qos": "normal\n",
+    "cluster": "c1\n",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a call answers whose line holds `needle`, for the first `times` calls that do."""
+
+    needle: str
+    code: int = 0
+    stdout: str = ""
+    stderr: str = ""
+    times: int = 1000
+
+
+class HeadNode:
+    """Programs, their answers, and the log of their calls, in one folder."""
+
+    def __init__(self, folder: Path, programs: Iterable[str] = ("sacctmgr", "squeue", "scancel")) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for name in programs:
+            path = self.bin / name
+            path.write_text(f"#!{sys.executable} -SE\n{PROGRAM}")
+            path.chmod(0o755)
+        for name, text in READS.items():
+            self.answer(name, text)
+        self.rules()
+
+    def answer(self, read: str, text: str) -> None:
+        (self.folder / read).write_text(text)
+
+    def rules(self, *rules: Rule) -> None:
+        (self.folder / "rules").write_text(repr([asdict(rule) for rule in rules]))
+
+    def backend(self, settings: Mapping[str, object] | None = None) -> SlurmBackend:
+        raw = {"slurm_bin_path": str(self.bin), "cluster_name": "c1", **(settings or {})}
+        parsed = plugin.parse(raw, "test")
+        return plugin.connect(parsed.settings, BackendContext("0" * 32, self.folder / "state"))
+
+    def calls(self) -> list[str]:
+        """Lines of the calls so far, without the flags that every sacctmgr call needs."""
+        return [line.replace(" --immediate --parsable2 --noheader", "") for line, _ in self._log()]
+
+    def writes(self) -> list[str]:
+        """Words of the calls of sacctmgr that change something."""
+        return [
+            line.removeprefix("sacctmgr ")
+            for line in self.calls()
+            if line.startswith("sacctmgr ") and line.split()[1] not in ("show", "list", "--version")
+        ]
+
+    def was_locked(self) -> set[bool]:
+        """Whether the cluster's lock was held during the calls."""
+        return {locked for _, locked in self._log()}
+
+    def _log(self) -> list[tuple[str, bool]]:
+        log = self.folder / "log"
+        return [literal_eval(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def account(name: str, parent: str = "root") -> CreateAccount:
+    return CreateAccount(account=name, parent=parent, description="d", organization="o")
+
+
+def limits(name: str) -> SetLimits:
+    return SetLimits(account=name, after=(("cpu", 1),))
+
+
+def join(name: str, user: str) -> AddMember:
+    return AddMember(account=name, user=user)
+
+
+def removal(name: str, parent: str = "root") -> list[ClusterAction]:
+    return [
+        BlockSubmission(account=name),
+        CancelJobs(account=name),
+        RemoveMember(account=name, user="ann"),
+        DeleteAccount(account=name, parent=parent),
+        DeleteQos(account=name),
+    ]
+
+
+def errors(outcomes: list[Outcome]) -> dict[str, str]:
+    """Rendered action -> kind of its error, for those that have one."""
+    return {o.action.render(): type(o.error).__name__ for o in outcomes if o.error}
+
+
+def applied(node: HeadNode, actions: list[ClusterAction], **settings: object) -> list[Outcome]:
+    outcomes = list(node.backend(settings).apply(actions))
+    assert {o.action for o in outcomes} == set(actions)
+    assert len(outcomes) == len(set(actions))
+    return outcomes
+
+
+OUTAGES = [
+    "sacctmgr: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:h:7: "
+    "Connection refused\nsacctmgr: error: Sending PersistInit msg: Connection refused",
+    "sacctmgr: error: slurm_persist_conn_open: No response to persist_init",
+    "sacctmgr: error: Sending PersistInit msg: Unable to connect to database",
+    "sacct: error: Problem talking to the database: Connection refused",
+    "error: Munge encode failed: Failed to access socket: No such file or directory",
+    "error: If munged is up, restart with --num-threads=10",
+    "error: Protocol authentication error",
+    "error: persistent connection for fd 3 experienced error[32]: Broken pipe",
+    "error: Getting response to message type: DBD_ADD_USERS\n Problem adding users: Unspecified error",
+    " Problem getting associations from database.  Contact your admin.",
+    "squeue: error: Unable to contact slurm controller (connect failure)",
+    "slurm_load_jobs error: Socket timed out on send/recv operation",
+    "error: slurmdbd: Lock wait timeout exceeded; try restarting transaction",
+    "fatal: unable to resolve deadlock with attempts 10/10",
+]
+REST_OF_X = ["remove member ann from x", "delete account x below p", "delete QoS x"]

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: MIT
+"""Carrying out: what is tried after what failed, who is blamed, and what must not happen any more."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from agent.core.actions import (
+    ClusterAction,
+    CreateAccount,
+    MoveDefaultAccount,
+)
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    ClusterBusy,
+    CommandFailed,
+    JobsStillActive,
+    PlanRefused,
+)
+from backends.lock import WriteLock
+from backends.process import CommandMissing, Completed, Runner
+from backends.slurm.apply import Writer
+from backends.slurm.commands import Grammar
+from backends.slurm.programs import Programs, answer, failure
+from tests.backends.slurm.stand_in import (
+    OUTAGES,
+    REST_OF_X,
+    HeadNode,
+    Rule,
+    account,
+    applied,
+    errors,
+    join,
+    limits,
+    removal,
+)
+from tests.memory_backend import slurm_settings
+
+# What an end means --------------------------------------------------------------------------------
+
+ENDS: list[tuple[int, str, str, type[BackendError] | None]] = [
+    (0, "", "", None),
+    (0, " Modified account associations...\n", "", None),
+    (0, "", " These associations don't have access to their default qos.\n", None),
+    (1, " Nothing new added.\n", "", None),
+    (1, " Nothing modified\n", "", None),
+    (1, " Nothing deleted\n", "", None),
+    (1, " Already existing account a on cluster c1\n", "", None),
+    (1, "Request didn't affect anything\nNothing added.\nMake sure the accounts exist.\n", "", None),
+    (1, " Nothing new added.\n", "No blank names are allowed when adding.", CommandFailed),
+    (1, "", " Nothing new added.\n", CommandFailed),
+    (2, " Nothing modified\n", "", CommandFailed),
+    (1, "", "", CommandFailed),
+    (1, " Adding User(s)\n", " This account 'x' doesn't exist.\n", CommandFailed),
+    (
+        1,
+        " Can't modify because these users aren't associated with new default account 'a'...\n",
+        "",
+        CommandFailed,
+    ),
+    (1, "", " Error with request: Job(s) active, cancel job(s) before remove\n", JobsStillActive),
+    (1, " Error with request: Job(s) active, cancel job(s) before remove\n", "", JobsStillActive),
+    (1, "", " Problem adding accounts: Access/permission denied\n", CommandFailed),
+    (-9, "", "", CommandFailed),
+    *((1, "", words, BackendUnavailable) for words in OUTAGES),
+    (0, "", OUTAGES[0], BackendUnavailable),
+]
+
+
+@pytest.mark.parametrize(("code", "stdout", "stderr", "kind"), ENDS)
+def test_the_end_of_a_command_means(
+    code: int, stdout: str, stderr: str, kind: type[BackendError] | None
+) -> None:
+    completed = Completed(("sacctmgr", "x"), code, stdout, stderr, 0.1)
+    error = failure(completed)
+    assert type(error) is (kind or type(None))
+    if error is None:
+        assert answer(completed) == stdout
+    else:
+        assert "\n" not in str(error)
+        assert "`sacctmgr x`" in str(error)
+        with pytest.raises(type(error)):
+            answer(completed)
+
+
+def test_what_a_signal_ended_may_be_tried_again_and_a_refusal_not() -> None:
+    killed, refused = (failure(Completed(("x",), code, "", "no", 0)) for code in (-signal.SIGKILL, 1))
+    assert killed is not None
+    assert refused is not None
+    assert (killed.retryable, refused.retryable) == (True, False)
+
+
+def test_a_missing_right_is_told_with_what_to_give() -> None:
+    error = failure(Completed(("x",), 1, "", " Error with request: Access/permission denied", 0))
+    assert "needs AdminLevel Operator" in str(error)
+
+
+# Running ------------------------------------------------------------------------------------------
+
+MIXED: list[ClusterAction] = [
+    account("p"),
+    account("a", "p"),
+    limits("a"),
+    join("a", "ann"),
+    MoveDefaultAccount(account="y", user="bob", before="x"),
+    *removal("x"),
+]
+
+
+def test_what_is_shown_is_what_is_run_in_that_order_under_the_lock(node: HeadNode) -> None:
+    shown = list(node.backend().commands(MIXED))
+    outcomes = applied(node, MIXED)
+    assert errors(outcomes) == {}
+    run = [line for line in node.calls() if "show assoc" not in line and not line.startswith("squeue")]
+    folder = f"{node.bin}/"
+    assert run == [
+        line.removeprefix(folder).replace(" --immediate --parsable2 --noheader", "") for line in shown
+    ]
+    assert node.was_locked() == {True}
+    assert [command.removeprefix(folder) for o in outcomes for command in o.commands][:2] == [
+        "sacctmgr --immediate --parsable2 --noheader add account name=p cluster=c1 parent=root description=d "
+        "organization=o",
+        "sacctmgr --immediate --parsable2 --noheader add account name=a cluster=c1 parent=p description=d "
+        "organization=o",
+    ]
+
+
+def test_commands_are_shown_so_that_they_can_be_pasted(node: HeadNode) -> None:
+    wanted = CreateAccount(account="a", parent="root", description="x; rm -rf ~ $(id)", organization="it's")
+    (line,) = node.backend().commands([wanted])
+    assert "'description=x; rm -rf ~ $(id)'" in line
+    assert not node.calls()
+
+
+def test_nothing_to_do_takes_no_lock_and_starts_nothing(node: HeadNode) -> None:
+    with WriteLock(node.folder / "state", "c1"):
+        assert applied(node, []) == []
+    assert node.calls() == []
+
+
+def test_a_refused_batch_is_tried_one_by_one_and_the_culprit_named(
+    node: HeadNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.rules(
+        Rule("name=a,b,d", 1, stderr=" Something about b\n"),
+        Rule("name=b ", 1, stderr=" Something about b\n"),
+    )
+    outcomes = applied(node, [account("a"), account("b"), account("d")])
+    (bad,) = (o for o in outcomes if o.error)
+    assert bad.action == account("b")
+    assert "name=b cluster=c1" in str(bad.error)
+    assert str(bad.error).endswith("ended with 1: Something about b")
+    assert [line.split()[2] for line in node.writes()] == ["name=a,b,d", "name=a", "name=b", "name=d"]
+    assert "trying its 3 actions one by one" in caplog.text
+
+
+def test_what_belongs_to_an_account_that_could_not_be_made_is_not_tried(node: HeadNode) -> None:
+    """`add user … DefaultAccount=root` into a missing account fails, and leaves an association with root behind."""
+    node.rules(Rule("name=b ", 1, stderr=" no\n"))
+    wanted = [
+        account("a"),
+        account("b", "a"),
+        account("d", "b"),
+        limits("b"),
+        join("d", "ann"),
+        join("a", "ann"),
+    ]
+    assert errors(applied(node, wanted)) == dict.fromkeys(
+        [
+            "create account b below a",
+            "create account d below b",
+            "set limits b cpu=none->1",
+            "add member ann to d",
+        ],
+        "CommandFailed",
+    )
+    assert [line.split()[:3] for line in node.writes()] == [
+        ["add", "account", "name=a"],
+        ["add", "account", "name=b"],
+        ["add", "user", "name=ann"],
+    ]
+
+
+def test_a_name_that_slurm_cannot_take_harms_nobody_else(node: HeadNode) -> None:
+    outcomes = applied(node, [join("a", "ann"), join("a", "x,root"), join("a", "bob")])
+    assert errors(outcomes) == {"add member x,root to a": "PlanRefused"}
+    assert node.writes() == ["add user name=ann,bob account=a cluster=c1 fairshare=parent"]
+    assert isinstance(next(o.error for o in outcomes if o.error), PlanRefused)
+
+
+def test_only_names_that_slurm_cannot_take_start_nothing(node: HeadNode) -> None:
+    assert errors(applied(node, [limits("a b")])) == {"set limits a b cpu=none->1": "PlanRefused"}
+    assert node.calls() == []
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_after_a_sign_of_an_outage_nothing_more_is_tried(node: HeadNode, number: int) -> None:
+    needles = ["add account", "set GrpTRESMins", "add user", "set DefaultAccount"]
+    node.rules(Rule(needles[number - 1], 1, stderr=OUTAGES[0]))
+    wanted = [
+        account("a"),
+        limits("a"),
+        join("a", "ann"),
+        MoveDefaultAccount(account="a", user="u", before="x"),
+    ]
+    outcomes = applied(node, [*wanted, *removal("x")])
+    assert len(node.calls()) == number
+    assert [o.done for o in outcomes] == [True] * (number - 1) + [False] * (len(outcomes) - number + 1)
+    assert {type(o.error) for o in outcomes if o.error} == {BackendUnavailable}
+
+
+def test_after_an_outage_among_single_actions_nothing_more_is_tried(node: HeadNode) -> None:
+    node.rules(Rule("name=a,b,d,e", 1, stderr=" no\n"), Rule("name=b ", 1, stderr=OUTAGES[0]))
+    outcomes = applied(node, [account(name) for name in "abde"])
+    assert [line.split()[2] for line in node.writes()] == ["name=a,b,d,e", "name=a", "name=b"]
+    assert [type(o.error).__name__ for o in outcomes] == ["NoneType", *["BackendUnavailable"] * 3]
+
+
+def test_words_beside_a_success_are_logged(node: HeadNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.rules(
+        Rule("set GrpTRESMins", 0, stderr=" These associations don't have access\n to their default qos.\n")
+    )
+    assert errors(applied(node, [limits("a")])) == {}
+    assert "said: These associations don't have access / to their default qos." in caplog.text
+
+
+@pytest.mark.parametrize("words", [" Nothing new added.", " Nothing modified", " Nothing deleted"])
+def test_nothing_to_do_is_done(node: HeadNode, words: str) -> None:
+    node.rules(Rule("sacctmgr --immediate", 1, stdout=f"{words}\n"))
+    assert errors(applied(node, [limits("a"), limits("b"), join("a", "ann")])) == {}
+    assert len(node.writes()) == 2
+
+
+def test_a_writer_who_waits_in_vain_has_tried_nothing(tmp_path: Path) -> None:
+    node = HeadNode(tmp_path)
+    runner, grammar = Runner(), Grammar(slurm_settings())
+    lock = WriteLock(tmp_path / "state", "c1", wait_s=0)
+    writer = Writer(runner, grammar, lock, programs=Programs(str(node.bin)), tree=node.backend().observe)
+    with WriteLock(tmp_path / "state", "c1"), pytest.raises(ClusterBusy):
+        writer.apply([limits("a")], "")
+    assert node.calls() == []
+
+
+# Programs that are not there ----------------------------------------------------------------------
+
+
+def test_without_sacctmgr_every_action_says_so(tmp_path: Path) -> None:
+    node = HeadNode(tmp_path, programs=[])
+    outcomes = applied(node, [account("a"), limits("b"), join("d", "ann")])
+    assert {type(o.error) for o in outcomes} == {CommandMissing}
+
+
+def test_without_scancel_an_account_stays(tmp_path: Path) -> None:
+    node = HeadNode(tmp_path, programs=["sacctmgr", "squeue"])
+    found = errors(applied(node, removal("x", "p")))
+    assert found == dict.fromkeys(["cancel jobs of x", *REST_OF_X], "CommandMissing")
+
+
+def test_without_squeue_sacctmgr_alone_guards_the_jobs(tmp_path: Path) -> None:
+    """As with the emulator: nobody knows how many jobs there are, and sacctmgr refuses while there are some."""
+    node = HeadNode(tmp_path, programs=["sacctmgr", "scancel"])
+    assert errors(applied(node, removal("x"))) == {}

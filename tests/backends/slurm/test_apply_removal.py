@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""Removing: what is waited for, what stops a removal, and what stays because of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.core.actions import (
+    ClusterAction,
+    DeleteAccount,
+    DeleteQos,
+    MoveDefaultAccount,
+    Outcome,
+)
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    NotEmpty,
+    ParseError,
+)
+from backends.lock import WriteLock
+from backends.process import Runner
+from backends.slurm.apply import Writer
+from backends.slurm.commands import Grammar
+from backends.slurm.programs import Programs
+from tests.backends.slurm.stand_in import (
+    OUTAGES,
+    REST_OF_X,
+    ROOT,
+    HeadNode,
+    Rule,
+    applied,
+    errors,
+    removal,
+)
+from tests.memory_backend import slurm_settings
+
+
+def remove_two(node: HeadNode) -> list[Outcome]:
+    """Accounts x and y below p, and p with them."""
+    return applied(node, [*removal("x", "p"), *removal("y", "p"), DeleteAccount(account="p", parent="root")])
+
+
+def test_accounts_and_their_parent_go_when_nothing_is_in_the_way(node: HeadNode) -> None:
+    assert errors(remove_two(node)) == {}
+    assert [line for line in node.calls() if "show assoc" not in line] == [
+        "sacctmgr modify account where name=x,y cluster=c1 set GrpSubmitJobs=0",
+        "scancel --clusters=c1 --account=x",
+        "squeue --noheader --all --account=x --format=%a",
+        "scancel --clusters=c1 --account=y",
+        "squeue --noheader --all --account=y --format=%a",
+        "sacctmgr remove user where name=ann account=x,y cluster=c1",
+        "sacctmgr remove account where name=x,y cluster=c1",
+        "sacctmgr remove account where name=p cluster=c1",
+        "sacctmgr remove qos where name=x",
+        "sacctmgr remove qos where name=y",
+    ]
+
+
+def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else(tmp_path: Path) -> None:
+    node = HeadNode(tmp_path)
+    node.rules(Rule("squeue --noheader --all --account=x", 0, stdout="x\nx\n"))
+    programs = Programs(str(node.bin))
+    runner = Runner()
+    writer = Writer(
+        runner,
+        Grammar(slurm_settings()),
+        WriteLock(tmp_path / "state", "c1"),
+        programs=programs,
+        tree=node.backend().observe,
+        cancel_grace_s=0,
+    )
+    wanted = [*removal("x", "p"), *removal("y", "p"), DeleteAccount(account="p", parent="root")]
+    outcomes = writer.apply(wanted, "")
+    expected = ["cancel jobs of x", *REST_OF_X, "delete account p below root"]
+    assert errors(outcomes) == dict.fromkeys(expected, "JobsStillActive")
+    message = next(str(o.error) for o in outcomes if o.error)
+    assert (
+        message
+        == "account x: 2 jobs are still ending 0 s after scancel; the removal goes on in the next pass"
+    )
+    assert "remove account where name=y" in node.writes()
+    assert not [line for line in node.writes() if "name=p" in line or "name=x" in line.split()[-1]]
+
+
+def test_jobs_that_end_meanwhile_are_waited_for(node: HeadNode) -> None:
+    node.rules(Rule("squeue", 0, stdout="X\n", times=1))
+    assert errors(applied(node, removal("x"))) == {}
+    assert len([line for line in node.calls() if line.startswith("squeue")]) == 2
+
+
+REFUSALS: dict[str, tuple[Rule, str, list[str]]] = {
+    "members with jobs": (
+        Rule("remove user where name=ann account=x", 1, stderr=" Error with request: Job(s) active\n"),
+        "JobsStillActive",
+        [*REST_OF_X, "delete account p below root"],
+    ),
+    "a default account": (
+        Rule("remove user where name=ann account=x", 1, stderr=" You can not remove the default account\n"),
+        "CommandFailed",
+        [*REST_OF_X, "delete account p below root"],
+    ),
+    "the account itself": (
+        Rule("remove account where name=x", 1, stderr=" Error with request: Job(s) active\n"),
+        "JobsStillActive",
+        [*REST_OF_X[1:], "delete account p below root"],
+    ),
+    "scancel": (
+        Rule("scancel --clusters=c1 --account=x", 1, stderr="scancel: error: no\n"),
+        "CommandFailed",
+        ["cancel jobs of x", *REST_OF_X, "delete account p below root"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_slurm_refuses_stops_the_rest_of_that_removal_only(node: HeadNode, what: str) -> None:
+    rule, kind, lines = REFUSALS[what]
+    node.rules(rule)
+    assert errors(remove_two(node)) == dict.fromkeys(lines, kind)
+    assert not [line for line in node.writes() if "name=p" in line]
+    assert [line for line in node.writes() if line.startswith("remove account where name=y")]
+
+
+def test_a_failed_block_does_not_stop_a_removal_that_slurm_itself_guards(node: HeadNode) -> None:
+    node.rules(Rule("GrpSubmitJobs=0", 1, stderr=" no\n"))
+    assert errors(applied(node, removal("x"))) == {"block submission x": "CommandFailed"}
+
+
+def test_who_cannot_be_given_another_default_account_keeps_the_present_one(node: HeadNode) -> None:
+    """Whose default account goes without that is left with none (22.05)."""
+    node.rules(
+        Rule("set DefaultAccount=z", 1, stdout=" Can't modify because these users aren't associated\n")
+    )
+    wanted = [MoveDefaultAccount(account="z", user="ann", before="x"), *removal("x", "p"), *removal("y", "p")]
+    assert errors(applied(node, wanted)) == dict.fromkeys(
+        ["move default account of ann from x to z", *REST_OF_X], "CommandFailed"
+    )
+    assert "remove user where name=ann account=y cluster=c1" in node.writes()
+
+
+FILLED = {
+    "an account below it": "c1|new|||x||||\n",
+    "a member": "c1|x|eve||||||\n",
+}
+
+
+@pytest.mark.parametrize("what", FILLED)
+def test_an_account_that_is_not_empty_is_not_deleted(node: HeadNode, what: str) -> None:
+    """SLURM would take along all that is below it, with rc 0."""
+    node.answer("assoc", f"{ROOT}c1|p|||root||||\nc1|x|||p||||\nc1|y|||p||||\n{FILLED[what]}")
+    deletions: list[ClusterAction] = [
+        DeleteAccount(account="x", parent="p"),
+        DeleteAccount(account="y", parent="p"),
+    ]
+    outcomes = applied(node, [*deletions, DeleteAccount(account="p", parent="root"), DeleteQos(account="x")])
+    found = {o.action.account: o.error for o in outcomes if isinstance(o.action, DeleteAccount)}
+    assert found["y"] is None
+    assert isinstance(found["x"], NotEmpty)
+    assert found["x"].retryable
+    name = "new" if "new" in FILLED[what] else "eve"
+    assert str(found["x"]) == f"account x is not empty: {name} would lose access with it"
+    assert isinstance(found["p"], NotEmpty)
+    assert node.writes() == ["remove account where name=y cluster=c1"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        (Rule("show assoc", 1, stderr=OUTAGES[0]), BackendUnavailable),
+        (Rule("show assoc", 0, stdout=ROOT[:-1]), ParseError),
+        (Rule("show assoc", 0, stdout=""), ParseError),
+    ],
+)
+def test_nothing_is_deleted_without_a_look_at_what_is_below(
+    node: HeadNode, rule: Rule, kind: type[BackendError]
+) -> None:
+    node.rules(rule)
+    (outcome,) = applied(node, [DeleteAccount(account="x", parent="p")])
+    assert type(outcome.error) is kind
+    assert node.writes() == []
+
+
+def test_one_look_serves_all_deletions_of_a_level(node: HeadNode) -> None:
+    applied(node, [DeleteAccount(account=f"x{n}", parent="p") for n in range(20)])
+    assert len(node.calls()) == 2

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: MIT
+"""A wish in the cluster's spelling: tiers, names, TRES, partitions and QoS, and doing it twice changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.errors import BackendUnavailable, PlanRefused
+from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
+from backends.slurm.canonical import canonical
+from tests.memory_backend import slurm_settings
+
+SNAPSHOT = Snapshot("c1", tres=frozenset({"cpu", "mem"}), complete=frozenset({Part.TRES}))
+SPEC = AllocationSpec(
+    account=AccountSpec("A_One ", "P_Proj", "My allocation", "P_Proj"),
+    ancestors=(
+        AccountSpec("C_Cust", "", "The Customer", "C_Cust"),
+        AccountSpec("P_Proj", "C_Cust", "The Project", "P_Proj"),
+    ),
+    limits={"cpu": 60, "gres/gpu": 5},
+    members=("Ann", "bob", "ann "),
+    notes=("from before",),
+)
+
+
+def spelled(spec: AllocationSpec = SPEC, **settings: Any) -> AllocationSpec:
+    return canonical(slurm_settings(**settings), spec, SNAPSHOT)
+
+
+def tiers(spec: AllocationSpec) -> list[tuple[str, str]]:
+    return [(tier.name, tier.parent) for tier in (*spec.ancestors, spec.account)]
+
+
+TIERS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+    ({}, [("c_cust", "root"), ("p_proj", "c_cust"), ("a_one", "p_proj")]),
+    ({"root_account": "Top"}, [("c_cust", "top"), ("p_proj", "c_cust"), ("a_one", "p_proj")]),
+    ({"default_account": "users"}, [("c_cust", "users"), ("p_proj", "c_cust"), ("a_one", "p_proj")]),
+    (
+        {"default_account": "users", "root_account": "top"},
+        [("c_cust", "top"), ("p_proj", "c_cust"), ("a_one", "p_proj")],
+    ),
+    ({"parent_account": "Flat"}, [("p_proj", "flat"), ("a_one", "p_proj")]),
+    ({"parent_account": "flat", "root_account": "top"}, [("p_proj", "flat"), ("a_one", "p_proj")]),
+]
+
+
+@pytest.mark.parametrize(("settings", "wanted"), TIERS)
+def test_tiers_hang_below_the_sites_account(settings: dict[str, Any], wanted: list[tuple[str, str]]) -> None:
+    assert tiers(spelled(**settings)) == wanted
+
+
+def test_names_are_folded_once_and_texts_are_kept() -> None:
+    spec = spelled()
+    assert spec.account == AccountSpec("a_one", "p_proj", "My allocation", "P_Proj")
+    assert spec.members == ("ann", "bob")
+
+
+def test_tres_that_the_cluster_does_not_track_are_left_out_with_a_note() -> None:
+    spec = spelled()
+    assert dict(spec.limits) == {"cpu": 60}
+    assert spec.notes[0] == "from before"
+    assert spec.notes[1].startswith(
+        "limit gres/gpu=5 is left out: this cluster does not track the TRES gres/gpu"
+    )
+
+
+def test_without_the_list_of_tres_no_limit_is_dropped_but_all_waits() -> None:
+    """An account without its limits would be unlimited."""
+    with pytest.raises(BackendUnavailable, match="tres could not be read"):
+        canonical(slurm_settings(), SPEC, replace(SNAPSHOT, tres=frozenset(), complete=frozenset()))
+
+
+def test_members_that_are_no_user_names_are_left_out_with_a_note() -> None:
+    spec = spelled(replace(SPEC, members=("ann", "a,b", "", "-x", "set")))
+    assert spec.members == ("ann",)
+    assert [note for note in spec.notes if note.startswith("member")] == [
+        f"member {name!r} is left out: no SLURM user name" for name in ("a,b", "", "-x", "set")
+    ]
+
+
+BAD_ACCOUNTS: list[tuple[AllocationSpec, dict[str, Any], str]] = [
+    (replace(SPEC, account=AccountSpec("a,b", "p_proj")), {}, "account name 'a,b'"),
+    (replace(SPEC, account=AccountSpec("a", "p|")), {}, "account name 'p|'"),
+    (replace(SPEC, account=AccountSpec("", "p")), {}, "account name '': it is empty"),
+    (replace(SPEC, account=AccountSpec("Ünï", "p")), {}, "account name 'ünï'"),
+    (replace(SPEC, ancestors=(AccountSpec("c d", ""), SPEC.ancestors[1])), {}, "account name 'c d'"),
+    (replace(SPEC, ancestors=(SPEC.ancestors[0], AccountSpec("p=d", "c_cust"))), {}, "account name 'p=d'"),
+]
+
+
+@pytest.mark.parametrize(("spec", "settings", "words"), BAD_ACCOUNTS)
+def test_an_account_that_slurm_cannot_name_is_refused(
+    spec: AllocationSpec, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        spelled(spec, **settings)
+    assert words.partition(":")[0] in str(refused.value)
+
+
+def test_a_customer_that_slurm_cannot_name_does_not_matter_where_there_is_no_such_tier() -> None:
+    bad = replace(SPEC, ancestors=(AccountSpec("c d", ""), AccountSpec("p_proj", "c d")))
+    assert tiers(spelled(bad, parent_account="flat")) == [("p_proj", "flat"), ("a_one", "p_proj")]
+
+
+POLICIES: list[tuple[dict[str, Any], str]] = [
+    ({"default_account_policy": "none"}, ""),
+    ({"default_account_policy": "common"}, "root"),
+    ({"default_account_policy": "common", "default_account": "Users"}, "users"),
+    ({"default_account_policy": "individual"}, "a_one"),
+    ({"default_account_policy": "individual", "default_account": "users"}, "a_one"),
+]
+
+
+@pytest.mark.parametrize(("settings", "default"), POLICIES)
+def test_the_policy_names_the_members_default_account(settings: dict[str, Any], default: str) -> None:
+    assert spelled(**settings).default_account == default
+
+
+# Which QoS and partitions an association gets: slurm-backend.md, 2.5 --------------------------------
+
+ON: dict[str, Any] = {"qos_enforcement_enabled": True, "enforce_offering_qos": True}
+ASKED = AssociationWishes(qos="fast", partition="gpu", offering_partitions=("x", "y"))
+
+CHOICES: dict[str, tuple[dict[str, Any], AssociationWishes, str, tuple[str, ...]]] = {
+    "plain": ({}, AssociationWishes(), "", ()),
+    "wishes that nobody enforces": ({}, ASKED, "", ()),
+    "QoS with the order's partition": (ON, ASKED, "fast", ("gpu",)),
+    "QoS with the order's partition, before the offering's": (
+        {**ON, "enforce_offering_partitions": True, "default_partition": "main"},
+        ASKED,
+        "fast",
+        ("gpu",),
+    ),
+    "QoS with the offering's partitions": (
+        {**ON, "enforce_offering_partitions": True, "default_partition": "main"},
+        replace(ASKED, partition=""),
+        "fast",
+        ("x", "y"),
+    ),
+    "QoS with the default partition": (
+        {**ON, "default_partition": "main"},
+        replace(ASKED, partition=""),
+        "fast",
+        ("main",),
+    ),
+    "QoS without partitions": (ON, replace(ASKED, partition=""), "fast", ()),
+    "enforced, but the order names none": (ON, replace(ASKED, qos=""), "", ()),
+    "no QoS: the order's partition does not count": (
+        {"default_partition": "main"},
+        replace(ASKED, offering_partitions=()),
+        "",
+        ("main",),
+    ),
+    "offering's partitions": ({"enforce_offering_partitions": True}, ASKED, "", ("x", "y")),
+    "offering's partitions before the default one": (
+        {"enforce_offering_partitions": True, "default_partition": "main"},
+        ASKED,
+        "",
+        ("x", "y"),
+    ),
+    "an offering without partitions": (
+        {"enforce_offering_partitions": True, "default_partition": "main"},
+        replace(ASKED, offering_partitions=()),
+        "",
+        ("main",),
+    ),
+    "default partition": ({"default_partition": "main"}, AssociationWishes(), "", ("main",)),
+}
+
+
+@pytest.mark.parametrize("what", CHOICES)
+def test_an_association_gets(what: str) -> None:
+    settings, wishes, qos, partitions = CHOICES[what]
+    spec = spelled(replace(SPEC, wishes=wishes), **settings)
+    assert (spec.qos, spec.default_qos) == (((qos,) if qos else ()), qos)
+    assert spec.partitions == partitions
+
+
+@pytest.mark.parametrize(
+    ("master", "site", "offering"), list(product([True, False], [None, True, False], [True, False]))
+)
+def test_the_site_decides_over_the_offering_and_the_master_switch_over_both(
+    master: bool, site: bool | None, offering: bool
+) -> None:
+    wishes = AssociationWishes(qos="fast", offering_enforces_qos=offering)
+    spec = spelled(replace(SPEC, wishes=wishes), qos_enforcement_enabled=master, enforce_offering_qos=site)
+    enforced = master and (offering if site is None else site)
+    assert spec.default_qos == ("fast" if enforced else "")
+
+
+BAD_WISHES: list[tuple[AssociationWishes, str]] = [
+    (AssociationWishes(qos="fast,root"), "QoS name 'fast,root'"),
+    (AssociationWishes(qos="fast\n"), "QoS name"),
+    (AssociationWishes(qos="fast", partition="a b"), "partition name 'a b'"),
+]
+
+
+@pytest.mark.parametrize(("wishes", "words"), BAD_WISHES)
+def test_a_wish_that_slurm_cannot_name_is_refused_only_where_it_counts(
+    wishes: AssociationWishes, words: str
+) -> None:
+    with pytest.raises(PlanRefused, match=words):
+        spelled(replace(SPEC, wishes=wishes), **ON)
+    assert spelled(replace(SPEC, wishes=wishes)).qos == ()
+
+
+def test_the_own_qos_is_named_like_the_account() -> None:
+    spec = spelled(qos_management={"enabled": True, "flags": "NoDecay", "max_jobs": 5})
+    assert spec.own_qos == OwnQos("a_one", "NoDecay", (("MaxJobs", "5"),))
+    assert spelled().own_qos is None
+
+
+@given(
+    parent=st.sampled_from(["", "flat"]),
+    enforce=st.booleans(),
+    partitions=st.booleans(),
+    own=st.booleans(),
+    policy=st.sampled_from(["none", "common", "individual"]),
+    members=st.lists(st.text(max_size=5), max_size=4),
+    limits=st.dictionaries(st.sampled_from(["cpu", "mem", "gres/gpu"]), st.integers(0, 9)),
+    wishes=st.builds(
+        AssociationWishes, qos=st.sampled_from(["", "q"]), partition=st.sampled_from(["", "p"]),
+        offering_partitions=st.sampled_from([(), ("x",)]), offering_enforces_qos=st.booleans(),
+    ),
+)  # fmt: skip
+def test_doing_it_again_changes_nothing(
+    parent: str,
+    enforce: bool,
+    partitions: bool,
+    own: bool,
+    policy: str,
+    members: list[str],
+    limits: dict[str, int],
+    wishes: AssociationWishes,
+) -> None:
+    settings = slurm_settings(
+        parent_account=parent,
+        qos_enforcement_enabled=enforce,
+        enforce_offering_partitions=partitions,
+        qos_management={"enabled": own},
+        default_account_policy=policy,
+    )
+    spec = replace(SPEC, members=tuple(members), limits=limits, wishes=wishes)
+    once = canonical(settings, spec, SNAPSHOT)
+    again = canonical(settings, once, SNAPSHOT)
+    assert again == once
+    assert again.notes == once.notes

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: MIT
+"""Which actions share a command, what each command says word by word, and in which order they run."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core import actions
+from agent.core.actions import (
+    AddMember,
+    AllowSubmission,
+    BlockSubmission,
+    CancelJobs,
+    ClusterAction,
+    CreateAccount,
+    CreateQos,
+    DeleteAccount,
+    DeleteQos,
+    MoveAccount,
+    MoveDefaultAccount,
+    RemoveMember,
+    SetLimits,
+    SetQos,
+)
+from agent.core.errors import BackendError, PlanRefused
+from backends.slurm.commands import NAMES_AT_ONCE, Batch, Grammar
+from tests.memory_backend import slurm_settings
+
+GRAMMAR = Grammar(slurm_settings(cluster_name="c1"))
+LOCAL = Grammar(slurm_settings())
+
+
+def account(name: str, parent: str = "p", description: str = "D", organization: str = "O") -> CreateAccount:
+    return CreateAccount(account=name, parent=parent, description=description, organization=organization)
+
+
+def limits(name: str, **values: int) -> SetLimits:
+    return SetLimits(account=name, after=tuple(values.items()))
+
+
+def join(name: str, user: str, **options: object) -> AddMember:
+    return AddMember(account=name, user=user, **options)  # type: ignore[arg-type]
+
+
+def leave(name: str, user: str, *, sole: bool = False) -> RemoveMember:
+    return RemoveMember(account=name, user=user, is_sole_account=sole)
+
+
+def delete(name: str, parent: str = "p") -> DeleteAccount:
+    return DeleteAccount(account=name, parent=parent)
+
+
+def move(user: str, before: str, after: str) -> MoveDefaultAccount:
+    return MoveDefaultAccount(account=after, user=user, before=before)
+
+
+def said(batches: list[Batch]) -> list[str]:
+    """Commands as one line each: words that hold a blank are shown in braces."""
+    return [
+        " ".join([b.program[:2], *(f"{{{word}}}" if " " in word else word for word in b.argv)])
+        for b in batches
+    ]
+
+
+SINGLE: dict[str, tuple[ClusterAction, str]] = {
+    "account": (
+        account("a", "p", "My project", "Org"),
+        "sa add account name=a cluster=c1 parent=p {description=My project} organization=Org",
+    ),
+    "account without texts": (
+        account("a", "p", "", ""),
+        "sa add account name=a cluster=c1 parent=p description=a organization=a",
+    ),
+    "account with texts that break lines": (
+        account("a", "p", 'x\n"y" | z', "o\to"),
+        "sa add account name=a cluster=c1 parent=p {description=x y z} {organization=o o}",
+    ),
+    "move": (
+        MoveAccount(account="a", before="p", after="q"),
+        "sa modify account where name=a cluster=c1 set parent=q",
+    ),
+    "own QoS": (
+        CreateQos(
+            account="a", flags="DenyOnLimit,NoDecay", limits=(("GrpTRES", "cpu=4,node=2"), ("MaxJobs", "5"))
+        ),
+        "sa add qos name=a flags=DenyOnLimit,NoDecay GrpTRES=cpu=4,node=2 MaxJobs=5",
+    ),
+    "own QoS, plain": (CreateQos(account="a"), "sa add qos name=a"),
+    "QoS of an account": (
+        SetQos(account="a", after=("normal", "a"), default="a"),
+        "sa modify account where name=a cluster=c1 set qos=normal,a defaultqos=a",
+    ),
+    "limits": (
+        SetLimits(account="a", after=(("cpu", 600), ("gres/gpu:a100", 5), ("mem", 0))),
+        "sa modify account where name=a cluster=c1 set GrpTRESMins=cpu=600,gres/gpu:a100=5,mem=0",
+    ),
+    "member": (join("a", "u"), "sa add user name=u account=a cluster=c1 fairshare=parent"),
+    "member with a default account": (
+        join("a", "u", default_account="d"),
+        "sa add user name=u account=a cluster=c1 DefaultAccount=d fairshare=parent",
+    ),
+    "member on partitions with QoS": (
+        join("a", "u", partitions=("gpu", "main"), qos=("fast", "slow"), default_qos="fast"),
+        "sa add user name=u account=a cluster=c1 partitions=gpu,main qoslevel=fast,slow defaultqos=fast "
+        "fairshare=parent",
+    ),
+    "default account": (move("u", "a", "b"), "sa modify user where name=u cluster=c1 set DefaultAccount=b"),
+    "block": (BlockSubmission(account="a"), "sa modify account where name=a cluster=c1 set GrpSubmitJobs=0"),
+    "allow": (AllowSubmission(account="a"), "sa modify account where name=a cluster=c1 set GrpSubmitJobs=-1"),
+    "cancel": (CancelJobs(account="a"), "sc --clusters=c1 --account=a"),
+    "leave": (leave("a", "u"), "sa remove user where name=u account=a cluster=c1"),
+    "delete": (delete("a"), "sa remove account where name=a cluster=c1"),
+    "delete own QoS": (DeleteQos(account="a"), "sa remove qos where name=a"),
+}
+
+
+def test_the_table_has_every_action_of_the_cluster() -> None:
+    kinds = {kind for kind in ClusterAction.__subclasses__() if kind.__module__ == actions.__name__}
+    assert {type(action) for action, _ in SINGLE.values()} == kinds
+
+
+@pytest.mark.parametrize("what", SINGLE)
+def test_a_single_command(what: str) -> None:
+    action, line = SINGLE[what]
+    batch = GRAMMAR.single(action)
+    assert said([batch]) == [line]
+    assert batch.actions == (action,)
+
+
+@pytest.mark.parametrize("what", SINGLE)
+def test_without_a_name_the_cluster_is_left_to_slurm(what: str) -> None:
+    action, line = SINGLE[what]
+    assert said([LOCAL.single(action)]) == [line.replace(" cluster=c1", "").replace(" --clusters=c1", "")]
+
+
+BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
+    "nothing": ([], []),
+    "accounts with the same parent and texts": (
+        [account("a"), account("b")],
+        ["sa add account name=a,b cluster=c1 parent=p description=D organization=O"],
+    ),
+    "accounts with other texts": (
+        [account("a"), account("b", description="E")],
+        [
+            "sa add account name=a cluster=c1 parent=p description=D organization=O",
+            "sa add account name=b cluster=c1 parent=p description=E organization=O",
+        ],
+    ),
+    "parents before children, level by level": (
+        [account("a", "b"), account("b", "c"), account("c", "root"), account("d", "root")],
+        [
+            "sa add account name=c,d cluster=c1 parent=root description=D organization=O",
+            "sa add account name=b cluster=c1 parent=c description=D organization=O",
+            "sa add account name=a cluster=c1 parent=b description=D organization=O",
+        ],
+    ),
+    "equal actions once": (
+        [account("a"), account("a")],
+        ["sa add account name=a cluster=c1 parent=p description=D organization=O"],
+    ),
+    "limits with the same values": (
+        [limits("a", cpu=1), limits("b", cpu=2), limits("d", cpu=1)],
+        [
+            "sa modify account where name=a,d cluster=c1 set GrpTRESMins=cpu=1",
+            "sa modify account where name=b cluster=c1 set GrpTRESMins=cpu=2",
+        ],
+    ),
+    "members of one account": (
+        [join("a", "v"), join("a", "u")],
+        ["sa add user name=u,v account=a cluster=c1 fairshare=parent"],
+    ),
+    "the same members in several accounts": (
+        [join("a", "u"), join("a", "v"), join("b", "v"), join("b", "u")],
+        ["sa add user name=u,v account=a,b cluster=c1 fairshare=parent"],
+    ),
+    "other members in another account are never mixed": (
+        [join("a", "u"), join("a", "v"), join("b", "u")],
+        [
+            "sa add user name=u,v account=a cluster=c1 fairshare=parent",
+            "sa add user name=u account=b cluster=c1 fairshare=parent",
+        ],
+    ),
+    "members with other options": (
+        [join("a", "u"), join("a", "v", partitions=("gpu",)), join("b", "u", default_account="b")],
+        [
+            "sa add user name=u account=a cluster=c1 fairshare=parent",
+            "sa add user name=v account=a cluster=c1 partitions=gpu fairshare=parent",
+            "sa add user name=u account=b cluster=c1 DefaultAccount=b fairshare=parent",
+        ],
+    ),
+    "default accounts by their new one": (
+        [move("u", "a", "x"), move("v", "b", "x"), move("w", "a", "y")],
+        [
+            "sa modify user where name=u,v cluster=c1 set DefaultAccount=x",
+            "sa modify user where name=w cluster=c1 set DefaultAccount=y",
+        ],
+    ),
+    "blocks": (
+        [BlockSubmission(account="a"), BlockSubmission(account="b")],
+        ["sa modify account where name=a,b cluster=c1 set GrpSubmitJobs=0"],
+    ),
+    "scancel takes one account at a time": (
+        [CancelJobs(account="a"), CancelJobs(account="b")],
+        ["sc --clusters=c1 --account=a", "sc --clusters=c1 --account=b"],
+    ),
+    "leavers with another account before those without, never together": (
+        [leave("a", "u", sole=True), leave("a", "v"), leave("b", "u", sole=True), leave("b", "v")],
+        [
+            "sa remove user where name=v account=a,b cluster=c1",
+            "sa remove user where name=u account=a,b cluster=c1",
+        ],
+    ),
+    "leavers of accounts with other members": (
+        [leave("a", "u"), leave("a", "v"), leave("b", "u")],
+        [
+            "sa remove user where name=u,v account=a cluster=c1",
+            "sa remove user where name=u account=b cluster=c1",
+        ],
+    ),
+    "leaves before parents": (
+        [delete("p", "c"), delete("a", "p"), delete("b", "p"), delete("x", "y")],
+        ["sa remove account where name=a,b cluster=c1", "sa remove account where name=p,x cluster=c1"],
+    ),
+    "QoS of several accounts": (
+        [CreateQos(account="a"), CreateQos(account="b"), DeleteQos(account="d"), DeleteQos(account="e")],
+        [
+            "sa add qos name=a",
+            "sa add qos name=b",
+            "sa remove qos where name=d",
+            "sa remove qos where name=e",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BATCHES)
+def test_batches(what: str) -> None:
+    wanted, lines = BATCHES[what]
+    batches = GRAMMAR.batches(wanted)
+    assert said(batches) == lines
+    assert sorted(a.render() for b in batches for a in b.actions) == sorted(
+        a.render() for a in dict.fromkeys(wanted)
+    )
+
+
+EVERY_KIND = [action for action, _ in SINGLE.values()]
+IN_ORDER = [
+    "add account", "modify account", "add qos", "modify account", "modify account", "add user", "modify user",
+    "modify account", "modify account", "--clusters=c1 --account=a", "remove user", "remove account", "remove qos",
+]  # fmt: skip
+
+
+def test_builders_come_first_and_removals_last_whatever_the_order_of_the_plan() -> None:
+    kinds = {type(action): action for action in EVERY_KIND}
+    for turned in (list(kinds.values()), list(reversed(kinds.values()))):
+        assert [" ".join(batch.argv[:2]) for batch in GRAMMAR.batches(turned)] == IN_ORDER
+
+
+REMOVAL = (leave("a", "u"), delete("a"), BlockSubmission(account="a"), CancelJobs(account="a"))
+
+
+@pytest.mark.parametrize("order", list(permutations(REMOVAL)))
+def test_a_removal_goes_block_cancel_leave_delete(order: tuple[ClusterAction, ...]) -> None:
+    kinds = [type(batch.actions[0]) for batch in GRAMMAR.batches(order)]
+    assert kinds == [BlockSubmission, CancelJobs, RemoveMember, DeleteAccount]
+
+
+MANY = 2 * NAMES_AT_ONCE + 1
+COUNTS: dict[str, tuple[list[ClusterAction], int]] = {
+    "members of one account": ([join("a", f"u{n}") for n in range(MANY)], 3),
+    "leavers of one account": ([leave("a", f"u{n}") for n in range(MANY)], 3),
+    "default accounts": ([move(f"u{n}", "a", "b") for n in range(MANY)], 3),
+    "limits": ([limits(f"a{n}", cpu=1) for n in range(MANY)], 3),
+    "blocks": ([BlockSubmission(account=f"a{n}") for n in range(MANY)], 3),
+    "accounts": ([account(f"a{n}") for n in range(MANY)], 3),
+    "deletions": ([delete(f"a{n}") for n in range(MANY)], 3),
+    "one member in many accounts": ([join(f"a{n}", "u") for n in range(100)], 1),
+    "the same ten in ten accounts": ([join(f"a{n}", f"u{m}") for n in range(10) for m in range(10)], 1),
+    "ten in one account, at 0.65 s each": ([join("a", f"u{m}") for m in range(10)], 1),
+}
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_commands_are_few_and_no_word_is_longer_than_the_kernel_allows(what: str) -> None:
+    wanted, count = COUNTS[what]
+    batches = GRAMMAR.batches(wanted)
+    assert len(batches) == count
+    assert max(len(word) for batch in batches for word in batch.argv) < 128 * 1024
+    assert [a for b in batches for a in b.actions] == list(dict.fromkeys(wanted))
+
+
+def test_names_of_the_greatest_length_still_fit_in_one_word() -> None:
+    (batch,) = GRAMMAR.batches([join("a", f"{n:0>255}") for n in range(NAMES_AT_ONCE)])
+    assert max(map(len, batch.argv)) < 128 * 1024
+
+
+DANGEROUS = "x,root"
+CARRIERS: dict[str, ClusterAction] = {
+    "account": account(DANGEROUS),
+    "parent": account("a", DANGEROUS),
+    "moved account": MoveAccount(account=DANGEROUS, before="p", after="q"),
+    "new parent": MoveAccount(account="a", before="p", after=DANGEROUS),
+    "QoS": CreateQos(account=DANGEROUS),
+    "QoS of an account": SetQos(account="a", after=(DANGEROUS,), default="q"),
+    "default QoS": SetQos(account="a", after=("q",), default=DANGEROUS),
+    "account of a QoS": SetQos(account=DANGEROUS, after=("q",), default="q"),
+    "limited account": limits(DANGEROUS, cpu=1),
+    "TRES": SetLimits(account="a", after=((DANGEROUS, 1),)),
+    "member": join("a", DANGEROUS),
+    "account of a member": join(DANGEROUS, "u"),
+    "default account of a member": join("a", "u", default_account=DANGEROUS),
+    "partition": join("a", "u", partitions=(DANGEROUS,)),
+    "QoS of a member": join("a", "u", qos=(DANGEROUS,)),
+    "default QoS of a member": join("a", "u", default_qos=DANGEROUS),
+    "mover": move(DANGEROUS, "a", "b"),
+    "new default account": move("u", "a", DANGEROUS),
+    "blocked": BlockSubmission(account=DANGEROUS),
+    "allowed": AllowSubmission(account=DANGEROUS),
+    "cancelled": CancelJobs(account=DANGEROUS),
+    "leaver": leave("a", DANGEROUS),
+    "left account": leave(DANGEROUS, "u"),
+    "deleted": delete(DANGEROUS),
+    "deleted QoS": DeleteQos(account=DANGEROUS),
+}
+
+
+@pytest.mark.parametrize("place", CARRIERS)
+def test_a_dangerous_name_stops_before_any_command_wherever_it_stands(place: str) -> None:
+    with pytest.raises(PlanRefused, match=r"name 'x,root' cannot be used in SLURM"):
+        GRAMMAR.single(CARRIERS[place])
+
+
+EMPTY = [
+    account(""), limits("", cpu=1), join("", "u"), join("a", ""), move("", "a", "b"), BlockSubmission(account=""),
+    AllowSubmission(account=""), CancelJobs(account=""), leave("", "u"), leave("a", ""), delete(""),
+    CreateQos(account=""), DeleteQos(account=""), SetQos(account="", after=("q",), default="q"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("action", EMPTY, ids=lambda action: action.verb)
+def test_an_empty_name_never_reaches_a_command(action: ClusterAction) -> None:
+    """`remove user where name= account=a` means every user of the account (22.05)."""
+    with pytest.raises(PlanRefused, match="it is empty"):
+        GRAMMAR.single(action)
+
+
+class Unheard(ClusterAction):
+    """An action that SLURM has no command for."""
+
+    verb = "do the unheard-of"
+
+
+def test_an_action_without_a_command_is_named() -> None:
+    with pytest.raises(BackendError, match="SLURM has no command for do the unheard-of"):
+        GRAMMAR.batches([Unheard()])
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+ACTIONS = st.lists(
+    st.one_of(
+        st.builds(account, NAMES, NAMES),
+        st.builds(join, NAMES, st.sampled_from("uvw")),
+        st.builds(leave, NAMES, st.sampled_from("uvw")),
+        st.builds(delete, NAMES, NAMES),
+        st.builds(limits, NAMES, cpu=st.integers(0, 2)),
+        st.builds(move, st.sampled_from("uvw"), NAMES, NAMES),
+    ),
+    max_size=12,
+)
+
+
+@given(wanted=ACTIONS)
+def test_every_action_is_in_exactly_one_batch_and_the_commands_are_always_the_same(
+    wanted: list[ClusterAction],
+) -> None:
+    batches = GRAMMAR.batches(wanted)
+    carried = [action for batch in batches for action in batch.actions]
+    assert len(carried) == len(set(carried))
+    assert set(carried) == set(wanted)
+    assert GRAMMAR.batches(wanted) == batches
+
+
+@given(wanted=ACTIONS)
+def test_a_batch_says_nothing_that_its_actions_do_not_ask_for(wanted: list[ClusterAction]) -> None:
+    """A command with several users and several accounts means every pair: all of them must be wanted."""
+    for batch in GRAMMAR.batches(wanted):
+        if batch.argv[1] != "user" or batch.argv[0] not in ("add", "remove"):
+            continue
+        words = dict(word.split("=", 1) for word in batch.argv if "=" in word)
+        pairs = {(name, user) for name in words["account"].split(",") for user in words["name"].split(",")}
+        assert pairs == {
+            (a.account, a.user) for a in batch.actions if isinstance(a, AddMember | RemoveMember)
+        }

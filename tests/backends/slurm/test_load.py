@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""Loading many new things at once: what goes into the file, what stays out, and that nothing else changes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits
+from backends.base import BackendContext
+from backends.slurm import load
+from backends.slurm.backend import SlurmBackend
+from backends.slurm.plugin import plugin
+from tests.real.slurm_cluster import SlurmCluster
+
+
+def account(name: str, parent: str = "root", text: str = "") -> CreateAccount:
+    return CreateAccount(account=name, parent=parent, description=text or name, organization=parent)
+
+
+def member(account: str, user: str, *, default: str = "", present: str | None = "") -> AddMember:
+    return AddMember(account=account, user=user, default_account=default, present_default=present)
+
+
+ALLOCATION: tuple[ClusterAction, ...] = (
+    account("proj", "cust"),
+    account("cust"),
+    account("alloc", "proj", "It's #1: 50%"),
+    SetLimits(account="alloc", after=(("cpu", 600), ("gres/gpu:a100", 5))),
+    member("alloc", "bob"),
+    member("alloc", "ann", present="root"),
+)
+
+
+def texts(actions: tuple[ClusterAction, ...]) -> list[str]:
+    return [file.text for file in load.files(actions, "c1")]
+
+
+def test_parents_come_first_and_values_are_quoted() -> None:
+    assert texts(ALLOCATION) == [
+        "Cluster - 'c1'\n"
+        "Parent - 'root'\n"
+        "Account - 'cust':Description='cust':Organization='root'\n"
+        "Parent - 'cust'\n"
+        "Account - 'proj':Description='proj':Organization='cust'\n"
+        "Parent - 'proj'\n"
+        "Account - 'alloc':Description='It s 1: 50%':Organization='proj':GrpTRESMins='cpu=600,gres/gpu:a100=5'\n"
+        "Parent - 'alloc'\n"
+        "User - 'ann':Fairshare=parent\n"
+        "User - 'bob':DefaultAccount='alloc':Fairshare=parent\n"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("joins", "lines"),
+    [
+        # none: the first account that a new user joins
+        ([member("a", "u"), member("b", "u")], ["a u a", "b u a"]),
+        # individual: the last one, as single commands would leave it
+        ([member("a", "u", default="a"), member("b", "u", default="b")], ["a u b", "b u b"]),
+        # common: the association with the common account is written down once
+        ([member("a", "u", default="root"), member("b", "u", default="root")], ["a u root", "b u root", "root u root"]),
+        # who has a default keeps it, without a word about it
+        ([member("a", "u", present="x"), member("b", "u", default="x", present="x")], ["a u", "b u"]),
+    ],
+)  # fmt: skip
+def test_default_accounts_come_out_as_with_single_commands(joins: list[AddMember], lines: list[str]) -> None:
+    found, parent = [], ""
+    for line in texts(tuple(joins))[0].splitlines()[1:]:
+        words = line.replace(":", "'").split("'")
+        if line.startswith("Parent"):
+            parent = words[1]
+        elif "DefaultAccount=" in line:
+            found.append(f"{parent} {words[1]} {words[4]}")
+        else:
+            found.append(f"{parent} {words[1]}")
+    assert sorted(found) == lines
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        member("a", "u", default="a", present="other"),
+        member("a", "u", present=None),
+        AddMember(account="a", user="u", present_default="", partitions=("p",)),
+        AddMember(account="a", user="u", present_default="", qos=("q",), default_qos="q"),
+        SetLimits(account="standing", after=(("cpu", 1),)),
+    ],
+    ids=["default changes", "default unknown", "partition", "QoS", "limit of a standing account"],
+)
+def test_what_could_change_something_stays_out(left_out: ClusterAction) -> None:
+    held = [action for file in load.files((*ALLOCATION, left_out), "c1") for action in file.actions]
+    assert set(held) == set(ALLOCATION)
+
+
+def test_files_are_cut_between_accounts_and_parents_stay_in_front() -> None:
+    actions = [account(f"a{n}", "cust") for n in range(load.ACCOUNTS_PER_FILE)] + [account("cust")]
+    first, second = load.files(tuple(actions), "c1")
+    assert first.actions[0].account == "cust"
+    assert (len(first.actions), len(second.actions)) == (load.ACCOUNTS_PER_FILE, 1)
+
+
+@pytest.fixture
+def backend(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmBackend:
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    settings = plugin.parse({"default_account_policy": "none"}, "test").settings
+    return plugin.connect(settings, BackendContext("0" * 32, tmp_path))
+
+
+def rows(slurm: SlurmCluster) -> set[str]:
+    columns = "account,user,parentname,share,grptresmins,qos,defaultqos,maxtresmins,grpsubmit,partition"
+    users = slurm.ask("sacctmgr", "-nP", "list", "user", "format=user,defaultaccount,admin")
+    return {
+        *slurm.ask("sacctmgr", "-nP", "show", "assoc", f"format={columns}").splitlines(),
+        *users.splitlines(),
+    }
+
+
+def test_on_the_real_slurm_two_writes_add_what_was_asked_and_change_nothing(
+    slurm: SlurmCluster, backend: SlurmBackend
+) -> None:
+    for command in (
+        "add account name=old parent=root fairshare=7 GrpTRESMins=cpu=99",
+        "add user name=ann,tom account=old fairshare=3 maxjobs=2",
+    ):
+        slurm.ask("sacctmgr", "-i", *command.split())
+    before = rows(slurm)
+    backend.observe()
+    actions = [*ALLOCATION[:3], SetLimits(account="alloc", after=(("cpu", 600),)), *ALLOCATION[4:]]
+    actions[-1] = member("alloc", "ann", present="old")
+    assert all(outcome.done for outcome in backend.apply(actions))
+    assert backend.executed["write"] == 2
+    assert before <= rows(slurm)
+    added = {row.split("|")[0] + ":" + row.split("|")[1] for row in rows(slurm) - before}
+    assert added == {"cust:", "proj:", "alloc:", "alloc:ann", "alloc:bob", "bob:alloc"}
+
+
+def test_what_changed_meanwhile_is_not_touched(
+    slurm: SlurmCluster, backend: SlurmBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody makes the account elsewhere after we looked: a load would move it, so nothing is loaded."""
+    caplog.set_level(logging.INFO)
+    backend.observe()
+    slurm.ask("sacctmgr", "-i", "add", "account", "name=alloc", "parent=root")
+    actions = [*ALLOCATION[:3], *ALLOCATION[4:]]
+    backend.apply(actions)
+    assert "not loading" in caplog.text
+    assert "Changed Parent for Account alloc root -> proj" in caplog.text
+    tree = backend.observe()
+    assert tree.accounts["alloc"].parent == "root"
+    assert tree.accounts["proj"].parent == "cust"
+
+
+def test_without_the_right_to_load_single_commands_do_it(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sacctmgr that knows no `load`, as the emulator's: the rest of the commands are the real ones."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    stand_in = commands / "sacctmgr"
+    stand_in.write_text(
+        '#!/bin/sh\ncase " $* " in *" load "*) echo "error: Unknown command: load" >&2; exit 1;; esac\n'
+        f'exec {slurm.bin_path}/sacctmgr "$@"\n'
+    )
+    stand_in.chmod(0o755)
+    settings = plugin.parse(
+        {"default_account_policy": "none", "slurm_bin_path": str(commands)}, "test"
+    ).settings
+    backend = plugin.connect(settings, BackendContext("0" * 32, tmp_path))
+    backend.observe()
+    actions = [*ALLOCATION[:3], *ALLOCATION[4:]]
+    assert all(outcome.done for outcome in backend.apply(actions))
+    assert backend.observe().users_of("alloc") == {"ann", "bob"}

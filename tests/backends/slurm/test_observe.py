@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: MIT
+"""Reading a cluster: one process per part, a part as a whole or an error, and what `check` finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
+from agent.core.model import Association, Health, Part
+from backends.base import Scope
+from backends.process import CommandMissing
+from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
+
+TREE, DEFAULTS = (
+    "show assoc cluster=c1 format=cluster,account,user,partition,parentname,grptresmins,grpsubmit,qos,defaultqos",
+    "show user cluster=c1 format=user,defaultaccount",
+)
+TRES, QOS = "list tres format=type,name", "show qos format=name"
+OWN_QOS = {"qos_management": {"enabled": True}}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> HeadNode:
+    head = HeadNode(tmp_path)
+    head.answer("assoc", f"{ROOT}c1|a|||root|cpu=60||normal|\nc1|a|ann|||||normal|\n")
+    head.answer("user", "root|root\nann|a\nbob|\n")
+    return head
+
+
+SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
+    "everything": (
+        {},
+        Scope(),
+        [TREE, TRES, DEFAULTS],
+        {Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES, Part.DEFAULT_ACCOUNTS},
+    ),
+    "with QoS of our own": (OWN_QOS, Scope(), [TREE, TRES, QOS, DEFAULTS], set(Part) - {Part.JOBS}),
+    "the tree": (OWN_QOS, Scope(frozenset({Part.ACCOUNTS})), [TREE], {Part.ACCOUNTS, Part.ASSOCIATIONS}),
+    "the tree, named by its other half": (
+        {},
+        Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})),
+        [TREE],
+        {Part.ACCOUNTS, Part.ASSOCIATIONS},
+    ),
+    "TRES": ({}, Scope(frozenset({Part.TRES})), [TRES], {Part.TRES}),
+    "nothing": ({}, Scope(frozenset()), [], set()),
+    "jobs": ({}, Scope(frozenset(), frozenset({"b", "a"})), ["--all --account=a,b --format=%a"], {Part.JOBS}),
+}
+
+
+@pytest.mark.parametrize("what", SCOPES)
+def test_a_part_is_one_process(node: HeadNode, what: str) -> None:
+    settings, scope, commands, parts = SCOPES[what]
+    backend = node.backend(settings)
+    snapshot = backend.observe(scope)
+    said = [line.removeprefix("sacctmgr ").removeprefix("squeue --noheader ") for line in node.calls()]
+    assert sorted(said) == sorted(commands)
+    assert snapshot.complete == parts
+    assert backend.executed == ({"read": len(commands)} if commands else {})
+    assert node.was_locked() <= {False}
+
+
+def test_the_parts_are_joined_to_one_snapshot(node: HeadNode) -> None:
+    node.rules(Rule("squeue", stdout="a\nA\n"))
+    snapshot = node.backend().observe(Scope(jobs_of=frozenset({"a", "b"})))
+    assert snapshot.cluster == "c1"
+    assert set(snapshot.accounts) == {"root", "a"}
+    assert snapshot.accounts["a"].limits == {"cpu": 60}
+    assert snapshot.associations == {Association("root", "root"), Association("a", "ann")}
+    assert snapshot.default_accounts == {"root": "root", "ann": "a"}
+    assert snapshot.tres == {"cpu", "mem", "gres/gpu"}
+    assert snapshot.active_jobs == {"a": 2, "b": 0}
+
+
+def test_without_a_name_of_the_cluster_all_of_slurmdbd_is_read(node: HeadNode) -> None:
+    node.backend({"cluster_name": None}).observe()
+    assert not [line for line in node.calls() if "cluster=" in line]
+
+
+def test_several_clusters_without_a_name_are_an_error_that_says_what_to_set(node: HeadNode) -> None:
+    node.answer("assoc", f"{ROOT}c2|root||||||normal|\n")
+    with pytest.raises(BackendError, match=r"knows the clusters c1, c2: set backend_settings\.cluster_name"):
+        node.backend({"cluster_name": None}).observe()
+
+
+def test_a_cluster_that_slurmdbd_does_not_know_is_no_empty_cluster(node: HeadNode) -> None:
+    """`show assoc cluster=nosuch` ends with 0 and says nothing (22.05)."""
+    node.answer("assoc", "")
+    with pytest.raises(ParseError, match="the root account is missing"):
+        node.backend().observe()
+
+
+FAILURES: dict[str, tuple[Rule, type[BackendError]]] = {
+    "outage of the tree": (Rule("show assoc", 1, stderr="Connection refused\n"), BackendUnavailable),
+    "outage of the users": (Rule("show user", 1, stderr="Connection refused\n"), BackendUnavailable),
+    "outage of the TRES": (Rule("list tres", 1, stderr="Connection refused\n"), BackendUnavailable),
+    "outage of the QoS": (Rule("show qos", 1, stderr="Connection refused\n"), BackendUnavailable),
+    "outage of the jobs": (
+        Rule("squeue", 1, stderr="Unable to contact slurm controller\n"),
+        BackendUnavailable,
+    ),
+    "an outage that ends with 0": (Rule("show user", 0, stderr="Connection refused\n"), BackendUnavailable),
+    "a refusal": (Rule("show assoc", 1, stderr="no\n"), CommandFailed),
+    "a cut tree": (Rule("show assoc", stdout="c1|root||||||no"), ParseError),
+    "cut users": (Rule("show user", stdout="root|ro"), ParseError),
+    "cut TRES": (Rule("list tres", stdout="cpu|\nme"), ParseError),
+    "no TRES": (Rule("list tres", stdout=""), ParseError),
+    "a killed read": (Rule("show assoc", -9), CommandFailed),
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_part_that_cannot_be_read_is_an_error_and_never_empty(node: HeadNode, what: str) -> None:
+    rule, kind = FAILURES[what]
+    node.rules(rule)
+    with pytest.raises(BackendError) as error:
+        node.backend(OWN_QOS).observe(Scope(jobs_of=frozenset({"a"})))
+    assert type(error.value) is kind
+    assert error.value.retryable or what == "a refusal"
+
+
+def test_words_beside_an_answer_are_logged(node: HeadNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.rules(Rule("list tres", stdout="cpu|\n", stderr="a warning\n"))
+    assert node.backend().observe().tres == {"cpu"}
+    assert "said: a warning" in caplog.text
+
+
+def test_without_squeue_jobs_are_unknown(tmp_path: Path) -> None:
+    node = HeadNode(tmp_path, programs=["sacctmgr"])
+    snapshot = node.backend().observe(Scope(frozenset(), frozenset({"a"})))
+    assert Part.JOBS not in snapshot.complete
+    assert snapshot.active_jobs == {}
+
+
+def test_without_sacctmgr_nothing_is_known(tmp_path: Path) -> None:
+    with pytest.raises(CommandMissing, match="cannot start"):
+        HeadNode(tmp_path, programs=[]).backend().observe()
+
+
+# check ----------------------------------------------------------------------------------------------
+
+CHECKS: dict[str, tuple[dict[str, Any], Health]] = {
+    "all well": ({}, Health("22.05.8", "c1")),
+    "its own accounts": ({"default_account": "a", "root_account": "a"}, Health("22.05.8", "c1")),
+    "another cluster": (
+        {"cluster_name": "c9"},
+        Health("22.05.8", "c9", ("cluster_name is 'c9'; slurmdbd knows c1",)),
+    ),
+    "no name": (
+        {"cluster_name": None},
+        Health(
+            "22.05.8",
+            "default",
+            warnings=("cluster_name is not set; with more than one cluster in slurmdbd it must be",),
+        ),
+    ),
+    "no default account": (
+        {"default_account": "gone", "root_account": "root"},
+        Health("22.05.8", "c1", ("default_account 'gone' has no account on cluster c1: create it first",)),
+    ),
+    "neither root nor parent account": (
+        {"root_account": "r", "parent_account": "p"},
+        Health(
+            "22.05.8",
+            "c1",
+            (
+                "root_account 'r' has no account on cluster c1: create it first",
+                "parent_account 'p' has no account on cluster c1: create it first",
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHECKS)
+def test_check(node: HeadNode, what: str) -> None:
+    settings, health = CHECKS[what]
+    assert node.backend(settings).check() == health
+
+
+def test_check_raises_where_nothing_can_be_known_now(node: HeadNode) -> None:
+    node.rules(Rule("list cluster", 1, stderr="Connection refused\n"))
+    with pytest.raises(BackendUnavailable):
+        node.backend().check()

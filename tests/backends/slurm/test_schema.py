@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""`backend_settings` of SLURM: every key with its default, what it may be, and the sentence when it may not."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from agent.config.model import Severity
+from agent.core.model import OwnQos
+from backends.slurm.plugin import plugin
+from backends.slurm.schema import OTHER_KEYS, SETTING_KEYS, SlurmSchema, SlurmSettings, parse
+
+DEFAULTS = SlurmSettings(
+    default_account="root",
+    root_account="root",
+    default_account_policy="common",
+    parent_account="",
+    cluster_name="",
+    bin_path="/usr/bin",
+    command_prefix=(),
+    default_partition="",
+    enforce_offering_partitions=False,
+    qos_default="normal",
+    qos_downscaled="",
+    qos_paused="",
+    qos_enforcement_enabled=False,
+    enforce_offering_qos=None,
+    own_qos=None,
+)
+
+
+def settings(**raw: Any) -> SlurmSettings:
+    found = parse(raw, "s")
+    assert found.problems == ()
+    assert isinstance(found.settings, SlurmSettings)
+    return found.settings
+
+
+def test_defaults_are_the_references() -> None:
+    assert settings() == DEFAULTS
+
+
+MEANT: list[tuple[str, Any, str, Any]] = [
+    ("default_account", "Users", "default_account", "users"),
+    ("default_account", "Users", "root_account", "users"),
+    ("default_account", None, "default_account", "root"),
+    ("default_account", "", "default_account", "root"),
+    ("root_account", "Top", "root_account", "top"),
+    ("root_account", "top", "default_account", "root"),
+    ("root_account", None, "root_account", "root"),
+    ("default_account_policy", "common", "default_account_policy", "common"),
+    ("default_account_policy", "individual", "default_account_policy", "individual"),
+    ("default_account_policy", "none", "default_account_policy", "none"),
+    ("parent_account", "Flat", "parent_account", "flat"),
+    ("parent_account", None, "parent_account", ""),
+    ("cluster_name", "Alpha", "cluster_name", "Alpha"),
+    ("cluster_name", None, "cluster_name", ""),
+    ("slurm_bin_path", "/opt/slurm/bin", "bin_path", "/opt/slurm/bin"),
+    ("slurm_bin_path", "", "bin_path", ""),
+    ("slurm_bin_path", None, "bin_path", ""),
+    ("execution_mode", "cli", "bin_path", "/usr/bin"),
+    ("command_prefix", ["docker", "exec", "slurmctld"], "command_prefix", ("docker", "exec", "slurmctld")),
+    ("command_prefix", "docker exec 'a b'", "command_prefix", ("docker", "exec", "a b")),
+    ("command_prefix", "", "command_prefix", ()),
+    ("command_prefix", None, "command_prefix", ()),
+    ("command_prefix", [], "command_prefix", ()),
+    ("default_partition", "main", "default_partition", "main"),
+    ("default_partition", None, "default_partition", ""),
+    ("enforce_offering_partitions", True, "enforce_offering_partitions", True),
+    ("enforce_offering_partitions", "yes", "enforce_offering_partitions", True),
+    ("qos_default", "slow", "qos_default", "slow"),
+    ("qos_default", None, "qos_default", "normal"),
+    ("qos_downscaled", "slow", "qos_downscaled", "slow"),
+    ("qos_downscaled", None, "qos_downscaled", ""),
+    ("qos_paused", "stop", "qos_paused", "stop"),
+    ("qos_paused", None, "qos_paused", ""),
+    ("qos_enforcement_enabled", True, "qos_enforcement_enabled", True),
+    ("qos_enforcement_enabled", "no", "qos_enforcement_enabled", False),
+    ("enforce_offering_qos", True, "enforce_offering_qos", True),
+    ("enforce_offering_qos", False, "enforce_offering_qos", False),
+    ("enforce_offering_qos", None, "enforce_offering_qos", None),
+    ("qos_management", None, "own_qos", None),
+    ("qos_management", {}, "own_qos", None),
+    ("qos_management", {"enabled": False, "max_jobs": 5}, "own_qos", None),
+    ("qos_management", {"enabled": True}, "own_qos", OwnQos("", "DenyOnLimit,NoDecay")),
+    ("qos_management", {"enabled": True, "flags": None}, "own_qos", OwnQos("", "")),
+    ("qos_management", {"enabled": True, "flags": "NoDecay", "unknown": 1}, "own_qos", OwnQos("", "NoDecay")),
+    (
+        "qos_management",
+        {
+            "enabled": True,
+            "grp_tres": "cpu=25600,node=100",
+            "max_jobs": 5,
+            "max_submit": "10",
+            "max_wall": "1-00:00:00",
+            "min_tres_per_job": "cpu=2",
+            "additional_qos": ["fast", "slow"],
+        },
+        "own_qos",
+        OwnQos(
+            "",
+            "DenyOnLimit,NoDecay",
+            (
+                ("GrpTRES", "cpu=25600,node=100"),
+                ("MaxJobs", "5"),
+                ("MaxSubmit", "10"),
+                ("MaxWall", "1-00:00:00"),
+                ("MinTRESPerJob", "cpu=2"),
+            ),
+            ("fast", "slow"),
+        ),
+    ),
+    (
+        "qos_management",
+        {"enabled": True, "flags": "", "max_jobs": 0},
+        "own_qos",
+        OwnQos("", "", (("MaxJobs", "0"),)),
+    ),
+    ("qos_management", {"enabled": True, "additional_qos": None}, "own_qos", OwnQos("", "DenyOnLimit,NoDecay")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "written", "attribute", "meant"), MEANT)
+def test_a_key_means(key: str, written: Any, attribute: str, meant: Any) -> None:
+    assert getattr(settings(**{key: written}), attribute) == meant
+
+
+def test_every_key_of_the_schema_is_tried_above() -> None:
+    assert {key for key, *_ in MEANT} == set(SlurmSchema().fields)
+
+
+def test_every_setting_comes_from_a_key() -> None:
+    tried = {attribute for _, _, attribute, _ in MEANT}
+    assert tried == {field.name for field in fields(SlurmSettings)}
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"default_account_policy": "all"}, "s.default_account_policy", "'all' is not known; use one of common"),
+    ({"default_account_policy": None}, "s.default_account_policy", "null"),
+    ({"execution_mode": "rest"}, "s.execution_mode", "slurmrestd is not supported yet; use 'cli'"),
+    ({"execution_mode": "ssh"}, "s.execution_mode", "'ssh' is not known; use one of cli, rest"),
+    ({"command_prefix": 5}, "s.command_prefix", "a list of words or one string is needed"),
+    ({"command_prefix": ["docker", 5]}, "s.command_prefix", "a list of words or one string is needed"),
+    (
+        {"command_prefix": "docker 'exec"},
+        "s.command_prefix",
+        "cannot be split into words: No closing quotation",
+    ),
+    ({"default_account": "a,b"}, "s.default_account", "'a,b' is no SLURM account name"),
+    ({"root_account": "a b"}, "s.root_account", "'a b' is no SLURM account name"),
+    ({"parent_account": "-x"}, "s.parent_account", "'-x' is no SLURM account name"),
+    ({"default_account": ["a"]}, "s.default_account", "Not a valid string"),
+    ({"enforce_offering_partitions": "maybe"}, "s.enforce_offering_partitions", "Not a valid boolean"),
+    ({"enforce_offering_qos": 7}, "s.enforce_offering_qos", "Not a valid boolean"),
+    (
+        {"qos_management": {"enabled": True, "max_jobs": "many"}},
+        "s.qos_management",
+        "max_jobs: Not a valid integer",
+    ),
+    ({"qos_management": {"additional_qos": "fast"}}, "s.qos_management", "additional_qos: Not a valid list"),
+    ({"qos_management": []}, "s.qos_management", "Invalid input type"),
+]
+
+
+@pytest.mark.parametrize(("raw", "path", "words"), REFUSED)
+def test_a_value_that_cannot_be_used_is_an_error_at_its_place(
+    raw: dict[str, Any], path: str, words: str
+) -> None:
+    found = parse(raw, "s")
+    assert found.settings is None
+    (problem,) = found.problems
+    assert (problem.severity, problem.path) == (Severity.ERROR, path)
+    assert words in problem.message
+
+
+def test_all_errors_are_told_at_once() -> None:
+    found = parse({"default_account_policy": "all", "execution_mode": "ssh", "command_prefix": 5}, "s")
+    assert sorted(problem.path for problem in found.problems) == [
+        "s.command_prefix",
+        "s.default_account_policy",
+        "s.execution_mode",
+    ]
+
+
+CONFLICTS: list[tuple[dict[str, Any], int]] = [
+    ({"enforce_offering_qos": True, "qos_paused": "p"}, 1),
+    ({"enforce_offering_qos": True, "qos_downscaled": "d"}, 1),
+    ({"enforce_offering_qos": True}, 0),
+    ({"enforce_offering_qos": False, "qos_paused": "p"}, 0),
+    ({"enforce_offering_qos": None, "qos_paused": "p"}, 0),
+]
+
+
+@pytest.mark.parametrize(("raw", "count"), CONFLICTS)
+def test_two_ways_to_pause_are_warned_about(raw: dict[str, Any], count: int) -> None:
+    found = parse({"qos_enforcement_enabled": True, **raw}, "s")
+    assert isinstance(found.settings, SlurmSettings)
+    assert [problem.severity for problem in found.problems] == [Severity.WARNING] * count
+
+
+def test_unknown_keys_are_told_by_the_caller_who_knows_all_backends() -> None:
+    assert settings(qos_quantum=5) == DEFAULTS
+    assert "qos_quantum" not in SETTING_KEYS
+    assert plugin.setting_keys == SETTING_KEYS >= OTHER_KEYS
+
+
+MISSING: list[tuple[dict[str, Any], str]] = [
+    ({"slurm_bin_path": "/nowhere"}, "/nowhere/sacctmgr is not on this host"),
+    ({"slurm_bin_path": "/nowhere/"}, "/nowhere/sacctmgr is not on this host"),
+    ({"slurm_bin_path": "/nowhere", "command_prefix": ["env"]}, ""),
+    ({"command_prefix": ["no-such-program-x"]}, "no-such-program-x is not on this host"),
+]
+
+
+@pytest.mark.parametrize(("raw", "words"), MISSING)
+def test_a_host_without_the_program_is_told_by_its_name(raw: dict[str, Any], words: str) -> None:
+    sentence = plugin.missing(settings(**raw))
+    assert sentence.startswith(words)
+    assert bool(sentence) == bool(words)
+
+
+def test_without_a_folder_programs_are_found_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert plugin.missing(settings(slurm_bin_path="")).startswith("sacctmgr is not on this host")

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""One writer per cluster: who waits, who gives up, and what frees the lock."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import BackendError, ClusterBusy
+from backends.lock import WriteLock
+from tests.backends.children import python, running, until
+
+HOLDER = """
+from pathlib import Path
+from backends.lock import WriteLock
+state, held, go = sys.argv[1:]
+with WriteLock(Path(state), "c1"):
+    Path(held).touch()
+    wait_for(go)
+"""
+
+
+def is_free(state: Path, cluster: str = "c1") -> bool:
+    try:
+        with WriteLock(state, cluster, wait_s=0):
+            return True
+    except ClusterBusy:
+        return False
+
+
+def test_the_lock_is_a_file_of_the_cluster_for_its_owner_only(tmp_path: Path) -> None:
+    lock = WriteLock(tmp_path / "new" / "state", "c1")
+    with lock as descriptor:
+        assert lock.path == tmp_path / "new" / "state" / "locks" / "cluster-c1.lock"
+        assert lock.path.stat().st_mode & 0o777 == 0o600
+        assert descriptor > 2
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name"),
+    [("../../etc", "cluster-.._.._etc.lock"), ("a b", "cluster-a_b.lock"), ("", "cluster-.lock")],
+)
+def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path, cluster: str, name: str) -> None:
+    assert WriteLock(tmp_path, cluster).path == tmp_path / "locks" / name
+
+
+def test_another_process_excludes_us_and_the_sentence_says_so(tmp_path: Path) -> None:
+    held, go = tmp_path / "held", tmp_path / "go"
+    with running(python(HOLDER, tmp_path, held, go)) as holder:
+        until("the lock is held", held.exists)
+        with pytest.raises(
+            ClusterBusy, match=r"cluster c1: another write has held .*cluster-c1\.lock"
+        ) as busy:
+            WriteLock(tmp_path, "c1", wait_s=0.1).__enter__()
+        assert busy.value.retryable
+        assert is_free(tmp_path, "c2")
+        go.touch()
+        assert holder.wait(20) == 0
+    assert is_free(tmp_path)
+
+
+def test_a_lock_that_is_freed_in_time_is_ours(tmp_path: Path) -> None:
+    held, go = tmp_path / "held", tmp_path / "go"
+    with running(python(HOLDER, tmp_path, held, go)):
+        until("the lock is held", held.exists)
+        assert not is_free(tmp_path)
+        timer = threading.Timer(0.1, go.touch)
+        timer.start()
+        with WriteLock(tmp_path, "c1", wait_s=20):
+            assert go.exists()
+
+
+def test_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    with running(python(HOLDER, tmp_path, held, tmp_path / "never")) as holder:
+        until("the lock is held", held.exists)
+        holder.kill()
+        holder.wait()
+        assert is_free(tmp_path)
+
+
+def test_a_batch_takes_the_lock_once_for_all_its_commands(tmp_path: Path) -> None:
+    lock = WriteLock(tmp_path, "c1")
+    with lock as outer:
+        with lock as inner:
+            assert inner == outer
+        assert not is_free(tmp_path)
+    assert is_free(tmp_path)
+    with lock:
+        assert not is_free(tmp_path)
+
+
+def test_an_error_inside_frees_the_lock(tmp_path: Path) -> None:
+    lock = WriteLock(tmp_path, "c1")
+    with pytest.raises(RuntimeError), lock, lock:
+        raise RuntimeError
+    assert is_free(tmp_path)
+
+
+def test_who_gave_up_may_come_again(tmp_path: Path) -> None:
+    late = WriteLock(tmp_path, "c1", wait_s=0)
+    with WriteLock(tmp_path, "c1"):
+        for _ in range(2):
+            with pytest.raises(ClusterBusy):
+                late.__enter__()
+    with late:
+        assert not is_free(tmp_path)
+    assert is_free(tmp_path)
+
+
+def test_threads_that_share_a_backend_exclude_each_other_too(tmp_path: Path) -> None:
+    """Re-entry is for one thread: two that count as one writer would write at once."""
+    lock = WriteLock(tmp_path, "c1", wait_s=0.05)
+    results: list[str] = []
+
+    def enter() -> None:
+        try:
+            with lock:
+                results.append("entered")
+        except ClusterBusy as busy:
+            results.append(str(busy))
+
+    with lock:
+        other = threading.Thread(target=enter)
+        other.start()
+        other.join()
+    again = threading.Thread(target=enter)
+    again.start()
+    again.join()
+    assert results == ["cluster c1: another thread has been writing for over 0 s", "entered"]
+
+
+@pytest.mark.parametrize("kind", ["a file in its way", "a folder of its name", "a system without files"])
+def test_a_lock_that_cannot_be_opened_says_what_must_be_writable(tmp_path: Path, kind: str) -> None:
+    state = tmp_path
+    if kind == "a file in its way":
+        (tmp_path / "locks").touch()
+    elif kind == "a folder of its name":
+        (tmp_path / "locks" / "cluster-c1.lock").mkdir(parents=True)
+    else:
+        state = Path("/proc/1/nowhere")
+    with pytest.raises(
+        BackendError, match=r"cannot open the write lock .*: .*\. state_dir must be writable"
+    ) as error:
+        WriteLock(state, "c1").__enter__()
+    assert not error.value.retryable
