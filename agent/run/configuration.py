@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""The whole configuration: what `agent.config` read, judged together with the backends that it names.
+
+A key of `backend_settings` is unknown when no backend of the offering reads it: they may share one map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from agent.config import load
+from agent.config.findings import has_errors, judged, unknown_keys
+from agent.config.model import Offering, Problem, Settings
+from agent.config.schema import COMMON_BACKEND_KEYS
+from agent.core.errors import ConfigError
+from backends import registry
+
+
+def checked(path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None) -> load.Loaded:
+    """The settings and all problems of all parts; no settings when one of them is an error."""
+    loaded = load.load(path, environ, strict=strict)
+    problems = (*loaded.problems, *of_backends(loaded.offerings, strict=loaded.strict))
+    return replace(loaded, settings=None if has_errors(problems) else loaded.settings, problems=problems)
+
+
+def usable(path: Path | None, environ: Mapping[str, str]) -> tuple[Settings, tuple[Problem, ...]]:
+    """The settings and the warnings about them. Raises ConfigError with every error."""
+    loaded = checked(path, environ)
+    if loaded.settings is None:
+        raise ConfigError(load.error_text(loaded.problems))
+    return loaded.settings, loaded.problems
+
+
+def of_backends(offerings: Iterable[Offering], *, strict: bool) -> tuple[Problem, ...]:
+    """Problems of every offering's backends; `strict` makes errors of unknown keys."""
+    found: list[Problem] = []
+    for offering in offerings:
+        found += registry.problems(offering)
+        if any(name in registry.installed() for name in offering.backends.values()):
+            known = COMMON_BACKEND_KEYS | registry.setting_keys(offering)
+            found += unknown_keys(offering.backend_settings, known, f"{offering.path}.backend_settings")
+    return judged(found, strict=strict)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT
+"""Order processing: all orders that one poll finds are one batch; an order from an event is a batch of one.
+
+observe and plan (`order_plan`) -> apply (`order_apply`). Called by the tasks and by `manage.py run` and `plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.config.model import Mode
+from agent.core.errors import SiteAgentError
+from agent.core.model import Order
+from agent.run import acquaintance, order_apply
+from agent.run.order_plan import PlannedPass, plan_pass
+from agent.run.results import PassReport
+from agent.run.sites import Site, effort_of
+from agent.waldur import orders as waldur_orders
+
+Lock = Callable[[str], bool]
+
+
+def actionable(site: Site, order_uuid: str | None = None) -> list[Order]:
+    """The offering's orders that wait for us, or the one that was named if it does."""
+    if order_uuid is None:
+        found = waldur_orders.actionable(site.client)
+        if not found:
+            acquaintance.make(site.client, site.state_dir)
+        return found
+    order = waldur_orders.get(site.client, order_uuid)
+    return [order] if order.state in waldur_orders.ACTIONABLE else []
+
+
+def plan(site: Site, *, order_uuid: str | None = None) -> PlannedPass:
+    """What a pass would do now. Changes nothing. Raises SiteAgentError."""
+    return plan_pass(site, actionable(site, order_uuid))
+
+
+def run_pass(site: Site, *, order_uuid: str | None = None, lock: Lock = lambda _: True) -> PassReport:
+    """One pass over the offering's orders, or over one order. Orders whose lock is taken are left to its holder."""
+    report = PassReport(Mode.ORDER_PROCESS, site.offering.uuid, site.offering.name)
+    with effort_of(site) as report.effort:
+        try:
+            orders = [order for order in actionable(site, order_uuid) if lock(order.uuid)]
+            if orders:
+                planned = plan_pass(site, orders)
+                report.orders += planned.results
+                order_apply.apply(site, planned, report)
+        except SiteAgentError as error:
+            report.error = error
+    return report

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""What became of each order of a pass, and the pass as a whole: for logs, exit codes, retries and `--json`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from agent.core.actions import Outcome
+from agent.core.errors import SiteAgentError, WaldurError
+from agent.run.sites import Effort
+
+
+class Result(StrEnum):
+    """DONE and FAILED are final. WAITING needs nobody; RETRY needs time; STUCK needs an operator."""
+
+    DONE = "done"
+    FAILED = "failed"
+    WAITING = "waiting"
+    RETRY = "retry"
+    STUCK = "stuck"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderResult:
+    order_uuid: str
+    type: str
+    result: Result
+    account: str = ""
+    message: str = ""
+    error: SiteAgentError | None = None
+
+    def as_json(self) -> dict[str, str]:
+        return {
+            "order": self.order_uuid,
+            "type": self.type,
+            "result": self.result,
+            "account": self.account,
+            "message": self.message,
+        }
+
+
+def postponed(error: SiteAgentError) -> Result:
+    """What an error makes of an order. 409: the order or resource has moved on, the next pass sees where to."""
+    if isinstance(error, WaldurError) and error.status == 409:
+        return Result.WAITING
+    return Result.RETRY if error.retryable else Result.STUCK
+
+
+@dataclass(slots=True)
+class PassReport:
+    """One pass over one offering. `error` is what ended it before its orders could be looked at."""
+
+    mode: str
+    offering_uuid: str
+    offering_name: str
+    orders: list[OrderResult] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    effort: Effort = field(default_factory=lambda: Effort(Counter(), Counter()))
+    error: SiteAgentError | None = None
+
+    @property
+    def retryable_error(self) -> SiteAgentError | None:
+        """The first reason to come back soon; None when waiting for the next period is right."""
+        if self.error is not None:
+            return self.error if self.error.retryable else None
+        return next((o.error for o in self.orders if o.result is Result.RETRY and o.error), None)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an operator should look: something did not work that is not an order's own fault."""
+        return self.error is not None or any(o.result in (Result.RETRY, Result.STUCK) for o in self.orders)
+
+    def counted(self) -> Counter[str]:
+        return Counter(o.result.value for o in self.orders)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "offering": self.offering_uuid,
+            "name": self.offering_name,
+            "mode": self.mode,
+            "orders": [o.as_json() for o in self.orders],
+            "actions": [
+                {**o.action.as_json(), "error": str(o.error) if o.error else None} for o in self.outcomes
+            ],
+            "commands": dict(self.effort.commands),
+            "requests": dict(self.effort.requests),
+            "seconds": round(self.effort.seconds, 3),
+            "error": str(self.error) if self.error else None,
+        }
+
+
+def summary(reports: Iterable[PassReport]) -> dict[str, Any]:
+    """One object for a whole run: totals first, then each offering."""
+    listed = list(reports)
+    totals: dict[str, Counter[str]] = {
+        name: Counter() for name in ("orders", "actions", "commands", "requests")
+    }
+    for report in listed:
+        totals["orders"] += report.counted()
+        totals["actions"] += Counter(o.action.verb for o in report.outcomes if o.done)
+        totals["commands"] += report.effort.commands
+        totals["requests"] += report.effort.requests
+    return {
+        **{name: dict(sorted(counts.items())) for name, counts in totals.items()},
+        "failures": sum(report.failed for report in listed),
+        "seconds": round(sum(report.effort.seconds for report in listed), 3),
+        "offerings": [report.as_json() for report in listed],
+    }

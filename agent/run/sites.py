@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""A site: one offering with its Waldur client and the backend of one mode, ready to be worked on."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent import __version__
+from agent.config.model import Mode, Offering, Problem, Settings, Severity
+from agent.core.errors import ConfigError
+from agent.waldur.client import WaldurClient
+from backends import registry
+from backends.base import Backend, BackendContext
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    offering: Offering
+    client: WaldurClient
+    backend: Backend
+    state_dir: Path
+
+
+@dataclass(slots=True)
+class Effort:
+    """What a pass cost: requests and cluster processes by kind, and seconds."""
+
+    requests: Counter[str]
+    commands: Counter[str]
+    seconds: float = 0.0
+
+
+def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
+    """Make the site of an offering. Raises ConfigError where its backend cannot be used."""
+    configured = registry.configure(offering, mode)
+    context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key)
+    return Site(offering, client(offering, mode), configured.connect(context), settings.state_dir)
+
+
+def client(offering: Offering, mode: str) -> WaldurClient:
+    """A client that Waldur recognises: it shows the integration as active by this User-Agent."""
+    return WaldurClient(
+        offering.access, user_agent=f"waldur-site-agent-{mode}/{__version__}", offering_uuid=offering.uuid
+    )
+
+
+@contextmanager
+def effort_of(site: Site) -> Iterator[Effort]:
+    """Counts what the body sends and starts."""
+    requests, commands = site.client.sent.copy(), site.backend.executed.copy()
+    spent = Effort(Counter(), Counter())
+    started_s = time.monotonic()
+    try:
+        yield spent
+    finally:
+        spent.requests = site.client.sent - requests
+        spent.commands = site.backend.executed - commands
+        spent.seconds = time.monotonic() - started_s
+
+
+def unusable(offerings: Iterable[Offering], mode: Mode) -> list[Problem]:
+    """Why this host cannot serve a mode of these offerings: wrong settings, or programs that are not here.
+
+    A backend that is not installed is a warning: it stops its own modes only.
+    """
+    found = []
+    for offering in offerings:
+        if not offering.backend_of(mode):
+            continue
+        try:
+            missing = registry.configure(offering, mode).missing()
+        except registry.BackendNotInstalled as error:
+            found.append(
+                Problem(Severity.WARNING, offering.path, f"{error}. {mode} is off for {offering.name}")
+            )
+        except ConfigError as error:
+            found.append(Problem(Severity.ERROR, offering.path, str(error)))
+        else:
+            if missing:
+                found.append(Problem(Severity.ERROR, offering.path, f"offering {offering.name}: {missing}"))
+    return found

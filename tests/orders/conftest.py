@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""A simulated Waldur and a real SLURM, joined by a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.run.sites import Site
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.real.slurm_cluster import SlurmCluster
+from tests.site import configuration, site_of
+
+SiteFactory = Callable[..., Site]
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    with SimulatedWaldur(scenario=Scenario(members_per_project=2)) as server:
+        yield server
+
+
+@pytest.fixture
+def on_slurm(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SiteFactory:
+    """Make the site on the real SLURM, with these backend settings and offering keys."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+
+    def make(**options: Any) -> Site:
+        return site_of(configuration(waldur, tmp_path, **options))
+
+    return make

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""What passes cost on the real SLURM, counted: reads, writes, requests. Seconds are measured in benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.run import orders
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.real.slurm_cluster import SlurmCluster
+from tests.site import configuration, site_of
+
+ORDERS = 10
+MEMBERS = 5
+READS_AT_MOST = 4
+WRITES_PER_ORDER = 3
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    scenario = Scenario(customers=2, projects_per_customer=ORDERS // 2, members_per_project=MEMBERS)
+    with SimulatedWaldur(scenario=scenario) as server:
+        yield server
+
+
+def test_create_orders_share_their_reads_and_writes(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each order in a project of its own: the most that a batch of this size can cost."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    for project in waldur.seed.project_uuids:
+        waldur.place_create_order(project, f"order in {project[:4]}", limits={"cpu": 10, "mem": 2})
+    report = orders.run_pass(site_of(configuration(waldur, tmp_path)))
+    assert report.counted() == {"done": ORDERS}
+    shared_writes = len(waldur.seed.customer_uuids) + 1
+    assert report.effort.commands["read"] <= READS_AT_MOST
+    assert report.effort.commands["write"] <= WRITES_PER_ORDER * ORDERS + shared_writes
+
+
+def test_a_pass_with_nothing_to_do_asks_for_the_orders_and_nothing_else(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    path = configuration(waldur, tmp_path)
+    orders.run_pass(site_of(path))
+    waldur.requests.reset()
+    report = orders.run_pass(site_of(path))
+    assert (report.effort.commands.total(), waldur.request_counts()) == (0, {"GET marketplace-orders/": 1})
+    assert report.effort.requests == {"GET /api/marketplace-orders/": 1}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""Orders on the real SLURM, against the simulated Waldur, pass by pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.run import orders
+from agent.run.results import Result
+from agent.sim.server import SimulatedWaldur
+from tests.real.slurm_cluster import SlurmCluster
+from tests.site import configuration, site_of
+
+
+def test_a_create_order_becomes_an_account_with_limits_and_members(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    with SimulatedWaldur() as waldur:
+        site = site_of(configuration(waldur, tmp_path))
+        project = waldur.seed.project_uuids[0]
+        order_uuid = waldur.place_create_order(project, "First light", limits={"cpu": 10, "mem": 2})
+        report = orders.run_pass(site)
+    assert [o.result for o in report.orders] == [Result.DONE], report.as_json()
+    assert waldur.order(order_uuid).state.value == "done"
