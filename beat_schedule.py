@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""The beat table: offerings and periods in, Celery beat entries out. Pure; says when, decides nothing else.
+
+An entry exists for every mode that an offering has a backend for. It expires after one period: a pass that
+nobody took in that time is replaced by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.config.model import Mode, Settings
+
+TASK_OF: Mapping[Mode, str] = {
+    Mode.ORDER_PROCESS: "order_process.poll",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One entry: which task, for which offering, how often, to which queue, how urgent (0 is first)."""
+
+    name: str
+    task: str
+    offering_uuid: str
+    period_s: float
+    queue: str
+    priority: int
+
+
+# Steps of Celery's Redis transport; events (3) come between orders and membership.
+PRIORITY_OF: Mapping[Mode, int] = {Mode.ORDER_PROCESS: 0, Mode.MEMBERSHIP_SYNC: 6, Mode.REPORT: 9}
+EVENT_PRIORITY = 3
+
+
+def queue_name(queue: str) -> str:
+    """The queue that the workers of one head node read."""
+    return f"site.{queue}"
+
+
+def slots(settings: Settings) -> list[Slot]:
+    return [
+        Slot(
+            name=f"{mode}:{offering.uuid}",
+            task=TASK_OF[mode],
+            offering_uuid=offering.uuid,
+            period_s=settings.periods.minutes_of(mode) * 60,
+            queue=queue_name(offering.queue),
+            priority=PRIORITY_OF[mode],
+        )
+        for offering in settings.offerings
+        for mode in TASK_OF
+        if offering.backend_of(mode)
+    ]
+
+
+def entries(settings: Settings) -> dict[str, dict[str, Any]]:
+    """The same as Celery wants it in `beat_schedule`."""
+    return {
+        slot.name: {
+            "task": slot.task,
+            "schedule": slot.period_s,
+            "args": (slot.offering_uuid,),
+            "options": {"queue": slot.queue, "priority": slot.priority, "expires": slot.period_s},
+        }
+        for slot in slots(settings)
+    }

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: MIT
+"""The Celery application. Its settings are read when they are first needed, from the file that
+WALDUR_SITE_AGENT_CONFIG names; importing this module needs none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+from celery import Celery
+
+app = Celery("waldur_site_cluster", task_cls="tasks.base:SiteTask")
+app.config_from_object("tasks.celeryconfig")
+
+# Flower looks for flowerconfig.py in the working directory only: started elsewhere it must not be open to all.
+_flower = importlib.util.find_spec("flowerconfig")
+if _flower is not None and _flower.origin:
+    os.environ.setdefault("FLOWER_CONF", _flower.origin)
+
+from tasks import start_up  # noqa: E402, F401  (connects Celery's signals)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""The base of all tasks: what happens after a pass. Which error is retried how often is a table, not code."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from celery import Task
+from celery.exceptions import SoftTimeLimitExceeded
+
+from agent.core.errors import BackendUnavailable, ClusterBusy, JobsStillActive, SiteAgentError
+from agent.run.results import PassReport
+from tasks.limits import COUNTDOWN_MAX_S
+
+log = logging.getLogger(__name__)
+
+
+class OutOfTime(SiteAgentError):
+    """The soft time limit was reached."""
+
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Wait `base_s`, doubled each time up to `cap_s`, give or take `jitter`; after `attempts` the next poll goes on."""
+
+    attempts: int = 10
+    base_s: float = 5
+    cap_s: float = COUNTDOWN_MAX_S
+    jitter: float = 0.2
+
+    def countdown_s(self, retries: int, random_unit: float) -> float:
+        wait_s = self.base_s * 2.0 ** min(retries, 30)
+        return min(self.cap_s, min(self.cap_s, wait_s) * (1 + self.jitter * (2 * random_unit - 1)))
+
+
+POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
+    JobsStillActive: RetryPolicy(base_s=20, cap_s=120),
+    ClusterBusy: RetryPolicy(base_s=10, cap_s=60),
+    BackendUnavailable: RetryPolicy(base_s=5, cap_s=120),
+    SiteAgentError: RetryPolicy(),
+}
+
+
+def policy_for(error: SiteAgentError) -> RetryPolicy:
+    return next(POLICIES[kind] for kind in type(error).__mro__ if kind in POLICIES)
+
+
+class SiteTask(Task):
+    """Arguments are identifiers only. A task that fails for a while comes back by itself, visibly."""
+
+    throws = (SiteAgentError,)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except SoftTimeLimitExceeded:
+            self.come_back(
+                OutOfTime("the pass took longer than a task may; what it did stays, the rest goes on")
+            )
+        except SiteAgentError as error:
+            log.error("%s %s: %s", self.name, args, error)
+            raise
+
+    def finish(self, report: PassReport) -> dict[str, int]:
+        """Log the pass, and come back soon where something in it may work later."""
+        self._log(report)
+        error = report.retryable_error
+        if error is not None:
+            self.come_back(error)
+        if report.error is not None:
+            raise report.error
+        return dict(report.counted())
+
+    def come_back(self, error: SiteAgentError) -> None:
+        """Raise Celery's Retry, or the error itself after the last attempt. Flower shows both with the reason."""
+        policy = policy_for(error)
+        countdown_s = policy.countdown_s(self.request.retries, random.random())  # noqa: S311  (jitter, not a secret)
+        if self.request.retries + 1 < policy.attempts:
+            log.warning(
+                "%s %s: attempt %d of %d at %s (in %.0f s): %s",
+                self.name,
+                self.request.args,
+                self.request.retries + 2,
+                policy.attempts,
+                (datetime.now(UTC) + timedelta(seconds=countdown_s)).strftime("%H:%M:%SZ"),
+                countdown_s,
+                error,
+            )
+        raise self.retry(exc=error, countdown=countdown_s, max_retries=policy.attempts - 1)
+
+    def _log(self, report: PassReport) -> None:
+        if report.orders:
+            log.info(
+                "%s of offering %s: %s in %.1f s, %d requests, %d cluster commands",
+                report.mode,
+                report.offering_name,
+                ", ".join(f"{count} {result}" for result, count in sorted(report.counted().items())),
+                report.effort.seconds,
+                report.effort.requests.total(),
+                report.effort.commands.total(),
+            )

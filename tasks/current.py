@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""The settings and sites of this process, made once. A configuration that is wrong ends the process with a sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from functools import cache
+
+from agent.config.model import Mode, Offering, Settings
+from agent.core.errors import ConfigError
+from agent.run import configuration, sites
+from agent.run.sites import Site
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def settings() -> Settings:
+    try:
+        loaded, warnings = configuration.usable(None, os.environ)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(2) from error
+    for warning in warnings:
+        log.warning("%s", warning)
+    return loaded
+
+
+def offering(offering_uuid: str) -> Offering:
+    """The offering as this process knows it. Raises ConfigError when its configuration has none of that uuid."""
+    found = settings().offering(offering_uuid)
+    if found is None:
+        raise ConfigError(
+            f"offering {offering_uuid} is not in the configuration {settings().source} of this process: "
+            "the task was sent by a beat or bridge with another file"
+        )
+    return found
+
+
+@cache
+def site(offering_uuid: str, mode: Mode) -> Site:
+    """The site of an offering, its connections kept for the life of the process. Raises ConfigError."""
+    return sites.connect(settings(), offering(offering_uuid), mode)

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: MIT
+"""Times that must fit together, in seconds: soft limit < hard limit < lock's life < visibility; countdowns below it."""
+
+from __future__ import annotations
+
+TASK_SOFT_TIME_LIMIT_S = 240
+TASK_TIME_LIMIT_S = 300
+LOCK_TTL_S = TASK_TIME_LIMIT_S + 30
+# Above the hard limit and above the longest countdown, or Redis hands a task out twice.
+VISIBILITY_TIMEOUT_S = 900
+COUNTDOWN_MAX_S = 300

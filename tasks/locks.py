@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""Single flight: locks that keep two tasks from doing the same work, and markers that keep beat from piling up.
+
+They save work; correctness never rests on them. With Redis they are keys with an end of life above the time
+limit; with another broker they are lock files of this node. A lock's value begins with the worker's name, so
+that a worker which starts can free what its dead predecessor held.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import redis
+
+from agent.core.errors import SiteAgentError
+from tasks.limits import LOCK_TTL_S
+
+log = logging.getLogger(__name__)
+
+LOCK_PREFIX = "site-lock:"
+MARKER_PREFIX = "site-queued:"
+
+
+class Locks(Protocol):
+    def take(self, name: str) -> bool: ...
+
+    def release(self, name: str) -> None: ...
+
+
+class RedisLocks:
+    """Locks in the broker's Redis. `client` is any redis-py client, `owner` the worker's node name."""
+
+    def __init__(self, client: Any, owner: str) -> None:
+        self._client = client
+        self._owner = owner
+        self._held: dict[str, Any] = {}
+
+    def take(self, name: str) -> bool:
+        lock = self._client.lock(LOCK_PREFIX + name, timeout=LOCK_TTL_S, thread_local=False)
+        try:
+            if not lock.acquire(blocking=False, token=f"{self._owner} {uuid.uuid4().hex}"):
+                return False
+        except redis.RedisError as error:
+            log.warning("no lock for %s, going on without: %s", name, error)
+            return True
+        self._held[name] = lock
+        return True
+
+    def release(self, name: str) -> None:
+        lock = self._held.pop(name, None)
+        if lock is None:
+            return
+        try:
+            lock.release()
+        except redis.RedisError:
+            # Expired and perhaps taken by another, or Redis is away: its end of life frees it.
+            return
+
+    def free_predecessors(self) -> int:
+        """Delete the locks that a worker of our name left behind. Only right when no such worker lives."""
+        freed = 0
+        for key in self._client.scan_iter(match=f"{LOCK_PREFIX}*"):
+            value = self._client.get(key)
+            owner = value.decode() if isinstance(value, bytes) else str(value or "")
+            if owner.startswith(f"{self._owner} "):
+                freed += int(self._client.delete(key))
+        return freed
+
+
+class FileLocks:
+    """Locks of this node, for brokers other than Redis."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / "locks"
+        self._held: dict[str, int] = {}
+
+    def take(self, name: str) -> bool:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / f"task-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.lock"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise SiteAgentError(f"cannot make a lock in {self._folder}: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._held[name] = descriptor
+        return True
+
+    def release(self, name: str) -> None:
+        descriptor = self._held.pop(name, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class Held:
+    """Locks taken within one task, released together at its end."""
+
+    def __init__(self, locks: Locks, stack: ExitStack) -> None:
+        self._locks = locks
+        self._stack = stack
+
+    def take(self, name: str) -> bool:
+        if not self._locks.take(name):
+            return False
+        self._stack.callback(self._locks.release, name)
+        return True
+
+
+@contextmanager
+def held(locks: Locks) -> Iterator[Held]:
+    with ExitStack() as stack:
+        yield Held(locks, stack)
+
+
+def mark_queued(client: Any, task: str, offering_uuid: str, period_s: float) -> bool:
+    """Set the marker of a periodic task; False when one is in the queue already. It heals itself after two periods."""
+    key = f"{MARKER_PREFIX}{task}:{offering_uuid}"
+    return bool(client.set(key, "1", nx=True, ex=max(1, int(2 * period_s))))
+
+
+def unmark_queued(client: Any, task: str, offering_uuid: str) -> None:
+    client.delete(f"{MARKER_PREFIX}{task}:{offering_uuid}")

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""Order tasks: the periodic pass over an offering, and one order that an event told of."""
+
+from __future__ import annotations
+
+import beat_schedule as table
+from agent.config.model import Mode
+from agent.core.errors import ClusterBusy
+from agent.run import orders
+from tasks import broker, current
+from tasks.app import app
+from tasks.base import SiteTask
+from tasks.locks import held
+
+MODE = Mode.ORDER_PROCESS
+
+
+@app.task(name="order_process.poll", bind=True)
+def poll(self: SiteTask, offering_uuid: str) -> object:
+    """All orders of the offering that wait for us, as one batch."""
+    broker.taken_up(self.name, offering_uuid)
+    with held(broker.locks()) as locks:
+        if not locks.take(f"{MODE}:{offering_uuid}"):
+            return "another pass is under way"
+        report = orders.run_pass(
+            current.site(offering_uuid, MODE), lock=lambda uuid: locks.take(f"order:{uuid}")
+        )
+    return self.finish(report)
+
+
+@app.task(name="order_process.order", bind=True)
+def order(self: SiteTask, offering_uuid: str, order_uuid: str) -> object:
+    """One order, read again before anything is done: the message was a hint."""
+    with held(broker.locks()) as locks:
+        if not locks.take(f"order:{order_uuid}"):
+            self.come_back(ClusterBusy(f"order {order_uuid} is being worked on by another task"))
+        report = orders.run_pass(current.site(offering_uuid, MODE), order_uuid=order_uuid)
+    return self.finish(report)
+
+
+def enqueue_order(offering_uuid: str, order_uuid: str) -> None:
+    """Queue one order for the head node of its offering. Raises ConfigError when the offering is not ours."""
+    queue = table.queue_name(current.offering(offering_uuid).queue)
+    order.apply_async((offering_uuid, order_uuid), queue=queue, priority=table.PRIORITY_OF[MODE])

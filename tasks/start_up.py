@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""What happens when a process of the cluster starts: logs, Sentry, the checks that refuse, and the take-over.
+
+A worker checks the backends of the queues that it serves; beat and Flower check none. slurmdbd away is a
+warning: the tasks retry.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from celery import signals
+
+import beat_schedule as table
+from agent.config.model import Mode, Offering, Severity
+from agent.core.errors import BackendError, SiteAgentError
+from agent.observability import logs, sentry
+from agent.run import sites
+from tasks import broker
+from tasks.app import app
+from tasks.current import settings
+
+log = logging.getLogger(__name__)
+
+
+@signals.setup_logging.connect
+def _logging(**_: Any) -> None:
+    """Connecting this signal keeps Celery from putting its own handlers on the root logger."""
+    logs.set_up(settings().log_level)
+    sentry.set_up(settings())
+
+
+@signals.celeryd_init.connect
+def _name(sender: str, **_: Any) -> None:
+    broker.be(sender)
+
+
+@signals.celeryd_after_setup.connect
+def _worker(sender: str, instance: Any, **_: Any) -> None:
+    _check_schedule()
+    served = _served(instance.app.amqp.queues.consume_from)
+    for mode in table.TASK_OF:
+        for problem in sites.unusable(served, mode):
+            log.log(logging.WARNING if problem.severity is Severity.WARNING else logging.ERROR, "%s", problem)
+            if problem.severity is Severity.ERROR:
+                _refuse(f"worker {sender} does not start: {problem.message}")
+        for offering in served:
+            _look(offering, mode)
+    broker.take_over()
+
+
+@signals.beat_init.connect
+def _beat(**_: Any) -> None:
+    _check_schedule()
+
+
+def _served(queues: Iterable[str]) -> list[Offering]:
+    names = set(queues)
+    return [offering for offering in settings().offerings if table.queue_name(offering.queue) in names]
+
+
+def _check_schedule() -> None:
+    app.loader.import_default_modules()
+    missing = sorted({slot.task for slot in table.slots(settings())} - set(app.tasks))
+    if missing:
+        _refuse(f"the beat table names tasks that do not exist: {', '.join(missing)}")
+
+
+def _look(offering: Offering, mode: Mode) -> None:
+    """Say at start what an operator should know of the cluster; nothing here ends the worker."""
+    if not offering.backend_of(mode):
+        return
+    try:
+        health = sites.connect(settings(), offering, mode).backend.check()
+    except BackendError as error:
+        log.warning("offering %s: its cluster cannot be checked now: %s", offering.name, error)
+    except SiteAgentError as error:
+        log.error("offering %s: %s", offering.name, error)
+    else:
+        for text in health.problems:
+            log.error("offering %s: %s", offering.name, text)
+        for text in health.warnings:
+            log.warning("offering %s: %s", offering.name, text)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    sys.stderr.write(f"{sentence}\n")
+    raise SystemExit(2)
