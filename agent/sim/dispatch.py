@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""Takes one API request through the server: route, authenticate, settle what is due, handle, refuse.
+
+Knows nothing of sockets; the HTTP side hands it a parsed request and writes the Reply it returns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from agent.sim import (
+    access,
+    api_agents,
+    api_consumer,
+    api_events,
+    api_offering_users,
+    api_offerings,
+    api_orders,
+    api_policies,
+    api_providers,
+    api_resources,
+    api_session,
+    api_slurm_remote,
+    api_usage,
+    processor,
+)
+from agent.sim.errors import ApiError, bad_field
+from agent.sim.paging import Query
+from agent.sim.records import User
+from agent.sim.routes import Call, Reply, Route, Routes
+from agent.sim.store import Store
+
+API_MODULES = (
+    api_session,
+    api_offerings,
+    api_providers,
+    api_orders,
+    api_consumer,
+    api_resources,
+    api_offering_users,
+    api_usage,
+    api_agents,
+    api_events,
+    api_policies,
+    api_slurm_remote,
+)
+_NOBODY = User(
+    uuid="",
+    username="",
+    first_name="",
+    last_name="",
+    email="",
+    slug="",
+    created=datetime.fromtimestamp(0, UTC),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    method: str
+    path: str
+    query: Query
+    body: bytes
+    root_url: str
+    headers: dict[str, str] = field(default_factory=dict)
+    remote_ip: str = "127.0.0.1"
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """The reply with what the request log wants to know about it."""
+
+    reply: Reply
+    endpoint: str
+    username: str | None = None
+    body: Any = None
+    is_page: bool = False
+
+
+class Dispatcher:
+    def __init__(self, store: Store, more_routes: Iterable[Routes] = ()) -> None:
+        self._store = store
+        self._routes = Routes()
+        self._routes.include([module.routes for module in API_MODULES])
+        self._routes.include(more_routes)
+
+    def answer(self, request: Request) -> Outcome:
+        outcome = Outcome(reply=Reply(), endpoint=request.path)
+        try:
+            with self._store.lock:
+                processor.settle(self._store)
+                outcome.reply = self._handle(request, outcome)
+                processor.settle(self._store)
+        except ApiError as error:
+            outcome.reply = Reply(status=error.status, body=error.body, headers=error.headers)
+            outcome.is_page = error.is_page
+        return outcome
+
+    def endpoint(self, method: str, path: str) -> str:
+        """The pattern of the route that a request belongs to; its path when there is none."""
+        try:
+            return self._routes.find(method, path, self._store.age)[0].pattern
+        except ApiError:
+            return path
+
+    def _handle(self, request: Request, outcome: Outcome) -> Reply:
+        # HEAD is GET without the body, on every list and detail.
+        method = "GET" if request.method == "HEAD" else request.method
+        self._redirect(method, request)
+        route, arguments = self._routes.find(method, request.path, self._store.age)
+        outcome.endpoint = route.pattern
+        user = self._user(request, route)
+        outcome.username = user.username or None
+        outcome.body = _parse(request)
+        call = Call(
+            store=self._store,
+            method=method,
+            path=request.path,
+            query=request.query,
+            body=outcome.body,
+            user=user,
+            root_url=request.root_url,
+            arguments=arguments,
+            user_agent=request.headers.get("User-Agent", ""),
+            remote_ip=request.remote_ip,
+        )
+        return route.handler(call)
+
+    def _redirect(self, method: str, request: Request) -> None:
+        """A known path without its last slash is sent there, whatever the method."""
+        if not request.path.endswith("/"):
+            self._routes.find(method, f"{request.path}/", self._store.age)
+            query = f"?{urlencode(request.query, doseq=True)}" if request.query else ""
+            location = f"{request.root_url}/api/{request.path}/{query}"
+            raise ApiError(301, None, headers={"Location": location})
+
+    def _user(self, request: Request, route: Route) -> User:
+        if route.is_public:
+            return _NOBODY
+        query_token = request.query.get("x-auth-token", [""])[-1]
+        return access.authenticate(self._store, request.headers.get("Authorization"), query_token)
+
+
+def _parse(request: Request) -> Any:
+    if not request.body.strip():
+        return None
+    try:
+        return json.loads(request.body)
+    except ValueError as error:
+        raise bad_field("detail", f"JSON parse error - {error}") from error

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""Keeps a tornado application listening on one address, in a thread of its own or in the caller's.
+
+Stopping and starting again keeps the port, so a test can let a server go down and come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
+
+_PATIENCE_S = 10.0
+
+
+class Listener:
+    def __init__(self, make_application: Callable[[], Application], *, address: str, port: int) -> None:
+        self.address = address
+        self.port = port
+        self._make_application = make_application
+        self._ready = threading.Event()
+        self._failure: OSError | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def start(self) -> None:
+        """Listen in a background thread; returns once the port is open, raises OSError when it is taken."""
+        self._ready.clear()
+        self._failure = None
+        self._thread = threading.Thread(target=self.run, name="simulated-waldur", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(_PATIENCE_S):
+            raise TimeoutError("the simulated Waldur did not start")
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        if self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._thread is not None:
+            self._thread.join(_PATIENCE_S)
+        self._thread = self._loop = self._stopping = None
+
+    def run(self) -> None:
+        asyncio.run(self._listen())
+
+    async def _listen(self) -> None:
+        try:
+            sockets = bind_sockets(self.port, self.address)
+        except OSError as error:
+            self._failure = error
+            self._ready.set()
+            return
+        self.port = sockets[0].getsockname()[1]
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        server = HTTPServer(self._make_application())
+        server.add_sockets(sockets)
+        self._ready.set()
+        await self._stopping.wait()
+        server.stop()
+        await server.close_all_connections()

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Fixtures of the real parts, imported by the test configuration as a pytest plugin.
+
+A missing part skips the tests that ask for it (see `parts`).
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.parts import require
+from tests.real.redis_server import RedisServer
+from tests.real.slurm_cluster import SlurmCluster
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> Iterator[SlurmCluster]:
+    """The real SLURM of this test session; use `slurm` unless you clean up yourself."""
+    require("slurm")
+    # Not pytest's own temporary folder: it is closed to other users, whose rights some tests try.
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        cluster = SlurmCluster(Path(folder))
+        cluster.start()
+        yield cluster
+        cluster.stop()
+
+
+@pytest.fixture
+def slurm(slurm_cluster: SlurmCluster) -> SlurmCluster:
+    """The real SLURM with nothing in it but what is built in."""
+    slurm_cluster.reset()
+    return slurm_cluster
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """The real Redis of this test session; tests that share it use `flush` or databases of their own."""
+    require("redis")
+    with tempfile.TemporaryDirectory(prefix="redis-", ignore_cleanup_errors=True) as folder:
+        server = RedisServer(Path(folder))
+        server.start()
+        yield server
+        server.stop()

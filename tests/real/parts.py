@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Which real programs a test needs: skips the test where one is missing, naming it.
+
+With REQUIRE_REAL_SERVICES=1 (continuous integration) a missing part fails the test instead.
+"""
+
+import os
+import shutil
+
+import pytest
+
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "slurm": (
+        *(
+            "munged",
+            "mariadb",
+            "mariadbd",
+            "mariadb-install-db",
+            "slurmdbd",
+            "slurmctld",
+            "slurmd",
+            "setpriv",
+        ),
+        *("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue"),
+    ),
+    "redis": ("redis-server|valkey-server", "setpriv"),
+}
+"""Part name to the programs it needs; `a|b` is met by either."""
+
+SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def find_program(names: str) -> str | None:
+    """Absolute path of the first of `a|b|c` that is installed; PATH first, then the system folders."""
+    search = os.environ.get("PATH", "") + ":" + SYSTEM_FOLDERS
+    for name in names.split("|"):
+        found = shutil.which(name, path=search)
+        if found:
+            return found
+    return None
+
+
+def missing_programs(part: str) -> list[str]:
+    """The programs of a part that are not installed; a part we do not list is itself the program."""
+    return [names for names in PROGRAMS.get(part, (part,)) if find_program(names) is None]
+
+
+def require(part: str) -> None:
+    """Skip the calling test when the part is missing; fail it when REQUIRE_REAL_SERVICES=1."""
+    missing = missing_programs(part)
+    if part == "slurm" and not missing and os.geteuid() != 0:
+        missing = ["root rights"]
+    if not missing:
+        return
+    message = f"real part {part!r} is missing: {', '.join(missing)}"
+    if os.environ.get("REQUIRE_REAL_SERVICES") == "1":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Starts and stops the servers of the real parts: each dies with the test session, even a killed one.
+
+A server is stopped by the pid that was started, never by name. Waits are bounded and name what is awaited.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.real.parts import find_program
+
+KEEPER = Path(__file__).with_name("keeper.py")
+
+
+class RealPartError(RuntimeError):
+    """A real server could not be started, stopped or asked; the message holds the end of its log."""
+
+
+def program(names: str) -> str:
+    """Absolute path of an installed program."""
+    found = find_program(names)
+    if found is None:
+        raise RealPartError(f"program not installed: {names}")
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct TCP ports of the loopback address that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def accepts(port: int) -> bool:
+    """Whether something answers on a loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def tail(log: Path, size: int = 2000) -> str:
+    """The end of a log file, empty when there is none."""
+    return log.read_text(errors="replace")[-size:] if log.exists() else ""
+
+
+def wait_until(what: str, ready: Callable[[], bool], timeout_s: float, pause_s: float = 0.02) -> None:
+    """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise RealPartError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(pause_s)
+
+
+def start(
+    argv: Sequence[str], *, log: Path, env: Mapping[str, str], keep_descendants: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start a server in a session of its own that the kernel kills when the starting thread dies.
+
+    `keep_descendants` puts a keeper above it, which also ends what it leaves behind: slurmd's jobs.
+    """
+    prefix = (
+        [sys.executable, str(KEEPER)] if keep_descendants else [program("setpriv"), "--pdeathsig", "KILL"]
+    )
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*prefix, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=dict(env),
+            cwd=log.parent,
+            start_new_session=True,
+        )
+
+
+def wait_serving(
+    name: str, server: subprocess.Popen[bytes], ready: Callable[[], bool], *, log: Path, timeout_s: float = 30
+) -> None:
+    """Wait until a started server answers; raises with the end of its log when it ends or stays silent."""
+
+    def ready_or_dead() -> bool:
+        return server.poll() is not None or ready()
+
+    try:
+        wait_until(name, ready_or_dead, timeout_s)
+    except RealPartError as silent:
+        raise RealPartError(f"{silent}\n{tail(log)}") from silent
+    if server.poll() is not None:
+        raise RealPartError(f"{name} ended with code {server.returncode}\n{tail(log)}")
+
+
+def stop(server: subprocess.Popen[bytes] | None, *, timeout_s: float = 15) -> None:
+    """End a server we started: SIGTERM, then SIGKILL after the time-out. Safe to repeat."""
+    if server is None or server.poll() is not None:
+        return
+    server.terminate()
+    try:
+        server.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(timeout_s)
