@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+"""`config-check`: the configuration with the eyes of a start-up, and stricter: unknown keys are errors here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from agent.cli.options import config_option, json_option, print_json
+from agent.config.render import render
+from agent.run import configuration
+
+
+@click.command()
+@config_option
+@json_option
+def command(config_file: Path | None, as_json: bool) -> int:
+    """Check the configuration file and the environment. All problems are shown at once; exit code 2 on errors."""
+    loaded = configuration.checked(config_file, os.environ, strict=True)
+    problems, failed = loaded.problems, loaded.settings is None
+    if as_json:
+        print_json({
+            "ok": not failed,
+            "problems": [{"severity": p.severity, "path": p.path, "message": p.message} for p in problems],
+            "settings": render(loaded.settings) if loaded.settings else None,
+        })  # fmt: skip
+    else:
+        for problem in problems:
+            click.echo(str(problem))
+        click.echo("the configuration cannot be used" if failed else "the configuration is good")
+    return 2 if failed else 0

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""`demo`: the whole system on embedded parts, with a live view of the orders on their way."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from agent.cli import options
+from agent.cli.options import json_option, print_json
+from agent.core.errors import SiteAgentError
+from agent.core.model import Snapshot
+from agent.sim import demo as scenario
+from agent.sim.demo import Demo
+
+TIMEOUT_S = 50.0
+STOPPED = 130
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STYLES = {"done": "green", "erred": "red", "executing": "yellow"}
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End by itself; exit code 0 only when the end state is right.")
+@json_option
+@click.option("--keep", is_flag=True, help="Keep the folder with configuration and logs.")
+def command(once: bool, as_json: bool, keep: bool) -> int:
+    """Start a simulated Waldur, a broker, an emulated cluster, worker, beat and Flower, and place orders."""
+    for stop in STOPS:
+        signal.signal(stop, _interrupt)
+    console = options.console(stderr=as_json)
+    folder = Path(tempfile.mkdtemp(prefix="waldur-demo-"))
+    code = 1
+    try:
+        code = _demo(folder, console, once=once, as_json=as_json)
+    except KeyboardInterrupt:
+        _say(console, "stopped before the end")
+        code = STOPPED
+    except SiteAgentError as error:
+        if as_json:
+            print_json({"ok": False, "faults": [str(error)], "orders": {}, "seconds_per_order": {}})
+        raise
+    finally:
+        if keep or code == 1:
+            _say(console, f"configuration and logs are in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _demo(folder: Path, console: Console, *, once: bool, as_json: bool) -> int:
+    started_s = time.monotonic()
+    _say(
+        console, "starting the simulated Waldur, the broker, the emulated SLURM, worker, beat and Flower ..."
+    )
+    is_complete = True
+    with scenario.running(folder) as demo:
+        demo.place_orders()
+        _watch(demo, console, started_s + TIMEOUT_S)
+        summary = demo.summary()
+        if not as_json:
+            _tell(demo, console, time.monotonic() - started_s)
+        for fault in summary["faults"]:
+            _say(console, fault, style="red")
+        if not once:
+            is_complete = _stay(demo, console)
+    if as_json:
+        print_json(summary)
+    return 0 if summary["ok"] and is_complete else 1
+
+
+def _watch(demo: Demo, console: Console, deadline_s: float) -> None:
+    with Live(console=console, refresh_per_second=8) as live:
+        while True:
+            finished = demo.finished()
+            live.update(_table(demo))
+            if finished or time.monotonic() > deadline_s:
+                break
+            time.sleep(0.1)
+    if not console.is_terminal:
+        console.line()
+
+
+def _table(demo: Demo) -> Table:
+    table = Table("order", "state in Waldur", "account", "seconds", title="Orders", title_justify="left")
+    for name, state, account, seconds in demo.rows():
+        table.add_row(name, f"[{STYLES.get(state, 'cyan')}]{state}[/]", account, seconds)
+    return table
+
+
+def _tell(demo: Demo, console: Console, seconds: float) -> None:
+    console.print(_tree(demo.cluster()))
+    for sentence in (
+        f"{len(demo.ended)} orders went from Waldur through beat, {demo.broker} and the worker to sacctmgr, "
+        f"{seconds:.0f} s after the start.",
+        f"Flower: {demo.flower_url} (user demo, password {demo.flower_password})",
+        f"Waldur: {demo.waldur.url}",
+        f"configuration and logs: {demo.folder}",
+    ):
+        _say(console, sentence)
+
+
+def _say(console: Console, sentence: str, *, style: str = "") -> None:
+    """A sentence as it is: no markup is looked for in it, and it is not broken into lines."""
+    console.print(Text(sentence, style=style), soft_wrap=True)
+
+
+def _tree(snapshot: Snapshot) -> Tree:
+    root = Tree("cluster demo: root")
+    branches = {"root": root}
+    pending = [account for account in snapshot.accounts.values() if account.parent]
+    while pending:
+        ready = [account for account in pending if account.parent in branches]
+        for account in ready:
+            limits = " ".join(f"{tres}={value}" for tres, value in sorted(account.limits.items()))
+            members = ", ".join(sorted(snapshot.users_of(account.name)))
+            text = f"[bold]{account.name}[/bold] {limits}" + (f"  members: {members}" if members else "")
+            branches[account.name] = branches[account.parent or "root"].add(text)
+        pending = [account for account in pending if account.name not in branches]
+    return root
+
+
+def _stay(demo: Demo, console: Console) -> bool:
+    """Until Ctrl-C; False when a part ends before."""
+    _say(console, "Everything keeps running: place more orders, look at Flower. Ctrl-C stops it all.")
+    try:
+        while not demo.children.dead():
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        _say(console, "stopping")
+        return True
+    _say(console, f"{', '.join(demo.children.dead())} ended", style="red")
+    return False
+
+
+def _interrupt(*_: object) -> NoReturn:
+    """The first signal stops the demo; the stopping itself takes seconds and is not interrupted."""
+    for stop in STOPS:
+        signal.signal(stop, signal.SIG_IGN)
+    raise KeyboardInterrupt

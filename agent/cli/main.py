@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""The command `manage.py` (installed: `waldur-site-cluster`): finds the sub-command, and speaks of its errors.
+
+Sub-commands are imported when they are called: `--help` and `--version` answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+import click
+
+from agent import __version__
+from agent.core.errors import ConfigError, SiteAgentError
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "waldur-site-cluster"
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "config-check": (
+        "agent.cli.config_check",
+        "Check the configuration: every problem at once, unknown keys too.",
+    ),
+    "run": ("agent.cli.run", "Run one pass of a mode here and now, without a broker."),
+    "plan": ("agent.cli.plan", "Show what a pass would do; change nothing."),
+    "load-components": (
+        "agent.cli.components",
+        "Bring the configured components into the offerings in Waldur.",
+    ),
+    "simulate": ("agent.cli.simulate", "Run a simulated Waldur to try things against."),
+    "demo": ("agent.cli.demo", "Run the whole system on embedded parts and watch orders travel."),
+}
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_text) for name, (_, help_text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name=PROGRAM)
+def cli() -> None:
+    """Site agent for Waldur: makes an HPC cluster agree with what was ordered, and reports what was used.
+
+    The cluster itself runs under Celery: `celery -A tasks worker`, `celery -A tasks beat`,
+    `celery -A tasks flower`, with WALDUR_SITE_AGENT_CONFIG naming the configuration file.
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: list[str]) -> int:
+    """The exit code of one command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names that the locale cannot print end no command
+    try:
+        code = cli.main(words, prog_name=_called(), standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("stopped", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        return 2
+    except SiteAgentError as error:
+        click.echo(f"error: {error}", err=True)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`| head`): end quietly, also in the flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception:
+        log.exception("this is a fault of the agent itself; please report it with the lines below")
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _called() -> str:
+    """The name we were called by, for the usage lines."""
+    name = os.path.basename(sys.argv[0])
+    return name if name == PROGRAM else "manage.py"

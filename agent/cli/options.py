@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""What several commands share: the configuration file, the choice of offerings, modes, and JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from agent.config.model import Mode, Offering, Settings
+from agent.core.errors import ConfigError, SiteAgentError
+from agent.core.names import uuid_hex
+from agent.observability import logs, sentry
+from agent.run import configuration
+
+log = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+PIPE_WIDTH = 1000
+
+# Modes that are built; the others are refused by name until they are.
+MODES = (Mode.ORDER_PROCESS,)
+
+mode_argument = click.argument("mode", metavar="MODE", type=click.Choice([mode.value for mode in MODES]))
+MODE_EPILOG = f"MODE is one of: {', '.join(MODES)}."
+
+
+def config_option(function: Function) -> Function:
+    return click.option(
+        "-c",
+        "--config",
+        "--config-file",
+        "config_file",
+        type=click.Path(path_type=Path),
+        help="Configuration file. Default: $WALDUR_SITE_AGENT_CONFIG, else waldur-site-agent-config.yaml here, "
+        "else the one in /etc/waldur/.",
+    )(function)
+
+
+def offering_option(function: Function) -> Function:
+    return click.option("--offering", "offering_uuid", metavar="UUID", help="This offering only.")(function)
+
+
+def json_option(function: Function) -> Function:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")(function)
+
+
+def settings_from(config_file: Path | None) -> Settings:
+    """The settings, with logs and Sentry set up as they say. Raises ConfigError with every problem."""
+    settings, warnings = configuration.usable(config_file, os.environ)
+    logs.set_up(settings.log_level)
+    sentry.set_up(settings)
+    for warning in warnings:
+        log.warning("%s", warning)
+    return settings
+
+
+def chosen(settings: Settings, offering_uuid: str | None) -> list[Offering]:
+    if offering_uuid is None:
+        return list(settings.offerings)
+    try:
+        offering = settings.offering(uuid_hex(offering_uuid))
+    except ValueError as error:
+        raise click.BadParameter(f"{offering_uuid!r} is not a uuid", param_hint="--offering") from error
+    if offering is None:
+        raise ConfigError(f"offering {offering_uuid} is not in {settings.source}")
+    return [offering]
+
+
+def print_json(document: Any) -> None:
+    click.echo(json.dumps(document, ensure_ascii=False, default=str))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """For people. Where nobody looks at once (a pipe, the mail of cron) rows are not folded."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
+
+
+def complain(offering: Offering, error: SiteAgentError) -> None:
+    """What stopped one offering, on stderr; the others go on."""
+    click.secho(f"error: {offering.name}: {error}", fg="red", err=True)
+
+
+def say_unserved(mode: str) -> None:
+    click.echo(f"no offering here has a backend for {mode}: is its key in the configuration?", err=True)
+
+
+def number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

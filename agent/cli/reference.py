@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""The reference's console scripts under their own names and options, so that a site's habits keep working."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+from agent.cli.main import run
+
+MODES = ("order_process", "report", "membership_sync", "event_process")
+
+
+def load_components() -> NoReturn:
+    """`waldur_site_load_components [-m MODE] [-c FILE]`; options of `load-components` are understood too."""
+    parser = argparse.ArgumentParser(
+        prog="waldur_site_load_components",
+        description="Create or update the offerings' components in Waldur, as `manage.py load-components` does.",
+    )
+    parser.add_argument("-m", "--mode", choices=MODES, help="accepted, and without meaning here, as before")
+    parser.add_argument(
+        "-c", "--config-file", metavar="FILE", help="default: as of `manage.py load-components`"
+    )
+    given, others = parser.parse_known_args()
+    file = ["--config-file", given.config_file] if given.config_file else []
+    sys.exit(run(["load-components", *file, *others]))

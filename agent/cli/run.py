@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""`run MODE --once`: one pass here and now, for scripts, cron and the first try."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from agent.cli.options import (
+    MODE_EPILOG,
+    MODES,
+    chosen,
+    complain,
+    config_option,
+    console,
+    json_option,
+    mode_argument,
+    number,
+    offering_option,
+    print_json,
+    say_unserved,
+    settings_from,
+)
+from agent.config.model import Mode, Offering, Settings
+from agent.core.errors import SiteAgentError
+from agent.run import orders
+from agent.run.results import PassReport, summary
+from agent.run.sites import connect
+
+STYLES = {"done": "green", "failed": "red", "stuck": "red", "retry": "yellow", "waiting": "cyan"}
+
+Passed = list[tuple[Offering, PassReport]]
+
+
+@click.command(epilog=MODE_EPILOG)
+@mode_argument
+@click.option(
+    "--once", is_flag=True, help="Required: passes that repeat are the business of beat and the workers."
+)
+@config_option
+@offering_option
+@json_option
+def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
+    """Run one pass of MODE in this process, without a broker. Exit code 1 when something needs a look."""
+    if not once:
+        raise click.UsageError(
+            "add --once. Passes that repeat are run by `celery -A tasks worker` and `celery -A tasks beat`."
+        )
+    settings = settings_from(config_file)
+    served = [o for o in chosen(settings, offering_uuid) if o.backend_of(Mode(mode))]
+    passed = [(offering, _pass(settings, offering, Mode(mode))) for offering in served]
+    if not served:
+        say_unserved(mode)
+    if as_json:
+        print_json(summary(report for _, report in passed))
+    else:
+        _print(passed)
+    return 1 if any(report.failed for _, report in passed) else 0
+
+
+def _pass(settings: Settings, offering: Offering, mode: Mode) -> PassReport:
+    """One offering; what stops it is said and does not stop the others."""
+    assert mode in MODES
+    try:
+        site = connect(settings, offering, mode)
+    except SiteAgentError as error:
+        return PassReport(mode, offering.uuid, offering.name, error=error)
+    return orders.run_pass(site)
+
+
+def _print(passed: Passed) -> None:
+    for offering, report in passed:
+        if report.error is not None:
+            complain(offering, report.error)
+            continue
+        if report.orders:
+            console().print(_table(report))
+        click.echo(
+            f"{report.offering_name}: {number(len(report.orders), 'order')}, "
+            f"{number(report.effort.requests.total(), 'request')}, "
+            f"{number(report.effort.commands.total(), 'cluster command')}, {report.effort.seconds:.1f} s"
+        )
+
+
+def _table(report: PassReport) -> Table:
+    table = Table(title=Text(report.offering_name), title_justify="left")
+    table.add_column("order", no_wrap=True)
+    for title in ("type", "account", "result", "message"):
+        table.add_column(title, overflow="fold")
+    for order in report.orders:
+        texts = (order.order_uuid, order.type, order.account)
+        result = Text(order.result, style=STYLES[order.result])
+        table.add_row(*(Text(text) for text in texts), result, Text(order.message))
+    return table
