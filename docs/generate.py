@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Writes docs/commands.md and docs/actions.md from the code: `make docs`. A test holds them to it."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import click
+
+from agent.cli.main import COMMANDS, cli
+from agent.core.actions import KINDS, ClusterAction
+
+FOLDER = Path(__file__).parent
+
+
+def commands() -> str:
+    """The help of every command, as the operator sees it."""
+    context = click.Context(cli, info_name="manage.py", terminal_width=100, **cli.context_settings)
+    parts = ["# Commands", "", "Made by `make docs` from the commands' own help.", ""]
+    parts += ["```", cli.get_help(context), "```", ""]
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        inner = click.Context(
+            command, info_name=name, parent=context, terminal_width=100, **cli.context_settings
+        )
+        parts += [f"## {name}", "", "```", command.get_help(inner), "```", ""]
+    return "\n".join(parts)
+
+
+def actions() -> str:
+    """What a plan can hold."""
+    parts = [
+        "# Actions",
+        "",
+        "What a plan can hold, as `plan --json` and the log name it. Made by `make docs` from the code.",
+        "",
+        "| action | in words | where | meaning |",
+        "|---|---|---|---|",
+    ]
+    for name, kind in KINDS.items():
+        meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        meaning = "" if meaning.startswith(f"{name}(") else meaning
+        where = "cluster" if issubclass(kind, ClusterAction) else "Waldur"
+        parts.append(f"| `{name}` | {kind.verb} | {where} | {meaning} |")
+    return "\n".join(parts) + "\n"
+
+
+PAGES = {"commands.md": commands, "actions.md": actions}
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        (FOLDER / page).write_text(text(), encoding="utf-8")
