@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT
+"""How much of the big tests runs: a part in `make test`, all of it with FULL_TESTS=1 (as `make bench` does)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+FULL = os.environ.get("FULL_TESTS") == "1"
+
+
+def steps(stop: int, *, start: int = 0, stride: int = 3) -> Iterator[int]:
+    """All steps in a full run; every third, beginning anywhere, in the short one."""
+    return iter(range(start, stop, 1 if FULL else stride))
