@@ -13,8 +13,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 20.0
+# Whoever starts the tests in the background may have left SIGINT and SIGHUP ignored: a child must feel them.
 WAIT_FOR_FILE = """
-import os, sys, time
+import os, signal, sys, time
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 def wait_for(path):
     while not os.path.exists(path):
         time.sleep(0.01)
