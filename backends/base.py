@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent.config.model import Problem
-from agent.core.actions import ClusterAction, Outcome
+from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
+from agent.core.plans import Outcome
 
 BULK_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.QOS})
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from agent.cli.main import COMMANDS, cli
+from agent.core import plans
 from agent.core.actions import KINDS, ClusterAction
 
 FOLDER = Path(__file__).parent
@@ -31,6 +32,7 @@ def commands() -> str:
 
 def actions() -> str:
     """What a plan can hold."""
+    assert plans.KINDS is KINDS  # imported, so that every kind is known
     parts = [
         "# Actions",
         "",

@@ -19,12 +19,12 @@ from agent.core.actions import (
     CreateAccount,
     DeleteAccount,
     MoveDefaultAccount,
-    Outcome,
     RemoveMember,
     SetLimits,
 )
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed
 from agent.core.model import Account, AllocationSpec, Association, Health, Part, Snapshot
+from agent.core.plans import Outcome
 from backends.base import Scope
 from backends.slurm.canonical import canonical
 from backends.slurm.schema import SlurmSettings, parse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The actions a plan is made of, and the plan itself. One verb each, equal when they mean the same.
+"""What a backend does on the cluster, one verb each; actions are equal when they mean the same.
 
 An action names its object by natural key and carries what was before and what shall be; `reason` is for
 people and takes no part in equality, so that two orders which need the same customer account share one
@@ -8,20 +8,24 @@ action. CLI, log, journal and tests all show an action by its one-line `render`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from agent.core.errors import SiteAgentError
+# Every kind of action that is defined, by name: to read them back from JSON.
+KINDS: dict[str, type[Action]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Base of all actions. `account` is empty for actions that touch no account."""
+    """Base of all actions."""
 
     verb: ClassVar[str]
     reason: str = field(default="", compare=False)
+
+    def __init_subclass__(cls) -> None:
+        if "verb" in vars(cls):
+            KINDS[cls.__name__] = cls
 
     def target(self) -> str:
         raise NotImplementedError
@@ -37,10 +41,6 @@ class ClusterAction(Action):
     """Done by a backend, on the cluster."""
 
     account: str
-
-
-class WaldurAction(Action):
-    """Done in Waldur, for one order or resource."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +76,21 @@ class SetLimits(ClusterAction):
     after: tuple[tuple[str, int], ...]
 
     def target(self) -> str:
-        was = dict(self.before)
-        changes = (f"{tres}={was.get(tres, 'none')}->{value}" for tres, value in self.after)
-        return f"{self.account} {' '.join(changes)}"
+        return f"{self.account} {changed(self.before, self.after)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetUserLimits(ClusterAction):
+    """Set MaxTRESMins (per job, TRES-minutes) of one user in an account; -1 takes a limit away."""
+
+    verb: ClassVar[str] = "set limits of user"
+    account: str
+    user: str
+    before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    after: tuple[tuple[str, int], ...]
+
+    def target(self) -> str:
+        return f"{self.user} in {self.account} {changed(self.before, self.after)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,121 +223,7 @@ class DeleteAccount(ClusterAction):
         return f"{self.account} below {self.parent}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApproveOrder(WaldurAction):
-    verb: ClassVar[str] = "approve order"
-    order: str
-
-    def target(self) -> str:
-        return self.order
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClaimAccount(WaldurAction):
-    """Write the account's name to the resource before the account is made: a crash then finds it again."""
-
-    verb: ClassVar[str] = "claim account"
-    order: str
-    resource: str
-    account: str
-
-    def target(self) -> str:
-        return f"{self.account} for resource {self.resource}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportLimits(WaldurAction):
-    """Show in Waldur, in its units, the limits that the account was given."""
-
-    verb: ClassVar[str] = "report limits"
-    resource: str
-    limits: tuple[tuple[str, Any], ...]
-
-    def target(self) -> str:
-        return f"of resource {self.resource}: {' '.join(f'{k}={v}' for k, v in self.limits)}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompleteOrder(WaldurAction):
-    verb: ClassVar[str] = "complete order"
-    order: str
-
-    def target(self) -> str:
-        return self.order
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailOrder(WaldurAction):
-    """Set an order erred, for a fault of its own. `message` is what its consumer reads."""
-
-    verb: ClassVar[str] = "fail order"
-    order: str
-    message: str
-
-    def target(self) -> str:
-        return f"{self.order}: {self.message}"
-
-
-KINDS: Mapping[str, type[Action]] = {
-    kind.__name__: kind
-    for kind in (
-        CreateAccount, MoveAccount, SetLimits, SetQos, CreateQos, DeleteQos, AddMember, RemoveMember,
-        MoveDefaultAccount, BlockSubmission, AllowSubmission, CancelJobs, DeleteAccount,
-        ApproveOrder, ClaimAccount, ReportLimits, CompleteOrder, FailOrder,
-    )
-}  # fmt: skip
-
-
-def action_from_json(record: Mapping[str, Any]) -> Action:
-    """The action that `as_json` wrote. Raises KeyError for an unknown kind."""
-    kind = KINDS[record["action"]]
-    names = {f.name for f in fields(kind)}
-    return kind(**{name: _frozen(value) for name, value in record.items() if name in names})
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Actions in the order in which they must happen. Equal actions appear once."""
-
-    actions: tuple[Action, ...] = ()
-
-    @classmethod
-    def of(cls, actions: Iterable[Action]) -> Plan:
-        return cls(tuple(dict.fromkeys(actions)))
-
-    def __iter__(self) -> Iterator[Action]:
-        return iter(self.actions)
-
-    def __bool__(self) -> bool:
-        return bool(self.actions)
-
-    def cluster_actions(self) -> tuple[ClusterAction, ...]:
-        return tuple(a for a in self.actions if isinstance(a, ClusterAction))
-
-    def render(self) -> str:
-        return "\n".join(action.render() for action in self.actions)
-
-    def to_json(self) -> str:
-        return json.dumps([action.as_json() for action in self.actions], ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        return cls(tuple(action_from_json(record) for record in json.loads(text)))
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one action. `error` is None when it was carried out."""
-
-    action: Action
-    error: SiteAgentError | None = None
-    commands: tuple[str, ...] = ()
-    duration_s: float = 0.0
-
-    @property
-    def done(self) -> bool:
-        return self.error is None
+def changed(before: Iterable[tuple[str, Any]], after: Iterable[tuple[str, Any]]) -> str:
+    """`cpu=5->6 mem=none->0`: what becomes of each value."""
+    was = dict(before)
+    return " ".join(f"{name}={was.get(name, 'none')}->{value}" for name, value in after)

@@ -120,8 +120,12 @@ class Resource:
     limits: Mapping[str, Any] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     plugin_options: Mapping[str, Any] = field(default_factory=dict)
+    backend_metadata: Mapping[str, Any] = field(default_factory=dict)
+    paused: bool = False
+    downscaled: bool = False
     restrict_member_access: bool = False
     has_allocation: bool = False
+    last_sync: datetime | None = None
     created: datetime | None = None
     end_date: datetime | None = None
 
@@ -137,10 +141,21 @@ class TeamMember:
 
 @dataclass(frozen=True, slots=True)
 class OfferingUser:
+    """A person's account at the offering; `username` is the name on the cluster, empty until it is made.
+
+    `waldur_username` is the person's login in Waldur (a CUID in federations). Names and e-mail are empty where
+    the person or the provider does not expose them.
+    """
+
     uuid: str
     user_uuid: str
     username: str
     state: str = ""
+    is_restricted: bool = False
+    waldur_username: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    email: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +187,7 @@ class Part(Enum):
     TRES = "tres"
     JOBS = "jobs"
     QOS = "QoS"
+    USAGE = "usage against limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +217,11 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the cluster held at one moment; `complete` names the parts that were read whole."""
+    """What the cluster held at one moment; `complete` names the parts that were read whole.
+
+    `user_limits`: MaxTRESMins by (account, user), where there are any (part ASSOCIATIONS). `used`: what counts
+    against GrpTRESMins of the accounts that were asked about, in TRES-minutes (part USAGE).
+    """
 
     cluster: str
     accounts: Mapping[str, Account] = field(default_factory=dict)
@@ -210,6 +230,8 @@ class Snapshot:
     tres: frozenset[str] = frozenset()
     active_jobs: Mapping[str, int] = field(default_factory=dict)
     qos: frozenset[str] = frozenset()
+    user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     complete: frozenset[Part] = frozenset()
 
     def require(self, *parts: Part) -> None:

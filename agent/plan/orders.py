@@ -12,15 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
-from agent.core.actions import (
-    Action,
-    ApproveOrder,
-    ClaimAccount,
-    CompleteOrder,
-    DeleteAccount,
-    FailOrder,
-    ReportLimits,
-)
+from agent.core.actions import Action, DeleteAccount
 from agent.core.errors import PlanRefused
 from agent.core.model import (
     AccountingType,
@@ -39,6 +31,7 @@ from agent.core.model import (
 )
 from agent.core.names import NameRules, allocation_names, fold
 from agent.core.units import BackendLimits, backend_limits, prepaid_months, waldur_limits
+from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
 from agent.plan import accounts
 
 CREATING = (OrderType.CREATE, OrderType.RESTORE)

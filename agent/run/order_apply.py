@@ -13,19 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.core.actions import (
-    Action,
-    AddMember,
-    ApproveOrder,
-    ClaimAccount,
-    CompleteOrder,
-    FailOrder,
-    Outcome,
-    Plan,
-    ReportLimits,
-)
+from agent.core.actions import Action, AddMember
 from agent.core.errors import BackendError, NotApplied, SiteAgentError, WaldurError
 from agent.core.model import Order, OrderState, OrderType, Part, Snapshot
+from agent.core.plans import Outcome, Plan
+from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
 from agent.plan.orders import OrderPlan
 from agent.run.order_plan import PlannedPass
 from agent.run.results import OrderResult, PassReport, Result, postponed

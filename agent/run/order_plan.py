@@ -10,10 +10,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.actions import Plan
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.model import AllocationSpec, Order, OrderType, Snapshot
 from agent.core.names import fold
+from agent.core.plans import Plan
 from agent.plan import orders as planner
 from agent.plan.orders import CREATING, OrderCase, OrderPlan, OrderRules
 from agent.run import naming, order_facts

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agent.core.actions import Outcome
 from agent.core.errors import SiteAgentError, WaldurError
+from agent.core.plans import Outcome
 from agent.run.sites import Effort
 
 

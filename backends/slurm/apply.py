@@ -18,7 +18,6 @@ from agent.core.actions import (
     DeleteAccount,
     DeleteQos,
     MoveDefaultAccount,
-    Outcome,
     RemoveMember,
 )
 from agent.core.errors import (
@@ -30,6 +29,7 @@ from agent.core.errors import (
     SiteAgentError,
 )
 from agent.core.model import Snapshot
+from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.commands import Batch, Grammar

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from agent.core.actions import ClusterAction, Outcome
+from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
+from agent.core.plans import Outcome
 from backends.base import BackendContext, Scope
 from backends.lock import WriteLock
 from backends.process import Runner

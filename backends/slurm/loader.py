@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agent.core.actions import ClusterAction, Outcome
+from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, BackendUnavailable
+from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
 from backends.slurm import load

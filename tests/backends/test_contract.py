@@ -23,13 +23,13 @@ from agent.core.actions import (
     DeleteQos,
     MoveAccount,
     MoveDefaultAccount,
-    Outcome,
     RemoveMember,
     SetLimits,
     SetQos,
 )
 from agent.core.errors import CommandFailed, NotEmpty, PlanRefused
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Part, Snapshot
+from agent.core.plans import Outcome
 from agent.plan import accounts
 from backends.base import BULK_PARTS, Backend, Scope
 from tests.backends.conftest import Connect

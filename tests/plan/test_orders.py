@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agent.core.actions import ClaimAccount, FailOrder, ReportLimits
 from agent.core.errors import BackendUnavailable, PlanRefused
 from agent.core.model import (
     AccountingType,
@@ -23,6 +22,7 @@ from agent.core.model import (
     TeamMember,
 )
 from agent.core.names import NameRules
+from agent.core.waldur_actions import ClaimAccount, FailOrder, ReportLimits
 from agent.plan import orders
 from agent.plan.orders import OrderCase, OrderPlan, OrderRules
 from tests.plan.worlds import CPU, MEM, RULES, TREE, case, cluster, end_of, placed, rendered, without

@@ -13,16 +13,16 @@ from agent.core.actions import (
     AddMember,
     CancelJobs,
     ClusterAction,
-    CompleteOrder,
     CreateAccount,
     DeleteAccount,
     DeleteQos,
-    FailOrder,
-    Plan,
+    MoveDefaultAccount,
     RemoveMember,
 )
 from agent.core.errors import BackendUnavailable
 from agent.core.model import Association, OrderState, OrderType, OwnQos, Part, Snapshot
+from agent.core.plans import Plan
+from agent.core.waldur_actions import CompleteOrder, FailOrder
 from agent.plan import orders
 from agent.plan.orders import OrderCase, OrderPlan, OrderRules
 from tests.plan.worlds import RULES, applied, case, cluster, cluster_actions, placed, without
@@ -171,12 +171,24 @@ def test_a_pass_that_was_cut_off_anywhere_is_continued(
     steps = wanted.actions(snapshot)
     end = _settled(snapshot, wanted)
     done = data.draw(st.lists(st.sampled_from(steps), unique=True)) if steps else []
-    again = _settled(applied(snapshot, done), wanted)
+    again = _settled(applied(snapshot, _possible(done, steps)), wanted)
     assert again.associations == end.associations
     assert again.default_accounts.keys() == end.default_accounts.keys()
     assert again.accounts.keys() - {*PROJECTS, *CUSTOMERS} == end.accounts.keys() - {*PROJECTS, *CUSTOMERS}
     for name in again.accounts.keys() & end.accounts.keys():
         assert again.accounts[name].limits == end.accounts[name].limits
+
+
+def _possible(done: list[ClusterAction], steps: list[ClusterAction]) -> list[ClusterAction]:
+    """Nobody is removed from a default account that could not be moved: the backend stops there."""
+    kept = {(a.before, a.user) for a in steps if isinstance(a, MoveDefaultAccount) and a not in done}
+    staying = {account for account, _ in kept}
+    return [
+        action
+        for action in done
+        if not (isinstance(action, RemoveMember) and action.account in staying)
+        and not (isinstance(action, DeleteAccount) and action.account in staying)
+    ]
 
 
 def _settled(snapshot: Snapshot, wanted: Wanted) -> Snapshot:

@@ -7,17 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.actions import (
-    Action,
-    AddMember,
-    ClusterAction,
-    CompleteOrder,
-    CreateAccount,
-    DeleteAccount,
-    FailOrder,
-)
+from agent.core.actions import Action, AddMember, ClusterAction, CreateAccount, DeleteAccount
 from agent.core.errors import BackendUnavailable
 from agent.core.model import AccountingType, Component, OrderState, OrderType, Part, Snapshot
+from agent.core.waldur_actions import CompleteOrder, FailOrder
 from agent.plan import orders
 from agent.plan.orders import OrderCase, OrderRules
 from tests.plan.worlds import (

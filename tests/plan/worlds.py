@@ -23,7 +23,6 @@ from agent.core.actions import (
     DeleteAccount,
     DeleteQos,
     MoveDefaultAccount,
-    Plan,
     RemoveMember,
     SetLimits,
     SetQos,
@@ -43,6 +42,7 @@ from agent.core.model import (
     Snapshot,
 )
 from agent.core.names import NameRules
+from agent.core.plans import Plan
 from agent.plan.orders import OrderCase, OrderPlan, OrderRules
 
 EVERY_PART = frozenset(Part)

@@ -6,14 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.core.actions import (
-    AddMember,
-    ClusterAction,
-    CreateAccount,
-    DeleteAccount,
-    SetLimits,
-    SetQos,
-)
+from agent.core.actions import AddMember, ClusterAction, CreateAccount, DeleteAccount, SetLimits, SetQos
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
 from backends.slurm.backend import SlurmBackend

@@ -20,10 +20,10 @@ from agent.core.actions import (
     CreateAccount,
     DeleteAccount,
     DeleteQos,
-    Outcome,
     RemoveMember,
     SetLimits,
 )
+from agent.core.plans import Outcome
 from backends.base import BackendContext
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin

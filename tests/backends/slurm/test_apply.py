@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.actions import (
-    ClusterAction,
-    CreateAccount,
-    MoveDefaultAccount,
-)
+from agent.core.actions import ClusterAction, CreateAccount, MoveDefaultAccount
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,

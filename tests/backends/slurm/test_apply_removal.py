@@ -7,19 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.actions import (
-    ClusterAction,
-    DeleteAccount,
-    DeleteQos,
-    MoveDefaultAccount,
-    Outcome,
-)
+from agent.core.actions import ClusterAction, DeleteAccount, DeleteQos, MoveDefaultAccount
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
     NotEmpty,
     ParseError,
 )
+from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.apply import Writer
