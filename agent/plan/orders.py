@@ -81,7 +81,11 @@ def members_of(
     team: Iterable[TeamMember], users: Iterable[OfferingUser], project_accounts: Iterable[str]
 ) -> tuple[str, ...]:
     """Usernames of the team members who are users of the offering and ready, and of accounts without a person."""
-    ready = {u.user_uuid: u.username for u in users if u.username and u.state in USER_IS_READY}
+    ready = {
+        u.user_uuid: u.username
+        for u in users
+        if u.username and u.state in USER_IS_READY and not u.is_restricted
+    }
     people = {ready[member.user_uuid] for member in team if member.user_uuid in ready}
     return tuple(sorted(people | set(project_accounts)))
 

@@ -8,7 +8,9 @@ from agent.core.model import OfferingUser, TeamMember
 from agent.waldur import records
 from agent.waldur.client import WaldurClient
 
-USER_FIELDS = ("uuid", "user_uuid", "username", "state")
+USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted")
+# What is exposed of a person is the provider's choice; 2024 servers know the first two only.
+PERSON_FIELDS = ("user_username", "user_full_name", "user_first_name", "user_last_name", "user_email")
 ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")
 
 
@@ -18,10 +20,10 @@ def team(client: WaldurClient, resource_uuid: str) -> list[TeamMember]:
     return [records.team_member(item) for item in client.pages(path)]
 
 
-def offering_users(client: WaldurClient) -> list[OfferingUser]:
-    """Users of the offering who are not restricted; users who gave no consent may be missing (8.x)."""
-    params = [("offering_uuid", client.offering_uuid), ("is_restricted", "false")]
-    params += [("field", name) for name in USER_FIELDS]
+def offering_users(client: WaldurClient, *, with_persons: bool = False) -> list[OfferingUser]:
+    """Users of the offering in whatever state, restricted ones too; with their names and e-mail when asked."""
+    names = (*USER_FIELDS, *(PERSON_FIELDS if with_persons else ()))
+    params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in names)]
     return [records.offering_user(item) for item in client.pages("marketplace-offering-users/", params)]
 
 

@@ -57,8 +57,12 @@ def resource(record: Json) -> Resource:
         limits=_map(record, "limits"),
         attributes=_map(record, "attributes"),
         plugin_options=_map(record, "offering_plugin_options"),
+        backend_metadata=_map(record, "backend_metadata"),
+        paused=bool(record.get("paused")),
+        downscaled=bool(record.get("downscaled")),
         restrict_member_access=bool(record.get("restrict_member_access")),
         has_allocation=record.get("resource_type") == "SLURM.Allocation",
+        last_sync=_time(record, "last_sync"),
         created=_time(record, "created"),
         end_date=_time(record, "end_date"),
     )
@@ -73,11 +77,17 @@ def team_member(record: Json) -> TeamMember:
 
 
 def offering_user(record: Json) -> OfferingUser:
+    first, _, last = _text(record, "user_full_name").strip().rpartition(" ")
     return OfferingUser(
         uuid=hex_text(record, "uuid"),
         user_uuid=hex_text(record, "user_uuid"),
         username=_text(record, "username"),
         state=_text(record, "state"),
+        is_restricted=bool(record.get("is_restricted")),
+        waldur_username=_text(record, "user_username"),
+        first_name=_text(record, "user_first_name") or first,
+        last_name=_text(record, "user_last_name") or last,
+        email=_text(record, "user_email"),
     )
 
 

@@ -100,6 +100,7 @@ def without(snapshot: Snapshot, *parts: Part) -> Snapshot:
         Part.TRES: {"tres": frozenset()},
         Part.JOBS: {"active_jobs": {}},
         Part.QOS: {"qos": frozenset()},
+        Part.USAGE: {"used": {}},
     }
     for part in parts:
         snapshot = replace(snapshot, **empty[part])
