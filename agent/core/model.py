@@ -264,12 +264,30 @@ class AccountSpec:
 
 @dataclass(frozen=True, slots=True)
 class AssociationWishes:
-    """What Waldur says about the associations of an allocation; which of it counts, the backend's settings decide."""
+    """What Waldur says about the associations and the state of an allocation; which of it counts, the backend's
+    settings decide.
+    """
 
     qos: str = ""
     partition: str = ""
     offering_partitions: tuple[str, ...] = ()
     offering_enforces_qos: bool = False
+    paused: bool = False
+    downscaled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """How an account shows its state. `qos`: what it shall have alone, its default too; empty to leave that.
+
+    `only_from`: change the QoS only where the account has one of these, empty for always. `submission`: whether
+    new jobs are taken, None to leave that.
+    """
+
+    qos: tuple[str, ...] = ()
+    default_qos: str = ""
+    only_from: frozenset[str] = frozenset()
+    submission: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +304,8 @@ class OwnQos:
 class AllocationSpec:
     """All that one allocation needs on a cluster: its account, the accounts above it, limits and members.
 
-    `limits` in backend units (TRES-minutes). `partitions`, `qos`, `default_qos` of its associations, `own_qos` and
-    the `default_account` of its members are filled in by the backend's `canonical`, from `wishes` and its settings.
+    `limits` in backend units (TRES-minutes). `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
+    `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `wishes` and its settings.
     """
 
     account: AccountSpec
@@ -300,6 +318,7 @@ class AllocationSpec:
     qos: tuple[str, ...] = ()
     default_qos: str = ""
     own_qos: OwnQos | None = None
+    state: StateSpec = field(default_factory=StateSpec)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 

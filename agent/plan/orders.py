@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from typing import Any
 
 from agent.core.actions import Action, DeleteAccount
 from agent.core.errors import PlanRefused
 from agent.core.model import (
     AccountingType,
-    AccountSpec,
     AllocationSpec,
-    AssociationWishes,
     Component,
     OfferingUser,
     Order,
@@ -32,23 +29,12 @@ from agent.core.model import (
 from agent.core.names import NameRules, allocation_names, fold
 from agent.core.units import BackendLimits, backend_limits, prepaid_months, waldur_limits
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
-from agent.plan import accounts
+from agent.plan import accounts, allocations
+from agent.plan.allocations import OfferingRules
 
 CREATING = (OrderType.CREATE, OrderType.RESTORE)
 PROJECT_SLUG_POLICY = "project_slug"
 USER_IS_READY = ("OK", "")
-
-
-@dataclass(frozen=True, slots=True)
-class OrderRules:
-    """What the site wants for every order of one offering. `home` is where default accounts go back to."""
-
-    names: NameRules
-    components: tuple[Component, ...]
-    soft_delete: bool = False
-    home: str = "root"
-    offering_partitions: tuple[str, ...] = ()
-    offering_enforces_qos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,39 +92,21 @@ def account_names(case: OrderCase, rules: NameRules) -> list[str]:
     return list(names)
 
 
-def allocation(case: OrderCase, rules: OrderRules, account: str) -> AllocationSpec:
-    """The allocation that a create or restore order asks for. The topmost account's parent is left to the backend."""
-    resource, names = case.resource, rules.names
-    project_slug = _project_slug(case)
-    missing = [
-        what for what, slug in (("customer", resource.customer_slug), ("project", project_slug)) if not slug
-    ]
-    if missing:
-        raise PlanRefused(
-            f"Waldur gives no slug for the {' and the '.join(missing)} of resource {resource.name!r}"
-        )
-    customer = names.customer_prefix + resource.customer_slug
-    project = names.project_prefix + project_slug
+def allocation(case: OrderCase, rules: OfferingRules, account: str) -> AllocationSpec:
+    """The allocation that a create or restore order asks for."""
     wanted = _wanted_limits(case, rules.components, with_static=True)
-    return AllocationSpec(
-        account=AccountSpec(account, project, description=resource.name, organization=project),
-        ancestors=(
-            AccountSpec(customer, "", description=resource.customer_name, organization=customer),
-            AccountSpec(project, customer, description=resource.project_name, organization=project),
-        ),
+    spec = allocations.allocation(
+        case.resource,
+        rules,
+        account,
+        project_slug=case.order.project_slug,
         limits=wanted.values,
         members=case.members,
-        wishes=AssociationWishes(
-            qos=_word(resource.attributes.get("qos")),
-            partition=_word(resource.attributes.get("partition")),
-            offering_partitions=rules.offering_partitions,
-            offering_enforces_qos=rules.offering_enforces_qos,
-        ),
-        notes=wanted.left_out,
     )
+    return replace(spec, notes=wanted.left_out)
 
 
-def creation(case: OrderCase, rules: OrderRules, spec: AllocationSpec, snapshot: Snapshot) -> OrderPlan:
+def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapshot: Snapshot) -> OrderPlan:
     """A create or restore order: claim the name, build what is missing, show the limits, done."""
     account = spec.account.name
     claim = ClaimAccount(
@@ -161,7 +129,7 @@ def creation(case: OrderCase, rules: OrderRules, spec: AllocationSpec, snapshot:
     return OrderPlan(case, account, actions, spec, spec.notes)
 
 
-def update(case: OrderCase, rules: OrderRules, snapshot: Snapshot) -> OrderPlan:
+def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPlan:
     """An update order: new limits, or those of the new plan, or the same for more prepaid months."""
     snapshot.require(Part.ACCOUNTS, Part.TRES)
     account = _standing_account(case, snapshot)
@@ -181,7 +149,7 @@ def update(case: OrderCase, rules: OrderRules, snapshot: Snapshot) -> OrderPlan:
 
 
 def terminations(
-    cases: Sequence[OrderCase], rules: OrderRules, snapshot: Snapshot, *, beside: Iterable[Action] = ()
+    cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot, *, beside: Iterable[Action] = ()
 ) -> list[OrderPlan]:
     """Terminate orders, planned together: a project account goes with the last of its allocations.
 
@@ -204,7 +172,7 @@ def refusal(case: OrderCase, error: PlanRefused) -> OrderPlan:
     return OrderPlan(case, actions=(*_approval(case), fail), refusal=str(error))
 
 
-def _termination(case: OrderCase, rules: OrderRules, snapshot: Snapshot, leaving: Set[str]) -> OrderPlan:
+def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leaving: Set[str]) -> OrderPlan:
     account = fold(case.resource.backend_id)
     notes: tuple[str, ...] = ()
     steps: list[Action] = []
@@ -225,7 +193,7 @@ def _termination(case: OrderCase, rules: OrderRules, snapshot: Snapshot, leaving
     return OrderPlan(case, account, (*_approval(case), *steps, *done), notes=notes)
 
 
-def _untouchable(account: str, rules: OrderRules, snapshot: Snapshot) -> str:
+def _untouchable(account: str, rules: OfferingRules, snapshot: Snapshot) -> str:
     """Why no order may remove this account, empty when one may."""
     if children := sorted(snapshot.children_of(account)):
         return (
@@ -237,13 +205,13 @@ def _untouchable(account: str, rules: OrderRules, snapshot: Snapshot) -> str:
     return ""
 
 
-def _no_limits_left(rules: OrderRules, snapshot: Snapshot) -> dict[str, int]:
+def _no_limits_left(rules: OfferingRules, snapshot: Snapshot) -> dict[str, int]:
     snapshot.require(Part.TRES)
     names = {tres for component in rules.components for tres in (component.targets or (component.name,))}
     return {tres: 0 for tres in sorted(names) if tres in snapshot.tres}
 
 
-def _with_project(plan: OrderPlan, going: set[str], rules: OrderRules, snapshot: Snapshot) -> OrderPlan:
+def _with_project(plan: OrderPlan, going: set[str], rules: OfferingRules, snapshot: Snapshot) -> OrderPlan:
     """The plan, with the deletion of the project's account where nothing is left in and below it."""
     if plan.account not in going:
         return plan
@@ -308,7 +276,3 @@ def _date(text: str) -> date | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else ""

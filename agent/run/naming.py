@@ -11,13 +11,14 @@ from __future__ import annotations
 from agent.core.errors import PlanRefused
 from agent.core.model import AllocationSpec, Snapshot
 from agent.core.names import fold
-from agent.plan.orders import OrderCase, OrderRules, account_names, allocation
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import OrderCase, account_names, allocation
 from agent.run.sites import Site
 from agent.waldur import offerings, resources
 
 
 def chosen_spec(
-    site: Site, case: OrderCase, rules: OrderRules, snapshot: Snapshot, reserved: set[str]
+    site: Site, case: OrderCase, rules: OfferingRules, snapshot: Snapshot, reserved: set[str]
 ) -> AllocationSpec:
     """The allocation with its final name. Raises PlanRefused when every name that may be used is taken.
 
@@ -40,7 +41,7 @@ def chosen_spec(
 def _taken(
     site: Site,
     case: OrderCase,
-    rules: OrderRules,
+    rules: OfferingRules,
     snapshot: Snapshot,
     spec: AllocationSpec,
     reserved: set[str],

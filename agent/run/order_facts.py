@@ -16,7 +16,8 @@ from agent.core.model import (
     Resource,
     WaldurComponent,
 )
-from agent.plan.orders import CREATING, OrderCase, OrderRules, members_of
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import CREATING, OrderCase, members_of
 from agent.run.sites import Site
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur.client import WaldurClient
@@ -28,7 +29,7 @@ Answer = OrderCase | WaldurError
 class OrderFacts:
     """Cases by order, and the failed reads of those that cannot be planned now."""
 
-    rules: OrderRules
+    rules: OfferingRules
     offering: OfferingFacts
     cases: Sequence[OrderCase]
     unread: Mapping[str, WaldurError]
@@ -50,11 +51,11 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderFacts:
     return OrderFacts(rules_of(site, facts), facts, cases, unread)
 
 
-def rules_of(site: Site, facts: OfferingFacts) -> OrderRules:
+def rules_of(site: Site, facts: OfferingFacts) -> OfferingRules:
     """The site's rules; components that only Waldur has are added to the configured ones."""
     offering = site.offering
     added = [_component(c) for c in facts.components if c.type not in offering.components]
-    return OrderRules(
+    return OfferingRules(
         names=offering.names,
         components=(*offering.components.values(), *added),
         soft_delete=offering.soft_delete,

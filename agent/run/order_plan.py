@@ -15,7 +15,8 @@ from agent.core.model import AllocationSpec, Order, OrderType, Snapshot
 from agent.core.names import fold
 from agent.core.plans import Plan
 from agent.plan import orders as planner
-from agent.plan.orders import CREATING, OrderCase, OrderPlan, OrderRules
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import CREATING, OrderCase, OrderPlan
 from agent.run import naming, order_facts
 from agent.run.results import OrderResult, Result, postponed
 from agent.run.sites import Site
@@ -30,7 +31,7 @@ Spec = AllocationSpec | PlanRefused
 class PlannedPass:
     """The plans of a pass and what they were made from; `results` holds orders that cannot be planned now."""
 
-    rules: OrderRules
+    rules: OfferingRules
     snapshot: Snapshot
     plans: Sequence[OrderPlan]
     specs: Mapping[str, Spec]
@@ -61,7 +62,7 @@ def plan_pass(site: Site, orders: Sequence[Order]) -> PlannedPass:
 
 
 def _specs(
-    site: Site, cases: Sequence[OrderCase], rules: OrderRules, snapshot: Snapshot
+    site: Site, cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot
 ) -> tuple[dict[str, Spec], dict[str, WaldurError]]:
     """The allocation of each create order, oldest first, or why there can be none; and what could not be asked."""
     specs: dict[str, Spec] = {}
@@ -80,7 +81,7 @@ def _specs(
 
 
 def _plans(
-    cases: Sequence[OrderCase], rules: OrderRules, snapshot: Snapshot, specs: Mapping[str, Spec]
+    cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot, specs: Mapping[str, Spec]
 ) -> list[OrderPlan]:
     """One plan per case. Terminations are planned together: the last one takes the project's account along."""
     endings = [case for case in cases if case.order.type is OrderType.TERMINATE]
@@ -92,7 +93,7 @@ def _plans(
     return [by_order[case.order.uuid] for case in cases]
 
 
-def _plan(case: OrderCase, rules: OrderRules, snapshot: Snapshot, spec: Spec | None) -> OrderPlan:
+def _plan(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, spec: Spec | None) -> OrderPlan:
     if isinstance(spec, PlanRefused):
         return planner.refusal(case, spec)
     if spec is not None:

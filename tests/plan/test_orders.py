@@ -24,7 +24,8 @@ from agent.core.model import (
 from agent.core.names import NameRules
 from agent.core.waldur_actions import ClaimAccount, FailOrder, ReportLimits
 from agent.plan import orders
-from agent.plan.orders import OrderCase, OrderPlan, OrderRules
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import OrderCase, OrderPlan
 from tests.plan.worlds import CPU, MEM, RULES, TREE, case, cluster, end_of, placed, rendered, without
 
 CREATE, UPDATE, RESTORE = OrderType.CREATE, OrderType.UPDATE, OrderType.RESTORE
@@ -34,11 +35,11 @@ STATIC = Component("cpu", "hours", AccountingType.USAGE, "CPU", unit_factor=60, 
 MAPPED = Component("nodes", "hours", AccountingType.LIMIT, "Nodes", targets={"cpu": 600, "gres/gpu": 5})
 
 
-def spec_of(wanted: OrderCase, rules: OrderRules = RULES, account: str = "a_one") -> AllocationSpec:
+def spec_of(wanted: OrderCase, rules: OfferingRules = RULES, account: str = "a_one") -> AllocationSpec:
     return placed(orders.allocation(wanted, rules, account))
 
 
-def created(wanted: OrderCase, snapshot: Snapshot, rules: OrderRules = RULES) -> OrderPlan:
+def created(wanted: OrderCase, snapshot: Snapshot, rules: OfferingRules = RULES) -> OrderPlan:
     return orders.creation(wanted, rules, spec_of(wanted, rules), snapshot)
 
 
@@ -92,7 +93,7 @@ def test_the_order_may_bring_the_slug_of_the_project() -> None:
     assert orders.allocation(wanted, RULES, "a").account.parent == "p_other"
 
 
-ALLOCATION_LIMITS: dict[str, tuple[OrderCase, OrderRules, dict[str, int]]] = {
+ALLOCATION_LIMITS: dict[str, tuple[OrderCase, OfferingRules, dict[str, int]]] = {
     "of the order": (case(order={"limits": {"cpu": 2}}), RULES, {"cpu": 120}),
     "of the order, before those of the resource": (
         case(order={"limits": {"cpu": 2}}, resource={"limits": {"cpu": 3, "mem": 1}}),
@@ -260,7 +261,7 @@ def test_the_claim_comes_before_the_account() -> None:
 
 STANDING = cluster(TREE, limits={"a_one": {"cpu": 60, "mem": 61440}})
 
-UPDATES: dict[str, tuple[dict[str, Any], OrderRules, list[str], tuple[str, ...]]] = {
+UPDATES: dict[str, tuple[dict[str, Any], OfferingRules, list[str], tuple[str, ...]]] = {
     "new limits": ({"order": {"limits": {"cpu": 2}}}, RULES, ["set limits a_one cpu=60->120"], ()),
     "the same limits": ({"order": {"limits": {"cpu": 1, "mem": 1}}}, RULES, [], ()),
     "lower": ({"order": {"limits": {"cpu": 0}}}, RULES, ["set limits a_one cpu=60->0"], ()),

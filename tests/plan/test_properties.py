@@ -24,7 +24,8 @@ from agent.core.model import Association, OrderState, OrderType, OwnQos, Part, S
 from agent.core.plans import Plan
 from agent.core.waldur_actions import CompleteOrder, FailOrder
 from agent.plan import orders
-from agent.plan.orders import OrderCase, OrderPlan, OrderRules
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import OrderCase, OrderPlan
 from tests.plan.worlds import RULES, applied, case, cluster, cluster_actions, placed, without
 
 SOFT = replace(RULES, soft_delete=True)
@@ -69,7 +70,7 @@ class Wanted:
     """The orders of one pass, as the run layer hands them to the planner."""
 
     cases: tuple[OrderCase, ...]
-    rules: OrderRules
+    rules: OfferingRules
     own_qos: bool
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:

@@ -12,7 +12,8 @@ from agent.core.errors import BackendUnavailable
 from agent.core.model import AccountingType, Component, OrderState, OrderType, Part, Snapshot
 from agent.core.waldur_actions import CompleteOrder, FailOrder
 from agent.plan import orders
-from agent.plan.orders import OrderCase, OrderRules
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import OrderCase
 from tests.plan.worlds import (
     RULES,
     TREE,
@@ -31,7 +32,7 @@ DELETE_1, DELETE_2 = "delete account a_one below p_proj", "delete account a_two 
 DELETE_P = "delete account p_proj below c_cust"
 SOFT = replace(RULES, soft_delete=True)
 
-TOGETHER: dict[str, tuple[list[OrderCase], OrderRules, Snapshot, list[str]]] = {
+TOGETHER: dict[str, tuple[list[OrderCase], OfferingRules, Snapshot, list[str]]] = {
     "one of two": (ending("a_one"), RULES, cluster(TWO), [DELETE_1]),
     "the last one takes the project along": (ending("a_one"), RULES, cluster(TREE), [DELETE_1, DELETE_P]),
     "both at once take it along, once": (
@@ -229,7 +230,7 @@ def test_what_other_orders_of_the_pass_do_is_taken_into_account(what: str) -> No
     assert rendered(cluster_actions(plans)) == lines
 
 
-UNTOUCHABLE: dict[str, tuple[str, OrderRules, Snapshot, str]] = {
+UNTOUCHABLE: dict[str, tuple[str, OfferingRules, Snapshot, str]] = {
     "accounts below it": (
         "p_proj",
         RULES,
@@ -279,7 +280,7 @@ SHARED = cluster(
 
 @pytest.mark.parametrize("rules", [RULES, SOFT], ids=["hard", "soft"])
 @pytest.mark.parametrize("part", [Part.ACCOUNTS, Part.ASSOCIATIONS])
-def test_without_accounts_or_associations_nothing_is_decided(rules: OrderRules, part: Part) -> None:
+def test_without_accounts_or_associations_nothing_is_decided(rules: OfferingRules, part: Part) -> None:
     """Neither removed, nor completed as gone, nor failed."""
     with pytest.raises(BackendUnavailable, match=part.value):
         orders.terminations(ending("a_one"), rules, without(SHARED, part))
@@ -291,7 +292,7 @@ def test_soft_deletion_waits_for_the_tres_that_it_sets_to_zero() -> None:
 
 
 @pytest.mark.parametrize("rules", [RULES, SOFT], ids=["hard", "soft"])
-def test_without_default_accounts_the_order_stays_open_and_nobody_is_removed(rules: OrderRules) -> None:
+def test_without_default_accounts_the_order_stays_open_and_nobody_is_removed(rules: OfferingRules) -> None:
     (plan,) = orders.terminations(ending("a_one"), rules, without(SHARED, Part.DEFAULT_ACCOUNTS))
     assert [line for line in rendered(plan.actions) if not line.startswith("set limits")] == [
         "block submission a_one"

@@ -43,13 +43,14 @@ from agent.core.model import (
 )
 from agent.core.names import NameRules
 from agent.core.plans import Plan
-from agent.plan.orders import OrderCase, OrderPlan, OrderRules
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import OrderCase, OrderPlan
 
 EVERY_PART = frozenset(Part)
 TRES = frozenset({"cpu", "mem", "gres/gpu"})
 CPU = Component("cpu", "hours", AccountingType.LIMIT, "CPU", unit_factor=60)
 MEM = Component("mem", "GB-hours", AccountingType.LIMIT, "Memory", unit_factor=61440)
-RULES = OrderRules(
+RULES = OfferingRules(
     names=NameRules(customer_prefix="c_", project_prefix="p_", allocation_prefix="a_"), components=(CPU, MEM)
 )
 TREE = {"root": None, "c_cust": "root", "p_proj": "c_cust", "a_one": "p_proj"}

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""The accounts that a resource stands for on a cluster: its own, its project's and its customer's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.core.errors import PlanRefused
+from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Component, Resource
+from agent.core.names import NameRules
+
+
+@dataclass(frozen=True, slots=True)
+class OfferingRules:
+    """What the site wants for every allocation of one offering. `home` is where default accounts go back to."""
+
+    names: NameRules
+    components: tuple[Component, ...]
+    soft_delete: bool = False
+    home: str = "root"
+    offering_partitions: tuple[str, ...] = ()
+    offering_enforces_qos: bool = False
+
+
+def allocation(
+    resource: Resource,
+    rules: OfferingRules,
+    account: str,
+    *,
+    project_slug: str = "",
+    limits: Mapping[str, int] | None = None,
+    members: tuple[str, ...] = (),
+) -> AllocationSpec:
+    """What a resource needs on the cluster. The topmost account's parent is left to the backend.
+
+    Raises PlanRefused where Waldur gives no slugs to name the accounts above it by.
+    """
+    project_slug = resource.project_slug or project_slug
+    slugs = (("customer", resource.customer_slug), ("project", project_slug))
+    if missing := [what for what, slug in slugs if not slug]:
+        raise PlanRefused(
+            f"Waldur gives no slug for the {' and the '.join(missing)} of resource {resource.name!r}"
+        )
+    customer = rules.names.customer_prefix + resource.customer_slug
+    project = rules.names.project_prefix + project_slug
+    return AllocationSpec(
+        account=AccountSpec(account, project, description=resource.name, organization=project),
+        ancestors=(
+            AccountSpec(customer, "", description=resource.customer_name, organization=customer),
+            AccountSpec(project, customer, description=resource.project_name, organization=project),
+        ),
+        limits=dict(limits or {}),
+        members=members,
+        wishes=wishes(resource, rules),
+    )
+
+
+def wishes(resource: Resource, rules: OfferingRules) -> AssociationWishes:
+    """What Waldur says about the associations and the state of a resource's account."""
+    return AssociationWishes(
+        qos=_word(resource.attributes.get("qos")),
+        partition=_word(resource.attributes.get("partition")),
+        offering_partitions=rules.offering_partitions,
+        offering_enforces_qos=rules.offering_enforces_qos,
+        paused=resource.paused,
+        downscaled=resource.downscaled,
+    )
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
