@@ -11,6 +11,7 @@ import click
 from agent.cli.main import COMMANDS, cli
 from agent.core import plans
 from agent.core.actions import KINDS, ClusterAction
+from agent.core.directory_actions import DirectoryAction
 
 FOLDER = Path(__file__).parent
 
@@ -45,6 +46,7 @@ def actions() -> str:
         meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         meaning = "" if meaning.startswith(f"{name}(") else meaning
         where = "cluster" if issubclass(kind, ClusterAction) else "Waldur"
+        where = "directory" if issubclass(kind, DirectoryAction) else where
         parts.append(f"| `{name}` | {kind.verb} | {where} | {meaning} |")
     return "\n".join(parts) + "\n"
 

@@ -116,3 +116,19 @@ class NotApplied(BackendError):
     """The command said yes, yet reading the cluster back shows that nothing changed."""
 
     retryable = True
+
+
+class PersonMustAct(SiteAgentError):
+    """There is no username until the person has done something; Waldur shows the text and the link to them."""
+
+    def __init__(self, message: str, *, comment_url: str = "") -> None:
+        self.comment_url = comment_url
+        super().__init__(message)
+
+
+class AccountLinkingRequired(PersonMustAct):
+    """The person's account at the site must be linked to the one in Waldur first."""
+
+
+class AdditionalValidationRequired(PersonMustAct):
+    """Somebody must look at the person first (a paper to sign, an identity to be proved)."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from agent.core import waldur_actions  # noqa: F401  (every kind of action must be known to read a plan back)
+from agent.core import directory_actions, waldur_actions  # noqa: F401  (to read a plan back, know every kind)
 from agent.core.actions import KINDS, Action, ClusterAction
 from agent.core.errors import SiteAgentError
 

@@ -30,6 +30,21 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
+from agent.core.directory_actions import (
+    AddToGroup,
+    AskAccountLinking,
+    AskValidation,
+    AssignUsername,
+    BeginUsername,
+    CompleteValidation,
+    CreateGroup,
+    DeactivateUser,
+    DeleteGroup,
+    DirectoryAction,
+    FailUsername,
+    RemoveFromGroup,
+    UpdateProfile,
+)
 from agent.core.errors import BackendError
 from agent.core.plans import Outcome, Plan, action_from_json
 from agent.core.waldur_actions import (
@@ -91,6 +106,25 @@ RENDERED: list[tuple[Action, str]] = [
     (RefreshLastSync(resource="r"), "refresh last sync of resource r"),
     (HealResource(resource="r"), "heal resource r"),
     (FailResource(resource="r", message="why"), "fail resource r: why"),
+    (BeginUsername(offering_user="o"), "begin username of offering user o"),
+    (AssignUsername(offering_user="o", username="u"), "assign username u to offering user o"),
+    (
+        AssignUsername(offering_user="o", username=""),
+        "assign username yet to be chosen to offering user o",
+    ),
+    (CompleteValidation(offering_user="o"), "complete validation of offering user o"),
+    (
+        AskAccountLinking(offering_user="o", comment="why", comment_url="https://x/"),
+        "ask for account linking of offering user o: why",
+    ),
+    (AskValidation(offering_user="o", comment="why"), "ask for validation of offering user o: why"),
+    (FailUsername(offering_user="o", message="why"), "fail username of offering user o: why"),
+    (UpdateProfile(user="u", changes=(("cn", "A B"), ("sn", "B"))), "update profile of u: cn, sn"),
+    (DeactivateUser(user="u"), "deactivate user u"),
+    (CreateGroup(group="g"), "create group g"),
+    (AddToGroup(group="g", user="u"), "add to group g: u"),
+    (RemoveFromGroup(group="g", user="u"), "remove from group g: u"),
+    (DeleteGroup(group="g"), "delete group g"),
     (CompleteOrder(order="o"), "complete order o"),
     (FailOrder(order="o", message="why"), "fail order o: why"),
 ]
@@ -118,8 +152,9 @@ def test_an_action_is_one_stable_line_with_its_reason_in_brackets(action: Action
     assert dataclasses.replace(action, reason="order x").render() == f"{line}  (order x)"
 
 
-def test_an_action_of_waldur_is_none_of_the_cluster() -> None:
-    assert all(issubclass(kind, ClusterAction) != issubclass(kind, WaldurAction) for kind in ALL_KINDS)
+def test_an_action_belongs_to_one_place() -> None:
+    places = (ClusterAction, WaldurAction, DirectoryAction)
+    assert all(sum(issubclass(kind, place) for place in places) == 1 for kind in ALL_KINDS)
     assert all("account" in {f.name for f in dataclasses.fields(k)} for k in kinds(ClusterAction))
 
 

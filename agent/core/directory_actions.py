@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""What is done about names: in Waldur for one offering user, and in the site's directory for people and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agent.core.actions import Action
+from agent.core.waldur_actions import WaldurAction
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginUsername(WaldurAction):
+    """Tell Waldur that the account of an offering user is being made (`begin_creating`)."""
+
+    verb: ClassVar[str] = "begin username"
+    offering_user: str
+
+    def target(self) -> str:
+        return f"of offering user {self.offering_user}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignUsername(WaldurAction):
+    """Give an offering user the name on the cluster; Waldur moves it to OK. No name in a plan: not known before."""
+
+    verb: ClassVar[str] = "assign username"
+    offering_user: str
+    username: str
+
+    def target(self) -> str:
+        return f"{self.username or 'yet to be chosen'} to offering user {self.offering_user}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteValidation(WaldurAction):
+    """What Waldur waited for has been done by the person; comes before the name."""
+
+    verb: ClassVar[str] = "complete validation"
+    offering_user: str
+
+    def target(self) -> str:
+        return f"of offering user {self.offering_user}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskAccountLinking(WaldurAction):
+    """Let Waldur ask the person to link an account; `comment` and `comment_url` are what it shows."""
+
+    verb: ClassVar[str] = "ask for account linking"
+    offering_user: str
+    comment: str = ""
+    comment_url: str = ""
+
+    def target(self) -> str:
+        return _asked(self.offering_user, self.comment)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskValidation(WaldurAction):
+    """Let Waldur ask the person for an additional validation; `comment` and `comment_url` are what it shows."""
+
+    verb: ClassVar[str] = "ask for validation"
+    offering_user: str
+    comment: str = ""
+    comment_url: str = ""
+
+    def target(self) -> str:
+        return _asked(self.offering_user, self.comment)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailUsername(WaldurAction):
+    """Set an offering user to `Error creating`; `message` goes to the log, Waldur takes none."""
+
+    verb: ClassVar[str] = "fail username"
+    offering_user: str
+    message: str
+
+    def target(self) -> str:
+        return _asked(self.offering_user, self.message)
+
+
+class DirectoryAction(Action):
+    """Done in the site's directory (LDAP)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateProfile(DirectoryAction):
+    """Write a person's present name and e-mail to the directory. `changes`: attribute and new value."""
+
+    verb: ClassVar[str] = "update profile"
+    user: str
+    changes: tuple[tuple[str, str], ...]
+
+    def target(self) -> str:
+        return f"of {self.user}: {', '.join(name for name, _ in self.changes)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeactivateUser(DirectoryAction):
+    """A person who has left: removed from the directory where the site wants that, kept otherwise."""
+
+    verb: ClassVar[str] = "deactivate user"
+    user: str
+
+    def target(self) -> str:
+        return self.user
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateGroup(DirectoryAction):
+    """Make the group of an allocation, named like its account."""
+
+    verb: ClassVar[str] = "create group"
+    group: str
+
+    def target(self) -> str:
+        return self.group
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddToGroup(DirectoryAction):
+    verb: ClassVar[str] = "add to group"
+    group: str
+    user: str
+
+    def target(self) -> str:
+        return f"{self.group}: {self.user}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveFromGroup(DirectoryAction):
+    verb: ClassVar[str] = "remove from group"
+    group: str
+    user: str
+
+    def target(self) -> str:
+        return f"{self.group}: {self.user}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteGroup(DirectoryAction):
+    """Delete the group of an allocation, together with its account."""
+
+    verb: ClassVar[str] = "delete group"
+    group: str
+
+    def target(self) -> str:
+        return self.group
+
+
+def _asked(offering_user: str, words: str) -> str:
+    return f"of offering user {offering_user}: {words}"
