@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from agent.config.model import Mode, Offering, Problem, Severity
+from agent.config.offering import BACKEND_KEYS
 from agent.core.errors import ConfigError
 from backends.base import Backend, BackendContext, Plugin
 
@@ -71,7 +72,7 @@ def problems(offering: Offering) -> list[Problem]:
     for mode, name in offering.backends.items():
         if not name or name in found:
             continue
-        where = f"{offering.path}.{KEY_OF[mode]}"
+        where = f"{offering.path}.{BACKEND_KEYS[mode]}"
         try:
             found[name] = list(
                 load(name).parse(offering.backend_settings, f"{offering.path}.backend_settings").problems
@@ -90,10 +91,3 @@ def setting_keys(offering: Offering) -> frozenset[str]:
     for name in set(filter(None, offering.backends.values())) & set(installed()):
         keys |= load(name).setting_keys
     return keys
-
-
-KEY_OF: Mapping[Mode, str] = {
-    Mode.ORDER_PROCESS: "order_processing_backend",
-    Mode.MEMBERSHIP_SYNC: "membership_sync_backend",
-    Mode.REPORT: "reporting_backend",
-}

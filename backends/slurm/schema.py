@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
+from agent.config import kinds
 from agent.config.model import Problem, Severity
 from agent.core.model import OwnQos
 from backends.base import Parsed
@@ -66,20 +66,6 @@ class QosManagementSchema(Schema):
     additional_qos = fields.List(fields.String(), load_default=list, allow_none=True)
 
 
-class _Words(fields.Field[list[str]]):
-    """A list of words, or one string that is split as a shell does."""
-
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[str]:
-        if isinstance(value, str):
-            try:
-                return shlex.split(value)
-            except ValueError as error:
-                raise ValidationError(f"{value!r} cannot be split into words: {error}") from error
-        if isinstance(value, list) and all(isinstance(word, str) for word in value):
-            return value
-        raise ValidationError("a list of words or one string is needed")
-
-
 def _name(**options: Any) -> fields.String:
     return fields.String(allow_none=True, **options)
 
@@ -98,7 +84,7 @@ class SlurmSchema(Schema):
         load_default="cli",
         validate=validate.OneOf(MODES, error="{input!r} is not known; use one of {choices}"),
     )
-    command_prefix = _Words(load_default=list, allow_none=True)
+    command_prefix = fields.Function(deserialize=kinds.command_words, load_default=(), allow_none=True)
     default_partition = _name(load_default=None)
     enforce_offering_partitions = fields.Boolean(load_default=False)
     qos_default = _name(load_default="normal")
