@@ -157,10 +157,12 @@ class AddMember(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveMember(ClusterAction):
+    """End a user's association. `is_default`: it is the user's default account, and the last one they leave."""
+
     verb: ClassVar[str] = "remove member"
     account: str
     user: str
-    is_sole_account: bool = field(default=False, compare=False)
+    is_default: bool = field(default=False, compare=False)
 
     def target(self) -> str:
         return f"{self.user} from {self.account}"
@@ -168,7 +170,7 @@ class RemoveMember(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class MoveDefaultAccount(ClusterAction):
-    """Give a user another default account, before the present one goes away."""
+    """Give a user another default account, before the present one (empty: none) goes away."""
 
     verb: ClassVar[str] = "move default account"
     account: str
@@ -176,7 +178,7 @@ class MoveDefaultAccount(ClusterAction):
     before: str
 
     def target(self) -> str:
-        return f"of {self.user} from {self.before} to {self.account}"
+        return f"of {self.user} from {self.before or 'none'} to {self.account}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,14 +205,16 @@ class AllowSubmission(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class CancelJobs(ClusterAction):
-    """Cancel all jobs of an account and wait, for a bounded time, until they have ended."""
+    """Cancel the jobs of an account, or of one user in it, and wait for a bounded time until they have ended."""
 
     verb: ClassVar[str] = "cancel jobs"
     account: str
+    user: str = ""
     jobs: int | None = field(default=None, compare=False)
 
     def target(self) -> str:
-        return f"of {self.account}" + (f" ({self.jobs} active)" if self.jobs is not None else "")
+        whose = f"of {self.user} in {self.account}" if self.user else f"of {self.account}"
+        return whose + (f" ({self.jobs} active)" if self.jobs is not None else "")
 
 
 @dataclass(frozen=True, kw_only=True)

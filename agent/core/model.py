@@ -7,10 +7,12 @@ spelling of the cluster. Sources: Waldur's REST API 8.0.5 and `sacctmgr show ass
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Any, Self
 
 from agent.core.errors import BackendUnavailable
@@ -194,8 +196,8 @@ class Part(Enum):
 class Account:
     """An account that has an association on our cluster.
 
-    `limits`: GrpTRESMins by TRES name, in TRES-minutes (memory: megabyte-minutes).
-    `submit_limit`: GrpSubmitJobs, None when unset.
+    `limits`: GrpTRESMins by TRES name, in TRES-minutes (memory: megabyte-minutes). `qos` and `default_qos` are its
+    own, empty where it has those of the account above. `submit_limit`: GrpSubmitJobs, None when unset.
     """
 
     name: str
@@ -215,11 +217,12 @@ class Association:
     partition: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """What the cluster held at one moment; `complete` names the parts that were read whole.
 
-    `user_limits`: MaxTRESMins by (account, user), where there are any (part ASSOCIATIONS). `used`: what counts
+    `active_jobs` by account and `active_users` by (account, user) count the jobs of the accounts that were asked
+    about (part JOBS). `user_limits`: MaxTRESMins by (account, user), where there are any (part ASSOCIATIONS). `used`: what counts
     against GrpTRESMins of the accounts that were asked about, in TRES-minutes (part USAGE).
     """
 
@@ -229,6 +232,7 @@ class Snapshot:
     default_accounts: Mapping[str, str] = field(default_factory=dict)
     tres: frozenset[str] = frozenset()
     active_jobs: Mapping[str, int] = field(default_factory=dict)
+    active_users: Mapping[tuple[str, str], int] = field(default_factory=dict)
     qos: frozenset[str] = frozenset()
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -243,13 +247,49 @@ class Snapshot:
             )
 
     def users_of(self, account: str) -> frozenset[str]:
-        return frozenset(a.user for a in self.associations if a.account == account)
+        return self._users.get(account, frozenset())
 
     def accounts_of(self, user: str) -> frozenset[str]:
-        return frozenset(a.account for a in self.associations if a.user == user)
+        return self._homes.get(user, frozenset())
 
     def children_of(self, account: str) -> frozenset[str]:
-        return frozenset(a.name for a in self.accounts.values() if a.parent == account)
+        return self._children.get(account, frozenset())
+
+    def qos_of(self, account: str) -> frozenset[str]:
+        """The QoS that an account has, its own or those of the nearest account above it that has any."""
+        found = self._nearest(account, lambda a: bool(a.qos))
+        return found.qos if found else frozenset()
+
+    def default_qos_of(self, account: str) -> str:
+        """The default QoS that counts for an account, empty where neither it nor an account above it has one."""
+        found = self._nearest(account, lambda a: bool(a.default_qos))
+        return found.default_qos if found else ""
+
+    def _nearest(self, account: str, has: Callable[[Account], bool]) -> Account | None:
+        """The account or the first above it for which `has` holds."""
+        place = self.accounts.get(account)
+        while place is not None and not has(place):
+            place = self.accounts.get(place.parent or "")
+        return place
+
+    @cached_property
+    def _users(self) -> Mapping[str, frozenset[str]]:
+        return _grouped((a.account, a.user) for a in self.associations)
+
+    @cached_property
+    def _homes(self) -> Mapping[str, frozenset[str]]:
+        return _grouped((a.user, a.account) for a in self.associations)
+
+    @cached_property
+    def _children(self) -> Mapping[str, frozenset[str]]:
+        return _grouped((a.parent, a.name) for a in self.accounts.values() if a.parent)
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
+    groups: dict[str, set[str]] = defaultdict(set)
+    for key, value in pairs:
+        groups[key].add(value)
+    return {key: frozenset(values) for key, values in groups.items()}
 
 
 @dataclass(frozen=True, slots=True)

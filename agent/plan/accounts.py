@@ -11,7 +11,7 @@ member      -            AddMember
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from agent.core.actions import (
@@ -37,11 +37,11 @@ def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Clus
     """What is missing of an allocation. Nothing that stands is changed, but for limits that differ."""
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
     return [
-        *_missing_accounts((*spec.ancestors, spec.account), snapshot, reason),
+        *missing_accounts((*spec.ancestors, spec.account), snapshot, reason),
         *_own_qos(spec, snapshot, reason),
-        *_unblocked(spec.account.name, snapshot, reason),
+        *_unblocked(spec, snapshot, reason),
         *limits(spec.account.name, spec.limits, snapshot, reason),
-        *_missing_members(spec, snapshot, reason),
+        *missing_members(spec, snapshot, reason),
     ]
 
 
@@ -108,26 +108,46 @@ def emptying(
 ) -> list[ClusterAction]:
     """Jobs cancelled and members removed; the account itself stays. Without members it has no jobs.
 
-    Users keep a valid default account: `home` where they are in it, else another of theirs that is not `leaving`
-    as well. A user without another account keeps none: SLURM then forgets the user.
+    `leaving`: the other accounts that go in the same pass; nobody's default moves there.
     """
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
     if obstacle(account, snapshot):
         return [BlockSubmission(account=account, reason=reason)]
-    users = sorted(snapshot.users_of(account))
-    return [
-        *_rehomed(account, users, snapshot, home=home, leaving=leaving, reason=reason),
-        *(_stopped(account, snapshot, reason) if users or snapshot.active_jobs.get(account) else ()),
-        *(_leaving(account, user, snapshot, reason) for user in users),
-    ]
+    users = snapshot.users_of(account)
+    moved, removed = departures(account, users, snapshot, home=home, reason=reason, leaving=lambda _: leaving)
+    stopped = _stopped(account, snapshot, reason) if users or snapshot.active_jobs.get(account) else ()
+    return [*moved, *stopped, *removed]
 
 
-def _leaving(account: str, user: str, snapshot: Snapshot, reason: str) -> ClusterAction:
-    is_sole = snapshot.accounts_of(user) == {account}
-    return RemoveMember(account=account, user=user, is_sole_account=is_sole, reason=reason)
+def departures(
+    account: str,
+    users: Iterable[str],
+    snapshot: Snapshot,
+    *,
+    home: str,
+    reason: str,
+    leaving: Callable[[str], Set[str]] = lambda _: frozenset(),
+) -> tuple[list[ClusterAction], list[ClusterAction]]:
+    """Default accounts that must move, and the removals: these members of an account go.
+
+    Users keep a valid default account: `home` where they are in it, else another of theirs that is not among the
+    accounts they are `leaving` as well. Who has no other account keeps none: SLURM then forgets the user.
+    """
+    moved: list[ClusterAction] = []
+    removed: list[ClusterAction] = []
+    for user in sorted(users):
+        is_default = snapshot.default_accounts.get(user) == account
+        others = snapshot.accounts_of(user) - {account} - leaving(user)
+        if is_default and others:
+            target = home if home in others else min(others)
+            moved.append(MoveDefaultAccount(account=target, user=user, before=account, reason=reason))
+        removed.append(
+            RemoveMember(account=account, user=user, is_default=is_default and not others, reason=reason)
+        )
+    return moved, removed
 
 
-def _missing_accounts(
+def missing_accounts(
     specs: Iterable[AccountSpec], snapshot: Snapshot, reason: str
 ) -> Iterator[ClusterAction]:
     for spec in specs:
@@ -141,11 +161,11 @@ def _missing_accounts(
             )
 
 
-def _unblocked(account: str, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
-    """A soft deletion left the account blocked: who gets it back may submit again."""
-    standing = snapshot.accounts.get(account)
-    if standing is not None and standing.submit_limit == 0:
-        yield AllowSubmission(account=account, reason=reason)
+def _unblocked(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    """A soft deletion left the account blocked: who gets it back may submit again, unless its state forbids it."""
+    standing = snapshot.accounts.get(spec.account.name)
+    if standing is not None and standing.submit_limit == 0 and spec.state.submission is not False:
+        yield AllowSubmission(account=spec.account.name, reason=reason)
 
 
 def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
@@ -164,14 +184,13 @@ def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[
 
 
 def _present_qos(spec: AllocationSpec, snapshot: Snapshot) -> frozenset[str]:
-    """What the account has, or will inherit from the nearest account above it that stands."""
+    """What the account has, its own or inherited, or will inherit from the nearest account above it that stands."""
     upwards = (spec.account, *reversed(spec.ancestors))
     names = (upwards[0].name, *(tier.parent for tier in upwards))
-    nearest = next((snapshot.accounts[name] for name in names if name in snapshot.accounts), None)
-    return nearest.qos if nearest else frozenset()
+    return next((snapshot.qos_of(name) for name in names if name in snapshot.accounts), frozenset())
 
 
-def _missing_members(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+def missing_members(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
     defaults_known = Part.DEFAULT_ACCOUNTS in snapshot.complete
     for user in spec.members:
         wanted = [Association(spec.account.name, user, partition) for partition in spec.partitions or ("",)]
@@ -187,16 +206,6 @@ def _missing_members(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> I
                 default_qos=spec.default_qos,
                 reason=reason,
             )
-
-
-def _rehomed(
-    account: str, users: Iterable[str], snapshot: Snapshot, *, home: str, leaving: Set[str], reason: str
-) -> Iterator[ClusterAction]:
-    for user in users:
-        others = snapshot.accounts_of(user) - {account} - leaving
-        if snapshot.default_accounts.get(user) == account and others:
-            target = home if home in others else min(others)
-            yield MoveDefaultAccount(account=target, user=user, before=account, reason=reason)
 
 
 def _stopped(account: str, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:

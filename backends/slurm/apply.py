@@ -8,8 +8,8 @@ of an outage nothing more is tried. What rc 0 really did is not judged here: the
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from agent.core.actions import (
     CancelJobs,
@@ -23,7 +23,6 @@ from agent.core.actions import (
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
-    JobsStillActive,
     NotEmpty,
     PlanRefused,
     SiteAgentError,
@@ -33,13 +32,11 @@ from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.commands import Batch, Grammar
+from backends.slurm.jobs import Jobs
 from backends.slurm.loader import Loader
-from backends.slurm.programs import Programs, active_jobs, failure, one_line
+from backends.slurm.programs import Programs, failure, one_line
 
 log = logging.getLogger(__name__)
-
-CANCEL_GRACE_S = 30.0
-CANCEL_POLL_S = 1.0
 
 
 class Writer:
@@ -53,14 +50,14 @@ class Writer:
         *,
         programs: Programs,
         tree: Callable[[], Snapshot],
-        cancel_grace_s: float = CANCEL_GRACE_S,
+        jobs: Jobs,
     ) -> None:
         self._runner = runner
         self._grammar = grammar
         self._lock = lock
         self._programs = programs
         self._tree = tree
-        self._cancel_grace_s = cancel_grace_s
+        self._jobs = jobs
         self._loader = Loader(runner, grammar, lock, programs)
 
     def apply(self, actions: Sequence[ClusterAction], cluster: str) -> list[Outcome]:
@@ -74,11 +71,21 @@ class Writer:
                 stops.note(outcome)
                 outcomes.append(outcome)
             loaded = {outcome.action for outcome in outcomes}
-            for batch in self._grammar.batches(action for action in usable if action not in loaded):
-                for outcome in self._unless_stopped(batch, stops):
+            left = self._grammar.batches(action for action in usable if action not in loaded)
+            for program, batches in groupby(left, key=lambda batch: batch.program):
+                for outcome in self._carried_out(program, list(batches), stops):
                     stops.note(outcome)
                     outcomes.append(outcome)
         return outcomes
+
+    def _carried_out(self, program: str, batches: Sequence[Batch], stops: _Stops) -> Iterator[Outcome]:
+        if program == "sacctmgr":
+            for batch in batches:
+                yield from self._unless_stopped(batch, stops)
+            return
+        stopped = {batch: error for batch in batches if (error := stops.error_for(batch.actions[0]))}
+        yield from (Outcome(batch.actions[0], error) for batch, error in stopped.items())
+        yield from self._jobs.cancel([batch for batch in batches if batch not in stopped])
 
     def _unless_stopped(self, batch: Batch, stops: _Stops) -> Iterator[Outcome]:
         """The batch without the actions that must not happen any more, after what failed before them."""
@@ -118,9 +125,6 @@ class Writer:
         return usable, refused
 
     def _run(self, batch: Batch, stops: _Stops) -> Iterator[Outcome]:
-        if batch.program == "scancel":
-            yield self._cancel(batch)
-            return
         try:
             completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
         except CommandMissing as missing:
@@ -136,31 +140,6 @@ class Writer:
                 yield Outcome(action, stopped)
             else:
                 yield from self._run(self._grammar.single(action), stops)
-
-    def _cancel(self, batch: Batch) -> Outcome:
-        """scancel, then wait until squeue shows none of the account's jobs; the grace is bounded."""
-        started_s = time.monotonic()
-        account = batch.actions[0].account
-        command = (self._programs.scancel, *batch.argv)
-        try:
-            error = failure(self._runner.read(command)) or self._end_of_jobs(account, started_s)
-        except BackendError as raised:
-            error = raised
-        duration_s = time.monotonic() - started_s
-        return Outcome(batch.actions[0], error, (" ".join(self._runner.argv(command)),), duration_s)
-
-    def _end_of_jobs(self, account: str, started_s: float) -> BackendError | None:
-        while True:
-            counts = active_jobs(self._runner, self._programs, frozenset({account}))
-            left = counts[account] if counts else 0
-            if not left:
-                return None
-            if time.monotonic() - started_s > self._cancel_grace_s:
-                return JobsStillActive(
-                    f"account {account}: {left} jobs are still ending {self._cancel_grace_s:.0f} s after scancel; "
-                    "the removal goes on in the next pass"
-                )
-            time.sleep(CANCEL_POLL_S)
 
 
 class _Stops:

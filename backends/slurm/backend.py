@@ -19,7 +19,8 @@ from backends.slurm import parse
 from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import Grammar
-from backends.slurm.programs import Programs, active_jobs, answer
+from backends.slurm.jobs import Jobs
+from backends.slurm.programs import Programs, answer
 from backends.slurm.schema import SlurmSettings
 
 
@@ -32,9 +33,15 @@ class SlurmBackend:
         self._programs = Programs(settings.bin_path)
         self._runner = Runner(prefix=settings.command_prefix)
         self._grammar = Grammar(settings)
+        self._jobs = Jobs(self._runner, self._programs, settings.cluster_name)
         lock = WriteLock(context.state_dir, settings.cluster_name or "default")
         self._writer = Writer(
-            self._runner, self._grammar, lock, programs=self._programs, tree=self._read_tree
+            self._runner,
+            self._grammar,
+            lock,
+            programs=self._programs,
+            tree=self._read_tree,
+            jobs=self._jobs,
         )
 
     @property
@@ -99,7 +106,8 @@ class SlurmBackend:
     def _read_tree(self) -> Snapshot:
         cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
         columns = f"format={','.join(parse.ASSOCIATION_COLUMNS)}"
-        command = (*self._programs.sacctmgr_read, "show", "assoc", *cluster, columns)
+        # Own values only: what is inherited is not ours to change, and resolving it doubles the time of the read.
+        command = (*self._programs.sacctmgr_read, "show", "assoc", *cluster, columns, "WOPLimits")
         tree = parse.associations(answer(self._runner.read(command)))
         if len(tree.clusters) > 1:
             raise BackendError(
@@ -111,6 +119,7 @@ class SlurmBackend:
             cluster=self.cluster,
             accounts=tree.accounts,
             associations=tree.associations,
+            user_limits=tree.user_limits,
             complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
         )
 
@@ -132,10 +141,15 @@ class SlurmBackend:
         return Snapshot(self.cluster, qos=frozenset(names), complete=frozenset({Part.QOS}))
 
     def _read_jobs(self, accounts: frozenset[str]) -> Snapshot:
-        counts = active_jobs(self._runner, self._programs, accounts)
+        counts = self._jobs.active(accounts)
         if counts is None:
             return Snapshot(self.cluster)
-        return Snapshot(self.cluster, active_jobs=counts, complete=frozenset({Part.JOBS}))
+        of_accounts = dict.fromkeys(accounts, 0)
+        for (account, _), number in counts.items():
+            of_accounts[account] = of_accounts.get(account, 0) + number
+        return Snapshot(
+            self.cluster, active_jobs=of_accounts, active_users=counts, complete=frozenset({Part.JOBS})
+        )
 
 
 def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
@@ -149,7 +163,10 @@ def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
             default_accounts={**whole.default_accounts, **part.default_accounts},
             tres=whole.tres | part.tres,
             active_jobs={**whole.active_jobs, **part.active_jobs},
+            active_users={**whole.active_users, **part.active_users},
             qos=whole.qos | part.qos,
+            user_limits={**whole.user_limits, **part.user_limits},
+            used={**whole.used, **part.used},
             complete=whole.complete | part.complete,
         )
     return whole

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A wish for an allocation in the spelling of this cluster: names folded, tiers placed, TRES known, QoS chosen.
 
-What the cluster cannot keep is left out with a note; a name it can never take raises PlanRefused.
+What the cluster cannot keep is left out with a note. A name of the resource's own that it can never take raises
+PlanRefused; one of the offering is no order's fault: it is left out, or ConfigError where nothing else is left.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agent.core.errors import ConfigError
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
 from agent.core.names import fold
 from backends.slurm.names import checked, is_usable
@@ -20,12 +22,23 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     account = _account(spec.account)
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
     qos = _enforced_qos(settings, spec.wishes)
+    offered = spec.wishes.offering_partitions if settings.enforce_offering_partitions else ()
+    unusable = [name for name in offered if not is_usable("partition", name)]
+    wishes = replace(spec.wishes, offering_partitions=tuple(n for n in offered if n not in unusable))
+    partitions = _partitions(settings, wishes, qos)
+    if unusable and not partitions:
+        # Without a partition an association is good for all of them, which the offering does not want.
+        raise ConfigError(
+            f"no partition of the offering in Waldur ({', '.join(map(repr, unusable))}) can be one of SLURM, and "
+            "enforce_offering_partitions is on: correct them there, or set default_partition"
+        )
     notes = [
         f"limit {tres}={value} is left out: this cluster does not track the TRES {tres} "
         "(AccountingStorageTRES in slurm.conf)"
         for tres, value in spec.limits.items()
         if tres not in snapshot.tres
     ]
+    notes += [f"partition {name!r} of the offering is left out: no SLURM partition name" for name in unusable]
     notes += [
         f"member {user!r} is left out: no SLURM user name" for user in members if not is_usable("user", user)
     ]
@@ -36,7 +49,8 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         limits={tres: value for tres, value in spec.limits.items() if tres in snapshot.tres},
         members=tuple(user for user in members if is_usable("user", user)),
         default_account=_default_account(settings, account.name),
-        partitions=_partitions(settings, spec.wishes, qos),
+        partitions=partitions,
+        wishes=wishes,
         qos=(qos,) if qos else (),
         default_qos=qos,
         own_qos=_own_qos(settings, account.name),
@@ -80,7 +94,7 @@ def _partitions(settings: SlurmSettings, wishes: AssociationWishes, qos: str) ->
     chosen: tuple[str, ...] = ()
     if qos and wishes.partition:
         chosen = (wishes.partition,)
-    elif settings.enforce_offering_partitions and wishes.offering_partitions:
+    elif wishes.offering_partitions:
         chosen = wishes.offering_partitions
     elif settings.default_partition:
         chosen = (settings.default_partition,)

@@ -27,6 +27,7 @@ from agent.core.actions import (
     RemoveMember,
     SetLimits,
     SetQos,
+    SetUserLimits,
 )
 from agent.core.errors import BackendError
 from backends.slurm.names import checked, free_text
@@ -64,6 +65,7 @@ class Grammar:
             (SetQos, self._qos),
             (SetLimits, self._limits),
             (AddMember, self._add),
+            (SetUserLimits, self._user_limits),
             (MoveDefaultAccount, self._defaults),
             (AllowSubmission, self._allow),
             (BlockSubmission, self._block),
@@ -137,6 +139,17 @@ class Grammar:
         changes = [a for a in actions if isinstance(a, SetLimits)]
         return self._modified(changes, _tres_limits)
 
+    def _user_limits(self, actions: Sequence[ClusterAction]) -> list[Batch]:
+        """MaxTRESMins of users; those with the same values in one account share a command."""
+        changes = [a for a in actions if isinstance(a, SetUserLimits)]
+        found = []
+        for (account, values), group in _grouped(changes, lambda a: (a.account, _values(a.after))).items():
+            where = (f"name={_users(group)}", f"account={checked('account', account)}", *self._cluster)
+            found.append(
+                Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxTRESMins={values}"))
+            )
+        return found
+
     def _block(self, actions: Sequence[ClusterAction]) -> list[Batch]:
         return self._modified(actions, lambda _: ("GrpSubmitJobs=0",))
 
@@ -187,24 +200,49 @@ class Grammar:
 
     def _cancel(self, actions: Sequence[ClusterAction]) -> list[Batch]:
         cluster = (f"--clusters={self._settings.cluster_name}",) if self._settings.cluster_name else ()
-        return [
-            Batch((a,), (*cluster, f"--account={checked('account', a.account)}"), "scancel") for a in actions
-        ]
+        found = []
+        for cancel in (a for a in actions if isinstance(a, CancelJobs)):
+            whose = (f"--user={checked('user', cancel.user)}",) if cancel.user else ()
+            found.append(
+                Batch(
+                    (cancel,),
+                    (*cluster, f"--account={checked('account', cancel.account)}", *whose),
+                    "scancel",
+                )
+            )
+        return found
 
     def _remove(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        """Members who keep another account first, and never in one command with those who lose their only one:
-        22.05 refuses a default account that follows another row, by user name.
+        """Associations that are nobody's default first, and never in one command with a default one: 22.05 refuses
+        a default account that follows another row, by user name.
         """
-        leaves = sorted((a for a in actions if isinstance(a, RemoveMember)), key=lambda a: a.is_sole_account)
-        merged: dict[tuple[str, bool], list[RemoveMember]] = defaultdict(list)
-        for group in _portioned(_grouped(leaves, lambda a: (a.account, a.is_sole_account)).values()):
-            merged[_users(group), group[0].is_sole_account] += group
+        leaves = [a for a in actions if isinstance(a, RemoveMember)]
+        defaults = [a for a in leaves if a.is_default]
+        return [
+            *self._removed([a for a in leaves if not a.is_default]),
+            *self._removed(defaults),
+        ]
+
+    def _removed(self, leaves: Sequence[RemoveMember]) -> list[Batch]:
+        """One command names users and accounts and ends all their pairs, so only equal sets may be merged: the
+        users who leave the same accounts, or the accounts that the same users leave, whichever is less.
+        """
+        by_users = _products(leaves, lambda a: a.user, lambda a: a.account)
+        by_accounts = _products(leaves, lambda a: a.account, lambda a: a.user)
+        groups = min(by_users, by_accounts, key=len)
         return [
             Batch(
                 tuple(group),
-                ("remove", "user", "where", f"name={users}", f"account={_accounts(group)}", *self._cluster),
+                (
+                    "remove",
+                    "user",
+                    "where",
+                    f"name={_users(group)}",
+                    f"account={_accounts(group)}",
+                    *self._cluster,
+                ),
             )
-            for (users, _), group in merged.items()
+            for group in groups
         ]
 
     def _delete(self, actions: Sequence[ClusterAction]) -> list[Batch]:
@@ -235,13 +273,30 @@ def _accounts(actions: Iterable[ClusterAction]) -> str:
     return ",".join(dict.fromkeys(checked("account", a.account) for a in actions))
 
 
-def _users(actions: Iterable[AddMember | RemoveMember | MoveDefaultAccount]) -> str:
+def _users(actions: Iterable[AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits]) -> str:
     return ",".join(sorted({checked("user", a.user) for a in actions}))
 
 
 def _tres_limits(change: SetLimits) -> tuple[str, ...]:
-    values = ",".join(f"{checked('TRES', tres)}={int(value)}" for tres, value in change.after)
-    return (f"GrpTRESMins={values}",)
+    return (f"GrpTRESMins={_values(change.after)}",)
+
+
+def _values(limits: Iterable[tuple[str, int]]) -> str:
+    return ",".join(f"{checked('TRES', tres)}={int(value)}" for tres, value in limits)
+
+
+def _products(
+    leaves: Sequence[RemoveMember], one: Callable[[RemoveMember], str], many: Callable[[RemoveMember], str]
+) -> list[list[RemoveMember]]:
+    """Groups that are a whole product of users and accounts: all that `one` names leaves the same set of `many`."""
+    sets = {name: frozenset(map(many, group)) for name, group in _grouped(leaves, one).items()}
+    groups = _grouped(leaves, lambda a: sets[one(a)])
+    return [
+        [a for a in group if one(a) in ones and many(a) in manies]
+        for group in groups.values()
+        for ones in _portioned([sorted({one(a) for a in group})])
+        for manies in _portioned([sorted({many(a) for a in group})])
+    ]
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.core.errors import ParseError
 from agent.core.model import Account, Association
 
 ASSOCIATION_COLUMNS = (
     "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",
+    "maxtresmins",
 )  # fmt: skip
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
 
@@ -32,18 +33,25 @@ class Tree:
     clusters: frozenset[str]
     accounts: Mapping[str, Account]
     associations: frozenset[Association]
+    user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
 
 
 def associations(stdout: str) -> Tree:
-    """Rows of `show assoc` with ASSOCIATION_COLUMNS. The root account is always there: without it, nothing was read."""
+    """Rows of `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits).
+
+    The root account is always there: without it, nothing was read.
+    """
     clusters: set[str] = set()
     accounts: dict[str, Account] = {}
     found: set[Association] = set()
+    user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
     for row in _rows(SHOW_ASSOCIATIONS, stdout, len(ASSOCIATION_COLUMNS)):
-        cluster, account, user, partition, parent, limits, submit, qos, default_qos = row
+        cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job = row
         clusters.add(cluster)
         if user:
             found.add(Association(account, user, partition))
+            if per_job:
+                user_limits[account, user] = tres_limits(per_job)
             continue
         accounts[account] = Account(
             name=account,
@@ -54,7 +62,7 @@ def associations(stdout: str) -> Tree:
             submit_limit=int(submit) if submit.isdigit() else None,
         )
     _check_tree(accounts, found)
-    return Tree(frozenset(clusters), accounts, frozenset(found))
+    return Tree(frozenset(clusters), accounts, frozenset(found), user_limits)
 
 
 def tres_limits(text: str) -> dict[str, int]:
@@ -88,9 +96,9 @@ def default_accounts(stdout: str) -> dict[str, str]:
     return {user: account for user, account in _rows("sacctmgr show user", stdout, 2) if account}
 
 
-def job_counts(stdout: str) -> Counter[str]:
-    """`squeue -o %a`: active jobs per account."""
-    return Counter(line.strip().lower() for line in _lines("squeue", stdout))
+def job_counts(stdout: str) -> Counter[tuple[str, str]]:
+    """`squeue -o "%a|%u"`: active jobs by account and user."""
+    return Counter((account.lower(), user.lower()) for account, user in _rows("squeue", stdout, 2))
 
 
 def names(command: str, stdout: str) -> tuple[str, ...]:

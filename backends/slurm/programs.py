@@ -10,8 +10,7 @@ import logging
 import re
 
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, JobsStillActive
-from backends.process import CommandMissing, Completed, Runner
-from backends.slurm import parse
+from backends.process import Completed
 
 log = logging.getLogger(__name__)
 
@@ -53,25 +52,6 @@ class Programs:
     @staticmethod
     def _path(bin_path: str, program: str) -> str:
         return f"{bin_path.rstrip('/')}/{program}" if bin_path else program
-
-
-def active_jobs(runner: Runner, programs: Programs, accounts: frozenset[str]) -> dict[str, int] | None:
-    """Active jobs (pending, running, completing) per account, zero included. squeue tells, not sacct.
-
-    None where this host has no squeue: then nobody knows, and sacctmgr itself refuses what jobs still need.
-    """
-    command = (
-        programs.squeue,
-        "--noheader",
-        "--all",
-        f"--account={','.join(sorted(accounts))}",
-        "--format=%a",
-    )
-    try:
-        counts = parse.job_counts(answer(runner.read(command)))
-    except CommandMissing:
-        return None
-    return {account: counts[account] for account in accounts}
 
 
 def answer(completed: Completed) -> str:

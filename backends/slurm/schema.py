@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,9 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 from agent.config import kinds
 from agent.config.model import Problem, Severity
 from agent.core.model import OwnQos
+from agent.core.names import fold
 from backends.base import Parsed
+from backends.slurm.names import is_usable
 
 POLICIES = ("common", "individual", "none")
 MODES = ("cli", "rest")
@@ -23,6 +24,15 @@ QOS_LIMITS = {
     "max_submit": "MaxSubmit",
     "max_wall": "MaxWall",
     "min_tres_per_job": "MinTRESPerJob",
+}
+NAME_KEYS = {
+    "default_account": "account",
+    "root_account": "account",
+    "parent_account": "account",
+    "default_partition": "partition",
+    "qos_default": "QoS",
+    "qos_downscaled": "QoS",
+    "qos_paused": "QoS",
 }
 
 # Read by other parts (homes, quotas, directories, groups, periodic limits), or known from older releases.
@@ -152,6 +162,15 @@ def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
     )
 
 
+def _names(loaded: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Key, kind and name of all that goes into commands: one that cannot would make every order fail."""
+    for key, kind in NAME_KEYS.items():
+        if loaded[key]:
+            yield key, kind, loaded[key]
+    for name in (loaded["qos_management"] or {}).get("additional_qos") or ():
+        yield "qos_management", "QoS", name
+
+
 def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
     found = []
     if loaded["execution_mode"] == "rest":
@@ -159,11 +178,11 @@ def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
             Severity.ERROR, f"{path}.execution_mode",
             "slurmrestd is not supported yet; use 'cli' (sacctmgr on this host, or behind command_prefix)",
         ))  # fmt: skip
-    for key in ("default_account", "root_account", "parent_account"):
-        if loaded[key] and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", loaded[key]):
-            found.append(
-                Problem(Severity.ERROR, f"{path}.{key}", f"{loaded[key]!r} is no SLURM account name")
-            )
+    found += [
+        Problem(Severity.ERROR, f"{path}.{key}", f"{name!r} is no SLURM {kind} name")
+        for key, kind, name in _names(loaded)
+        if not is_usable(kind, fold(name) if kind == "account" else name)
+    ]
     if (
         loaded["qos_enforcement_enabled"]
         and loaded["enforce_offering_qos"]

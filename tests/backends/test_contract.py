@@ -69,8 +69,8 @@ def join(name: str, user: str, **options: object) -> AddMember:
     return AddMember(account=name, user=user, **options)  # type: ignore[arg-type]
 
 
-def leave(name: str, user: str, *, sole: bool = False) -> RemoveMember:
-    return RemoveMember(account=name, user=user, is_sole_account=sole)
+def leave(name: str, user: str, *, default: bool = False) -> RemoveMember:
+    return RemoveMember(account=name, user=user, is_default=default)
 
 
 def done(outcomes: Sequence[Outcome]) -> None:
@@ -219,7 +219,7 @@ def test_members_come_twice_and_go_twice_and_only_they(backend: Backend) -> None
     assert backend.executed["write"] == writes + 2
     standing = backend.observe(TREE)
     assert users(standing, "a_in", "a_out") == [{"ann", "carl", "dora", "x.y@z-0_1"}, {"ann"}]
-    leaves = [leave("a_in", "carl", sole=True), leave("a_in", "x.y@z-0_1", sole=True)]
+    leaves = [leave("a_in", "carl", default=True), leave("a_in", "x.y@z-0_1", default=True)]
     done(backend.apply(leaves))
     done(backend.apply(leaves))
     left = backend.observe()
@@ -231,7 +231,7 @@ def test_a_member_may_be_on_some_partitions_only(backend: Backend) -> None:
     done(backend.apply([join("a_part", "gil", partitions=("gpu", "main"))]))
     standing = backend.observe(TREE)
     assert {a.partition for a in standing.associations if a.user == "gil"} == {"gpu", "main"}
-    done(backend.apply([leave("a_part", "gil", sole=True)]))
+    done(backend.apply([leave("a_part", "gil", default=True)]))
     assert users(backend.observe(TREE), "a_part") == [{"ann"}]
 
 

@@ -46,6 +46,7 @@ from agent.core.directory_actions import (
     UpdateProfile,
 )
 from agent.core.errors import BackendError
+from agent.core.host_actions import HostAction, MakeHome, SetQuota
 from agent.core.plans import Outcome, Plan, action_from_json
 from agent.core.waldur_actions import (
     ApproveOrder,
@@ -125,6 +126,11 @@ RENDERED: list[tuple[Action, str]] = [
     (AddToGroup(group="g", user="u"), "add to group g: u"),
     (RemoveFromGroup(group="g", user="u"), "remove from group g: u"),
     (DeleteGroup(group="g"), "delete group g"),
+    (MakeHome(user="u", path="/home/u", umask="0077"), "make home /home/u of u with umask 0077"),
+    (
+        SetQuota(user="u", provider="xfs", place="/home", limits=(("bsoft", "9g"), ("bhard", "10g"))),
+        "set quota of u on /home (xfs) bsoft=9g bhard=10g",
+    ),
     (CompleteOrder(order="o"), "complete order o"),
     (FailOrder(order="o", message="why"), "fail order o: why"),
 ]
@@ -153,7 +159,7 @@ def test_an_action_is_one_stable_line_with_its_reason_in_brackets(action: Action
 
 
 def test_an_action_belongs_to_one_place() -> None:
-    places = (ClusterAction, WaldurAction, DirectoryAction)
+    places = (ClusterAction, WaldurAction, DirectoryAction, HostAction)
     assert all(sum(issubclass(kind, place) for place in places) == 1 for kind in ALL_KINDS)
     assert all("account" in {f.name for f in dataclasses.fields(k)} for k in kinds(ClusterAction))
 
@@ -202,7 +208,7 @@ ALIKE: list[tuple[Action, Action]] = [
     ),
     (CancelJobs(account="a", jobs=3), CancelJobs(account="a")),
     (AddMember(account="a", user="u", present_default="x"), AddMember(account="a", user="u")),
-    (RemoveMember(account="a", user="u", is_sole_account=True), RemoveMember(account="a", user="u")),
+    (RemoveMember(account="a", user="u", is_default=True), RemoveMember(account="a", user="u")),
     (DeleteAccount(account="a", parent="p"), DeleteAccount(account="a", parent="q")),
 ]
 

@@ -4,6 +4,7 @@
 A server is stopped by the pid that was started, never by name. Waits are bounded and name what is awaited.
 """
 
+import random
 import socket
 import subprocess
 import sys
@@ -28,16 +29,25 @@ def program(names: str) -> str:
     return found
 
 
+SERVER_PORTS = (15_000, 32_000)
+
+
 def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports of the loopback address that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Distinct TCP ports of the loopback address that were free a moment ago.
+
+    Below the range that the kernel gives to outgoing connections (32768 and up on Linux): there somebody's
+    connection takes a port before its server does, and a probe of a silent port can even connect to itself.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(*SERVER_PORTS)
+        with socket.socket() as attempt:
+            try:
+                attempt.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found += [port] if port not in found else []
+    return found
 
 
 def accepts(port: int) -> bool:

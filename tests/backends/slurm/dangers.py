@@ -66,7 +66,7 @@ def lines(snapshot: Snapshot) -> set[str]:
         found |= {f"{account.name} {tres}={value}" for tres, value in account.limits.items()}
         if account.submit_limit is not None:
             found.add(f"{account.name} submits {account.submit_limit}")
-        if account.qos != {"normal"} or account.default_qos:
+        if account.qos - {"normal"} or account.default_qos:
             found.add(f"{account.name} QoS {','.join(sorted(account.qos))} default {account.default_qos}")
     return found
 

@@ -74,9 +74,9 @@ if words == ["--version"]:
 if words[: len(flags[program])] != flags[program] or any(word == "" for word in words):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 rest = words[len(flags[program]) :]
-if program == "squeue" and not (len(rest) == 2 and rest[0].startswith("--account=") and rest[1] == "--format=%a"):
+if program == "squeue" and (not rest[-2].startswith("--account=") or rest[-1] != "--format=%a|%u"):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
-if program == "scancel" and (len(words) not in (1, 2) or not words[-1].startswith("--account=")):
+if program == "scancel" and not all(word.startswith(("--clusters=", "--account=", "--user=")) for word in words):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 if program == "sacctmgr" and any(word.startswith("-") for word in rest):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
@@ -85,7 +85,7 @@ if program == "sacctmgr" and rest[0] in ("show", "list"):
         end(0, stream.read())
 end(0)
 """
-ROOT = "c1|root||||||normal|\nc1|root|root|||||normal|\n"
+ROOT = "c1|root||||||normal||\nc1|root|root|||||||\n"
 READS = {
     "assoc": ROOT,
     "user": "root|root\n",

@@ -21,6 +21,7 @@ from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.apply import Writer
 from backends.slurm.commands import Grammar
+from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, answer, failure
 from tests.backends.slurm.stand_in import (
     OUTAGES,
@@ -235,7 +236,9 @@ def test_a_writer_who_waits_in_vain_has_tried_nothing(tmp_path: Path) -> None:
     node = HeadNode(tmp_path)
     runner, grammar = Runner(), Grammar(slurm_settings())
     lock = WriteLock(tmp_path / "state", "c1", wait_s=0)
-    writer = Writer(runner, grammar, lock, programs=Programs(str(node.bin)), tree=node.backend().observe)
+    programs = Programs(str(node.bin))
+    jobs = Jobs(runner, programs, "c1")
+    writer = Writer(runner, grammar, lock, programs=programs, tree=node.backend().observe, jobs=jobs)
     with WriteLock(tmp_path / "state", "c1"), pytest.raises(ClusterBusy):
         writer.apply([limits("a")], "")
     assert node.calls() == []

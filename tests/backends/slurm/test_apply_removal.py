@@ -19,6 +19,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.apply import Writer
 from backends.slurm.commands import Grammar
+from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs
 from tests.backends.slurm.stand_in import (
     OUTAGES,
@@ -43,9 +44,8 @@ def test_accounts_and_their_parent_go_when_nothing_is_in_the_way(node: HeadNode)
     assert [line for line in node.calls() if "show assoc" not in line] == [
         "sacctmgr modify account where name=x,y cluster=c1 set GrpSubmitJobs=0",
         "scancel --clusters=c1 --account=x",
-        "squeue --noheader --all --account=x --format=%a",
         "scancel --clusters=c1 --account=y",
-        "squeue --noheader --all --account=y --format=%a",
+        "squeue --noheader --all --clusters=c1 --account=x,y --format=%a|%u",
         "sacctmgr remove user where name=ann account=x,y cluster=c1",
         "sacctmgr remove account where name=x,y cluster=c1",
         "sacctmgr remove account where name=p cluster=c1",
@@ -56,7 +56,7 @@ def test_accounts_and_their_parent_go_when_nothing_is_in_the_way(node: HeadNode)
 
 def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else(tmp_path: Path) -> None:
     node = HeadNode(tmp_path)
-    node.rules(Rule("squeue --noheader --all --account=x", 0, stdout="x\nx\n"))
+    node.rules(Rule("squeue --noheader --all", 0, stdout="x|ann\nx|bob\n"))
     programs = Programs(str(node.bin))
     runner = Runner()
     writer = Writer(
@@ -65,7 +65,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
         WriteLock(tmp_path / "state", "c1"),
         programs=programs,
         tree=node.backend().observe,
-        cancel_grace_s=0,
+        jobs=Jobs(runner, programs, "c1", grace_s=0),
     )
     wanted = [*removal("x", "p"), *removal("y", "p"), DeleteAccount(account="p", parent="root")]
     outcomes = writer.apply(wanted, "")
@@ -81,7 +81,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
 
 
 def test_jobs_that_end_meanwhile_are_waited_for(node: HeadNode) -> None:
-    node.rules(Rule("squeue", 0, stdout="X\n", times=1))
+    node.rules(Rule("squeue", 0, stdout="X|ann\n", times=1))
     assert errors(applied(node, removal("x"))) == {}
     assert len([line for line in node.calls() if line.startswith("squeue")]) == 2
 
@@ -137,15 +137,15 @@ def test_who_cannot_be_given_another_default_account_keeps_the_present_one(node:
 
 
 FILLED = {
-    "an account below it": "c1|new|||x||||\n",
-    "a member": "c1|x|eve||||||\n",
+    "an account below it": "c1|new|||x|||||\n",
+    "a member": "c1|x|eve|||||||\n",
 }
 
 
 @pytest.mark.parametrize("what", FILLED)
 def test_an_account_that_is_not_empty_is_not_deleted(node: HeadNode, what: str) -> None:
     """SLURM would take along all that is below it, with rc 0."""
-    node.answer("assoc", f"{ROOT}c1|p|||root||||\nc1|x|||p||||\nc1|y|||p||||\n{FILLED[what]}")
+    node.answer("assoc", f"{ROOT}c1|p|||root|||||\nc1|x|||p|||||\nc1|y|||p|||||\n{FILLED[what]}")
     deletions: list[ClusterAction] = [
         DeleteAccount(account="x", parent="p"),
         DeleteAccount(account="y", parent="p"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.errors import BackendUnavailable, PlanRefused
+from agent.core.errors import BackendUnavailable, ConfigError, PlanRefused
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
 from backends.slurm.canonical import canonical
 from tests.memory_backend import slurm_settings
@@ -208,6 +208,33 @@ def test_a_wish_that_slurm_cannot_name_is_refused_only_where_it_counts(
     with pytest.raises(PlanRefused, match=words):
         spelled(replace(SPEC, wishes=wishes), **ON)
     assert spelled(replace(SPEC, wishes=wishes)).qos == ()
+
+
+ENFORCED: dict[str, Any] = {"enforce_offering_partitions": True}
+
+
+@pytest.mark.parametrize(
+    ("offered", "settings", "kept"),
+    [
+        (("big mem", "gpu"), ENFORCED, ("gpu",)),
+        (("big mem",), {**ENFORCED, "default_partition": "main"}, ("main",)),
+        (("big mem",), {}, ()),
+    ],
+)
+def test_a_partition_of_the_offering_that_slurm_cannot_name_is_no_orders_fault(
+    offered: tuple[str, ...], settings: dict[str, Any], kept: tuple[str, ...]
+) -> None:
+    spec = spelled(replace(SPEC, wishes=AssociationWishes(offering_partitions=offered)), **settings)
+    assert spec.partitions == kept
+    noted = "partition 'big mem' of the offering is left out: no SLURM partition name" in spec.notes
+    assert noted == bool(settings)
+    assert spelled(spec, **settings) == spec
+
+
+def test_where_no_partition_of_the_offering_can_be_used_nobody_gets_all_of_them() -> None:
+    wishes = AssociationWishes(offering_partitions=("big mem", "a,b"))
+    with pytest.raises(ConfigError, match=r"\('big mem', 'a,b'\) can be one of SLURM"):
+        spelled(replace(SPEC, wishes=wishes), **ENFORCED)
 
 
 def test_the_own_qos_is_named_like_the_account() -> None:

@@ -25,6 +25,7 @@ from agent.core.actions import (
     RemoveMember,
     SetLimits,
     SetQos,
+    SetUserLimits,
 )
 from agent.core.errors import BackendError, PlanRefused
 from backends.slurm.commands import NAMES_AT_ONCE, Batch, Grammar
@@ -46,8 +47,8 @@ def join(name: str, user: str, **options: object) -> AddMember:
     return AddMember(account=name, user=user, **options)  # type: ignore[arg-type]
 
 
-def leave(name: str, user: str, *, sole: bool = False) -> RemoveMember:
-    return RemoveMember(account=name, user=user, is_sole_account=sole)
+def leave(name: str, user: str, *, default: bool = False) -> RemoveMember:
+    return RemoveMember(account=name, user=user, is_default=default)
 
 
 def delete(name: str, parent: str = "p") -> DeleteAccount:
@@ -112,6 +113,11 @@ SINGLE: dict[str, tuple[ClusterAction, str]] = {
     "block": (BlockSubmission(account="a"), "sa modify account where name=a cluster=c1 set GrpSubmitJobs=0"),
     "allow": (AllowSubmission(account="a"), "sa modify account where name=a cluster=c1 set GrpSubmitJobs=-1"),
     "cancel": (CancelJobs(account="a"), "sc --clusters=c1 --account=a"),
+    "cancel of one user": (CancelJobs(account="a", user="u"), "sc --clusters=c1 --account=a --user=u"),
+    "limits of a user": (
+        SetUserLimits(account="a", user="u", after=(("cpu", 60), ("mem", -1))),
+        "sa modify user where name=u account=a cluster=c1 set MaxTRESMins=cpu=60,mem=-1",
+    ),
     "leave": (leave("a", "u"), "sa remove user where name=u account=a cluster=c1"),
     "delete": (delete("a"), "sa remove account where name=a cluster=c1"),
     "delete own QoS": (DeleteQos(account="a"), "sa remove qos where name=a"),
@@ -208,7 +214,7 @@ BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
         ["sc --clusters=c1 --account=a", "sc --clusters=c1 --account=b"],
     ),
     "leavers with another account before those without, never together": (
-        [leave("a", "u", sole=True), leave("a", "v"), leave("b", "u", sole=True), leave("b", "v")],
+        [leave("a", "u", default=True), leave("a", "v"), leave("b", "u", default=True), leave("b", "v")],
         [
             "sa remove user where name=v account=a,b cluster=c1",
             "sa remove user where name=u account=a,b cluster=c1",
@@ -217,8 +223,19 @@ BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
     "leavers of accounts with other members": (
         [leave("a", "u"), leave("a", "v"), leave("b", "u")],
         [
-            "sa remove user where name=u,v account=a cluster=c1",
-            "sa remove user where name=u account=b cluster=c1",
+            "sa remove user where name=u account=a,b cluster=c1",
+            "sa remove user where name=v account=a cluster=c1",
+        ],
+    ),
+    "leavers of the same accounts, each from a default of their own": (
+        [
+            *(leave(a, u, default=(a, u) in {("a", "u"), ("b", "v")}) for a in "abc" for u in "uv"),
+        ],
+        [
+            "sa remove user where name=v account=a,c cluster=c1",
+            "sa remove user where name=u account=b,c cluster=c1",
+            "sa remove user where name=u account=a cluster=c1",
+            "sa remove user where name=v account=b cluster=c1",
         ],
     ),
     "leaves before parents": (
@@ -250,7 +267,8 @@ def test_batches(what: str) -> None:
 EVERY_KIND = [action for action, _ in SINGLE.values()]
 IN_ORDER = [
     "add account", "modify account", "add qos", "modify account", "modify account", "add user", "modify user",
-    "modify account", "modify account", "--clusters=c1 --account=a", "remove user", "remove account", "remove qos",
+    "modify user", "modify account", "modify account", "--clusters=c1 --account=a", "remove user", "remove account",
+    "remove qos",
 ]  # fmt: skip
 
 
@@ -290,7 +308,7 @@ def test_commands_are_few_and_no_word_is_longer_than_the_kernel_allows(what: str
     batches = GRAMMAR.batches(wanted)
     assert len(batches) == count
     assert max(len(word) for batch in batches for word in batch.argv) < 128 * 1024
-    assert [a for b in batches for a in b.actions] == list(dict.fromkeys(wanted))
+    assert sorted(a.render() for b in batches for a in b.actions) == sorted({a.render() for a in wanted})
 
 
 def test_names_of_the_greatest_length_still_fit_in_one_word() -> None:

@@ -214,7 +214,7 @@ ROWS: dict[str, Row] = {
         (OK, OK, OK),
     ),
     "the last association takes the user along": Row(
-        (RemoveMember(account="full", user="amy"), RemoveMember(account="full", user="bob", is_sole_account=True)),
+        (RemoveMember(account="full", user="amy"), RemoveMember(account="full", user="bob", is_default=True)),
         (OK, OK),
         ("-amy in full", "-bob defaults to full", "-bob in full"),
     ),

@@ -15,7 +15,8 @@ from backends.process import CommandMissing
 from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
 
 TREE, DEFAULTS = (
-    "show assoc cluster=c1 format=cluster,account,user,partition,parentname,grptresmins,grpsubmit,qos,defaultqos",
+    "show assoc cluster=c1 format=cluster,account,user,partition,parentname,grptresmins,grpsubmit,qos,defaultqos,"
+    "maxtresmins WOPLimits",
     "show user cluster=c1 format=user,defaultaccount",
 )
 TRES, QOS = "list tres format=type,name", "show qos format=name"
@@ -25,7 +26,7 @@ OWN_QOS = {"qos_management": {"enabled": True}}
 @pytest.fixture
 def node(tmp_path: Path) -> HeadNode:
     head = HeadNode(tmp_path)
-    head.answer("assoc", f"{ROOT}c1|a|||root|cpu=60||normal|\nc1|a|ann|||||normal|\n")
+    head.answer("assoc", f"{ROOT}c1|a|||root|cpu=60||normal||\nc1|a|ann|||||||\n")
     head.answer("user", "root|root\nann|a\nbob|\n")
     return head
 
@@ -37,7 +38,12 @@ SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
         [TREE, TRES, DEFAULTS],
         {Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES, Part.DEFAULT_ACCOUNTS},
     ),
-    "with QoS of our own": (OWN_QOS, Scope(), [TREE, TRES, QOS, DEFAULTS], set(Part) - {Part.JOBS}),
+    "with QoS of our own": (
+        OWN_QOS,
+        Scope(),
+        [TREE, TRES, QOS, DEFAULTS],
+        set(Part) - {Part.JOBS, Part.USAGE},
+    ),
     "the tree": (OWN_QOS, Scope(frozenset({Part.ACCOUNTS})), [TREE], {Part.ACCOUNTS, Part.ASSOCIATIONS}),
     "the tree, named by its other half": (
         {},
@@ -47,7 +53,12 @@ SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
     ),
     "TRES": ({}, Scope(frozenset({Part.TRES})), [TRES], {Part.TRES}),
     "nothing": ({}, Scope(frozenset()), [], set()),
-    "jobs": ({}, Scope(frozenset(), frozenset({"b", "a"})), ["--all --account=a,b --format=%a"], {Part.JOBS}),
+    "jobs": (
+        {},
+        Scope(frozenset(), frozenset({"b", "a"})),
+        ["--all --clusters=c1 --account=a,b --format=%a|%u"],
+        {Part.JOBS},
+    ),
 }
 
 
@@ -64,7 +75,7 @@ def test_a_part_is_one_process(node: HeadNode, what: str) -> None:
 
 
 def test_the_parts_are_joined_to_one_snapshot(node: HeadNode) -> None:
-    node.rules(Rule("squeue", stdout="a\nA\n"))
+    node.rules(Rule("squeue", stdout="a|ann\nA|bob\n"))
     snapshot = node.backend().observe(Scope(jobs_of=frozenset({"a", "b"})))
     assert snapshot.cluster == "c1"
     assert set(snapshot.accounts) == {"root", "a"}
@@ -81,7 +92,7 @@ def test_without_a_name_of_the_cluster_all_of_slurmdbd_is_read(node: HeadNode) -
 
 
 def test_several_clusters_without_a_name_are_an_error_that_says_what_to_set(node: HeadNode) -> None:
-    node.answer("assoc", f"{ROOT}c2|root||||||normal|\n")
+    node.answer("assoc", f"{ROOT}c2|root||||||normal||\n")
     with pytest.raises(BackendError, match=r"knows the clusters c1, c2: set backend_settings\.cluster_name"):
         node.backend({"cluster_name": None}).observe()
 

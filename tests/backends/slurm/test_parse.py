@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Answers of SLURM, as recorded and cut: parsed whole, or not at all.
 
-The transcripts are what these commands printed about one and the same site (see test_transcripts.py).
+The transcripts are what these commands printed about one and the same site.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,12 @@ def transcript(version: str, name: str) -> str:
 
 
 NORMAL, BOTH = frozenset({"normal"}), frozenset({"normal", "fast"})
+# The emulator always prints inherited QoS as well.
+INHERITED = {"22.05": frozenset(), "26.05": NORMAL}
 ACCOUNTS = {
     "root": Account("root", None, qos=NORMAL),
-    "c_cust": Account("c_cust", "root", qos=NORMAL),
-    "p_proj": Account("p_proj", "c_cust", qos=NORMAL),
+    "c_cust": Account("c_cust", "root"),
+    "p_proj": Account("p_proj", "c_cust"),
     "a_one": Account(
         "a_one",
         "p_proj",
@@ -38,7 +41,7 @@ ACCOUNTS = {
         default_qos="fast",
         submit_limit=0,
     ),
-    "a_two": Account("a_two", "p_proj", limits={"cpu": 0, "mem": 1025}, qos=NORMAL),
+    "a_two": Account("a_two", "p_proj", limits={"cpu": 0, "mem": 1025}),
 }
 ASSOCIATIONS = frozenset(
     {
@@ -54,8 +57,12 @@ ASSOCIATIONS = frozenset(
 def test_the_tree(version: str) -> None:
     tree = parse.associations(transcript(version, "assoc"))
     assert tree.clusters == {"test"}
-    assert {name: account for name, account in tree.accounts.items() if name != "exa"} == ACCOUNTS
+    assert {name: account for name, account in tree.accounts.items() if name != "exa"} == {
+        name: account if account.qos else replace(account, qos=INHERITED[version])
+        for name, account in ACCOUNTS.items()
+    }
     assert tree.associations == ASSOCIATIONS
+    assert tree.user_limits == {("a_one", "bob"): {"cpu": 60, "mem": 2048}}
 
 
 def test_the_rows_of_another_cluster_are_told_apart() -> None:
@@ -85,20 +92,20 @@ def test_lists_of_one_column_have_no_separator(version: str, file: str, names: t
     assert parse.names(file, transcript(version, file)) == names
 
 
-def test_active_jobs_are_counted_by_account() -> None:
+def test_active_jobs_are_counted_by_account_and_user() -> None:
     counts = parse.job_counts(transcript("22.05", "squeue"))
-    assert counts == {"root": 1, "a_one": 2}
-    assert counts["a_two"] == 0
+    assert counts == {("root", "root"): 1, ("a_one", "root"): 2}
+    assert counts["a_two", "root"] == 0
     assert parse.job_counts("") == {}
 
 
 # Cut answers --------------------------------------------------------------------------------------
 
 SMALL = """\
-test|root||||||normal|
-test|root|root|||||normal|
-test|a|||root|cpu=60,mem=2G|5|normal|
-test|a|ann|||||normal|
+test|root||||||normal||
+test|root|root|||||||
+test|a|||root|cpu=60,mem=2G|5|normal||
+test|a|ann|||||||
 """
 PARSERS = {
     "assoc": parse.associations,
@@ -181,18 +188,18 @@ def test_a_tree_with_any_piece_missing_is_smaller_by_whole_lines_or_no_tree(data
 BROKEN: dict[str, tuple[str, str]] = {
     "nothing": ("", "the root account is missing"),
     "blank lines only": ("\n\n", "the root account is missing"),
-    "a message instead": ("sacctmgr: error: no\n", "9 columns were asked for, 1 came"),
-    "too few columns": ("test|root|||||normal|\n", "9 columns were asked for, 8 came"),
+    "a message instead": ("sacctmgr: error: no\n", "10 columns were asked for, 1 came"),
+    "too few columns": ("test|root|||||normal||\n", "10 columns were asked for, 9 came"),
     "too many columns: an account called a|b": (
-        SMALL + "test|a|b|||root||||\n",
-        "9 columns were asked for, 10 came",
+        SMALL + "test|a|b|||root|||||\n",
+        "10 columns were asked for, 11 came",
     ),
     "a line break in a name": (SMALL + "test|a\nb|||root|||\n", "columns were asked for"),
-    "a parent that is not there": (SMALL + "test|b|||gone||||\n", "its parent gone is missing"),
-    "an account that is not there": (SMALL + "test|gone|ann||||||\n", "its account gone is missing"),
-    "a limit without a value": (SMALL + "test|b|||root|cpu|||\n", "a limit should read like cpu=100"),
-    "a limit that is no number": (SMALL + "test|b|||root|cpu=many|||\n", "a limit should read like cpu=100"),
-    "a negative limit": (SMALL + "test|b|||root|cpu=-1|||\n", "a limit should read like cpu=100"),
+    "a parent that is not there": (SMALL + "test|b|||gone|||||\n", "its parent gone is missing"),
+    "an account that is not there": (SMALL + "test|gone|ann|||||||\n", "its account gone is missing"),
+    "a limit without a value": (SMALL + "test|b|||root|cpu||||\n", "a limit should read like cpu=100"),
+    "a limit that is no number": (SMALL + "test|b|||root|cpu=many||||\n", "a limit should read like cpu=100"),
+    "a negative limit": (SMALL + "test|b|||root|cpu=-1||||\n", "a limit should read like cpu=100"),
 }
 
 
@@ -262,5 +269,5 @@ SUBMIT = [("", None), ("0", 0), ("500", 500), ("N", None)]
 
 @pytest.mark.parametrize(("text", "limit"), SUBMIT)
 def test_a_limit_of_submitted_jobs(text: str, limit: int | None) -> None:
-    tree = parse.associations(SMALL + f"test|b|||root||{text}|normal|\n")
+    tree = parse.associations(SMALL + f"test|b|||root||{text}|normal||\n")
     assert tree.accounts["b"].submit_limit == limit
