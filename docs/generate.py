@@ -12,6 +12,7 @@ from agent.cli.main import COMMANDS, cli
 from agent.core import plans
 from agent.core.actions import KINDS, ClusterAction
 from agent.core.directory_actions import DirectoryAction
+from agent.core.host_actions import HostAction
 
 FOLDER = Path(__file__).parent
 
@@ -47,6 +48,7 @@ def actions() -> str:
         meaning = "" if meaning.startswith(f"{name}(") else meaning
         where = "cluster" if issubclass(kind, ClusterAction) else "Waldur"
         where = "directory" if issubclass(kind, DirectoryAction) else where
+        where = "head node" if issubclass(kind, HostAction) else where
         parts.append(f"| `{name}` | {kind.verb} | {where} | {meaning} |")
     return "\n".join(parts) + "\n"
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from agent.core import directory_actions, waldur_actions  # noqa: F401  (to read a plan back, know every kind)
+# To read a plan back, every kind must be known.
+from agent.core import directory_actions, host_actions, waldur_actions  # noqa: F401
 from agent.core.actions import KINDS, Action, ClusterAction
 from agent.core.errors import SiteAgentError
 

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""Home directories as values: what a site wants of them, and what the head node has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+# xfs_quota parses its command by itself, so a blank or a quote in a name would be a word of its language.
+USERNAME = re.compile(r"[a-z_][a-z0-9_.-]*")
+MAX_USERNAME_LENGTH = 255  # of a name of a folder
+
+
+class QuotaProvider(StrEnum):
+    """Who keeps the quota: attributes of a Ceph folder, or the user quotas of an XFS or Lustre file system."""
+
+    CEPH_XATTR = "ceph_xattr"
+    XFS = "xfs"
+    LUSTRE = "lustre"
+
+
+@dataclass(frozen=True, slots=True)
+class HomeQuota:
+    """What every home may hold. `limits` in the words of the provider's tool and in their order, at least one.
+
+    `mount_point` is empty for Ceph, whose quota belongs to the folder itself.
+    """
+
+    provider: QuotaProvider
+    limits: tuple[tuple[str, str], ...]
+    mount_point: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeRules:
+    """Whether homes are made, with which umask (four octal digits), below which folder, under which quota.
+
+    The umask never takes a right from the owner and always takes writing from group and others. No `base_path`:
+    homes are where the system's user database says.
+    """
+
+    create: bool = True
+    umask: str = "0077"
+    base_path: str = ""
+    quota: HomeQuota | None = None
+
+    def home_mark(self) -> str:
+        """What a home depends on: a home that was seen under another mark is looked at once more."""
+        return self.base_path or "as in the user database"
+
+    def quota_mark(self) -> str:
+        """What a quota depends on; empty where there is none to set."""
+        if self.quota is None:
+            return ""
+        limits = ",".join(f"{name}={value}" for name, value in self.quota.limits)
+        return f"{self.quota.provider} {self.quota.mount_point} {limits} {self.base_path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The home of one user on the head node. `trouble` tells why neither it nor its quota may be touched."""
+
+    user: str
+    path: str
+    exists: bool = False
+    trouble: str = ""
+
+
+def is_username(name: str) -> bool:
+    """Whether a name may reach the system's user database, a path and the tools of quotas."""
+    return len(name) <= MAX_USERNAME_LENGTH and USERNAME.fullmatch(name) is not None
