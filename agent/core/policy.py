@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""What a site allows a plan to do: the values that `agent.config` reads and `agent.plan.policy` judges by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class PolicyMode(StrEnum):
+    """How far passes may go: all of it, nothing that takes away, new accounts only, or nothing at all."""
+
+    SYNC = "sync"
+    UPSERT_ONLY = "upsert-only"
+    CREATE_ONLY = "create-only"
+    OBSERVE = "observe"
+
+
+class LimitCuts(StrEnum):
+    """What becomes of a limit below what is used already: it would kill running jobs."""
+
+    HOLD = "hold"
+    ALLOW = "allow"
+
+
+class LimitsSource(StrEnum):
+    """Whose limits count: those on the cluster are shown in Waldur, or Waldur's are set on the cluster."""
+
+    CLUSTER = "cluster"
+    WALDUR = "waldur"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """The rules for the plans of one offering. Names are in lower case; `ignore_*` are patterns of fnmatch.
+
+    A plan is held when it removes more than `max_removed_members` members at once, from one account or from the
+    cluster, or more than `max_removed_percent` of them and more than `small_removal`; or when it deletes or
+    empties more than `max_removed_accounts` accounts. `prefixes` prove that an account is ours. A QoS of
+    `pausing_qos` stops jobs as blocking does. `paused_why` says who paused, and since when.
+    """
+
+    mode: PolicyMode = PolicyMode.SYNC
+    paused: bool = False
+    paused_why: str = "by `paused: true` in the configuration"
+    max_removed_members: int = 50
+    max_removed_percent: int = 50
+    small_removal: int = 2
+    max_removed_accounts: int = 10
+    limit_cuts: LimitCuts = LimitCuts.HOLD
+    protected_users: frozenset[str] = frozenset({"root"})
+    protected_accounts: frozenset[str] = frozenset({"root"})
+    ignore_users: frozenset[str] = frozenset()
+    ignore_accounts: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    pausing_qos: frozenset[str] = frozenset()

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""What holds for every judgement, whatever a planner came up with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from agent.core.actions import (
+    Action,
+    AddMember,
+    AllowSubmission,
+    BlockSubmission,
+    CancelJobs,
+    CreateAccount,
+    CreateQos,
+    DeleteAccount,
+    DeleteQos,
+    MoveAccount,
+    MoveDefaultAccount,
+    RemoveMember,
+    SetLimits,
+    SetQos,
+)
+from agent.core.model import Part, Snapshot
+from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
+from agent.core.waldur_actions import ClaimAccount, RefreshLastSync
+from agent.plan.allowances import TAKING_AWAY, Grounds
+from agent.plan.policy import Approvals, Judgement, judge
+from tests.plan.worlds import cluster
+
+STANDING = {
+    "root": None,
+    "c_c": "root",
+    "p_p": "c_c",
+    "a_1": "p_p",
+    "a_2": "p_p",
+    "a_3": "p_p",
+    "theirs": "root",
+}
+NEW = ("a_new", "p_new")
+ACCOUNTS = st.sampled_from([*STANDING, *NEW])
+USERS = ("ann", "bob", "eve", "fay", "gus", "root", "svc")
+PEOPLE = st.sampled_from(USERS)
+LIMITS = st.dictionaries(st.sampled_from(["cpu", "mem"]), st.integers(0, 4), min_size=1)
+
+ACTIONS: st.SearchStrategy[Action] = st.one_of(
+    st.builds(CreateAccount, account=st.sampled_from(NEW), parent=ACCOUNTS),
+    st.builds(MoveAccount, account=ACCOUNTS, before=ACCOUNTS, after=ACCOUNTS),
+    st.builds(AddMember, account=ACCOUNTS, user=PEOPLE),
+    st.builds(RemoveMember, account=ACCOUNTS, user=PEOPLE),
+    st.builds(RemoveMember, account=ACCOUNTS, user=PEOPLE),
+    st.builds(MoveDefaultAccount, account=ACCOUNTS, user=PEOPLE, before=ACCOUNTS),
+    st.builds(SetLimits, account=ACCOUNTS, after=LIMITS.map(lambda d: tuple(sorted(d.items())))),
+    st.builds(SetQos, account=ACCOUNTS, after=st.just(("normal",)), default=st.just("normal")),
+    st.builds(CreateQos, account=ACCOUNTS),
+    st.builds(DeleteQos, account=ACCOUNTS),
+    st.builds(BlockSubmission, account=ACCOUNTS),
+    st.builds(AllowSubmission, account=ACCOUNTS),
+    st.builds(CancelJobs, account=ACCOUNTS, user=st.sampled_from(["", *USERS])),
+    st.builds(DeleteAccount, account=ACCOUNTS, parent=ACCOUNTS),
+    st.builds(ClaimAccount, resource=st.just("r"), account=ACCOUNTS),
+    st.builds(RefreshLastSync, resource=st.sampled_from(["r", "s"])),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    actions: list[Action]
+    snapshot: Snapshot
+    rules: PolicyRules
+    grounds: Grounds
+
+    def judged(self, approved: Approvals = Approvals()) -> Judgement:
+        return judge(self.actions, self.snapshot, self.rules, approved, self.grounds)
+
+
+@st.composite
+def cases(draw: st.DrawFn, modes: Sequence[PolicyMode] = tuple(PolicyMode)) -> Case:
+    names = sorted(STANDING)
+    members = draw(st.sets(st.tuples(st.sampled_from(names), PEOPLE), max_size=20))
+    snapshot = cluster(
+        STANDING,
+        members,
+        defaults={user: account for account, user in sorted(members) if draw(st.booleans())},
+        limits={name: draw(LIMITS) for name in names if draw(st.booleans())},
+        lacking=draw(st.sets(st.sampled_from(list(Part)), max_size=draw(st.sampled_from([0, 0, 0, 2])))),
+    )
+    used = {name: draw(LIMITS) for name in names if draw(st.booleans())}
+    rules = PolicyRules(
+        mode=draw(st.sampled_from(list(modes))),
+        max_removed_members=draw(st.integers(0, 6)),
+        max_removed_percent=draw(st.integers(0, 100)),
+        small_removal=draw(st.integers(0, 3)),
+        max_removed_accounts=draw(st.integers(0, 3)),
+        limit_cuts=draw(st.sampled_from(LimitCuts)),
+        ignore_users=frozenset({"s*"}) if draw(st.booleans()) else frozenset(),
+        prefixes=("c_", "p_", "a_") if draw(st.integers(0, 9)) else (),
+    )
+    some = st.frozensets(ACCOUNTS, max_size=2)
+    grounds = Grounds(draw(some), draw(st.frozensets(st.sampled_from(NEW))), draw(some))
+    actions = draw(st.lists(ACTIONS, max_size=25, unique=True))
+    return Case(actions, replace(snapshot, used=used), rules, grounds)
+
+
+def stopped(judgement: Judgement) -> set[Action]:
+    return {r.action for r in judgement.refused} | {a for plan in judgement.held for a in plan.actions}
+
+
+@given(cases())
+def test_every_action_is_allowed_held_or_refused_and_only_one_of_them(case: Case) -> None:
+    judgement = case.judged()
+    held = {action for plan in judgement.held for action in plan.actions}
+    refused = [r.action for r in judgement.refused]
+    event("something is held" if held else "nothing is held")
+    assert len(judgement.allowed) + len(held) + len(refused) == len(case.actions)
+    assert {*judgement.allowed, *held, *refused} == set(case.actions)
+    assert list(judgement.allowed) == [a for a in case.actions if a in set(judgement.allowed)]
+    assert all(judgement.reason(action) for action in (*held, *refused))
+    assert not any(judgement.reason(action) for action in judgement.allowed)
+
+
+@given(cases(), st.randoms(use_true_random=False))
+def test_the_order_of_the_actions_does_not_matter(case: Case, dice: random.Random) -> None:
+    mixed = replace(case, actions=dice.sample(case.actions, len(case.actions)))
+    one, other = case.judged(), mixed.judged()
+    assert set(one.allowed) == set(other.allowed)
+    assert [plan.id for plan in one.held] == [plan.id for plan in other.held]
+
+
+@given(cases(modes=(PolicyMode.UPSERT_ONLY, PolicyMode.CREATE_ONLY)))
+def test_careful_modes_take_nothing_away(case: Case) -> None:
+    for action in case.judged().allowed:
+        assert not isinstance(action, TAKING_AWAY)
+        if isinstance(action, SetLimits) and action.account in STANDING:
+            limits = case.snapshot.accounts[action.account].limits
+            assert all(value >= limits.get(tres, 5) for tres, value in action.after)
+        if case.rules.mode is PolicyMode.CREATE_ONLY and isinstance(action, AddMember):
+            assert action.account in NEW
+
+
+@given(cases(modes=(PolicyMode.OBSERVE,)))
+def test_observe_does_nothing(case: Case) -> None:
+    assert case.judged().allowed == ()
+
+
+@given(cases())
+def test_approvals_allow_more_and_never_less(case: Case) -> None:
+    before = case.judged()
+    ids = [plan.id for plan in before.held]
+    allowed = set(before.allowed)
+    for count in range(1, len(ids) + 1):
+        now = case.judged(Approvals(frozenset(ids[:count])))
+        assert allowed <= set(now.allowed)
+        allowed = set(now.allowed)
+        assert [plan.id for plan in now.held] == ids[count:]
+    assert {r.action for r in before.refused} == set(case.actions) - allowed
+
+
+@given(cases())
+def test_what_is_refused_no_approval_releases(case: Case) -> None:
+    before = case.judged()
+    everything = Approvals(frozenset(plan.id for plan in before.held))
+    assert {r.action for r in case.judged(everything).refused} == {r.action for r in before.refused}
+
+
+@given(cases())
+def test_nothing_is_left_half(case: Case) -> None:
+    judgement = case.judged()
+    gone = stopped(judgement)
+    for action in judgement.allowed:
+        match action:
+            case DeleteAccount():
+                assert not [a for a in gone if isinstance(a, RemoveMember) and a.account == action.account]
+                children = case.snapshot.children_of(action.account)
+                assert not [a for a in gone if isinstance(a, DeleteAccount) and a.account in children]
+            case RemoveMember():
+                for other in gone:
+                    if isinstance(other, MoveDefaultAccount) and other.user == action.user:
+                        assert other.before != action.account
+                    if isinstance(other, DeleteAccount):
+                        assert other.account != action.account
+            case CancelJobs():
+                served = [
+                    a
+                    for a in case.actions
+                    if isinstance(a, RemoveMember)
+                    and a.account == action.account
+                    and action.user in ("", a.user)
+                ]
+                assert not served or set(served) - gone
+            case AddMember() | SetQos() | ClaimAccount() | AllowSubmission() if action.account in NEW:
+                assert not [a for a in gone if isinstance(a, CreateAccount) and a.account == action.account]
+
+
+@given(cases())
+def test_what_an_order_ends_ends_wholly_or_not_at_all(case: Case) -> None:
+    judgement = case.judged()
+    gone = stopped(judgement)
+    for account in case.grounds.ending | case.grounds.making:
+        steps = [
+            a
+            for a in case.actions
+            if getattr(a, "account", "") == account
+            and not isinstance(a, AddMember | MoveDefaultAccount | ClaimAccount)
+        ]
+        assert not set(steps) & gone or set(steps) <= gone
+
+
+@given(cases(modes=(PolicyMode.SYNC,)))
+def test_the_brake_holds_whatever_is_too_much(case: Case) -> None:
+    """Read off the allowed actions alone, without the planner's own counting."""
+    judgement = case.judged()
+    removed: dict[str, int] = {}
+    for action in judgement.allowed:
+        if isinstance(action, RemoveMember) and action.account not in case.grounds.ending:
+            removed[action.account] = removed.get(action.account, 0) + 1
+    assert sum(removed.values()) <= max(case.rules.max_removed_members, 0)
+    for account, count in removed.items():
+        members = {
+            user
+            for user in case.snapshot.users_of(account)
+            if user != "root" and not (user.startswith("s") and case.rules.ignore_users)
+        }
+        few = count <= case.rules.small_removal
+        assert few or count * 100 <= case.rules.max_removed_percent * len(members)
+
+
+@given(cases())
+def test_nothing_is_removed_from_an_incomplete_picture(case: Case) -> None:
+    if {Part.ACCOUNTS, Part.ASSOCIATIONS} <= case.snapshot.complete:
+        return
+    taken = (RemoveMember, DeleteAccount, DeleteQos, CancelJobs)
+    assert not [action for action in case.judged().allowed if isinstance(action, taken)]
