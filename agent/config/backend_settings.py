@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from agent.config.findings import Findings, below
-from agent.config.kinds import MAX_UMASK
-from agent.config.model import HomeRules
+from agent.config.homes import read_homes
 from agent.config.schema import BACKEND_SETTINGS, PERIODIC_LIMITS, POLICY_KEYS, checked
+from agent.core.homes import HomeRules
 from agent.core.names import NameRules
 
-OWNER_BITS = 0o700
-DEFAULT_UMASK = 0o077
 COMPUTED_BY_WALDUR = "it has no effect here: Waldur's periodic usage policy computes this now, set it there"
 
 
@@ -39,12 +36,7 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
     values = checked(BACKEND_SETTINGS, section, path, findings=findings, open_ended=True)
     return CommonSettings(
         names=_names(values),
-        homes=HomeRules(
-            create=values["enable_user_homedir_account_creation"],
-            umask=f"{_umask(values, path, findings):04o}",
-            base_path=values["homedir_base_path"],
-            quota=MappingProxyType(dict(values["homedir_quota"])),
-        ),
+        homes=read_homes(values, path, findings),
         soft_delete=values["soft_delete"],
         periodic_limits_enabled=_periodic_limits(
             values["periodic_limits"], below(path, "periodic_limits"), findings
@@ -70,29 +62,6 @@ def _names(values: Mapping[str, Any]) -> NameRules:
         check_all_offerings=values["check_all_offerings"],
         max_attempts=max(1, values["backend_id_max_retries"]),
     )
-
-
-def _umask(values: Mapping[str, Any], path: str, findings: Findings) -> int:
-    """`default_homedir_umask` wins. The old `homedir_umask` was often written as the mode of the home."""
-    current, old = values["default_homedir_umask"], values["homedir_umask"]
-    if current is not None:
-        if current & OWNER_BITS:
-            findings.warn(
-                below(path, "default_homedir_umask"),
-                f"{current:04o} takes rights from the owner of the home; a umask is what is taken away",
-            )
-        return int(current)
-    if old is None:
-        return DEFAULT_UMASK
-    if old & OWNER_BITS:
-        mask = int(MAX_UMASK & ~old)
-        findings.warn(
-            below(path, "homedir_umask"),
-            f"{old:04o} as a umask would lock owners out of their homes, so it is read as a mode: "
-            f'write `default_homedir_umask: "{mask:04o}"`',
-        )
-        return mask
-    return int(old)
 
 
 def _periodic_limits(section: Mapping[Any, Any], path: str, findings: Findings) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent.config.secret import Secret, SecretUrl
+from agent.core.homes import HomeRules
 from agent.core.model import Component
 from agent.core.names import NameRules
 
@@ -33,13 +34,15 @@ class Severity(StrEnum):
 class Problem:
     """One finding about the configuration: where (`offerings[0].backend_settings.qos_pause`), and what to do.
 
-    `strict_error` marks a warning that `config-check` and `strict: true` make an error (`findings.judged`).
+    `strict_error` marks a warning that `config-check` and `strict: true` make an error (`findings.judged`);
+    `stops` are the modes that its offering has to do without until then.
     """
 
     severity: Severity
     path: str
     message: str
     strict_error: bool = field(default=False, compare=False)
+    stops: frozenset[Mode] = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.severity, self.path, self.message) if part)
@@ -80,21 +83,12 @@ class EventSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class HomeRules:
-    """Home directories: whether, with which umask (octal text), where, and the raw `homedir_quota`."""
-
-    create: bool = True
-    umask: str = "0077"
-    base_path: str = ""
-    quota: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-
-
-@dataclass(frozen=True, slots=True)
 class Offering:
     """One offering. `backend_settings` is the raw map for the backend's own schema, and for nothing else.
 
     `path` is where it stands in the file (`offerings[0]`); `command_prefix` goes before every command of the
     cluster (`docker exec slurmctld`); `component_extras` holds component keys that only a backend may know.
+    `stopped` has a sentence for each mode that a value of this offering makes unusable.
     """
 
     name: str
@@ -116,6 +110,7 @@ class Offering:
     periodic_limits_enabled: bool = False
     command_prefix: tuple[str, ...] = ()
     component_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
+    stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
 
     def backend_of(self, mode: Mode) -> str:
         """The backend's entry-point name, empty where this mode is switched off."""
@@ -170,4 +165,4 @@ class Settings:
         return next((o for o in self.offerings if o.uuid == uuid_hex), None)
 
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Mapping[Any, Any] = MappingProxyType({})

@@ -22,9 +22,10 @@ class QuotaProvider(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HomeQuota:
-    """What every home may hold. `limits` in the words of the provider's tool and in their order, at least one.
+    """What every home may hold: at least one limit, in the order in which the provider's tool takes them.
 
-    `mount_point` is empty for Ceph, whose quota belongs to the folder itself.
+    Ceph: `ceph.quota.max_bytes` (digits) and `ceph.quota.max_files`, of the folder itself (no `mount_point`).
+    XFS and Lustre: `bsoft`, `bhard` (digits and a unit; without one bytes for XFS, KiB for Lustre), `isoft`, `ihard`.
     """
 
     provider: QuotaProvider

@@ -32,7 +32,7 @@ class MakeHome(HostAction):
 class SetQuota(HostAction):
     """Limit what a user's home may hold. `place`: the home (Ceph) or the mount point (XFS, Lustre).
 
-    `limits` are in the words of the provider's tool; limits that are not named keep what they are.
+    `limits` as in `HomeQuota`; limits that are not named keep what they are.
     """
 
     verb: ClassVar[str] = "set quota"

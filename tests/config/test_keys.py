@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.config.model import EventSettings, HomeRules, LogShipping, Mode, Periods
+from agent.config.model import EventSettings, LogShipping, Mode, Periods
+from agent.core.homes import HomeRules
 from agent.core.model import AccountingType
 from agent.core.names import NameRules
 
@@ -324,7 +325,7 @@ WARNED = [
         "backend_settings.default_homedir_umask",
         "0700",
         "backend_settings.default_homedir_umask",
-        "takes rights from the owner",
+        "read as a mode",
     ),
     (
         "backend_components.cpu.limit_period",
