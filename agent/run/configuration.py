@@ -10,18 +10,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config import load
+from agent.config import legacy_env, load
 from agent.config.findings import has_errors, judged, unknown_keys
 from agent.config.model import Offering, Problem, Settings
 from agent.config.schema import COMMON_BACKEND_KEYS
 from agent.core.errors import ConfigError
 from backends import registry
+from backends.usernames import registry as usernames
 
 
 def checked(path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None) -> load.Loaded:
     """The settings and all problems of all parts; no settings when one of them is an error."""
     loaded = load.load(path, environ, strict=strict)
-    problems = (*loaded.problems, *of_backends(loaded.offerings, strict=loaded.strict))
+    problems = of_backends(loaded.offerings, strict=loaded.strict)
+    if loaded.from_variables:
+        problems = legacy_env.in_variables(problems)
+    problems = (*loaded.problems, *problems)
     return replace(loaded, settings=None if has_errors(problems) else loaded.settings, problems=problems)
 
 
@@ -34,11 +38,12 @@ def usable(path: Path | None, environ: Mapping[str, str]) -> tuple[Settings, tup
 
 
 def of_backends(offerings: Iterable[Offering], *, strict: bool) -> tuple[Problem, ...]:
-    """Problems of every offering's backends; `strict` makes errors of unknown keys."""
+    """Problems of every offering's backends; `strict` makes errors of unknown keys and of settings that stop modes."""
     found: list[Problem] = []
     for offering in offerings:
         found += registry.problems(offering)
+        found += usernames.problems(offering)
         if any(name in registry.installed() for name in offering.backends.values()):
-            known = COMMON_BACKEND_KEYS | registry.setting_keys(offering)
+            known = COMMON_BACKEND_KEYS | registry.setting_keys(offering) | usernames.setting_keys(offering)
             found += unknown_keys(offering.backend_settings, known, f"{offering.path}.backend_settings")
     return judged(found, strict=strict)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""The groups of allocations in the site's directory: one for each account, with the account's members in it.
+
+wanted      there     action
+a group     none      CreateGroup
+a member    none      AddToGroup
+(none)      a member  RemoveFromGroup, where the account's members are known completely
+(ended)     a group   DeleteGroup, for accounts that are named as ended
+
+Groups of any other name do not appear here, and a group with an obstacle is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from agent.core.directory import DirectoryGroup
+from agent.core.directory_actions import (
+    AddToGroup,
+    CreateGroup,
+    DeleteGroup,
+    DirectoryAction,
+    RemoveFromGroup,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWishes:
+    """`members`: usernames by account. `complete`: the accounts of which no member is missing there, so that who is
+    not named may go. `ended`: accounts that are gone, whose groups go with them.
+    """
+
+    members: Mapping[str, Set[str]]
+    complete: Set[str] = frozenset()
+    ended: Set[str] = frozenset()
+
+    def names(self) -> list[str]:
+        """All accounts that are spoken of."""
+        return sorted({*self.members, *self.ended})
+
+
+def changes(
+    wishes: GroupWishes, standing: Mapping[str, DirectoryGroup], reason: str = "member of the allocation"
+) -> list[DirectoryAction]:
+    """What makes the groups as wished; `standing` holds each group that exists under one of the names."""
+    actions: list[DirectoryAction] = []
+    for account in sorted(wishes.members.keys() - wishes.ended):
+        group = standing.get(account)
+        if group is not None and group.obstacle:
+            continue
+        wanted = wishes.members[account]
+        present = group.members if group else frozenset()
+        if group is None:
+            actions.append(CreateGroup(group=account, reason="the allocation has none"))
+        actions += [AddToGroup(group=account, user=user, reason=reason) for user in sorted(wanted - present)]
+        if account in wishes.complete:
+            actions += [
+                RemoveFromGroup(group=account, user=user, reason="not a member of the allocation")
+                for user in sorted(present - wanted)
+            ]
+    return actions + _deletions(wishes.ended, standing)
+
+
+def _deletions(ended: Iterable[str], standing: Mapping[str, DirectoryGroup]) -> list[DirectoryAction]:
+    return [
+        DeleteGroup(group=account, reason="the allocation has ended")
+        for account in sorted(ended)
+        if account in standing and not standing[account].obstacle
+    ]

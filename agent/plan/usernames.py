@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""How the account of an offering user comes to its name: which users to take up, which calls follow.
+
+state                        answer                        calls                                  then
+Requested, Error creating    (taken up)                    BeginUsername                          Creating
+Creating                     a name                        AssignUsername                         OK
+Pending ...                  a name                        CompleteValidation, AssignUsername     OK
+any of these                 no name                       none                                   stays
+any of these                 the person must act           AskAccountLinking or AskValidation     Pending ...
+Pending ...                  the same again                none                                   stays
+Creating                     a fault of this person        FailUsername                           Error creating
+Pending ...                  a fault of this person        none                                   stays
+any of these                 an outage, or unknown         none                                   stays
+
+An account that is OK keeps its name for ever. One that is OK without a name (a pass was cut off between the two
+calls of a pending one), and one of a server without states (2024), only gets a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from agent.core.actions import Action
+from agent.core.directory_actions import (
+    AskAccountLinking,
+    AskValidation,
+    AssignUsername,
+    BeginUsername,
+    CompleteValidation,
+    FailUsername,
+)
+from agent.core.errors import (
+    AccountLinkingRequired,
+    AdditionalValidationRequired,
+    BackendError,
+    PersonMustAct,
+    SiteAgentError,
+)
+from agent.core.model import OfferingUser
+
+SERVICE_PROVIDER = "service_provider"
+MAX_COMMENT_URL = 2000
+
+
+class UserState(StrEnum):
+    """The states that the agent acts on, as Waldur spells them. `NONE`: a server of 2024, which has no states."""
+
+    NONE = ""
+    REQUESTED = "Requested"
+    CREATING = "Creating"
+    PENDING_LINKING = "Pending account linking"
+    PENDING_VALIDATION = "Pending additional validation"
+    OK = "OK"
+    ERROR_CREATING = "Error creating"
+
+
+STATES = frozenset(UserState)
+PENDING = (UserState.PENDING_LINKING, UserState.PENDING_VALIDATION)
+TO_BEGIN = (UserState.REQUESTED, UserState.ERROR_CREATING)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why no names are made at this offering. `is_fault`: an operator should set it right."""
+
+    reason: str
+    is_fault: bool = False
+
+
+def obstacle(plugin_options: Mapping[str, Any]) -> Obstacle | None:
+    """What the offering's options say against names of ours."""
+    policy = plugin_options.get("username_generation_policy")
+    if policy != SERVICE_PROVIDER:
+        return Obstacle(f"Waldur makes the usernames (username_generation_policy is {policy or 'not set'})")
+    if plugin_options.get("service_provider_can_create_offering_user") is not True:
+        return Obstacle(
+            "the offering's option service_provider_can_create_offering_user is not set: no username can be made, "
+            "set it in Waldur",
+            is_fault=True,
+        )
+    return None
+
+
+def due(users: Iterable[OfferingUser]) -> list[OfferingUser]:
+    """Users without a name whom we may give one, the new ones first; the others keep the order they came in."""
+    waiting = [user for user in users if _is_due(user)]
+    return sorted(waiting, key=lambda user: user.state != UserState.REQUESTED)
+
+
+def opening(user: OfferingUser) -> Action | None:
+    """What tells Waldur that we have begun; None where it knows, or has no state for it."""
+    return BeginUsername(offering_user=user.uuid) if user.state in TO_BEGIN else None
+
+
+def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
+    """The calls that follow from the backend's answer, a name or an error, for a user that has been opened."""
+    if isinstance(answer, str):
+        return _named(user, answer) if answer else ()
+    has_states = user.state not in (UserState.NONE, UserState.OK)
+    if not has_states:
+        return ()
+    if isinstance(answer, PersonMustAct):
+        return _asking(user, answer)
+    if isinstance(answer, BackendError) and not answer.retryable and user.state not in PENDING:
+        return (FailUsername(offering_user=user.uuid, message=str(answer)),)
+    return ()
+
+
+def foreseen(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
+    """All the calls of one user, as far as they can be known without making anything."""
+    begin = opening(user)
+    opened = () if begin is None else (begin,)
+    return (*opened, *closing(user, answer))
+
+
+def _is_due(user: OfferingUser) -> bool:
+    return not user.username and not user.is_restricted and bool(user.uuid) and user.state in STATES
+
+
+def _named(user: OfferingUser, username: str) -> tuple[Action, ...]:
+    name = AssignUsername(offering_user=user.uuid, username=username)
+    return (CompleteValidation(offering_user=user.uuid), name) if user.state in PENDING else (name,)
+
+
+def _asking(user: OfferingUser, answer: PersonMustAct) -> tuple[Action, ...]:
+    comment, url = str(answer), answer.comment_url[:MAX_COMMENT_URL]
+    if isinstance(answer, AccountLinkingRequired) and user.state != UserState.PENDING_LINKING:
+        return (AskAccountLinking(offering_user=user.uuid, comment=comment, comment_url=url),)
+    if isinstance(answer, AdditionalValidationRequired) and user.state != UserState.PENDING_VALIDATION:
+        return (AskValidation(offering_user=user.uuid, comment=comment, comment_url=url),)
+    return ()

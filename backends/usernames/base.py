@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""What a username backend is. Third parties implement `UsernameBackend` and register a `UsernamePlugin`.
+
+A backend may raise `AccountLinkingRequired` or `AdditionalValidationRequired` where the person must act first,
+`BackendUnavailable` where nothing can be known now (nobody's state is changed then), and any other `BackendError` for
+a fault that concerns one person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from agent.core.directory_actions import DirectoryAction, UpdateProfile
+from agent.core.model import OfferingUser
+from agent.core.plans import Outcome
+from backends.base import Parsed
+
+
+def _no_names() -> frozenset[str]:
+    return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class UsernameContext:
+    """What the host program gives a username backend.
+
+    `owners`: who has which name in Waldur already (username to user uuid). `on_cluster`: names that the cluster knows;
+    asked for only where a new name is made, and raises BackendError.
+    """
+
+    offering_uuid: str
+    state_dir: Path
+    owners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    on_cluster: Callable[[], frozenset[str]] = _no_names
+
+
+class UsernameBackend(Protocol):
+    def open(self) -> None:
+        """Get ready: connect, log in. Raises BackendUnavailable, before anything was said to Waldur."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what `open` took. Safe to repeat."""
+        ...
+
+    def find(self, user: OfferingUser) -> str:
+        """The name that the person has already; empty when there is none. Changes nothing."""
+        ...
+
+    def propose(self, user: OfferingUser) -> str:
+        """The name that `make` would give now; empty where that is not known. Changes nothing."""
+        ...
+
+    def make(self, user: OfferingUser) -> str:
+        """A name for a person who has none; empty where names are not made here. Repeated, the name is the same."""
+        ...
+
+    def stale_profiles(self, users: Sequence[OfferingUser]) -> Sequence[UpdateProfile]:
+        """What differs between Waldur and here about people who have a name. Changes nothing."""
+        ...
+
+    def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
+        """Carry out profile updates and deactivations; one outcome for each."""
+        ...
+
+
+class UsernamePlugin(Protocol):
+    """What an entry point of the group `waldur_site_cluster.username_backends` names."""
+
+    @property
+    def setting_keys(self) -> frozenset[str]:
+        """Keys of `backend_settings` that this backend reads."""
+        ...
+
+    def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
+        """Check `backend_settings` (found at `path` of the configuration) and make the backend's settings."""
+        ...
+
+    def connect(self, settings: Any, context: UsernameContext) -> UsernameBackend:
+        """The backend, not yet opened."""
+        ...

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""People and groups in an LDAP directory."""

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: MIT
+"""The only module that speaks LDAP: one bound connection per pass, searches that are whole or raise, and changes.
+
+StartTLS comes before the bind, and the certificate is checked before that: the password never goes in clear or
+to a stranger. Errors of ldap3 become ours here. What says nothing about the request itself (no connection, a refused
+bind, a busy server) is BackendUnavailable.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ldap3
+from ldap3.core import exceptions as errors
+from ldap3.utils.conv import escape_filter_chars
+from ldap3.utils.dn import escape_rdn
+
+from agent.core.errors import BackendError, BackendUnavailable
+from backends.usernames.ldap.schema import LdapSettings
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 10
+ANSWER_TIMEOUT_S = 30
+PAGE_SIZE = 500
+# Values in one filter: some tens of kilobytes.
+FILTER_VALUES = 500
+
+ADD = ldap3.MODIFY_ADD
+DELETE = ldap3.MODIFY_DELETE
+REPLACE = ldap3.MODIFY_REPLACE
+
+Changes = Mapping[str, Sequence[tuple[Any, Sequence[str]]]]
+
+# Results that speak of the server or of us, never of the entry that was asked about.
+_NOBODYS_FAULT = (
+    errors.LDAPBusyResult,
+    errors.LDAPUnavailableResult,
+    errors.LDAPTimeLimitExceededResult,
+    errors.LDAPAdminLimitExceededResult,
+    errors.LDAPSizeLimitExceededResult,
+    errors.LDAPInvalidCredentialsResult,
+    errors.LDAPInappropriateAuthenticationResult,
+    errors.LDAPConfidentialityRequiredResult,
+    errors.LDAPStrongerAuthRequiredResult,
+    errors.LDAPOperationsErrorResult,
+    errors.LDAPReferralResult,
+)
+_HINTS: Mapping[type[Exception], str] = {
+    errors.LDAPInvalidCredentialsResult: "check bind_dn and bind_password",
+    errors.LDAPConfidentialityRequiredResult: "the server wants TLS: use ldaps:// or `use_starttls: true`",
+    errors.LDAPStrongerAuthRequiredResult: "the server wants TLS: use ldaps:// or `use_starttls: true`",
+    errors.LDAPSizeLimitExceededResult: "the answer was cut off: raise the server's size limit for bind_dn",
+    errors.LDAPInsufficientAccessRightsResult: "bind_dn must be allowed to write below people_ou and groups_ou",
+    errors.LDAPNoSuchObjectResult: "check base_dn, people_ou and groups_ou",
+    errors.LDAPObjectClassViolationResult: "the server's schema does not allow it: check the *_object_classes "
+    "(OpenLDAP: [posixGroup, top] for groups, one structural class only)",
+    errors.LDAPInvalidAttributeSyntaxResult: "the server's schema has no such object class or attribute: check the "
+    "*_object_classes",
+    errors.LDAPUndefinedAttributeTypeResult: "the server's schema lacks an attribute: check the *_object_classes",
+}
+
+
+class AlreadyThere(BackendError):
+    """An entry of this DN, or the value, exists."""
+
+
+class NotThere(BackendError):
+    """No entry of this DN, or no such value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a search; attribute names in small letters, for servers differ in their spelling."""
+
+    dn: str
+    values: Mapping[str, tuple[str, ...]]
+
+    def all(self, name: str) -> tuple[str, ...]:
+        return self.values.get(name.lower(), ())
+
+    def first(self, name: str) -> str:
+        return next(iter(self.all(name)), "")
+
+    def number(self, name: str) -> int | None:
+        text = self.first(name)
+        return int(text) if text.isascii() and text.isdecimal() else None
+
+
+class Directory:
+    """A connection that is made when it is first needed and used until `close`."""
+
+    def __init__(self, settings: LdapSettings) -> None:
+        self._settings = settings
+        self._connection: ldap3.Connection | None = None
+        self.connections = 0
+
+    def user_dn(self, username: str) -> str:
+        return f"uid={escape_rdn(username)},{self._settings.people}"
+
+    def group_dn(self, name: str) -> str:
+        return f"cn={escape_rdn(name)},{self._settings.groups}"
+
+    def open(self) -> None:
+        """Connect, encrypt and bind. Raises BackendUnavailable with what to check."""
+        if self._connection is not None:
+            return
+        settings = self._settings
+        with self._translated("connect"):
+            connection = ldap3.Connection(
+                self._server(),
+                user=settings.bind_dn,
+                password=settings.bind_password.reveal(),
+                receive_timeout=ANSWER_TIMEOUT_S,
+                raise_exceptions=True,
+                auto_referrals=False,
+                check_names=False,
+            )
+            try:
+                connection.open()
+                if settings.use_starttls:
+                    connection.start_tls()
+                connection.bind()
+            except (errors.LDAPException, OSError):
+                _shut(connection)
+                raise
+            self._connection = connection
+            self.connections += 1
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            connection.unbind()
+        except (errors.LDAPException, OSError) as error:
+            log.debug("LDAP: the connection ended with %s", error)
+
+    def search(self, base: str, clauses: str, attributes: Sequence[str]) -> list[Entry]:
+        """All entries below `base` that match. Raises BackendUnavailable where the answer is not whole."""
+        connection = self._bound()
+        try:
+            with self._translated(f"search below {base}"):
+                found = connection.extend.standard.paged_search(
+                    base, clauses, attributes=list(attributes), paged_size=PAGE_SIZE, generator=False
+                )
+                return [_entry(item) for item in found if item.get("type") == "searchResEntry"]
+        except NotThere as error:
+            raise BackendUnavailable(
+                f"LDAP: there is no {base}: check base_dn, people_ou and groups_ou"
+            ) from error
+
+    def add(self, dn: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> None:
+        """Raises AlreadyThere where an entry of this DN exists."""
+        with self._translated(f"add {dn}"):
+            self._bound().add(dn, list(classes), {name: list(v) for name, v in attributes.items() if v})
+
+    def modify(self, dn: str, changes: Changes) -> None:
+        """All or nothing. Raises AlreadyThere or NotThere where a value is, or is not, in the entry."""
+        with self._translated(f"modify {dn}"):
+            self._bound().modify(dn, {name: [(how, list(v)) for how, v in c] for name, c in changes.items()})
+
+    def delete(self, dn: str) -> None:
+        """Raises NotThere where there is no such entry."""
+        with self._translated(f"delete {dn}"):
+            self._bound().delete(dn)
+
+    def _bound(self) -> ldap3.Connection:
+        self.open()
+        assert self._connection is not None
+        return self._connection
+
+    def _server(self) -> ldap3.Server:
+        settings = self._settings
+        tls = ldap3.Tls(
+            validate=ssl.CERT_REQUIRED if settings.verify_certificate else ssl.CERT_NONE,
+            ca_certs_file=settings.ca_file or None,
+        )
+        return ldap3.Server(settings.uri, tls=tls, connect_timeout=CONNECT_TIMEOUT_S, get_info=ldap3.NONE)
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        """Errors of ldap3, and those of sockets and TLS that it lets through, as ours."""
+        try:
+            yield
+        except (errors.LDAPEntryAlreadyExistsResult, errors.LDAPAttributeOrValueExistsResult) as error:
+            raise AlreadyThere(_said(doing, error)) from error
+        except (errors.LDAPNoSuchObjectResult, errors.LDAPNoSuchAttributeResult) as error:
+            raise NotThere(_said(doing, error)) from error
+        except _NOBODYS_FAULT as error:
+            raise BackendUnavailable(f"LDAP {self._settings.uri}: {_said(doing, error)}") from error
+        except errors.LDAPOperationResult as error:
+            raise BackendError(f"LDAP {self._settings.uri}: {_said(doing, error)}") from error
+        except (errors.LDAPException, OSError) as error:
+            self._drop()
+            raise BackendUnavailable(
+                f"LDAP {self._settings.uri} cannot be used ({doing}): {_cause(error)}"
+            ) from error
+
+    def _drop(self) -> None:
+        """After a broken connection the next call makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _shut(connection)
+
+
+def any_of(attribute: str, values: Iterable[str]) -> Iterator[str]:
+    """Filters that match entries with one of these values, some hundred values in each."""
+    listed = list(dict.fromkeys(values))
+    for begin in range(0, len(listed), FILTER_VALUES):
+        terms = "".join(equals(attribute, value) for value in listed[begin : begin + FILTER_VALUES])
+        yield f"(|{terms})"
+
+
+def equals(attribute: str, value: str) -> str:
+    """A filter for one value, whatever characters it has."""
+    return f"({attribute}={escape_filter_chars(value)})"
+
+
+def _shut(connection: ldap3.Connection) -> None:
+    """Close the socket without a word to the server."""
+    try:
+        connection.strategy.close()
+    except (errors.LDAPException, OSError) as error:
+        log.debug("LDAP: the connection ended with %s", error)
+
+
+def _entry(item: Mapping[str, Any]) -> Entry:
+    return Entry(
+        item["dn"], {name.lower(): tuple(map(_text, v)) for name, v in item["raw_attributes"].items()}
+    )
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _said(doing: str, error: errors.LDAPOperationResult) -> str:
+    words = getattr(error, "message", "") or ""
+    description = getattr(error, "description", "") or type(error).__name__
+    hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), "")
+    return ". ".join(filter(None, (f"{doing}: {description} {words}".strip().rstrip("."), hint)))
+
+
+def _cause(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    if "certificate" in text.lower() or isinstance(error, errors.LDAPCertificateError):
+        text += ". Is the name in uri the one of the certificate, and tls_ca_file the CA that signed it?"
+    return text

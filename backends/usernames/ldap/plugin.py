@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+"""What the entry point `ldap` of the username backends names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backends.base import Parsed
+from backends.usernames.base import UsernameBackend, UsernameContext
+from backends.usernames.ldap import schema
+from backends.usernames.ldap.backend import LdapUsernames
+from backends.usernames.ldap.schema import LdapSettings
+
+
+class LdapPlugin:
+    setting_keys = schema.SETTING_KEYS
+
+    def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
+        return schema.parse(raw, path)
+
+    def connect(self, settings: LdapSettings, context: UsernameContext) -> UsernameBackend:
+        return LdapUsernames(settings, context)
+
+
+plugin = LdapPlugin()

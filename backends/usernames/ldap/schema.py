@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: MIT
+"""`backend_settings.ldap`: the reference's keys, meanings and defaults, and a few of ours for TLS.
+
+A null means "not given", also for the lists of object classes.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
+
+from agent.config.model import Problem, Severity
+from agent.config.secret import Secret
+from backends.base import Parsed
+from backends.usernames.names import NameFormat, pattern_of
+from backends.usernames.sections import NameFormatField, parsed_section
+
+KEY = "ldap"
+SETTING_KEYS = frozenset({KEY})
+USER_CLASSES = ("inetOrgPerson", "organizationalPerson", "person", "posixAccount", "top")
+USER_GROUP_CLASSES = ("groupOfNames", "nsMemberOf", "organizationalUnit", "posixGroup", "top")
+PROJECT_GROUP_CLASSES = ("posixGroup", "top")
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+# 65534 and 65535 are nobody and "unchanged"; numbers above 2**32 - 2 are none.
+MAX_ID = 2**32 - 2
+
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """Numbers that may be given, both ends included; `key` is the setting without `_start` and `_end`."""
+
+    key: str
+    start: int
+    end: int
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and self.start <= number <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class AccessGroup:
+    """A group that every new user joins. `attribute`: `memberUid` holds usernames, `member` DNs."""
+
+    name: str
+    attribute: str = "memberUid"
+
+
+@dataclass(frozen=True, slots=True)
+class WelcomeMail:
+    """How a new user is told; `template` is read when a mail is written."""
+
+    smtp_host: str
+    from_address: str
+    template: Path
+    smtp_port: int
+    smtp_username: str
+    smtp_password: Secret
+    use_tls: bool
+    use_ssl: bool
+    timeout_s: float
+    from_name: str
+    subject: str
+    ca_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class LdapSettings:
+    """`people` and `groups` are whole DNs below `base_dn`. `ca_file` empty: the CAs that the system trusts."""
+
+    uri: str
+    bind_dn: str
+    bind_password: Secret
+    use_starttls: bool
+    verify_certificate: bool
+    ca_file: str
+    base_dn: str
+    people: str
+    groups: str
+    uids: IdRange
+    gids: IdRange
+    login_shell: str
+    home_base: str
+    name_format: NameFormat
+    remove_user_on_deactivate: bool
+    generate_vpn_password: bool
+    access_groups: tuple[AccessGroup, ...]
+    waldur_username_attribute: str
+    user_classes: tuple[str, ...]
+    user_group_classes: tuple[str, ...]
+    project_group_classes: tuple[str, ...]
+    welcome: WelcomeMail | None
+
+
+class _Section(Schema):
+    class Meta:
+        unknown = EXCLUDE
+
+
+def _required(**options: Any) -> fields.String:
+    return fields.String(
+        required=True,
+        validate=validate.Length(1, error="is empty"),
+        error_messages={"required": "is missing"},
+        **options,
+    )
+
+
+def _id(default: int) -> fields.Integer:
+    return fields.Integer(
+        load_default=default, validate=validate.Range(0, MAX_ID, error="use a number from {min} to {max}")
+    )
+
+
+def _classes(default: tuple[str, ...]) -> fields.List[str]:
+    return fields.List(
+        fields.String(), load_default=lambda: list(default), validate=validate.Length(1, error="is empty")
+    )
+
+
+def _is_attribute(name: str) -> None:
+    if name and not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
+        raise ValidationError(f"{name!r} is no name of an attribute")
+
+
+class AccessGroupSchema(_Section):
+    name = _required()
+    attribute = fields.String(
+        load_default="memberUid",
+        validate=validate.OneOf(
+            ("memberUid", "member"), error="{input!r} is not known; use one of {choices}"
+        ),
+    )
+
+
+class WelcomeMailSchema(_Section):
+    smtp_host = _required()
+    from_address = _required()
+    template_path = _required()
+    smtp_port = fields.Integer(
+        load_default=587, validate=validate.Range(1, 65535, error="use a port from 1 to 65535")
+    )
+    smtp_username = fields.String(load_default="")
+    smtp_password = fields.String(load_default="")
+    use_tls = fields.Boolean(load_default=True)
+    use_ssl = fields.Boolean(load_default=False)
+    timeout = fields.Float(
+        load_default=30.0, validate=validate.Range(0, min_inclusive=False, error="use seconds above 0")
+    )
+    from_name = fields.String(load_default="")
+    subject = fields.String(load_default="Your new account has been created")
+    tls_ca_file = fields.String(load_default="")
+
+
+class LdapSchema(_Section):
+    uri = _required()
+    bind_dn = _required()
+    bind_password = _required()
+    base_dn = _required()
+    use_starttls = fields.Boolean(load_default=False)
+    tls_verify = fields.Boolean(load_default=True)
+    tls_ca_file = fields.String(load_default="")
+    people_ou = fields.String(load_default="ou=People")
+    groups_ou = fields.String(load_default="ou=Groups")
+    uid_range_start = _id(10000)
+    uid_range_end = _id(65000)
+    gid_range_start = _id(10000)
+    gid_range_end = _id(65000)
+    default_login_shell = fields.String(load_default="/bin/bash")
+    default_home_base = fields.String(load_default="/home")
+    username_format = NameFormatField(load_default="first_initial_lastname")
+    remove_user_on_deactivate = fields.Boolean(load_default=False)
+    generate_vpn_password = fields.Boolean(load_default=False)
+    access_groups = fields.List(fields.Nested(AccessGroupSchema), load_default=list)
+    waldur_username_attribute = fields.String(load_default="", validate=_is_attribute)
+    user_object_classes = _classes(USER_CLASSES)
+    user_group_object_classes = _classes(USER_GROUP_CLASSES)
+    project_group_object_classes = _classes(PROJECT_GROUP_CLASSES)
+    welcome_email = fields.Nested(WelcomeMailSchema, load_default=None)
+
+
+def parse(raw: Mapping[str, Any], path: str) -> Parsed:
+    """The settings of `backend_settings.ldap`, or every reason why not."""
+    place = f"{path}.{KEY}"
+    section = raw.get(KEY)
+    if section is None:
+        return Parsed(None, (Problem(Severity.ERROR, place, "LDAP settings are required: uri, bind_dn, "
+                                     "bind_password, base_dn"),))  # fmt: skip
+    loaded, problems = parsed_section(LdapSchema(), section, place)
+    if loaded is None:
+        return Parsed(None, problems)
+    problems = (*problems, *_conflicts(loaded, place))
+    if any(p.severity is Severity.ERROR for p in problems):
+        return Parsed(None, problems)
+    return Parsed(_settings(loaded), problems)
+
+
+def _settings(loaded: Mapping[str, Any]) -> LdapSettings:
+    return LdapSettings(
+        uri=loaded["uri"],
+        bind_dn=loaded["bind_dn"],
+        bind_password=Secret(loaded["bind_password"]),
+        use_starttls=loaded["use_starttls"],
+        verify_certificate=loaded["tls_verify"],
+        ca_file=loaded["tls_ca_file"],
+        base_dn=loaded["base_dn"],
+        people=_below(loaded["people_ou"], loaded["base_dn"]),
+        groups=_below(loaded["groups_ou"], loaded["base_dn"]),
+        uids=IdRange("uid_range", loaded["uid_range_start"], loaded["uid_range_end"]),
+        gids=IdRange("gid_range", loaded["gid_range_start"], loaded["gid_range_end"]),
+        login_shell=loaded["default_login_shell"],
+        home_base=loaded["default_home_base"].rstrip("/"),
+        name_format=NameFormat(pattern_of(loaded["username_format"])),
+        remove_user_on_deactivate=loaded["remove_user_on_deactivate"],
+        generate_vpn_password=loaded["generate_vpn_password"],
+        access_groups=tuple(AccessGroup(g["name"], g["attribute"]) for g in loaded["access_groups"]),
+        waldur_username_attribute=loaded["waldur_username_attribute"],
+        user_classes=tuple(loaded["user_object_classes"]),
+        user_group_classes=tuple(loaded["user_group_object_classes"]),
+        project_group_classes=tuple(loaded["project_group_object_classes"]),
+        welcome=_welcome(loaded["welcome_email"]),
+    )
+
+
+def _welcome(loaded: Mapping[str, Any] | None) -> WelcomeMail | None:
+    if loaded is None:
+        return None
+    return WelcomeMail(
+        smtp_host=loaded["smtp_host"],
+        from_address=loaded["from_address"],
+        template=Path(loaded["template_path"]).absolute(),
+        smtp_port=loaded["smtp_port"],
+        smtp_username=loaded["smtp_username"],
+        smtp_password=Secret(loaded["smtp_password"]),
+        use_tls=loaded["use_tls"],
+        use_ssl=loaded["use_ssl"],
+        timeout_s=loaded["timeout"],
+        from_name=loaded["from_name"],
+        subject=loaded["subject"],
+        ca_file=loaded["tls_ca_file"],
+    )
+
+
+def _below(unit: str, base_dn: str) -> str:
+    return f"{unit},{base_dn}" if unit else base_dn
+
+
+def _conflicts(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
+    yield from _transport(loaded, place)
+    for name in ("uid_range", "gid_range"):
+        start, end = loaded[f"{name}_start"], loaded[f"{name}_end"]
+        if start > end:
+            yield Problem(Severity.ERROR, f"{place}.{name}_end", f"is {end}, below {name}_start ({start})")
+        elif start < 1000:
+            yield Problem(
+                Severity.WARNING,
+                f"{place}.{name}_start",
+                f"is {start}: numbers below 1000 belong to the system",
+            )
+    mail = loaded["welcome_email"]
+    if mail is None:
+        return
+    yield from _unreadable(mail["tls_ca_file"], f"{place}.welcome_email.tls_ca_file")
+    if not Path(mail["template_path"]).is_file():
+        yield Problem(
+            Severity.WARNING,
+            f"{place}.welcome_email.template_path",
+            f"{mail['template_path']} is not there: new users get no mail",
+        )
+    if mail["smtp_password"] and not (mail["use_tls"] or mail["use_ssl"]):
+        yield Problem(
+            Severity.WARNING,
+            f"{place}.welcome_email.use_tls",
+            "without TLS the password goes over the net in clear",
+        )
+
+
+def _transport(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
+    try:
+        address = urlsplit(loaded["uri"])
+        _, scheme, host = address.port, address.scheme, address.hostname or ""
+    except ValueError:
+        scheme, host = "", ""
+    if scheme not in ("ldap", "ldaps") or not host:
+        yield Problem(Severity.ERROR, f"{place}.uri", "use ldap://host or ldaps://host")
+        return
+    is_encrypted = scheme == "ldaps" or loaded["use_starttls"]
+    if scheme == "ldaps" and loaded["use_starttls"]:
+        yield Problem(
+            Severity.ERROR, f"{place}.use_starttls", "ldaps:// is encrypted from the first byte; leave it out"
+        )
+    if not is_encrypted and host not in LOCAL_HOSTS:
+        yield Problem(
+            Severity.WARNING,
+            f"{place}.use_starttls",
+            "the bind password goes over the net in clear; use ldaps:// or `use_starttls: true`",
+        )
+    if is_encrypted and not loaded["tls_verify"]:
+        yield Problem(
+            Severity.WARNING,
+            f"{place}.tls_verify",
+            "the server's certificate is not checked: others may read all",
+        )
+    yield from _unreadable(loaded["tls_ca_file"], f"{place}.tls_ca_file")
+
+
+def _unreadable(ca_file: str, place: str) -> Iterator[Problem]:
+    if not ca_file:
+        return
+    try:
+        ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        yield Problem(Severity.ERROR, place, f"{ca_file} cannot be used: {error.strerror or error}")

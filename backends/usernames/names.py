@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""Usernames made of people's names: a format, and the names to try when one is taken.
+
+A person of whose name no plain letter is left (see `spelling`) is named after the login in Waldur.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.core.errors import BackendError
+from agent.core.model import OfferingUser
+from backends.usernames.spelling import plain
+
+# useradd of shadow-utils 4.13 and utmp know no longer ones.
+MAX_LENGTH = 32
+FIRST_COUNTER = 2
+LAST_COUNTER = 999
+
+FORMATS = {
+    "first_initial_lastname": "{first:.1}{last}",
+    "first_letter_full_lastname": "{first:.1}.{last}",
+    "firstname_dot_lastname": "{first}.{last}",
+    "firstname_lastname": "{first}{last}",
+    "waldur_username": "{waldur_username}",
+}
+FIELDS = ("first", "last", "waldur_username", "email")
+
+# Names that are nobody's, on any system; the last ones are words of sacctmgr's own language (22.05).
+NEVER = frozenset({
+    "root", "admin", "administrator", "daemon", "nobody", "nogroup", "sudo", "wheel", "docker", "slurm", "munge",
+    "all", "none", "set", "where", "and", "format", "withassoc", "withassocs", "withdeleted", "withcoord",
+})  # fmt: skip
+
+_POSIX = re.compile(r"[a-z_][a-z0-9_.-]*")
+_GROUP = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
+_LITERAL = re.compile(r"[a-z0-9_.-]*")
+_SPEC = re.compile(r"(\.[1-9][0-9]?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class NameFormat:
+    """`pattern` as `str.format` reads it, with the names in FIELDS and a length at most (`{first:.1}`)."""
+
+    pattern: str
+    max_length: int = MAX_LENGTH
+    last_counter: int = LAST_COUNTER
+
+
+def pattern_of(word: str) -> str:
+    """The pattern that a setting means: one of FORMATS by name, or a pattern itself. Raises ValueError."""
+    if word in FORMATS:
+        return FORMATS[word]
+    used = set()
+    for literal, name, spec, conversion in string.Formatter().parse(word):
+        if not _LITERAL.fullmatch(literal):
+            raise ValueError(f"{literal!r} in it cannot stand in a username")
+        if name is None:
+            continue
+        if name not in FIELDS or conversion or not _SPEC.fullmatch(spec or ""):
+            shown = f"{{{name}}}" if name not in FIELDS else word
+            raise ValueError(
+                f"{shown} is not known; use {', '.join(f'{{{f}}}' for f in FIELDS)}, {{first:.1}}"
+            )
+        used.add(name)
+    if not used:
+        raise ValueError(
+            f"it is none of {', '.join(FORMATS)}, and names no part of a person: {{first}}, {{last}}"
+        )
+    return word
+
+
+def posix_problem(name: str) -> str:
+    """Why nobody can have this username; empty when they can."""
+    if not name:
+        return "it is empty"
+    if len(name) > MAX_LENGTH:
+        return f"it has {len(name)} characters, {MAX_LENGTH} are possible"
+    if name in NEVER:
+        return "it belongs to the system"
+    if not _POSIX.fullmatch(name):
+        return "small letters, digits, '_', '.' and '-' are possible, and a letter or '_' at the beginning"
+    return ""
+
+
+def group_problem(name: str) -> str:
+    """Why an allocation's group cannot have this name; empty when it can. Accounts may begin with a digit."""
+    if name in NEVER:
+        return "it belongs to the system"
+    if not _GROUP.fullmatch(name):
+        return "small letters, digits, '_', '.' and '-' are possible, and '-' and '.' not at the beginning"
+    return ""
+
+
+def candidates(user: OfferingUser, wanted: NameFormat) -> Iterator[str]:
+    """Names to try for a person, best first: as the format says, with more of the first name where a dot follows it,
+    then with a number. Raises BackendError where nothing usable is left of the person's names.
+    """
+    base = _base(user, wanted)
+    yield base
+    yield from _longer_first_names(base, user, wanted.max_length)
+    for number in range(FIRST_COUNTER, wanted.last_counter + 1):
+        suffix = str(number)
+        yield base[: wanted.max_length - len(suffix)] + suffix
+
+
+def _base(user: OfferingUser, wanted: NameFormat) -> str:
+    parts = _parts(user)
+    used = [name for _, name, _, _ in string.Formatter().parse(wanted.pattern) if name]
+    name = _trimmed(wanted.pattern.format(**parts), wanted.max_length) if all(map(parts.get, used)) else ""
+    name = name or _trimmed(parts["waldur_username"], wanted.max_length)
+    if not _POSIX.fullmatch(name):
+        raise BackendError(
+            f"no username can be made of the names of user {user.user_uuid}: Waldur shows "
+            f"{user.first_name!r} {user.last_name!r} and the login {user.waldur_username!r}. Let the offering expose "
+            "the full name and the username, or give the person a name in Waldur"
+        )
+    return name
+
+
+def _parts(user: OfferingUser) -> dict[str, str]:
+    return {
+        "first": re.sub(r"[^a-z0-9]", "", plain(user.first_name)),
+        "last": re.sub(r"[^a-z0-9]", "", plain(user.last_name)),
+        "waldur_username": re.sub(r"[^a-z0-9._-]", "", plain(user.waldur_username)),
+        "email": re.sub(r"[^a-z0-9._-]", "", plain(user.email.partition("@")[0])),
+    }
+
+
+def _trimmed(name: str, max_length: int) -> str:
+    """From the first letter on, cut, and without a dot or dash at its end."""
+    return re.sub(r"^[^a-z_]+", "", name)[:max_length].rstrip(".-")
+
+
+def _longer_first_names(base: str, user: OfferingUser, max_length: int) -> Iterator[str]:
+    parts = _parts(user)
+    first, last = parts["first"], parts["last"]
+    given, dot, family = base.partition(".")
+    if not dot or family != last or not first.startswith(given):
+        return
+    for length in range(2, len(first) + 1):
+        longer = f"{first[:length]}.{last}"
+        if longer != base and len(longer) <= max_length:
+            yield longer

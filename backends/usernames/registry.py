@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""Which username backends there are, and which one an offering has (`username_management_backend`).
+
+A name that nothing provides switches the making of names off for this offering, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+from agent.config.model import Offering, Problem, Severity
+from agent.core.errors import ConfigError
+from backends.usernames.base import UsernameBackend, UsernameContext, UsernamePlugin
+from backends.usernames.ldap import schema as ldap
+
+GROUP = "waldur_site_cluster.username_backends"
+KEY = "username_management_backend"
+LDAP = "ldap"
+
+
+class UsernameBackendMissing(ConfigError):
+    """The configuration names a username backend that nothing on this host provides."""
+
+
+def installed() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load(name: str) -> UsernamePlugin:
+    """The plugin of that name. Raises UsernameBackendMissing with what is installed."""
+    found = installed()
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise UsernameBackendMissing(f"username backend {name!r} is not installed; installed are: {known}")
+    try:
+        plugin: UsernamePlugin = found[name].load()
+    except ImportError as error:
+        raise UsernameBackendMissing(f"username backend {name!r} cannot be loaded: {error}") from error
+    return plugin
+
+
+def connect(offering: Offering, context: UsernameContext) -> UsernameBackend:
+    """The offering's username backend, not yet opened. Raises ConfigError with every reason."""
+    plugin = load(offering.username_backend)
+    parsed = plugin.parse(offering.backend_settings, f"{offering.path}.backend_settings")
+    if parsed.settings is None:
+        errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR]
+        raise ConfigError(f"offering {offering.name}: {'; '.join(errors)}")
+    return plugin.connect(parsed.settings, context)
+
+
+def problems(offering: Offering) -> list[Problem]:
+    """What is wrong with the settings of the offering's username backend, and of the directory of its groups."""
+    settings_path = f"{offering.path}.backend_settings"
+    found: list[Problem] = []
+    try:
+        found += load(offering.username_backend).parse(offering.backend_settings, settings_path).problems
+    except UsernameBackendMissing as error:
+        found.append(
+            Problem(
+                Severity.WARNING,
+                f"{offering.path}.{KEY}",
+                f"{error}. No usernames are made for this offering",
+            )
+        )
+    if offering.username_backend != LDAP and offering.backend_settings.get(LDAP) is not None:
+        found += ldap.parse(offering.backend_settings, settings_path).problems
+    return found
+
+
+def setting_keys(offering: Offering) -> frozenset[str]:
+    """Keys of `backend_settings` that the offering's username backend reads."""
+    if offering.username_backend not in installed():
+        return frozenset()
+    return load(offering.username_backend).setting_keys
