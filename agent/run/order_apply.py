@@ -65,6 +65,10 @@ class Progress:
             f": {message}" if message else "",
         )
 
+    def take(self, plans: Sequence[OrderPlan]) -> None:
+        """New plans for the orders under way: the others are not carried out, and nobody may build on them."""
+        self._open = {plan.case.order.uuid: plan for plan in plans}
+
     def postpone(self, plan: OrderPlan, error: SiteAgentError) -> None:
         self.close(plan, postponed(error), str(error), error)
 
@@ -160,6 +164,7 @@ def _claim(progress: Progress) -> None:
 
 def _change_cluster(progress: Progress, planned: PlannedPass) -> None:
     """Apply all cluster actions as one batch and read back: what a second plan still holds has failed."""
+    progress.take(planned.again(progress.open, planned.snapshot))
     wanted = Plan.of(a for plan in progress.open for a in plan.actions).cluster_actions()
     if not wanted:
         return
@@ -176,6 +181,8 @@ def _change_cluster(progress: Progress, planned: PlannedPass) -> None:
     for outcome in outcomes:
         if outcome.done:
             log.info("%s", outcome.action.render())
+        else:
+            log.warning("failed: %s: %s", outcome.action.render(), outcome.error)
     errors = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
     for plan, left in zip(
         progress.open, planned.again(progress.open, _with_tres(seen, planned)), strict=True
@@ -189,6 +196,10 @@ def _judge(
     """What the second plan still holds decides. A member whom the cluster refuses is a note; all else that is
     missing keeps the order open.
     """
+    if left.refusal:
+        first = next((errors[action] for action in plan.actions if action in errors), None)
+        progress.postpone(plan, first or NotApplied(f"the cluster changed meanwhile: {left.refusal}"))
+        return
     serious = []
     for action in Plan.of(left.actions).cluster_actions():
         error = errors.get(action)

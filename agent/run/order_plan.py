@@ -83,13 +83,16 @@ def _specs(
 def _plans(
     cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot, specs: Mapping[str, Spec]
 ) -> list[OrderPlan]:
-    """One plan per case. Terminations are planned together: the last one takes the project's account along."""
+    """One plan per case. Terminations are planned together, beside what the other orders build: the last one takes
+    the project's account along, and a user's default may move to an account that is being made.
+    """
     endings = [case for case in cases if case.order.type is OrderType.TERMINATE]
-    by_order = {plan.case.order.uuid: plan for plan in planner.terminations(endings, rules, snapshot)}
-    for case in cases:
-        uuid = case.order.uuid
-        if uuid not in by_order:
-            by_order[uuid] = _plan(case, rules, snapshot, specs.get(uuid))
+    plans = [
+        _plan(case, rules, snapshot, specs.get(case.order.uuid)) for case in cases if case not in endings
+    ]
+    built = [action for plan in plans for action in plan.actions]
+    plans += planner.terminations(endings, rules, snapshot, beside=built)
+    by_order = {plan.case.order.uuid: plan for plan in plans}
     return [by_order[case.order.uuid] for case in cases]
 
 

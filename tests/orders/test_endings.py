@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""Terminations beside other orders on the real SLURM: nobody loses a default account, and they share their commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.core.actions import AddMember, DeleteAccount
+from agent.run import orders
+from agent.sim.faults import Fault
+from agent.sim.server import SimulatedWaldur
+from tests.orders.conftest import SiteFactory
+from tests.orders.test_lifecycle import create, defaults, settled, tree
+from tests.real.slurm_cluster import SlurmCluster
+
+POLICIES = ["none", "individual", "common"]
+MANY = 6
+
+
+def terminate(waldur: SimulatedWaldur, resource: str) -> str:
+    return waldur.orders.place_terminate(resource)
+
+
+def users_with_a_bad_default(slurm: SlurmCluster) -> list[str]:
+    """Users with associations whose default account is none of them."""
+    members = {account: users for account, (_, _, users) in tree(slurm).items()}
+    members["root"] = frozenset(defaults(slurm))
+    return [user for user, home in defaults(slurm).items() if user not in members.get(home, ())]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_leaves_a_default_account_and_joins_another_in_one_pass_defaults_to_the_new_one(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory, policy: str
+) -> None:
+    site = on_slurm(backend={"default_account_policy": policy})
+    first = create(waldur, "first")
+    settled(site, {"done": 1})
+    terminate(waldur, first)
+    create(waldur, "second")
+    planned = orders.plan(site).plan()
+    assert not [a for a in planned if isinstance(a, DeleteAccount) and a.account.startswith("p_")]
+    settled(site, {"done": 2})
+    assert "a_first" not in tree(slurm)
+    assert len(tree(slurm)["a_second"][2]) == 2
+    assert users_with_a_bad_default(slurm) == []
+
+
+def test_nobody_counts_on_an_order_that_is_not_approved(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
+) -> None:
+    """Both accounts of the users end, but the second order has moved on in Waldur: they default to what stays."""
+    site = on_slurm()
+    resources = []
+    for name in ("first", "second"):
+        resources.append(create(waldur, name))
+        settled(site, {"done": 1})
+    _, second = (terminate(waldur, resource) for resource in resources)
+    refusal = '{"detail": "no"}'
+    waldur.inject(
+        Fault(method="POST", path=f"{second}/approve_by_provider", status=409, body=refusal, times=1)
+    )
+    settled(site, {"done": 1, "waiting": 1})
+    assert "a_first" not in tree(slurm)
+    assert users_with_a_bad_default(slurm) == []
+    settled(site, {"done": 1})
+    assert "a_second" not in tree(slurm)
+
+
+def test_terminations_of_a_project_share_their_commands(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
+) -> None:
+    """Whatever the number of accounts and members: one write each to block, for members (twice), accounts, project."""
+    site = on_slurm()
+    resources = [create(waldur, f"n{number}") for number in range(MANY)]
+    settled(site, {"done": MANY})
+    for resource in resources:
+        terminate(waldur, resource)
+    report = orders.run_pass(site)
+    assert report.counted() == {"done": MANY}
+    assert report.effort.commands["write"] <= 5
+    assert [name[:2] for name in tree(slurm)] == ["c_"]
+
+
+def test_what_the_read_back_refuses_is_not_done(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone makes an account below ours between our plan and our write."""
+    site = on_slurm()
+    first = create(waldur, "first")
+    settled(site, {"done": 1})
+    order = terminate(waldur, first)
+    apply = site.backend.apply
+
+    def late(actions: list[AddMember]) -> object:
+        slurm.ask("sacctmgr", "-i", "add", "account", "name=child", "parent=a_first", "cluster=test")
+        return apply(actions)
+
+    monkeypatch.setattr(site.backend, "apply", late)
+    settled(site, {"retry": 1})
+    assert "a_first" in tree(slurm)
+    assert waldur.order(order).state.value == "executing"
