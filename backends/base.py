@@ -31,7 +31,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class BackendContext:
-    """What the host program gives every backend. `state_dir` holds the lock file of each cluster's writes."""
+    """What the host program gives every backend. `state_dir` holds the lock files of writes."""
 
     offering_uuid: str
     state_dir: Path
@@ -42,6 +42,11 @@ class Backend(Protocol):
     @property
     def cluster(self) -> str:
         """Name of the cluster, for messages and locks."""
+        ...
+
+    @property
+    def home(self) -> str:
+        """The account that users' defaults go back to, in the cluster's spelling; no allocation's own."""
         ...
 
     @property

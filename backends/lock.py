@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One writer per cluster: a lock file that workers, `run --once` and every script of ours take on this node.
+"""One writer per accounting database: a lock file that workers, `run --once` and all else of ours take on this node.
 
 Ten `sacctmgr` writes at once kept 3 of 10 changes and ended slurmdbd (22.05). The lock belongs to the open
 file, not to the process: a child that inherits the descriptor holds it until it ends, even when we are killed.
@@ -22,11 +22,14 @@ POLL_S = 0.05
 
 
 class WriteLock:
-    """Context manager, re-entrant within one thread: `with lock` around a batch keeps other writers out of it."""
+    """Context manager, re-entrant within one thread: `with lock` around a batch keeps other writers out of it.
 
-    def __init__(self, state_dir: Path, cluster: str, *, wait_s: float = WAIT_S) -> None:
-        self.path = state_dir / "locks" / f"cluster-{re.sub(r'[^A-Za-z0-9_.-]', '_', cluster)}.lock"
-        self._cluster = cluster
+    `target`: what is written to, and what all its writers on this host call alike, whatever their settings.
+    """
+
+    def __init__(self, state_dir: Path, target: str, *, wait_s: float = WAIT_S) -> None:
+        self.path = state_dir / "locks" / f"writes-{re.sub(r'[^A-Za-z0-9_.-]', '_', target)}.lock"
+        self._target = target
         self._wait_s = wait_s
         self._thread = threading.RLock()
         self._descriptor = -1
@@ -35,7 +38,7 @@ class WriteLock:
     def __enter__(self) -> int:
         if not self._thread.acquire(timeout=self._wait_s):
             raise ClusterBusy(
-                f"cluster {self._cluster}: another thread has been writing for over {self._wait_s:.0f} s"
+                f"{self._target}: another thread has been writing for over {self._wait_s:.0f} s"
             )
         try:
             if self._depth == 0:
@@ -72,7 +75,7 @@ class WriteLock:
                 if time.monotonic() >= deadline_s:
                     os.close(descriptor)
                     raise ClusterBusy(
-                        f"cluster {self._cluster}: another write has held {self.path} for over {self._wait_s:.0f} s; "
+                        f"{self._target}: another write has held {self.path} for over {self._wait_s:.0f} s; "
                         "it is left to finish, ours is tried again later"
                     ) from None
                 time.sleep(POLL_S)

@@ -56,6 +56,10 @@ class MemoryBackend:
     executed: Counter[str] = field(default_factory=Counter)
     cluster: str = "memory"
 
+    @property
+    def home(self) -> str:
+        return self.settings.default_account
+
     def observe(self, scope: Scope = Scope()) -> Snapshot:
         self._must_work("observe")
         self.executed["read"] += 1

@@ -61,7 +61,7 @@ def rules_of(site: Site, facts: OfferingFacts) -> OfferingRules:
         soft_delete=offering.soft_delete,
         offering_partitions=facts.partitions,
         offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
-        home=str(offering.backend_settings.get("default_account") or "root").lower(),
+        home=site.backend.home,
     )
 
 

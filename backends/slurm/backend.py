@@ -34,7 +34,8 @@ class SlurmBackend:
         self._runner = Runner(prefix=settings.command_prefix)
         self._grammar = Grammar(settings)
         self._jobs = Jobs(self._runner, self._programs, settings.cluster_name)
-        lock = WriteLock(context.state_dir, settings.cluster_name or "default")
+        # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
+        lock = WriteLock(context.state_dir, "slurmdbd")
         self._writer = Writer(
             self._runner,
             self._grammar,
@@ -47,6 +48,10 @@ class SlurmBackend:
     @property
     def cluster(self) -> str:
         return self._settings.cluster_name or "default"
+
+    @property
+    def home(self) -> str:
+        return self._settings.default_account
 
     @property
     def executed(self) -> Counter[str]:

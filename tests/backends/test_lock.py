@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One writer per cluster: who waits, who gives up, and what frees the lock."""
+"""One writer per accounting database: who waits, who gives up, and what frees the lock."""
 
 from __future__ import annotations
 
@@ -22,37 +22,35 @@ with WriteLock(Path(state), "c1"):
 """
 
 
-def is_free(state: Path, cluster: str = "c1") -> bool:
+def is_free(state: Path, target: str = "c1") -> bool:
     try:
-        with WriteLock(state, cluster, wait_s=0):
+        with WriteLock(state, target, wait_s=0):
             return True
     except ClusterBusy:
         return False
 
 
-def test_the_lock_is_a_file_of_the_cluster_for_its_owner_only(tmp_path: Path) -> None:
+def test_the_lock_is_a_file_of_what_is_written_to_for_its_owner_only(tmp_path: Path) -> None:
     lock = WriteLock(tmp_path / "new" / "state", "c1")
     with lock as descriptor:
-        assert lock.path == tmp_path / "new" / "state" / "locks" / "cluster-c1.lock"
+        assert lock.path == tmp_path / "new" / "state" / "locks" / "writes-c1.lock"
         assert lock.path.stat().st_mode & 0o777 == 0o600
         assert descriptor > 2
 
 
 @pytest.mark.parametrize(
-    ("cluster", "name"),
-    [("../../etc", "cluster-.._.._etc.lock"), ("a b", "cluster-a_b.lock"), ("", "cluster-.lock")],
+    ("target", "name"),
+    [("../../etc", "writes-.._.._etc.lock"), ("a b", "writes-a_b.lock"), ("", "writes-.lock")],
 )
-def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path, cluster: str, name: str) -> None:
-    assert WriteLock(tmp_path, cluster).path == tmp_path / "locks" / name
+def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path, target: str, name: str) -> None:
+    assert WriteLock(tmp_path, target).path == tmp_path / "locks" / name
 
 
 def test_another_process_excludes_us_and_the_sentence_says_so(tmp_path: Path) -> None:
     held, go = tmp_path / "held", tmp_path / "go"
     with running(python(HOLDER, tmp_path, held, go)) as holder:
         until("the lock is held", held.exists)
-        with pytest.raises(
-            ClusterBusy, match=r"cluster c1: another write has held .*cluster-c1\.lock"
-        ) as busy:
+        with pytest.raises(ClusterBusy, match=r"^c1: another write has held .*writes-c1\.lock") as busy:
             WriteLock(tmp_path, "c1", wait_s=0.1).__enter__()
         assert busy.value.retryable
         assert is_free(tmp_path, "c2")
@@ -129,7 +127,7 @@ def test_threads_that_share_a_backend_exclude_each_other_too(tmp_path: Path) -> 
     again = threading.Thread(target=enter)
     again.start()
     again.join()
-    assert results == ["cluster c1: another thread has been writing for over 0 s", "entered"]
+    assert results == ["c1: another thread has been writing for over 0 s", "entered"]
 
 
 @pytest.mark.parametrize("kind", ["a file in its way", "a folder of its name", "a system without files"])
@@ -138,7 +136,7 @@ def test_a_lock_that_cannot_be_opened_says_what_must_be_writable(tmp_path: Path,
     if kind == "a file in its way":
         (tmp_path / "locks").touch()
     elif kind == "a folder of its name":
-        (tmp_path / "locks" / "cluster-c1.lock").mkdir(parents=True)
+        (tmp_path / "locks" / "writes-c1.lock").mkdir(parents=True)
     else:
         state = Path("/proc/1/nowhere")
     with pytest.raises(

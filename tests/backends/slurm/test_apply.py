@@ -134,9 +134,19 @@ def test_commands_are_shown_so_that_they_can_be_pasted(node: HeadNode) -> None:
 
 
 def test_nothing_to_do_takes_no_lock_and_starts_nothing(node: HeadNode) -> None:
-    with WriteLock(node.folder / "state", "c1"):
+    with WriteLock(node.folder / "state", "slurmdbd"):
         assert applied(node, []) == []
     assert node.calls() == []
+
+
+@pytest.mark.parametrize("cluster", ["", "c1", "c2"])
+def test_all_writers_of_one_host_share_a_lock_whatever_they_call_the_cluster(
+    node: HeadNode, cluster: str
+) -> None:
+    """Two offerings on one cluster wrote at once where only one of them had `cluster_name`."""
+    assert errors(applied(node, [limits("a")], cluster_name=cluster)) == {}
+    assert [path.name for path in (node.folder / "state" / "locks").iterdir()] == ["writes-slurmdbd.lock"]
+    assert node.was_locked() == {True}
 
 
 def test_a_refused_batch_is_tried_one_by_one_and_the_culprit_named(
