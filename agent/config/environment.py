@@ -87,13 +87,17 @@ def variable(
         return default
 
 
-def default_state_dir(environ: Mapping[str, str], *, is_root: bool) -> Path:
-    """Where state lives when nobody says: systemd's StateDirectory, the system's folder, the user's own."""
+def default_state_dir(environ: Mapping[str, str], *, is_root: bool, system: Path = STATE_FOLDER) -> Path:
+    """Where state lives when nobody says: systemd's StateDirectory, the system's folder, the user's own.
+
+    The user's own only on hosts without the system's folder: where it exists, an operator who may not write there
+    must be told so, for with another folder he would hold other locks than the workers.
+    """
     granted = environ.get(SYSTEMD_STATE_DIR, "").split(":")[0]
     if granted:
         return Path(granted)
-    if is_root or os.access(STATE_FOLDER, os.W_OK):
-        return STATE_FOLDER
+    if is_root or os.path.isdir(system):
+        return system
     home = Path(environ.get("HOME") or os.path.expanduser("~"))
     own = Path(environ.get("XDG_STATE_HOME", ""))
-    return (own if own.is_absolute() else home / ".local" / "state") / STATE_FOLDER.name
+    return (own if own.is_absolute() else home / ".local" / "state") / system.name

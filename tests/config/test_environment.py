@@ -59,7 +59,7 @@ def test_state_dir_in_yaml_starts_at_the_file(site: Site) -> None:
 @pytest.mark.parametrize(
     ("environ", "is_root", "meant"),
     [
-        ({}, True, "/var/lib/waldur-site-cluster"),
+        ({}, True, ""),
         ({"STATE_DIRECTORY": "/run/s"}, False, "/run/s"),
         ({"HOME": "/home/me"}, False, "/home/me/.local/state/waldur-site-cluster"),
         ({"HOME": "/home/me", "XDG_STATE_HOME": "/xdg"}, False, "/xdg/waldur-site-cluster"),
@@ -67,9 +67,19 @@ def test_state_dir_in_yaml_starts_at_the_file(site: Site) -> None:
     ],
 )
 def test_default_state_dir(environ: dict[str, str], is_root: bool, meant: str) -> None:
-    if not is_root and "STATE_DIRECTORY" not in environ and Path("/var/lib/waldur-site-cluster").exists():
-        pytest.skip("this machine has the system's folder")
-    assert default_state_dir(environ, is_root=is_root) == Path(meant)
+    system = Path("/var/lib/nowhere/waldur-site-cluster")
+    found = default_state_dir(environ, is_root=is_root, system=system)
+    assert found == (system if is_root else Path(meant))
+
+
+def test_the_systems_folder_is_the_one_for_everybody_where_it_exists(tmp_path: Path) -> None:
+    """With a folder in his home an operator holds other locks than the workers, and writes beside them."""
+    tmp_path.chmod(0o500)
+    assert default_state_dir({"HOME": "/home/me"}, is_root=False, system=tmp_path) == tmp_path
+
+
+def test_roots_state_is_in_the_systems_folder() -> None:
+    assert default_state_dir({}, is_root=True) == Path("/var/lib/waldur-site-cluster")
 
 
 PERIODS = [
