@@ -191,6 +191,15 @@ def queue_name(value: Any) -> str:
     return name
 
 
+def names(value: Any) -> tuple[str, ...]:
+    """A list of names or patterns, or one of them; numbers are names too."""
+    written = value if isinstance(value, list | tuple) else [value]
+    found = tuple(text_or_number(name) for name in written)
+    if not all(found):
+        raise ValidationError(f"is {shown(value)}; write a list of names")
+    return found
+
+
 def command_words(value: Any) -> tuple[str, ...]:
     """Words of a command: a list, or one text split as a shell does."""
     if isinstance(value, list | tuple) and all(isinstance(word, str) and word for word in value):

@@ -15,6 +15,7 @@ from agent.config.secret import Secret, SecretUrl
 from agent.core.homes import HomeRules
 from agent.core.model import Component
 from agent.core.names import NameRules
+from agent.core.policy import LimitsSource, PolicyRules
 
 
 class Mode(StrEnum):
@@ -110,6 +111,8 @@ class Offering:
     periodic_limits_enabled: bool = False
     command_prefix: tuple[str, ...] = ()
     component_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
+    policy: PolicyRules = field(default_factory=PolicyRules)
+    limits_source: LimitsSource = LimitsSource.CLUSTER
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
 
     def backend_of(self, mode: Mode) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,9 +15,11 @@ from agent.config.environment import CA_FILE
 from agent.config.findings import Findings, below, key_name
 from agent.config.kinds import QUEUE_NAME, shown
 from agent.config.model import EventSettings, Mode, Offering, OidcClient, WaldurAccess
+from agent.config.policy import of_offering, read_policy
 from agent.config.schema import OFFERING, checked
 from agent.config.secret import Secret
 from agent.config.sources import Sources, secret_of
+from agent.core.policy import LimitsSource, PolicyRules
 
 BACKEND_KEYS = {
     Mode.ORDER_PROCESS: "order_processing_backend",
@@ -37,6 +39,7 @@ class OfferingDefaults:
 
     verify_ssl: bool = True
     proxy: str = ""
+    policy: PolicyRules = field(default_factory=PolicyRules)
 
 
 def read_offering(
@@ -56,6 +59,7 @@ def read_offering(
     access = _access(values, path, proxy=defaults.proxy, sources=sources)
     events = _events(values, path, findings)
     queue = _queue(values, common, path, findings)
+    policy = read_policy(values["policy"], below(path, "policy"), above=defaults.policy, findings=findings)
     backends = {mode: values[key] for mode, key in BACKEND_KEYS.items() if values[key]}
     if not backends:
         findings.warn(path, f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set")
@@ -83,6 +87,8 @@ def read_offering(
         periodic_limits_enabled=common.periodic_limits_enabled,
         command_prefix=common.command_prefix,
         component_extras=extras,
+        policy=of_offering(policy, values["backend_settings"], common.names),
+        limits_source=LimitsSource(values["limits_source"]),
     )
 
 

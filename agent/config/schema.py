@@ -14,6 +14,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
 from agent.config import kinds
 from agent.config.findings import Findings, below, key_name, unknown_keys
+from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules
 
 ACCOUNTING_TYPES = ("usage", "limit", "one")
 # Waldur's periodic usage policy owns these; old files have them in components and in `periodic_limits`.
@@ -67,7 +68,27 @@ class RootSchema(SectionSchema):
     broker_url_file = key(kinds.text, "")
     broker_url_env = key(kinds.text, "")
     state_dir = key(kinds.text, "")
+    policy = key(kinds.mapping, {})
     strict = key(kinds.flag, False)
+
+
+USUAL = PolicyRules()
+
+
+class PolicySchema(SectionSchema):
+    """How far passes may go; at the root for all offerings, and in each offering."""
+
+    mode = key(kinds.choice(*PolicyMode), PolicyMode.SYNC.value)
+    paused = key(kinds.flag, False)
+    max_removed_members = key(kinds.whole(0), USUAL.max_removed_members)
+    max_removed_percent = key(kinds.whole(0, 100), USUAL.max_removed_percent)
+    small_removal = key(kinds.whole(0), USUAL.small_removal)
+    max_removed_accounts = key(kinds.whole(0), USUAL.max_removed_accounts)
+    limit_cuts = key(kinds.choice(*LimitCuts), LimitCuts.HOLD.value)
+    protected_users = key(kinds.names, ())
+    protected_accounts = key(kinds.names, ())
+    ignore_users = key(kinds.names, ())
+    ignore_accounts = key(kinds.names, ())
 
 
 class LogShippingSchema(SectionSchema):
@@ -107,6 +128,8 @@ class OfferingSchema(SectionSchema):
     websocket_use_tls = key(kinds.flag, True)
     mqtt_enabled = key(kinds.flag, False)
     queue = key(kinds.queue_name, "")
+    policy = key(kinds.mapping, {})
+    limits_source = key(kinds.choice(*LimitsSource), LimitsSource.CLUSTER.value)
 
 
 class BackendSettingsSchema(SectionSchema):
@@ -168,6 +191,7 @@ class TargetSchema(SectionSchema):
 
 ROOT = RootSchema()
 LOG_SHIPPING = LogShippingSchema()
+POLICY = PolicySchema()
 OFFERING = OfferingSchema()
 BACKEND_SETTINGS = BackendSettingsSchema()
 PERIODIC_LIMITS = PeriodicLimitsSchema()

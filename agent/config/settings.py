@@ -15,9 +15,11 @@ from agent.config.environment import Variables
 from agent.config.findings import below
 from agent.config.model import LogShipping, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
+from agent.config.policy import read_policy
 from agent.config.schema import LOG_SHIPPING, ROOT, checked
 from agent.config.secret import Secret, SecretUrl
 from agent.config.sources import Sources, secret_of
+from agent.core.policy import PolicyRules
 
 DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
 # Other spellings that Python's logging takes.
@@ -33,7 +35,8 @@ def read_settings(
 ) -> Settings:
     """The settings; of use only when `sources.findings` has no error in the end."""
     values = checked(ROOT, tree, "", findings=sources.findings)
-    defaults = OfferingDefaults(variables.verify_ssl, values["global_proxy"])
+    policy = read_policy(values["policy"], "policy", above=PolicyRules(), findings=sources.findings)
+    defaults = OfferingDefaults(variables.verify_ssl, values["global_proxy"], policy)
     sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", kinds.secret_url, sources)
     broker_url = variables.broker_url or _secret(values, "broker_url", kinds.broker_url, sources)
     return Settings(

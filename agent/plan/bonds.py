@@ -139,22 +139,28 @@ class Bonds:
 
     def _tie_needs(self) -> None:
         """Actions to what they cannot do without: an account to be in or below, a QoS, accounts that are gone."""
-        made = {a.account: a for a in self._all if isinstance(a, CreateAccount)}
-        joined = {(a.account, a.user): a for a in self._all if isinstance(a, AddMember)}
-        qos = {a.account: a for a in self._all if isinstance(a, CreateQos)}
+        first = self._first_steps()
         for action in self._all:
-            for account in _accounts_needed(action):
-                if account in made and account not in self._snapshot.accounts and made[account] != action:
-                    self._tie(made[account], action)
-            if isinstance(action, SetQos) and action.account in qos:
-                self._tie(qos[action.account], action)
-            if isinstance(action, MoveDefaultAccount):
-                joining = joined.get((action.account, action.user))
-                if joining and action.user not in self._snapshot.users_of(action.account):
-                    self._tie(joining, action)
+            for need in _needs(action):
+                for step in first.get(need, ()):
+                    if step != action:
+                        self._tie(step, action)
             if isinstance(action, DeleteAccount):
                 for step in self._departures(action.account):
                     self._tie(step, action)
+
+    def _first_steps(self) -> Mapping[tuple[str, ...], Sequence[Action]]:
+        """What brings the things that do not stand yet: accounts, QoS, members."""
+        found: dict[tuple[str, ...], list[Action]] = defaultdict(list)
+        for action in self._all:
+            match action:
+                case CreateAccount() if action.account not in self._snapshot.accounts:
+                    found["account", action.account].append(action)
+                case CreateQos():
+                    found["QoS", action.account].append(action)
+                case AddMember() if action.user not in self._snapshot.users_of(action.account):
+                    found["member", action.account, action.user].append(action)
+        return found
 
     def _departures(self, parent: str) -> Iterator[Action]:
         """How the accounts below this one go away."""
@@ -166,14 +172,19 @@ class Bonds:
                     yield step
 
 
-def _accounts_needed(action: Action) -> tuple[str, ...]:
+def _needs(action: Action) -> tuple[tuple[str, ...], ...]:
+    """What must stand before an action can happen, as `Bonds._first_steps` names it."""
     match action:
         case CreateAccount():
-            return (action.parent,)
+            return (("account", action.parent),)
         case MoveAccount():
-            return (action.account, action.after)
+            return ("account", action.account), ("account", action.after)
         case AddMember():
-            return (action.account, action.default_account)
+            return ("account", action.account), ("account", action.default_account)
+        case SetQos():
+            return ("account", action.account), ("QoS", action.account)
+        case MoveDefaultAccount():
+            return ("account", action.account), ("member", action.account, action.user)
         case ClusterAction() | ClaimAccount():
-            return (action.account,)
+            return (("account", action.account),)
     return ()

@@ -15,6 +15,7 @@ from agent.config.schema import (
     LOG_SHIPPING,
     OFFERING,
     PERIODIC_LIMITS,
+    POLICY,
     POLICY_KEYS,
     ROOT,
     TARGET,
@@ -26,6 +27,7 @@ TEXT = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
 SECTIONS = {
     "Root keys": ROOT,
     "`log_shipping`": LOG_SHIPPING,
+    "`policy`": POLICY,
     "Offering keys": OFFERING,
     "`backend_settings`": BACKEND_SETTINGS,
     "`periodic_limits`": PERIODIC_LIMITS,

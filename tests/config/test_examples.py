@@ -10,7 +10,7 @@ import pytest
 
 from agent.config.load import load
 from agent.config.model import Mode
-from agent.config.schema import BACKEND_SETTINGS, COMPONENT, LOG_SHIPPING, OFFERING, ROOT
+from agent.config.schema import BACKEND_SETTINGS, COMPONENT, LOG_SHIPPING, OFFERING, POLICY, ROOT
 
 from .samples import EXAMPLES, REPOSITORY, UUID, errors, only_offering, variables_of, warnings
 
@@ -75,6 +75,6 @@ def test_env_files_configure_one_offering(name: str, modes: set[Mode], account: 
 def test_annotated_example_shows_every_key() -> None:
     text = (EXAMPLES / "waldur-site-agent-config.yaml").read_text(encoding="utf-8")
     known = {
-        key for schema in (ROOT, OFFERING, BACKEND_SETTINGS, COMPONENT, LOG_SHIPPING) for key in schema.fields
+        key for schema in (ROOT, POLICY, OFFERING, BACKEND_SETTINGS, COMPONENT, LOG_SHIPPING) for key in schema.fields
     }
     assert [key for key in sorted(known) if f"{key}:" not in text] == []

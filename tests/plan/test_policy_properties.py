@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -68,6 +69,33 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
 )
 
 
+@st.composite
+def bundles(draw: st.DrawFn) -> list[Action]:
+    """What planners write together: an account made, or emptied, or ended, with all that belongs to it."""
+    account = draw(st.sampled_from(["a_1", "a_2", "p_p"]))
+    users = draw(st.lists(PEOPLE, unique=True, max_size=5))
+    made: list[Action] = [
+        CreateAccount(account="p_new", parent="p_p"),
+        CreateAccount(account="a_new", parent="p_new"),
+        CreateQos(account="a_new"),
+        SetQos(account="a_new", after=("a_new",), default="a_new"),
+        *(AddMember(account="a_new", user=user) for user in users),
+        ClaimAccount(resource="r", account="a_new"),
+    ]
+    taken: list[Action] = [
+        *(
+            MoveDefaultAccount(account="a_3", user=user, before=account)
+            for user in users
+            if draw(st.booleans())
+        ),
+        *([BlockSubmission(account=account), CancelJobs(account=account)] if draw(st.booleans()) else []),
+        *(CancelJobs(account=account, user=user) for user in users if draw(st.booleans())),
+        *(RemoveMember(account=account, user=user) for user in users),
+        *([DeleteAccount(account=account, parent="p_p")] if draw(st.booleans()) else []),
+    ]
+    return draw(st.sampled_from([made, taken, taken]))
+
+
 @dataclass(frozen=True)
 class Case:
     actions: list[Action]
@@ -100,10 +128,12 @@ def cases(draw: st.DrawFn, modes: Sequence[PolicyMode] = tuple(PolicyMode)) -> C
         limit_cuts=draw(st.sampled_from(LimitCuts)),
         ignore_users=frozenset({"s*"}) if draw(st.booleans()) else frozenset(),
         prefixes=("c_", "p_", "a_") if draw(st.integers(0, 9)) else (),
+        protected_accounts=draw(st.sampled_from([frozenset({"root"}), frozenset({"root", "a_new"})])),
     )
     some = st.frozensets(ACCOUNTS, max_size=2)
     grounds = Grounds(draw(some), draw(st.frozensets(st.sampled_from(NEW))), draw(some))
-    actions = draw(st.lists(ACTIONS, max_size=25, unique=True))
+    chosen = [*draw(st.lists(ACTIONS, max_size=6)), *chain(*draw(st.lists(bundles(), max_size=3)))]
+    actions = draw(st.permutations(list(dict.fromkeys(chosen))))
     return Case(actions, replace(snapshot, used=used), rules, grounds)
 
 

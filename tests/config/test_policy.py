@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""The section `policy`, at the root and in an offering, and whose limits count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules
+
+from .samples import OFFERING, Site, changed, errors, only_offering, root, warnings, with_offering
+
+
+def policy(site: Site, at_root: dict[str, Any] | None, own: dict[str, Any] | None) -> PolicyRules:
+    offering = changed(OFFERING, "policy", own)
+    return only_offering(site.load(root(policy=at_root, offerings=[offering]))).policy
+
+
+def test_without_a_section_passes_go_all_the_way_within_limits(site: Site) -> None:
+    rules = policy(site, None, None)
+    assert (rules.mode, rules.paused, rules.limit_cuts) == (PolicyMode.SYNC, False, LimitCuts.HOLD)
+    assert rules.protected_users == {"root"}
+    assert rules.prefixes == ("c_",)
+
+
+@pytest.mark.parametrize(
+    ("at_root", "own", "expected"),
+    [
+        ({"mode": "observe"}, None, {"mode": PolicyMode.OBSERVE}),
+        ({"mode": "observe"}, {"mode": "sync"}, {"mode": PolicyMode.SYNC}),
+        ({"mode": "upsert-only", "paused": True}, {"paused": "no"}, {"mode": PolicyMode.UPSERT_ONLY, "paused": False}),
+        ({"max_removed_members": 5}, {"max_removed_accounts": 0},
+         {"max_removed_members": 5, "max_removed_accounts": 0, "max_removed_percent": 50}),
+        ({"limit_cuts": "allow"}, {"small_removal": "3"}, {"limit_cuts": LimitCuts.ALLOW, "small_removal": 3}),
+        ({"protected_users": ["Ann"]}, {"protected_users": ["bob"]}, {"protected_users": {"ann", "bob", "root"}}),
+        ({"ignore_users": "svc-*"}, {"ignore_users": []}, {"ignore_users": {"svc-*"}}),
+        ({"ignore_accounts": [2024]}, {"ignore_accounts": None}, {"ignore_accounts": {"2024"}}),
+    ],
+)  # fmt: skip
+def test_an_offering_wins_key_by_key_and_lists_add_up(
+    site: Site, at_root: dict[str, Any], own: dict[str, Any] | None, expected: dict[str, Any]
+) -> None:
+    rules = policy(site, at_root, own)
+    assert {name: getattr(rules, name) for name in expected} == expected
+
+
+def test_what_a_site_stands_on_is_protected_and_prefixes_are_ours(site: Site) -> None:
+    settings = {
+        "default_account": "Common",
+        "root_account": "root",
+        "parent_account": 2024,
+        "allocation_prefix": "A_",
+        "project_prefix": "",
+        "qos_paused": "Paused",
+    }
+    rules = only_offering(site.load(with_offering("backend_settings", settings))).policy
+    assert rules.protected_accounts == {"root", "common", "2024"}
+    assert rules.prefixes == ("a_",)
+    assert rules.pausing_qos == {"paused"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("mode", "delete", "use one of sync, upsert-only, create-only, observe"),
+        ("max_removed_percent", 101, "a whole number from 0 to 100"),
+        ("max_removed_members", -1, "a whole number of 0 or more"),
+        ("limit_cuts", True, "use one of hold, allow"),
+        ("protected_users", {"root": 1}, "text is needed"),
+        ("ignore_users", [""], "write a list of names"),
+        ("paused", "maybe", "use true or false"),
+    ],
+)
+@pytest.mark.parametrize("place", ["policy", "offerings[0].policy"])
+def test_a_wrong_value_stops_the_start(
+    site: Site, place: str, key: str, value: object, sentence: str
+) -> None:
+    tree = with_offering(f"policy.{key}", value) if place != "policy" else root(policy={key: value})
+    assert sentence in errors(site.load(tree))[f"{place}.{key}"]
+
+
+def test_a_misspelt_key_is_named_with_the_nearest(site: Site) -> None:
+    loaded = site.load(with_offering("policy.max_remove_members", 5))
+    said = warnings(loaded)["offerings[0].policy.max_remove_members"]
+    assert "did you mean 'max_removed_members'?" in said
+
+
+@pytest.mark.parametrize(
+    ("written", "source"), [(None, "cluster"), ("cluster", "cluster"), ("waldur", "waldur")]
+)
+def test_whose_limits_count(site: Site, written: str | None, source: str) -> None:
+    loaded = site.load(with_offering("limits_source", written))
+    assert only_offering(loaded).limits_source is LimitsSource(source)
