@@ -69,10 +69,17 @@ def backend_limits(
 
     Limit and prepaid components count as asked, prepaid ones times `months` where that is known; usage
     components count with their configured `limit`, when `with_static`. Two components may feed one TRES:
-    their values add up. Raises PlanRefused when a number cannot be used.
+    their values add up. Raises PlanRefused when a number that was asked for cannot be used; a static limit that
+    cannot is no order's fault and left out.
     """
     known = {c.name: c for c in components}
     left_out = [f"{name}: no such component in backend_components" for name in asked if name not in known]
+    if with_static:
+        left_out += [
+            f"{c.name}: its static limit is {c.limit}, which no limit can be: a number of 0 or more is needed"
+            for c in known.values()
+            if c.limit is not None and c.accounting_type is AccountingType.USAGE and not _has_static(c)
+        ]
     totals: dict[str, Decimal] = {}
     for component in known.values():
         number = _asked_of(component, asked, months=months, with_static=with_static)
@@ -86,9 +93,7 @@ def backend_limits(
 
 def waldur_limits(asked: Mapping[str, Any], components: Iterable[Component]) -> dict[str, Any]:
     """The limits as Waldur should show them: what was asked, and the static limits of usage components."""
-    static = {
-        c.name: _plain(c.limit) for c in components if c.accounting_type is AccountingType.USAGE and c.limit
-    }
+    static = {c.name: _plain(c.limit) for c in components if c.limit and _has_static(c)}
     return {**asked, **static}
 
 
@@ -101,9 +106,16 @@ def _asked_of(
         number = limit_number(component.name, asked[component.name])
         prepaid = component.accounting_type is AccountingType.ONE
         return number * months if prepaid and months else number
-    if component.accounting_type is AccountingType.USAGE and with_static and component.limit is not None:
-        return limit_number(component.name, component.limit)
-    return None
+    return Decimal(str(component.limit)) if with_static and _has_static(component) else None
+
+
+def _has_static(component: Component) -> bool:
+    """Whether a usage component has a limit of its own that the cluster can count."""
+    if component.accounting_type is not AccountingType.USAGE or component.limit is None:
+        return False
+    number = Decimal(str(component.limit))
+    values = [number, *(number * factor for factor in targets_of(component).values())]
+    return all(value.is_finite() and 0 <= value <= MAX_BACKEND_VALUE for value in values)
 
 
 def _whole(tres: str, total: Decimal) -> int:

@@ -109,6 +109,18 @@ def test_unknown_components_are_left_out_and_named() -> None:
     assert found.left_out == ("gpu: no such component in backend_components",)
 
 
+@pytest.mark.parametrize("limit", [-1.0, math.nan, math.inf, 1e19, 2.0**62], ids=str)
+def test_a_static_limit_that_can_be_none_is_no_orders_fault(limit: float) -> None:
+    """`limit_amount: -1` of a component that only Waldur has erred every create order."""
+    components = [component("gpu", USAGE, factor=60, limit=limit), CPU]
+    found = backend_limits({"cpu": 1}, components)
+    assert dict(found.values) == {"cpu": 60_000}
+    (note,) = found.left_out
+    assert note.startswith(f"gpu: its static limit is {limit}, which no limit can be")
+    assert waldur_limits({"cpu": 1}, components) == {"cpu": 1}
+    assert backend_limits({"cpu": 1}, components, with_static=False).left_out == ()
+
+
 BAD_NUMBERS = [
     None,
     True,
