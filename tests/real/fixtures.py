@@ -14,6 +14,7 @@ import pytest
 from tests.real.parts import require
 from tests.real.processes import RealPartError
 from tests.real.redis_server import RedisServer
+from tests.real.slapd import Slapd
 from tests.real.slurm_cluster import SlurmCluster
 
 CLUSTER_STARTS = 3
@@ -58,6 +59,17 @@ def redis_server() -> Iterator[RedisServer]:
     require("redis")
     with tempfile.TemporaryDirectory(prefix="redis-", ignore_cleanup_errors=True) as folder:
         server = RedisServer(Path(folder))
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def slapd() -> Iterator[Slapd]:
+    """A real OpenLDAP with an empty tree; it starts in a moment, so each test has its own."""
+    require("slapd")
+    with tempfile.TemporaryDirectory(prefix="slapd-", ignore_cleanup_errors=True) as folder:
+        server = Slapd(Path(folder))
         server.start()
         yield server
         server.stop()

@@ -24,6 +24,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
         *("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue"),
     ),
     "redis": ("redis-server|valkey-server", "setpriv"),
+    "slapd": ("slapd", "slapadd", "openssl", "setpriv"),
 }
 """Part name to the programs it needs; `a|b` is met by either."""
 

@@ -20,7 +20,7 @@ from backends.usernames.ldap.schema import LdapSettings
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 5
+ROUNDS = 20
 SHOWN = 10
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import ldap3
 from ldap3.core import exceptions as errors
+from ldap3.core.results import RESULT_SUCCESS
 from ldap3.utils.conv import escape_filter_chars
 from ldap3.utils.dn import escape_rdn
 
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 10
 ANSWER_TIMEOUT_S = 30
 PAGE_SIZE = 500
+PAGED_RESULTS = "1.2.840.113556.1.4.319"
 # Values in one filter: some tens of kilobytes.
 FILTER_VALUES = 500
 
@@ -126,6 +128,7 @@ class Directory:
                 if settings.use_starttls:
                     connection.start_tls()
                 connection.bind()
+                _must_be_success(connection)
             except (errors.LDAPException, OSError):
                 _shut(connection)
                 raise
@@ -143,32 +146,44 @@ class Directory:
 
     def search(self, base: str, clauses: str, attributes: Sequence[str]) -> list[Entry]:
         """All entries below `base` that match. Raises BackendUnavailable where the answer is not whole."""
-        connection = self._bound()
+        found: list[Entry] = []
+        cookie: bytes | None = None
         try:
-            with self._translated(f"search below {base}"):
-                found = connection.extend.standard.paged_search(
-                    base, clauses, attributes=list(attributes), paged_size=PAGE_SIZE, generator=False
-                )
-                return [_entry(item) for item in found if item.get("type") == "searchResEntry"]
+            while cookie is None or cookie:
+                with self._translated(f"search below {base}"):
+                    connection = self._bound()
+                    connection.search(
+                        base, clauses, attributes=list(attributes), paged_size=PAGE_SIZE, paged_cookie=cookie
+                    )
+                    _must_be_success(connection)
+                found += [_entry(item) for item in connection.response or () if "raw_attributes" in item]
+                cookie = _next_page(connection)
         except NotThere as error:
             raise BackendUnavailable(
                 f"LDAP: there is no {base}: check base_dn, people_ou and groups_ou"
             ) from error
+        return found
 
     def add(self, dn: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> None:
         """Raises AlreadyThere where an entry of this DN exists."""
         with self._translated(f"add {dn}"):
-            self._bound().add(dn, list(classes), {name: list(v) for name, v in attributes.items() if v})
+            connection = self._bound()
+            connection.add(dn, list(classes), {name: list(v) for name, v in attributes.items() if v})
+            _must_be_success(connection)
 
     def modify(self, dn: str, changes: Changes) -> None:
         """All or nothing. Raises AlreadyThere or NotThere where a value is, or is not, in the entry."""
         with self._translated(f"modify {dn}"):
-            self._bound().modify(dn, {name: [(how, list(v)) for how, v in c] for name, c in changes.items()})
+            connection = self._bound()
+            connection.modify(dn, {name: [(how, list(v)) for how, v in c] for name, c in changes.items()})
+            _must_be_success(connection)
 
     def delete(self, dn: str) -> None:
         """Raises NotThere where there is no such entry."""
         with self._translated(f"delete {dn}"):
-            self._bound().delete(dn)
+            connection = self._bound()
+            connection.delete(dn)
+            _must_be_success(connection)
 
     def _bound(self) -> ldap3.Connection:
         self.open()
@@ -220,6 +235,21 @@ def any_of(attribute: str, values: Iterable[str]) -> Iterator[str]:
 def equals(attribute: str, value: str) -> str:
     """A filter for one value, whatever characters it has."""
     return f"({attribute}={escape_filter_chars(value)})"
+
+
+def _must_be_success(connection: ldap3.Connection) -> None:
+    """ldap3 raises for most results; it lets a cut-off answer and a referral pass as if they were whole (2.9.1)."""
+    result = connection.result
+    if result["result"] != RESULT_SUCCESS:
+        raise errors.LDAPOperationResult(
+            result=result["result"], description=result["description"], message=result["message"]
+        )
+
+
+def _next_page(connection: ldap3.Connection) -> bytes:
+    """The server's mark for the page that follows; empty after the last one."""
+    controls = connection.result.get("controls") or {}
+    return bytes(controls.get(PAGED_RESULTS, {}).get("value", {}).get("cookie") or b"")
 
 
 def _shut(connection: ldap3.Connection) -> None:

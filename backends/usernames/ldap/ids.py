@@ -19,7 +19,7 @@ from backends.usernames.ldap.schema import IdRange, LdapSettings
 COUNTER = "waldur-site-cluster-ids"
 COUNTER_CLASSES = ("organizationalRole", "top")
 ROUNDS = 50
-AT_ONCE = 100
+AT_ONCE = 10
 
 KINDS = {"uid": "uidNumber", "gid": "gidNumber"}
 ON_HOST: dict[str, Callable[[int], bool]] = {"uid": nss.has_uid, "gid": nss.has_gid}
