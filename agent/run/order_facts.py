@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from agent.core.errors import WaldurError
 from agent.core.model import (
@@ -52,9 +53,15 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderFacts:
 
 
 def rules_of(site: Site, facts: OfferingFacts) -> OfferingRules:
-    """The site's rules; components that only Waldur has are added to the configured ones."""
+    """The site's rules; components that only Waldur has are added to the configured ones.
+
+    Not those with a factor that makes no limit: what is asked of them is left out, as for any unknown component.
+    """
     offering = site.offering
     added = [_component(c) for c in facts.components if c.type not in offering.components]
+    added = [
+        component for component in added if isfinite(component.unit_factor) and component.unit_factor > 0
+    ]
     return OfferingRules(
         names=offering.names,
         components=(*offering.components.values(), *added),
@@ -79,8 +86,12 @@ def _members(
     if not open_ones:
         return {}
     by_project = {r.project_uuid: r.uuid for r in open_ones}
-    users = members.offering_users(client)
-    accounts = members.project_accounts(client)
+    try:
+        users = members.offering_users(client)
+        accounts = members.project_accounts(client)
+    except WaldurError as error:
+        # Who is in a project concerns what is created only: changes and terminations go on.
+        return dict.fromkeys(by_project, error)
     teams = pool.each(by_project, lambda project: members.team(client, by_project[project]))
     return {
         project: team

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""What a pass reads of Waldur, and that a fault in one part of it keeps only those orders waiting that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.model import Mode
+from agent.run import order_facts, orders
+from agent.run.sites import Site, client
+from agent.sim.faults import Fault
+from agent.sim.records import Component
+from agent.sim.server import SimulatedWaldur
+from agent.waldur import offerings
+from tests.memory_backend import MemoryBackend, slurm_settings
+from tests.site import configuration, settings_of
+
+InMemory = Callable[..., Site]
+
+
+@pytest.fixture
+def in_memory(waldur: SimulatedWaldur, tmp_path: Path) -> InMemory:
+    """Make the site on a cluster in memory with these backend settings."""
+
+    def make(**backend: Any) -> Site:
+        offering = settings_of(configuration(waldur, tmp_path, backend=backend)).offerings[0]
+        site_client = client(offering, Mode.ORDER_PROCESS)
+        return Site(offering, site_client, MemoryBackend(settings=slurm_settings(**backend)), tmp_path)
+
+    return make
+
+
+def change_component(waldur: SimulatedWaldur, name: str, **values: Any) -> None:
+    with waldur.store.lock:
+        (component,) = (c for c in components_of(waldur) if c.type == name)
+        for field, value in values.items():
+            setattr(component, field, value)
+
+
+def components_of(waldur: SimulatedWaldur) -> list[Component]:
+    return waldur.store.offerings[waldur.seed.offering_uuid].components
+
+
+@pytest.mark.parametrize("path", ["marketplace-offering-users/", "list_project_service_accounts/", "team/"])
+def test_who_is_in_a_project_concerns_creations_only(
+    waldur: SimulatedWaldur, in_memory: InMemory, path: str
+) -> None:
+    """A token without the right to list offering users kept terminations and updates waiting too."""
+    site = in_memory()
+    project = waldur.seed.project_uuids[0]
+    first, second = (
+        waldur.order(waldur.place_create_order(project, name, limits={"cpu": 1})).resource_uuid
+        for name in ("one", "two")
+    )
+    assert orders.run_pass(site).counted() == {"done": 2}
+    waldur.inject(
+        Fault(path=path, status=403, body='{"detail": "no"}', content_type="application/json", times=None)
+    )
+    waldur.orders.place_terminate(first)
+    waldur.orders.place_update(second, {"cpu": 2})
+    waldur.place_create_order(project, "three", limits={"cpu": 1})
+    report = orders.run_pass(site)
+    assert {o.type: o.result.value for o in report.orders} == {
+        "Terminate": "done", "Update": "done", "Create": "stuck",
+    }  # fmt: skip
+    waldur.faults.clear()
+    assert orders.run_pass(site).counted() == {"done": 1}
+
+
+def test_a_negative_amount_in_waldur_errs_no_order(
+    waldur: SimulatedWaldur, in_memory: InMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    change_component(waldur, "gpu", billing_type="usage", limit_amount=-1)
+    site = in_memory()
+    waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 1})
+    assert orders.run_pass(site).counted() == {"done": 1}
+    assert "gpu: its static limit is -1.0, which no limit can be" in caplog.text
+
+
+@pytest.mark.parametrize("factor", [-1, -60])
+def test_a_component_of_waldurs_with_a_factor_that_makes_no_limit_is_left_out(
+    waldur: SimulatedWaldur, in_memory: InMemory, caplog: pytest.LogCaptureFixture, factor: int
+) -> None:
+    change_component(waldur, "gpu", unit_factor=factor)
+    site = in_memory()
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 1, "gpu": 2})
+    assert orders.run_pass(site).counted() == {"done": 1}, waldur.order(order).error_message
+    assert "gpu: no such component in backend_components" in caplog.text
+
+
+def test_components_that_only_waldur_has_count_with_its_factor(
+    waldur: SimulatedWaldur, in_memory: InMemory
+) -> None:
+    site = in_memory()
+    rules = order_facts.rules_of(site, offerings.facts(site.client))
+    assert {c.name: c.unit_factor for c in rules.components} == {"cpu": 60, "mem": 61440, "gpu": 60}
+
+
+def test_default_accounts_go_back_to_where_the_backend_says(
+    waldur: SimulatedWaldur, in_memory: InMemory
+) -> None:
+    site = in_memory(default_account="Users")
+    assert order_facts.rules_of(site, offerings.facts(site.client)).home == site.backend.home == "users"
