@@ -52,7 +52,7 @@ def slots(settings: Settings) -> list[Slot]:
         )
         for offering in settings.offerings
         for mode in TASK_OF
-        if offering.backend_of(mode)
+        if offering.backend_of(mode) and mode not in offering.stopped
     ]
 
 

@@ -73,16 +73,21 @@ def problems(offering: Offering) -> list[Problem]:
         if not name or name in found:
             continue
         where = f"{offering.path}.{BACKEND_KEYS[mode]}"
+        modes = frozenset(m for m, n in offering.backends.items() if n == name)
+        unserved = f"Not served for this offering: {', '.join(sorted(modes))}"
         try:
-            found[name] = list(
-                load(name).parse(offering.backend_settings, f"{offering.path}.backend_settings").problems
-            )
+            parsed = load(name).parse(offering.backend_settings, f"{offering.path}.backend_settings")
+            found[name] = [_stopping(problem, modes, unserved) for problem in parsed.problems]
         except BackendNotInstalled as error:
-            modes = ", ".join(m for m, n in offering.backends.items() if n == name)
-            found[name] = [
-                Problem(Severity.WARNING, where, f"{error}. Not served for this offering: {modes}")
-            ]
+            found[name] = [Problem(Severity.WARNING, where, f"{error}. {unserved}")]
     return [problem for several in found.values() for problem in several]
+
+
+def _stopping(problem: Problem, modes: frozenset[Mode], unserved: str) -> Problem:
+    """An error of a backend's settings stops the modes of this offering that it serves, and nothing else."""
+    if problem.severity is not Severity.ERROR:
+        return problem
+    return Problem(Severity.WARNING, problem.path, f"{problem.message}. {unserved}", True, modes)
 
 
 def setting_keys(offering: Offering) -> frozenset[str]:

@@ -42,13 +42,19 @@ def _name(sender: str, **_: Any) -> None:
 def _worker(sender: str, instance: Any, **_: Any) -> None:
     _check_schedule()
     served = _served(instance.app.amqp.queues.consume_from)
+    problems = [problem for mode in table.TASK_OF for problem in sites.unusable(served, mode)]
+    for problem in problems:
+        log.log(logging.WARNING if problem.severity is Severity.WARNING else logging.ERROR, "%s", problem)
+    wanted = {(o.path, mode) for o in served for mode in table.TASK_OF if o.backend_of(mode)}
+    stopped = {(problem.path, mode) for problem in problems for mode in problem.stops}
+    is_idle = bool(wanted) and wanted == stopped
+    fatal = [problem.message for problem in problems if is_idle or problem.severity is Severity.ERROR]
+    if fatal:
+        _refuse(f"worker {sender} does not start: {'; '.join(fatal)}")
     for mode in table.TASK_OF:
-        for problem in sites.unusable(served, mode):
-            log.log(logging.WARNING if problem.severity is Severity.WARNING else logging.ERROR, "%s", problem)
-            if problem.severity is Severity.ERROR:
-                _refuse(f"worker {sender} does not start: {problem.message}")
         for offering in served:
-            _look(offering, mode)
+            if (offering.path, mode) in wanted - stopped:
+                _look(offering, mode)
     broker.take_over()
 
 
@@ -71,8 +77,6 @@ def _check_schedule() -> None:
 
 def _look(offering: Offering, mode: Mode) -> None:
     """Say at start what an operator should know of the cluster; nothing here ends the worker."""
-    if not offering.backend_of(mode):
-        return
     try:
         health = sites.connect(settings(), offering, mode).backend.check()
     except BackendError as error:

@@ -37,7 +37,7 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
     return CommonSettings(
         names=_names(values),
         homes=read_homes(values, path, findings),
-        soft_delete=values["soft_delete"],
+        soft_delete=bool(values["soft_delete"]),
         periodic_limits_enabled=_periodic_limits(
             values["periodic_limits"], below(path, "periodic_limits"), findings
         ),
@@ -54,12 +54,12 @@ def note_policy_keys(section: Mapping[Any, Any], path: str, findings: Findings) 
 
 def _names(values: Mapping[str, Any]) -> NameRules:
     return NameRules(
-        customer_prefix=values["customer_prefix"],
-        project_prefix=values["project_prefix"],
-        allocation_prefix=values["allocation_prefix"],
+        customer_prefix=values["customer_prefix"] or "",
+        project_prefix=values["project_prefix"] or "",
+        allocation_prefix=values["allocation_prefix"] or "",
         max_length=values["allocation_name_max_len"] or None,
-        check_uniqueness=values["check_backend_id_uniqueness"],
-        check_all_offerings=values["check_all_offerings"],
+        check_uniqueness=bool(values["check_backend_id_uniqueness"]),
+        check_all_offerings=bool(values["check_all_offerings"]),
         max_attempts=max(1, values["backend_id_max_retries"]),
     )
 

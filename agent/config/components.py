@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.config.backend_settings import note_policy_keys
-from agent.config.findings import Findings, below, key_name, unknown_keys
+from agent.config.findings import Findings, below, has_errors, key_name, unknown_keys
 from agent.config.kinds import shown
-from agent.config.schema import COMPONENT, POLICY_KEYS, TARGET, checked
+from agent.config.schema import ALL_MODES, COMPONENT, POLICY_KEYS, TARGET, checked
 from agent.core.model import AccountingType, Component
 
 # Waldur 8 refuses component types and units that do not fit these.
@@ -58,11 +58,12 @@ def read_components(
 
 
 def _component(name: str, body: Mapping[Any, Any], path: str, findings: Findings) -> Component | None:
-    errors_before = findings.error_count
+    noted_before = len(findings.problems)
     values = checked(COMPONENT, body, path, findings=findings, open_ended=True)
     targets = _targets(values["target_components"], below(path, "target_components"), findings)
     _note_what_waldur_refuses(name, values, path, findings)
-    if findings.error_count > errors_before:
+    noted = findings.problems[noted_before:]
+    if has_errors(noted) or any(problem.stops == ALL_MODES for problem in noted):
         return None
     return Component(
         name=name,
@@ -81,9 +82,11 @@ def _targets(section: Mapping[Any, Any], path: str, findings: Findings) -> dict[
     targets: dict[str, float] = {}
     for name, body in section.items():
         place = below(path, key_name(name))
-        body = _map_of(name, {} if body is None else body, place, findings)
-        if body is not None:
-            targets[name] = checked(TARGET, body, place, findings=findings)["factor"]
+        if not isinstance(name, str) or not isinstance(body, Mapping | None):
+            what = "a name in quotes with a map of keys is needed"
+            findings.stop(place, f"it is {shown(name)}: {shown(body)}; {what}", ALL_MODES)
+            continue
+        targets[name] = checked(TARGET, body or {}, place, findings=findings)["factor"]
     return targets
 
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from agent.config.kinds import shown
-from agent.config.model import Problem, Severity
+from agent.config.model import Mode, Problem, Severity
 
 
 class Findings:
@@ -26,6 +26,12 @@ class Findings:
 
     def warn(self, path: str, message: str, *, strict_error: bool = False) -> None:
         self._problems.append(Problem(Severity.WARNING, path, message, strict_error))
+
+    def stop(self, path: str, message: str, modes: frozenset[Mode]) -> None:
+        """A value that one offering's modes cannot do with. The others go on, and so do the other offerings."""
+        names = sorted(modes)
+        off = f"until then {', '.join(names)} {'is' if len(names) == 1 else 'are'} off for this offering"
+        self._problems.append(Problem(Severity.WARNING, path, f"{message}; {off}", True, modes))
 
     def add(self, problems: Iterable[Problem]) -> None:
         self._problems.extend(problems)

@@ -16,7 +16,7 @@ from agent.config import kinds
 from agent.config.environment import variable
 from agent.config.findings import Findings
 from agent.config.model import Mode, Problem
-from agent.config.offering import BACKEND_KEYS
+from agent.config.offering import BACKEND_KEYS, NOTHING_SCHEDULED
 from agent.config.sources import read_yaml
 
 API_VARIABLES = ("WALDUR_API_URL", "WALDUR_API_TOKEN", "WALDUR_OFFERING_UUID")
@@ -77,6 +77,14 @@ def completed(tree: Mapping[Any, Any], environ: Mapping[str, str], findings: Fin
 def in_variables(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """The same problems under the names of the variables they come from."""
     return tuple(replace(problem, path=_variable_path(problem.path)) for problem in problems)
+
+
+def without_echo(problems: Iterable[Problem]) -> Iterable[Problem]:
+    """Without the advice for YAML's keys where the variable that says which modes run is wrong or not set."""
+    several = tuple(problems)
+    if not any(problem.path in (DIRECTION, MODE) for problem in several):
+        return several
+    return (problem for problem in several if problem.message != NOTHING_SCHEDULED)
 
 
 def _is_bare(entry: object) -> bool:

@@ -30,14 +30,15 @@ ENVIRONMENT = "the environment"
 class Loaded:
     """`settings` is None when one of the `problems` is an error.
 
-    `offerings` are those without errors of their own, even then: their backends can still be judged,
-    as strictly as `strict` says, so that all problems come at once.
+    `offerings` are there even then, some as drafts: their backends can still be judged, as strictly as `strict`
+    says, so that all problems come at once. `from_variables`: no file, problems go by the names of variables.
     """
 
     settings: Settings | None
     problems: tuple[Problem, ...]
     offerings: tuple[Offering, ...] = ()
     strict: bool = False
+    from_variables: bool = False
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -69,11 +70,17 @@ def load(path: Path | None, environ: Mapping[str, str], *, strict: bool | None =
         settings = read_settings(tree, source, variables=variables, sources=sources)
         settings = replace(settings, strict=settings.strict if strict is None else strict)
     is_strict = settings.strict if settings else bool(strict)
-    problems = judged(findings.problems, strict=is_strict)
+    problems = judged(legacy_env.without_echo(findings.problems), strict=is_strict)
     if file is None:
         problems = legacy_env.in_variables(problems)
     offerings = settings.offerings if settings else ()
-    return Loaded(None if has_errors(problems) else settings, problems, offerings, is_strict)
+    return Loaded(
+        None if has_errors(problems) else settings,
+        problems,
+        offerings,
+        is_strict,
+        from_variables=file is None,
+    )
 
 
 def require(path: Path | None, environ: Mapping[str, str]) -> Settings:

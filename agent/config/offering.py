@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +14,9 @@ from agent.config.components import read_components
 from agent.config.environment import CA_FILE
 from agent.config.findings import Findings, below, key_name
 from agent.config.kinds import QUEUE_NAME, shown
-from agent.config.model import EventSettings, Mode, Offering, OidcClient, WaldurAccess
+from agent.config.model import EventSettings, Mode, Offering, OidcClient, Problem, WaldurAccess
 from agent.config.policy import of_offering, read_policy
-from agent.config.schema import OFFERING, checked
+from agent.config.schema import ALL_MODES, OFFERING, checked
 from agent.config.secret import Secret
 from agent.config.sources import Sources, secret_of
 from agent.core.policy import LimitsSource, PolicyRules
@@ -29,6 +29,7 @@ BACKEND_KEYS = {
 OIDC_KEYS = ("oidc_token_url", "oidc_client_id", "oidc_client_secret")
 DEFAULT_QUEUE = "default"
 STOMP_PATH = "/rmqws-stomp"
+NOTHING_SCHEDULED = f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set"
 # Versions with MQTT used this path and port 443, whatever verify_ssl said.
 MQTT_PATH = "/rmqws"
 
@@ -44,10 +45,10 @@ class OfferingDefaults:
 
 def read_offering(
     section: Mapping[Any, Any], path: str, *, defaults: OfferingDefaults, sources: Sources
-) -> Offering | None:
-    """The offering, or None with errors noted under `path`."""
+) -> Offering:
+    """The offering. With errors noted under `path` it is a draft, which only its backends should look at."""
     findings = sources.findings
-    errors_before = findings.error_count
+    noted_before = len(findings.problems)
     values = checked(OFFERING, section, path, findings=findings)
     settings_path = below(path, "backend_settings")
     common = read_backend_settings(values["backend_settings"], settings_path, findings)
@@ -62,14 +63,13 @@ def read_offering(
     policy = read_policy(values["policy"], below(path, "policy"), above=defaults.policy, findings=findings)
     backends = {mode: values[key] for mode, key in BACKEND_KEYS.items() if values[key]}
     if not backends:
-        findings.warn(path, f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set")
-    if access is None or findings.error_count > errors_before:
-        return None
+        findings.warn(path, NOTHING_SCHEDULED)
+    uuid = values["waldur_offering_uuid"] or _text(section.get("waldur_offering_uuid"))
     return Offering(
-        name=values["name"] or values["waldur_offering_uuid"],
-        uuid=values["waldur_offering_uuid"],
+        name=values["name"] or uuid,
+        uuid=uuid,
         access=access,
-        backend_type=values["backend_type"].lower(),
+        backend_type=(values["backend_type"] or "").lower(),
         backends=MappingProxyType(backends),
         backend_settings=MappingProxyType(
             {key_name(name): value for name, value in values["backend_settings"].items()}
@@ -89,10 +89,24 @@ def read_offering(
         component_extras=extras,
         policy=of_offering(policy, values["backend_settings"], common.names),
         limits_source=LimitsSource(values["limits_source"]),
+        stopped=_stopped(findings.problems[noted_before:]),
     )
 
 
-def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Sources) -> WaldurAccess | None:
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _stopped(problems: Iterable[Problem]) -> Mapping[Mode, str]:
+    """The modes that cannot run as it is written, each with every reason."""
+    reasons: dict[Mode, list[str]] = {}
+    for problem in problems:
+        for mode in problem.stops:
+            reasons.setdefault(mode, []).append(f"{problem.path}: {problem.message}")
+    return MappingProxyType({mode: "; ".join(several) for mode, several in reasons.items()})
+
+
+def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Sources) -> WaldurAccess:
     """The way to Waldur. A static token wins over OIDC, as in the reference; half of OIDC is no way."""
     if not values["verify_ssl"]:
         sources.findings.warn(
@@ -101,16 +115,18 @@ def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Source
         )
     token = secret_of(values, "waldur_api_token", path, sources=sources)
     secret = secret_of(values, "oidc_client_secret", path, sources=sources)
-    if token is None or secret is None:
-        return None
     url, client_id = values["oidc_token_url"], values["oidc_client_id"]
     missing = [key for key, value in zip(OIDC_KEYS, (url, client_id, secret), strict=True) if not value]
-    if not any(sources.findings.has_error_at(below(path, key)) for key in ("waldur_api_token", *OIDC_KEYS)):
+    is_told = token is None or secret is None
+    is_told |= any(
+        sources.findings.has_error_at(below(path, key)) for key in ("waldur_api_token", *OIDC_KEYS)
+    )
+    if not is_told:
         _note_login(path, missing, has_token=bool(token), findings=sources.findings)
     return WaldurAccess(
-        url=values["waldur_api_url"],
+        url=values["waldur_api_url"] or "",
         token=Secret(token) if token else None,
-        oidc=None if token else OidcClient(url, client_id, Secret(secret)),
+        oidc=None if token else OidcClient(url or "", client_id or "", Secret(secret or "")),
         verify_ssl=values["verify_ssl"],
         ca_file=sources.environ.get(CA_FILE, ""),
         proxy=proxy,
@@ -165,9 +181,11 @@ def _queue(values: Mapping[str, Any], common: CommonSettings, path: str, finding
     if values["queue"] or not common.cluster_name:
         return values["queue"] or DEFAULT_QUEUE
     if not QUEUE_NAME.fullmatch(common.cluster_name):
-        findings.error(
+        findings.stop(
             below(path, "queue"),
             f"`backend_settings.cluster_name` is {shown(common.cluster_name)}, which cannot name a queue; "
             "give `queue` in letters, digits, dot, dash and underscore",
+            ALL_MODES,
         )
+        return DEFAULT_QUEUE
     return common.cluster_name

@@ -8,12 +8,14 @@ keys that only one backend knows are in that backend's own schema. docs/configur
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
 from agent.config import kinds
 from agent.config.findings import Findings, below, key_name, unknown_keys
+from agent.config.model import Mode
 from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules
 
 ACCOUNTING_TYPES = ("usage", "limit", "one")
@@ -35,14 +37,40 @@ POLICY_KEYS = frozenset(
         "tres_billing_weights",
     }
 )
+ALL_MODES = frozenset(Mode)
+ORDERS = frozenset({Mode.ORDER_PROCESS})
 
 
-def key(kind: Callable[[Any], Any], default: Any = None) -> fields.Field[Any]:
-    return fields.Function(deserialize=kind, load_default=default)
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What a value of the wrong kind does where it is not an error of the whole file, since the reference starts
+    with it: it `stops` modes of its offering, where a guess could harm, or `value` counts `meanwhile`.
+    """
+
+    stops: frozenset[Mode] = frozenset()
+    value: Any = None
+    meanwhile: str = ""
 
 
-def required(kind: Callable[[Any], Any]) -> fields.Field[Any]:
-    return fields.Function(deserialize=kind, required=True, error_messages={"required": "is missing"})
+STOPS_ALL = Wrong(ALL_MODES)
+STOPS_ORDERS = Wrong(ORDERS)
+STOPS_REPORTS = Wrong(frozenset({Mode.REPORT}))
+NO_HOMES = Wrong(value=False, meanwhile="no homes are made")
+WRONG_HOMES = Wrong(value="", meanwhile="homes are made where the system's user database says")
+USUAL_UMASK = Wrong(meanwhile="homes are private, as without this key")
+
+
+def key(kind: Callable[[Any], Any], default: Any = None, wrong: Wrong | None = None) -> fields.Field[Any]:
+    return fields.Function(deserialize=kind, load_default=default, metadata={"wrong": wrong})
+
+
+def required(kind: Callable[[Any], Any], wrong: Wrong | None = None) -> fields.Field[Any]:
+    return fields.Function(
+        deserialize=kind,
+        required=True,
+        error_messages={"required": "is missing"},
+        metadata={"wrong": wrong},
+    )
 
 
 class SectionSchema(Schema):
@@ -104,7 +132,7 @@ class OfferingSchema(SectionSchema):
     waldur_api_token = key(kinds.secret_text, "")
     waldur_api_token_file = key(kinds.text, "")
     waldur_api_token_env = key(kinds.text, "")
-    waldur_offering_uuid = required(kinds.offering_uuid)
+    waldur_offering_uuid = required(kinds.offering_uuid, STOPS_ALL)
     oidc_token_url = key(kinds.optional_url, "")
     oidc_client_id = key(kinds.text, "")
     oidc_client_secret = key(kinds.secret_text, "")
@@ -123,11 +151,11 @@ class OfferingSchema(SectionSchema):
     stomp_enabled = key(kinds.flag, False)
     stomp_membership_sync_enabled = key(kinds.flag)
     stomp_ws_host = key(kinds.text, "")
-    stomp_ws_port = key(kinds.whole(1, 65535))
+    stomp_ws_port = key(kinds.whole(1, 65535), None, Wrong(meanwhile="the usual port is taken"))
     stomp_ws_path = key(kinds.text, "")
     websocket_use_tls = key(kinds.flag, True)
     mqtt_enabled = key(kinds.flag, False)
-    queue = key(kinds.queue_name, "")
+    queue = key(kinds.queue_name, "", Wrong(ALL_MODES, ""))
     policy = key(kinds.mapping, {})
     limits_source = key(kinds.choice(*LimitsSource), LimitsSource.CLUSTER.value)
 
@@ -135,39 +163,39 @@ class OfferingSchema(SectionSchema):
 class BackendSettingsSchema(SectionSchema):
     """The keys of `backend_settings` that mean the same for every backend."""
 
-    allocation_prefix = key(kinds.text, "")
-    project_prefix = key(kinds.text, "")
-    customer_prefix = key(kinds.text, "")
-    default_account = key(kinds.text_or_number, "")
-    check_backend_id_uniqueness = key(kinds.flag, False)
-    check_all_offerings = key(kinds.flag, False)
-    backend_id_max_retries = key(kinds.whole(0), 50)
-    allocation_name_max_len = key(kinds.whole(0))
-    soft_delete = key(kinds.flag, False)
-    enable_user_homedir_account_creation = key(kinds.flag, True)
-    default_homedir_umask = key(kinds.umask)
-    homedir_umask = key(kinds.umask)
-    homedir_base_path = key(kinds.text, "")
-    homedir_quota = key(kinds.mapping, {})
-    periodic_limits = key(kinds.mapping, {})
-    cluster_name = key(kinds.text_or_number, "")
-    command_prefix = key(kinds.command_words, ())
-    target_api_url = key(kinds.text, "")
-    target_api_token = key(kinds.secret_text, "")
+    allocation_prefix = key(kinds.text, "", STOPS_ORDERS)
+    project_prefix = key(kinds.text, "", STOPS_ORDERS)
+    customer_prefix = key(kinds.text, "", STOPS_ORDERS)
+    default_account = key(kinds.text_or_number, "", STOPS_ALL)
+    check_backend_id_uniqueness = key(kinds.flag, False, STOPS_ORDERS)
+    check_all_offerings = key(kinds.flag, False, STOPS_ORDERS)
+    backend_id_max_retries = key(kinds.whole(0), 50, Wrong(value=50, meanwhile="50 is taken"))
+    allocation_name_max_len = key(kinds.whole(0), None, STOPS_ORDERS)
+    soft_delete = key(kinds.flag, False, STOPS_ORDERS)
+    enable_user_homedir_account_creation = key(kinds.flag, True, NO_HOMES)
+    default_homedir_umask = key(kinds.umask, None, USUAL_UMASK)
+    homedir_umask = key(kinds.umask, None, USUAL_UMASK)
+    homedir_base_path = key(kinds.text, "", WRONG_HOMES)
+    homedir_quota = key(kinds.mapping, {}, Wrong(value={}, meanwhile="homes get no quota"))
+    periodic_limits = key(kinds.mapping, {}, Wrong(value={}, meanwhile="periodic limits are off"))
+    cluster_name = key(kinds.text_or_number, "", Wrong(ALL_MODES, ""))
+    command_prefix = key(kinds.command_words, (), Wrong(ALL_MODES, ()))
+    target_api_url = key(kinds.text, "", Wrong(value="", meanwhile="it is not used"))
+    target_api_token = key(kinds.secret_text, "", Wrong(value="", meanwhile="it is not used"))
 
 
 class PeriodicLimitsSchema(SectionSchema):
-    enabled = key(kinds.flag, False)
+    enabled = key(kinds.flag, False, Wrong(value=False, meanwhile="periodic limits are off"))
 
 
 class ComponentSchema(SectionSchema):
     measured_unit = required(kinds.text)
     accounting_type = required(kinds.choice(*ACCOUNTING_TYPES))
     label = required(kinds.text)
-    unit_factor = key(kinds.number(above=0), 1.0)
-    unit_factor_reporting = key(kinds.number(above=0))
-    limit = key(kinds.number(at_least=0))
-    target_components = key(kinds.mapping, {})
+    unit_factor = key(kinds.number(above=0), 1.0, STOPS_ALL)
+    unit_factor_reporting = key(kinds.number(above=0), None, STOPS_REPORTS)
+    limit = key(kinds.number(at_least=0), None, STOPS_ALL)
+    target_components = key(kinds.mapping, {}, Wrong(ALL_MODES, {}))
     description = key(kinds.text)
     min_value = key(kinds.whole())
     max_value = key(kinds.whole())
@@ -186,7 +214,7 @@ class ComponentSchema(SectionSchema):
 
 
 class TargetSchema(SectionSchema):
-    factor = key(kinds.number(above=0), 1.0)
+    factor = key(kinds.number(above=0), 1.0, Wrong(ALL_MODES, 1.0))
 
 
 ROOT = RootSchema()
@@ -218,9 +246,21 @@ def checked(
         values.update({name: default_of(schema, name) for name in schema.fields})
         values.update(dict(refusal.valid_data or {}))
         for name, sentences in refusal.messages_dict.items():
-            for sentence in sentences:
-                findings.error(below(path, str(name)), f"`{name}` {sentence}")
+            message = f"`{name}` {' '.join(map(str, sentences))}"
+            wrong = schema.fields[name].metadata["wrong"] if name in given else None
+            _note(message, below(path, str(name)), wrong, findings)
+            if wrong is not None:
+                values[name] = wrong.value
     return values
+
+
+def _note(message: str, path: str, wrong: Wrong | None, findings: Findings) -> None:
+    if wrong is None:
+        findings.error(path, message)
+    elif wrong.stops:
+        findings.stop(path, message, wrong.stops)
+    else:
+        findings.warn(path, f"{message}; until then {wrong.meanwhile}", strict_error=True)
 
 
 def default_of(schema: Schema, name: str) -> Any:

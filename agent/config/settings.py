@@ -73,9 +73,7 @@ def _offerings(entries: Any, defaults: OfferingDefaults, sources: Sources) -> tu
             findings.error(path, f"it is {kinds.shown(entry)}; a map of keys is needed")
             continue
         offering = read_offering(entry, path, defaults=defaults, sources=sources)
-        if offering is None:
-            continue
-        twin = next((other for other in offerings if other.uuid == offering.uuid), None)
+        twin = next((other for other in offerings if offering.uuid and other.uuid == offering.uuid), None)
         if twin:
             findings.warn(below(path, "waldur_offering_uuid"), f"it is the same offering as {twin.path}")
         offerings.append(offering)

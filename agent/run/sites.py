@@ -36,10 +36,17 @@ class Effort:
 
 
 def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
-    """Make the site of an offering. Raises ConfigError where its backend cannot be used."""
+    """Make the site of an offering. Raises ConfigError where the mode is stopped or its backend cannot be used."""
+    refuse_stopped(offering, mode)
     configured = registry.configure(offering, mode)
     context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key)
     return Site(offering, client(offering, mode), configured.connect(context), settings.state_dir)
+
+
+def refuse_stopped(offering: Offering, mode: Mode) -> None:
+    """Raises ConfigError when a value of the offering makes this mode unusable."""
+    if mode in offering.stopped:
+        raise ConfigError(f"{mode} is off for {offering.name}: {offering.stopped[mode]}")
 
 
 def client(offering: Offering, mode: str) -> WaldurClient:
@@ -66,20 +73,18 @@ def effort_of(site: Site) -> Iterator[Effort]:
 def unusable(offerings: Iterable[Offering], mode: Mode) -> list[Problem]:
     """Why this host cannot serve a mode of these offerings: wrong settings, or programs that are not here.
 
-    A backend that is not installed is a warning: it stops its own modes only.
+    Wrong settings and a backend that is not installed are warnings: they stop modes of one offering only.
     """
     found = []
     for offering in offerings:
         if not offering.backend_of(mode):
             continue
         try:
+            refuse_stopped(offering, mode)
             missing = registry.configure(offering, mode).missing()
-        except registry.BackendNotInstalled as error:
-            found.append(
-                Problem(Severity.WARNING, offering.path, f"{error}. {mode} is off for {offering.name}")
-            )
         except ConfigError as error:
-            found.append(Problem(Severity.ERROR, offering.path, str(error)))
+            sentence = f"{error}. {mode} is off for {offering.name}"
+            found.append(Problem(Severity.WARNING, offering.path, sentence, stops=frozenset({mode})))
         else:
             if missing:
                 found.append(Problem(Severity.ERROR, offering.path, f"offering {offering.name}: {missing}"))

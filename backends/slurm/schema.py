@@ -76,8 +76,9 @@ class QosManagementSchema(Schema):
     additional_qos = fields.List(fields.String(), load_default=list, allow_none=True)
 
 
-def _name(**options: Any) -> fields.String:
-    return fields.String(allow_none=True, **options)
+def _name(**options: Any) -> fields.Field[Any]:
+    """Names are often digits only, which YAML makes a number of."""
+    return fields.Function(deserialize=kinds.text_or_number, allow_none=True, **options)
 
 
 class SlurmSchema(Schema):

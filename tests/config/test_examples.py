@@ -75,6 +75,8 @@ def test_env_files_configure_one_offering(name: str, modes: set[Mode], account: 
 def test_annotated_example_shows_every_key() -> None:
     text = (EXAMPLES / "waldur-site-agent-config.yaml").read_text(encoding="utf-8")
     known = {
-        key for schema in (ROOT, POLICY, OFFERING, BACKEND_SETTINGS, COMPONENT, LOG_SHIPPING) for key in schema.fields
+        key
+        for schema in (ROOT, POLICY, OFFERING, BACKEND_SETTINGS, COMPONENT, LOG_SHIPPING)
+        for key in schema.fields
     }
     assert [key for key in sorted(known) if f"{key}:" not in text] == []

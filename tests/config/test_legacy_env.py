@@ -9,6 +9,7 @@ import yaml
 from agent.config.load import load
 from agent.config.model import Mode
 from agent.config.secret import Secret
+from agent.run import configuration
 
 from .samples import CPU, UUID, Site, errors, only_offering, warnings
 
@@ -102,9 +103,7 @@ REFUSED = [
     ),
     ({"SLURM_DEPLOYMENT_TYPE": "podman"}, "SLURM_DEPLOYMENT_TYPE", "use one of docker, native"),
     ({"SLURM_TRES_CONFIG_PATH": "/no/such/file"}, "SLURM_TRES_CONFIG_PATH", "/no/such/file does not exist"),
-    ({"SLURM_ALLOCATION_NAME_MAX_LEN": "long"}, "SLURM_ALLOCATION_NAME_MAX_LEN", "use a whole number"),
     ({"WALDUR_API_URL": "waldur"}, "WALDUR_API_URL", "must start with http:// or https://"),
-    ({"WALDUR_OFFERING_UUID": "mine"}, "WALDUR_OFFERING_UUID", "a uuid of 32 hex digits"),
 ]
 
 
@@ -113,6 +112,31 @@ def test_refused(environ: dict[str, str], variables: dict[str, str], place: str,
     loaded = load(None, environ | variables)
     assert loaded.settings is None
     assert sentence in errors(loaded)[place]
+
+
+STOPPED = [
+    ({"SLURM_ALLOCATION_NAME_MAX_LEN": "long"}, "SLURM_ALLOCATION_NAME_MAX_LEN", "use a whole number"),
+    ({"WALDUR_OFFERING_UUID": "mine"}, "WALDUR_OFFERING_UUID", "a uuid of 32 hex digits"),
+]
+
+
+@pytest.mark.parametrize(("variables", "place", "sentence"), STOPPED)
+def test_stopped(environ: dict[str, str], variables: dict[str, str], place: str, sentence: str) -> None:
+    loaded = load(None, environ | variables)
+    assert Mode.ORDER_PROCESS in only_offering(loaded).stopped
+    assert sentence in warnings(loaded)[place]
+    assert sentence in errors(load(None, environ | variables, strict=True))[place]
+
+
+@pytest.mark.parametrize("direction", ["", "both"])
+def test_without_a_direction_no_advice_for_yaml_is_given(environ: dict[str, str], direction: str) -> None:
+    loaded = load(None, environ | {"WALDUR_SYNC_DIRECTION": direction})
+    assert [problem.path for problem in loaded.problems] == ["WALDUR_SYNC_DIRECTION"]
+
+
+def test_what_the_backend_refuses_is_told_under_its_variable(environ: dict[str, str]) -> None:
+    loaded = configuration.checked(None, environ | {"SLURM_DEFAULT_ACCOUNT": "a,b"}, strict=True)
+    assert "'a,b' is no SLURM account name" in errors(loaded)["SLURM_DEFAULT_ACCOUNT"]
 
 
 def test_error_in_the_tres_file_is_told_under_its_variable(site: Site, environ: dict[str, str]) -> None:
