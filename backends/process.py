@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -82,8 +83,10 @@ class Runner:
             started_s = time.monotonic()
             child = self._start(argv, stdout, stderr)
             self.executed["read"] += 1
-            resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
             try:
+                # Behind a setuid prefix (sudo) a process of another user is not ours to limit: it is read unlimited.
+                with suppress(OSError):
+                    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
                 child.wait(timeout_s)
             except subprocess.TimeoutExpired as error:
                 raise BackendUnavailable(
@@ -95,10 +98,14 @@ class Runner:
                 raise BackendError(f"`{' '.join(argv)}` was stopped: it printed {limit} bytes and more")
             return _completed(argv, child, stdout, stderr, started_s)
 
-    def write(self, command: Sequence[str], lock: WriteLock, *, answers: str = "") -> Completed:
-        """Run a command that changes the cluster, under its lock, to the end however long that takes.
+    def write(
+        self, command: Sequence[str], lock: WriteLock, *, answers: str = "", patience_s: float | None = None
+    ) -> Completed:
+        """Run a command that changes something, under its lock, to the end however long that takes.
 
-        `answers` are what the command reads when it asks; without them it finds the end of its input.
+        `answers` are what the command reads when it asks; without them it finds the end of its input. After
+        `patience_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps that
+        may wait for a file system that does not answer, where nothing is lost when they end later.
         """
         argv = self.argv(command)
         with _output() as stdout, _output() as stderr, _input(answers) as stdin, lock as descriptor:
@@ -107,8 +114,13 @@ class Runner:
             self.executed["write"] += 1
             while child.poll() is None:
                 try:
-                    child.wait(WRITE_WARNING_S)
-                except subprocess.TimeoutExpired:
+                    child.wait(WRITE_WARNING_S if patience_s is None else patience_s)
+                except subprocess.TimeoutExpired as error:
+                    if patience_s is not None:
+                        raise BackendUnavailable(
+                            f"`{' '.join(argv)}` has not ended after {patience_s:.0f} s; it is left to finish, and "
+                            "nothing like it is started before"
+                        ) from error
                     log.warning(
                         "still waiting for `%s` after %.0f s: a write is never killed",
                         " ".join(argv),
