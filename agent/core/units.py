@@ -19,6 +19,8 @@ from agent.core.model import AccountingType, Component
 # SLURM keeps limits as unsigned 64 bit and takes more as "no limit" (22.05: an overflow silently removed it).
 MAX_BACKEND_VALUE = 2**63 - 1
 
+MAX_DIGITS = 40
+
 LIMIT_TYPES = frozenset({AccountingType.LIMIT, AccountingType.ONE})
 
 
@@ -81,13 +83,15 @@ def backend_limits(
             if c.limit is not None and c.accounting_type is AccountingType.USAGE and not _has_static(c)
         ]
     totals: dict[str, Decimal] = {}
+    orders: dict[str, list[str]] = {}
     for component in known.values():
         number = _asked_of(component, asked, months=months, with_static=with_static)
         if number is None:
             continue
         for tres, factor in targets_of(component).items():
             totals[tres] = totals.get(tres, Decimal(0)) + number * factor
-    values = {tres: _whole(tres, total) for tres, total in sorted(totals.items())}
+            orders.setdefault(tres, []).append(f"{_digits(number)} of {component.name} * {_digits(factor)}")
+    values = {tres: _whole(tres, total, " + ".join(orders[tres])) for tres, total in sorted(totals.items())}
     return BackendLimits(values, tuple(left_out))
 
 
@@ -118,19 +122,26 @@ def _has_static(component: Component) -> bool:
     return all(value.is_finite() and 0 <= value <= MAX_BACKEND_VALUE for value in values)
 
 
-def _whole(tres: str, total: Decimal) -> int:
+def _whole(tres: str, total: Decimal, origin: str) -> int:
     if not total.is_finite() or total < 0:
-        raise PlanRefused(f"limit of {tres} is {total} with its factor: a number of 0 or more is needed")
-    return int(_countable(tres, total))
+        raise PlanRefused(f"limit of {tres} is {origin}: a number of 0 or more is needed")
+    return int(_countable(tres, total, f"{origin} = {_digits(total)}"))
 
 
-def _countable(name: str, number: Decimal) -> Decimal:
+def _countable(name: str, number: Decimal, shown: str = "") -> Decimal:
     """Compared before it is made whole: an int of 1e999999999 would take all memory there is."""
     if number > MAX_BACKEND_VALUE:
         raise PlanRefused(
-            f"limit of {name} is {number}: the cluster counts no further than {MAX_BACKEND_VALUE}"
+            f"limit of {name} is {shown or _digits(number)}: the cluster counts no further than {MAX_BACKEND_VALUE}"
         )
     return number
+
+
+def _digits(number: Decimal) -> str:
+    """Plain digits where they can be read (`276701161105643274240`, not `2.767E+20` or `.0` behind)."""
+    if abs(number.adjusted()) > MAX_DIGITS:
+        return str(number)
+    return f"{number:f}".rstrip("0").rstrip(".") if "." in f"{number:f}" else f"{number:f}"
 
 
 def _plain(number: float) -> int | float:

@@ -152,6 +152,17 @@ def test_more_than_the_cluster_counts_is_refused_and_not_cut(number: Any, factor
         backend_limits({"cpu": number}, [component("cpu", factor=factor)])
 
 
+def test_the_sentence_names_what_was_ordered_and_its_factor_in_plain_digits() -> None:
+    with pytest.raises(PlanRefused) as refused:
+        backend_limits({"cpu": 2**62}, [component("cpu", factor=60.0)])
+    assert str(refused.value) == (
+        "limit of cpu is 4611686018427387904 of cpu * 60 = 276701161105643274240: "
+        "the cluster counts no further than 9223372036854775807"
+    )
+    with pytest.raises(PlanRefused, match="limit of cpu is 1000000000000000000000000000000: "):
+        backend_limits({"cpu": 1e30}, [component("cpu", factor=0.5)])
+
+
 def test_a_sum_beyond_what_the_cluster_counts_is_refused() -> None:
     both = [component("a", cpu=1), component("b", cpu=1)]
     with pytest.raises(PlanRefused, match="limit of cpu"):
@@ -161,7 +172,7 @@ def test_a_sum_beyond_what_the_cluster_counts_is_refused() -> None:
 @pytest.mark.parametrize("factor", [-1.0, math.nan, math.inf])
 def test_a_factor_that_makes_no_limit_is_refused(factor: float) -> None:
     """-1 would clear the limit, and a component that only Waldur has may carry any factor."""
-    with pytest.raises(PlanRefused, match="with its factor"):
+    with pytest.raises(PlanRefused, match=r"limit of cpu is 1 of cpu \* "):
         backend_limits({"cpu": 1}, [component("cpu", factor=factor)])
 
 
