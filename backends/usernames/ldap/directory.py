@@ -125,8 +125,8 @@ class Directory:
             )
             try:
                 connection.open()
-                if settings.use_starttls:
-                    connection.start_tls()
+                if settings.use_starttls and not connection.start_tls():
+                    raise errors.LDAPStartTLSError("the server did not start TLS")
                 connection.bind()
                 _must_be_success(connection)
             except (errors.LDAPException, OSError):

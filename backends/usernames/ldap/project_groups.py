@@ -29,6 +29,7 @@ from backends.usernames.ldap.schema import LdapSettings
 from backends.usernames.names import group_problem
 
 ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description", "objectClass")
+GROUP_ACTIONS = (CreateGroup, AddToGroup, RemoveFromGroup, DeleteGroup)
 PERSONAL = "personal group of "
 
 
@@ -104,6 +105,9 @@ class ProjectGroups:
 
     def _changed(self, name: str, actions: Sequence[DirectoryAction]) -> list[Outcome]:
         """The group first, then its members in one call; one by one where a value is there, or gone, already."""
+        strange = next((a for a in actions if not isinstance(a, GROUP_ACTIONS)), None)
+        if strange is not None:
+            raise BackendError(f"cannot {strange.verb} here")
         dn = self._directory.group_dn(name)
         members = [a for a in actions if isinstance(a, AddToGroup | RemoveFromGroup)]
         others = [self._on_group(dn, a) for a in actions if not isinstance(a, AddToGroup | RemoveFromGroup)]
@@ -118,10 +122,8 @@ class ProjectGroups:
     def _on_group(self, dn: str, action: DirectoryAction) -> Outcome:
         if isinstance(action, CreateGroup):
             self._create(action.group)
-        elif isinstance(action, DeleteGroup):
-            self._delete(dn)
         else:
-            raise BackendError(f"cannot {action.verb} here")
+            self._delete(dn)
         return Outcome(action)
 
     def _one_member(self, dn: str, action: AddToGroup | RemoveFromGroup) -> Outcome:

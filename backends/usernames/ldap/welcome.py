@@ -24,6 +24,10 @@ from agent.core.model import OfferingUser
 from backends.usernames.ldap.accounts import NewPerson
 from backends.usernames.ldap.schema import LdapSettings, WelcomeMail
 
+# What reading and running a template of somebody's own can end with.
+_TEMPLATE_FAULTS = (
+    jinja2.TemplateError, OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 _HTML = re.compile(r"<(html|body)\b", re.IGNORECASE)
 
 
@@ -48,7 +52,7 @@ def written(mail: WelcomeMail, user: OfferingUser, values: Mapping[str, str]) ->
         is_html = _HTML.search(source) is not None
         text = _environment(escapes=is_html).from_string(source).render(values)
         subject = _environment(escapes=False).from_string(mail.subject).render(values)
-    except (OSError, UnicodeDecodeError, jinja2.TemplateError) as error:
+    except _TEMPLATE_FAULTS as error:
         raise BackendError(f"the welcome mail's template {mail.template} cannot be used: {error}") from error
     message = EmailMessage()
     try:
