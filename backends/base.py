@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from agent.config.model import Problem
 from agent.core.actions import ClusterAction
@@ -103,3 +103,11 @@ class Plugin(Protocol):
         ...
 
     def connect(self, settings: Any, context: BackendContext) -> Backend: ...
+
+
+@runtime_checkable
+class UserHomes(Protocol):
+    """A plugin whose members log in on the head node, and so need a home there; found by `isinstance`."""
+
+    @property
+    def homes_on_head_node(self) -> bool: ...

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 
 # xfs_quota parses its command by itself, so a blank or a quote in a name would be a word of its language.
 USERNAME = re.compile(r"[a-z_][a-z0-9_.-]*")
@@ -47,23 +48,27 @@ class HomeRules:
     quota: HomeQuota | None = None
 
     def home_mark(self) -> str:
-        """What a home depends on: a home that was seen under another mark is looked at once more."""
-        return self.base_path or "as in the user database"
+        """What a home depends on, as a short text: a home seen under another mark is looked at once more."""
+        return _mark(self.base_path)
 
     def quota_mark(self) -> str:
-        """What a quota depends on; empty where there is none to set."""
+        """What a quota depends on, as a short text; empty where there is none to set."""
         if self.quota is None:
             return ""
-        limits = ",".join(f"{name}={value}" for name, value in self.quota.limits)
-        return f"{self.quota.provider} {self.quota.mount_point} {limits} {self.base_path}"
+        limits = (part for limit in self.quota.limits for part in limit)
+        return _mark(self.quota.provider, self.quota.mount_point, self.base_path, *limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The home of one user on the head node. `trouble` tells why neither it nor its quota may be touched."""
+    """The home of one user on the head node. `trouble` tells why neither it nor its quota may be touched.
+
+    `path` is where the site wants it; `made_at` where the user database says, and so where it would be made.
+    """
 
     user: str
     path: str
+    made_at: str = ""
     exists: bool = False
     trouble: str = ""
 
@@ -71,3 +76,7 @@ class Home:
 def is_username(name: str) -> bool:
     """Whether a name may reach the system's user database, a path and the tools of quotas."""
     return len(name) <= MAX_USERNAME_LENGTH and USERNAME.fullmatch(name) is not None
+
+
+def _mark(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -16,6 +16,7 @@ from backends.slurm.schema import SlurmSettings
 
 class SlurmPlugin:
     setting_keys = schema.SETTING_KEYS
+    homes_on_head_node = True
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
         return schema.parse(raw, path)

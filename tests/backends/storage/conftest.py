@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: MIT
+"""A head node of stand-ins, its tools on PATH."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.backends.storage.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path)
+    monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
+    return made

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+"""setfattr on Ceph: knows the two attributes of quotas, and takes whole numbers."""
+
+from __future__ import annotations
+
+import os
+
+from world import begin, end, file_system, load, save
+
+words = begin()
+if len(words) != 5 or words[0] != "-n" or words[2] != "-v":
+    end(2, "Usage: setfattr {-n name} [-v value] [-h] file...\n")
+name, value, path = words[1], words[3], words[4]
+if not os.path.exists(path):
+    end(1, f"setfattr: {path}: No such file or directory\n")
+if file_system(path) != "ceph" or name not in ("ceph.quota.max_bytes", "ceph.quota.max_files"):
+    end(1, f"setfattr: {path}: Operation not supported\n")
+if not (value.isascii() and value.isdigit()):
+    end(1, f"setfattr: {path}: Invalid argument\n")
+attributes = load("attributes")
+attributes.setdefault(os.path.realpath(path), {})[name] = value
+save("attributes", attributes)
+end(0)

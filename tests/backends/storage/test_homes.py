@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Homes: which one it is, whether it is there, and that the program really made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import BackendUnavailable, CommandFailed, NotApplied, PlanRefused
+from agent.core.homes import Home
+from agent.core.host_actions import MakeHome
+from backends.process import CommandMissing
+from backends.storage import programs
+from backends.storage.homes import look
+from backends.storage.passwd import Entry
+from backends.storage.programs import HELPER, Programs
+from tests.backends.storage.test_quotas import NAMES
+from tests.backends.storage.world import Fault, World, modes
+
+
+def make(world: World, user: str = "ann", umask: str = "0077") -> MakeHome:
+    return MakeHome(user=user, path=str(world.homes / user), umask=umask)
+
+
+# Made ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("umask", "mode"), [("0077", "0700"), ("0027", "0750"), ("0022", "0755")])
+def test_the_helper_gets_the_user_and_the_umask(world: World, umask: str, mode: str) -> None:
+    world.add_users("ann")
+    outcome = world.head_node().apply(make(world, umask=umask))
+    assert outcome.done
+    assert world.calls() == [["mkhomedir_helper", "ann", umask]]
+    assert outcome.commands == (f"{world.bin}/mkhomedir_helper ann {umask}",)
+    assert modes(world.homes, ["ann"]) == {"ann": mode}
+
+
+def test_a_home_that_is_there_is_not_touched(world: World) -> None:
+    world.add_users("ann")
+    home = world.homes / "ann"
+    home.mkdir(mode=0o711)
+    (home / "mine").touch()
+    assert world.head_node().apply(make(world)).done
+    assert [path.name for path in home.iterdir()] == ["mine"]
+    assert modes(world.homes, ["ann"]) == {"ann": "0711"}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(10, "does not know the user"), (6, "root rights"), (77, "no output")]
+)
+def test_what_the_number_of_the_helper_means(world: World, code: int, words: str) -> None:
+    world.add_users("ann")
+    world.faults(Fault("mkhomedir_helper", "ann", code=code))
+    error = world.head_node().apply(make(world)).error
+    assert isinstance(error, CommandFailed)
+    assert f"mkhomedir_helper ann 0077` ended with {code}: " in str(error)
+    assert words in str(error)
+
+
+def test_an_end_with_0_is_not_believed(world: World) -> None:
+    world.faults(Fault("mkhomedir_helper", code=0))
+    error = world.head_node().apply(make(world)).error
+    assert isinstance(error, NotApplied)
+    assert f"there is no folder {world.homes}/ann" in str(error)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_a_name_that_is_none_reaches_no_program(world: World, name: str) -> None:
+    assert isinstance(world.head_node().apply(make(world, name)).error, PlanRefused)
+    assert world.calls() == []
+
+
+def test_no_helper(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    (world.bin / "mkhomedir_helper").unlink()
+    monkeypatch.setattr(programs, "SYSTEM_FOLDERS", ())
+    monkeypatch.setenv("PATH", str(world.bin))
+    error = world.head_node().apply(make(world)).error
+    assert isinstance(error, CommandMissing)
+    assert "libpam-modules-bin (Debian)" in str(error)
+
+
+def test_a_helper_that_hangs_is_left_to_itself_and_keeps_the_lock(world: World) -> None:
+    world.add_users("ann", "bob")
+    world.faults(Fault("mkhomedir_helper", "ann", hangs=True))
+    assert isinstance(world.head_node(patience_s=0.5).apply(make(world)).error, BackendUnavailable)
+    error = world.head_node().apply(make(world, "bob")).error
+    assert isinstance(error, BackendUnavailable) or "another write has held" in str(error)
+    assert world.made() == set()
+    (world.folder / "go").touch()
+
+
+def test_the_helper_is_where_the_reference_has_it_else_on_path(world: World) -> None:
+    assert HELPER == "/sbin/mkhomedir_helper"
+    assert Programs(str(world.bin / "mkhomedir_helper")).find("mkhomedir_helper").startswith(str(world.bin))
+    assert Programs("/no/such/helper").find("mkhomedir_helper") == str(world.bin / "mkhomedir_helper")
+
+
+# Looked at ----------------------------------------------------------------------------------------
+
+
+def entry(home: Path | str, uid: int = 20000) -> Entry:
+    return Entry("ann", uid, uid, str(home))
+
+
+def test_the_home_of_the_user_database(tmp_path: Path) -> None:
+    home = tmp_path / "x"
+    assert look(entry(home), "") == Home("ann", str(home), made_at=str(home))
+    home.mkdir()
+    assert look(entry(home), "").exists
+
+
+def test_the_home_below_the_base_path(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    seen = look(entry("/nowhere/ann"), str(base))
+    assert seen == Home("ann", f"{base}/ann", made_at="/nowhere/ann")
+    (base / "ann").mkdir(parents=True)
+    assert look(entry("/nowhere/ann"), str(base)).exists
+
+
+def test_a_home_at_the_place_of_the_user_database_needs_no_helper(tmp_path: Path) -> None:
+    (tmp_path / "ann").mkdir()
+    assert look(entry(tmp_path / "ann"), "/no/base").exists
+
+
+def test_a_link_below_the_base_path_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "base" / "ann").symlink_to(tmp_path / "elsewhere")
+    seen = look(entry(tmp_path / "base" / "ann"), str(tmp_path / "base"))
+    assert not seen.exists
+    assert "it is a symbolic link, which is not followed" in seen.trouble
+
+
+def test_a_base_path_that_is_a_link_is_the_sites_own_choice(tmp_path: Path) -> None:
+    (tmp_path / "real" / "ann").mkdir(parents=True)
+    (tmp_path / "base").symlink_to(tmp_path / "real")
+    assert look(entry("/nowhere/ann"), str(tmp_path / "base")).exists
+
+
+@pytest.mark.parametrize("base", [True, False])
+def test_a_file_in_the_place_of_a_home(tmp_path: Path, base: bool) -> None:
+    (tmp_path / "ann").touch()
+    seen = look(entry(tmp_path / "ann"), str(tmp_path) if base else "")
+    assert (seen.exists, seen.trouble) == (False, f"{tmp_path}/ann cannot be the home: it is not a folder")
+
+
+def test_a_file_in_the_place_of_the_folder_of_homes(tmp_path: Path) -> None:
+    (tmp_path / "base").touch()
+    assert "Not a directory" in look(entry(tmp_path / "base" / "ann"), "").trouble
+
+
+@pytest.mark.parametrize("home", ["", "/", "//", "home/ann", "/home/../etc", "/home/./ann"])
+def test_a_home_that_no_user_should_have(home: str) -> None:
+    assert "the user database gives" in look(entry(home), "").trouble
+
+
+@pytest.mark.parametrize("uid", [0, 1, 99])
+def test_users_of_the_system_are_left_alone(tmp_path: Path, uid: int) -> None:
+    assert "belongs to the system itself" in look(entry(tmp_path, uid), str(tmp_path)).trouble
