@@ -23,10 +23,11 @@ BULK_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS,
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is to be read: whole parts of the cluster, and the active jobs of some accounts."""
+    """What is to be read: whole parts of the cluster, and the active jobs, and the usage, of some accounts."""
 
     parts: frozenset[Part] = BULK_PARTS
     jobs_of: frozenset[str] = frozenset()
+    usage_of: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,9 @@ class Backend(Protocol):
         ...
 
     def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
-        """The command lines that `apply` would run, for people to read. Runs nothing."""
+        """The commands with which `apply` would change the cluster, as a shell takes them; one may have several lines
+        (a here-document). What it only asks before is left out. Changes nothing; may ask, and so raise BackendError.
+        """
         ...
 
     def check(self) -> Health:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.run import orders
 from agent.run.order_plan import PlannedPass
-from agent.run.sites import Site, connect
+from agent.run.sites import connect
 
 EXIT_CHANGES = 3
 
@@ -35,9 +36,9 @@ class _Planned:
     """One offering: its plan, or what kept it from being made."""
 
     offering: Offering
-    site: Site | None = None
     plan: PlannedPass | None = None
     error: SiteAgentError | None = None
+    commands: Sequence[str] = ()
 
 
 @click.command(epilog=MODE_EPILOG)
@@ -60,7 +61,7 @@ def command(
         raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = settings_from(config_file)
     served = [o for o in chosen(settings, offering_uuid) if o.backend_of(Mode(mode))]
-    planned = [_plan(settings, offering, Mode(mode)) for offering in served]
+    planned = [_plan(settings, offering, Mode(mode), as_commands=as_commands) for offering in served]
     if not served:
         say_unserved(mode)
     if as_json:
@@ -74,10 +75,12 @@ def command(
     return EXIT_CHANGES if exit_code and changes else 0
 
 
-def _plan(settings: Settings, offering: Offering, mode: Mode) -> _Planned:
+def _plan(settings: Settings, offering: Offering, mode: Mode, *, as_commands: bool) -> _Planned:
     try:
         site = connect(settings, offering, mode)
-        return _Planned(offering, site, orders.plan(site))
+        plan = orders.plan(site)
+        commands = site.backend.commands(plan.plan().cluster_actions()) if as_commands else ()
+        return _Planned(offering, plan, commands=commands)
     except SiteAgentError as error:
         return _Planned(offering, error=error)
 
@@ -101,12 +104,12 @@ def _notes(planned: PlannedPass) -> list[str]:
 def _print(planned: _Planned, *, as_commands: bool) -> None:
     if planned.error is not None:
         complain(planned.offering, planned.error)
-    if planned.plan is None or planned.site is None:
+    if planned.plan is None:
         return
     click.echo(f"# {planned.offering.name}")
     plan = planned.plan.plan()
     if as_commands:
-        for line in planned.site.backend.commands(plan.cluster_actions()):
+        for line in planned.commands:
             click.echo(line)
         return
     click.echo(plan.render() or "nothing to do")

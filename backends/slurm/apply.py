@@ -33,6 +33,7 @@ from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.commands import Batch, Grammar
 from backends.slurm.jobs import Jobs
+from backends.slurm.load import LoadFile
 from backends.slurm.loader import Loader
 from backends.slurm.programs import Programs, failure, one_line
 
@@ -77,6 +78,10 @@ class Writer:
                     stops.note(outcome)
                     outcomes.append(outcome)
         return outcomes
+
+    def files(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
+        """What `apply` would load at once, instead of single commands."""
+        return self._loader.planned(self._checked(actions)[0], cluster)
 
     def _carried_out(self, program: str, batches: Sequence[Batch], stops: _Stops) -> Iterator[Outcome]:
         if program == "sacctmgr":

@@ -80,9 +80,15 @@ class SlurmBackend:
 
     def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
         programs = {"sacctmgr": self._programs.sacctmgr_write, "scancel": (self._programs.scancel,)}
+        files = self._writer.files(actions, self._seen_cluster)
+        loaded = {action for file in files for action in file.actions}
+        load = shlex.join((*self._programs.sacctmgr_write, "load", "/dev/stdin"))
         return [
-            shlex.join(self._runner.argv((*programs[batch.program], *batch.argv)))
-            for batch in self._grammar.batches(actions)
+            *(f"{load} <<'END'\n{file.text}END" for file in files),
+            *(
+                shlex.join(self._runner.argv((*programs[batch.program], *batch.argv)))
+                for batch in self._grammar.batches(action for action in actions if action not in loaded)
+            ),
         ]
 
     def check(self) -> Health:

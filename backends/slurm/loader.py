@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from agent.core.actions import ClusterAction
@@ -25,6 +26,8 @@ from backends.slurm.programs import Programs, failure, one_line
 
 log = logging.getLogger(__name__)
 
+UNKNOWN_COMMAND = "unknown command"
+
 
 class Loader:
     """Knows whether this cluster lets us load; forgets it with the process."""
@@ -35,36 +38,75 @@ class Loader:
         self._lock = lock
         self._programs = programs
         self._refused = False
+        # Beside the lock's file, and under its name: who holds the lock owns every file that is left there.
+        self._prefix = f"{lock.path.stem}-load-"
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
         """Outcomes of what was loaded; nothing for actions that are left to single commands."""
+        files = self._files(actions, cluster)
+        if not files:
+            return
+        with self._lock:
+            self._sweep()
+            for file in files:
+                outcomes = self._load(file)
+                yield from outcomes
+                if not outcomes or not outcomes[-1].done:
+                    return
+
+    def planned(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
+        """The files that `load` would load, where sacctmgr lets us. Asks sacctmgr whether it knows the command."""
+        files = self._files(actions, cluster)
+        if not files:
+            return []
+        said = self._runner.read((*self._programs.sacctmgr_ask, "load"))  # without a file it only complains
+        return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else files
+
+    def _files(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         if self._refused or self._runner.prefixed or not cluster:
-            return
-        planned = load.files(actions, cluster)
-        fitting = [action for file in planned for action in file.actions]
-        if len(self._grammar.batches(fitting)) < load.LOAD_FROM_COMMANDS:
-            return
-        for file in planned:
-            outcomes = self._load(file)
-            yield from outcomes
-            if not outcomes or not outcomes[-1].done:
-                return
+            return []
+        files = load.files(actions, cluster)
+        fitting = [action for file in files for action in file.actions]
+        return files if len(self._grammar.batches(fitting)) >= load.LOAD_FROM_COMMANDS else []
+
+    def _sweep(self) -> None:
+        """Files of a worker that was killed: the command that read them held the lock, so it has ended."""
+        for left in self._lock.path.parent.glob(f"{self._prefix}*"):
+            with suppress(OSError):
+                left.unlink()
+
+    def _written(self, text: str) -> Path | None:
+        """The file, readable for us only; None where none can be written: the disk is full, the folder is gone."""
+        path = None
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", dir=self._lock.path.parent, prefix=self._prefix, encoding="utf-8", delete=False
+            ) as stream:
+                path = Path(stream.name)
+                stream.write(text)
+        except OSError as error:
+            log.warning("no file to load can be written in state_dir: %s; going by single commands", error)
+            if path is not None:
+                path.unlink(missing_ok=True)
+            return None
+        return path
 
     def _load(self, file: LoadFile) -> list[Outcome]:
-        with tempfile.NamedTemporaryFile("w", prefix="sacctmgr-load-", encoding="utf-8") as stream:
-            stream.write(file.text)
-            stream.flush()
-            path = Path(stream.name)
-            try:
-                asked = self._ask(path)
-                if asked is None:
-                    return []
-                if load.NOTHING_NEW in asked.stdout:
-                    return [Outcome(action, None, (" ".join(asked.argv),)) for action in file.actions]
-                done = self._runner.write((*self._programs.sacctmgr_write, "load", str(path)), self._lock)
-                error = failure(done)
-            except BackendError as raised:
-                return [Outcome(action, raised) for action in file.actions]
+        path = self._written(file.text)
+        if path is None:
+            return []
+        try:
+            asked = self._ask(path)
+            if asked is None:
+                return []
+            if load.NOTHING_NEW in asked.stdout:
+                return [Outcome(action, None, (" ".join(asked.argv),)) for action in file.actions]
+            done = self._runner.write((*self._programs.sacctmgr_write, "load", str(path)), self._lock)
+            error = failure(done)
+        except BackendError as raised:
+            return [Outcome(action, raised) for action in file.actions]
+        finally:
+            path.unlink(missing_ok=True)
         if error is not None and not isinstance(error, BackendUnavailable):
             log.warning("%s; going by single commands", error)
             return []
@@ -84,13 +126,9 @@ class Loader:
             return asked
         self._refused = error is not None
         reason = error or one_line("\n".join(changed)) or one_line(asked.stderr)
-        log.info("not loading %d lines at once, going by single commands: %s", _lines(path), reason)
+        log.info("not loading all at once, going by single commands: %s", reason)
         return None
 
 
 def _only_expected(stderr: str) -> bool:
     return all(load.EXPECTED_WORDS in line for line in stderr.splitlines() if line.strip())
-
-
-def _lines(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())

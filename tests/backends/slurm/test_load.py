@@ -4,6 +4,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
+import resource
+import signal
+import stat
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -174,3 +182,80 @@ def test_without_the_right_to_load_single_commands_do_it(
     actions = [*ALLOCATION[:3], *ALLOCATION[4:]]
     assert all(outcome.done for outcome in backend.apply(actions))
     assert backend.observe().users_of("alloc") == {"ann", "bob"}
+
+
+def counted(commands: Sequence[str]) -> Counter[str]:
+    """Commands by kind: `load`, `modify account`."""
+    kinds = (re.search(r"(load|(?:add|modify|remove) \w+)", command.splitlines()[0]) for command in commands)
+    return Counter(kind.group(1) for kind in kinds if kind)
+
+
+def test_what_is_printed_is_what_is_run(
+    slurm: SlurmCluster, backend: SlurmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load and a single command beside it; what is printed makes the same of another cluster, in a shell."""
+    slurm.ask("sacctmgr", "-i", "add", "account", "name=old", "parent=root", "GrpTRESMins=cpu=99")
+    backend.observe()
+    actions = [*ALLOCATION[:3], *ALLOCATION[4:], SetLimits(account="old", after=(("cpu", 5),))]
+    printed = backend.commands(actions)
+    assert backend.executed["write"] == 0
+    outcomes = backend.apply(actions)
+    assert all(outcome.done for outcome in outcomes)
+    ran = dict.fromkeys(command for outcome in outcomes for command in outcome.commands)
+    assert counted(printed) == counted(list(ran)) == {"load": 1, "modify account": 1}
+    made = rows(slurm)
+    slurm.reset()
+    slurm.ask("sacctmgr", "-i", "add", "account", "name=old", "parent=root", "GrpTRESMins=cpu=99")
+    environment = {**os.environ, "SLURM_CONF": slurm.env["SLURM_CONF"]}
+    subprocess.run(["bash", "-euc", "\n".join(printed)], check=True, capture_output=True, env=environment)
+    assert rows(slurm) == made
+
+
+def test_few_things_are_printed_as_the_single_commands_that_make_them(
+    slurm: SlurmCluster, backend: SlurmBackend
+) -> None:
+    backend.observe()
+    assert counted(backend.commands([account("cust")])) == {"add account": 1}
+
+
+def left_over(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "locks").iterdir() if not file.name.endswith(".lock"))
+
+
+def test_files_that_a_killed_worker_left_are_swept_and_ours_is_private(
+    slurm: SlurmCluster, backend: SlurmBackend, tmp_path: Path
+) -> None:
+    backend.observe()
+    lock = backend._writer._lock.path
+    old, foreign = lock.with_name(f"{lock.stem}-load-dead"), lock.with_name("writes-other-load-alive")
+    lock.parent.mkdir(exist_ok=True)
+    old.touch()
+    foreign.touch()
+    path = backend._writer._loader._written("text")
+    assert path is not None and path.parent == lock.parent
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    backend.apply([*ALLOCATION[:3], *ALLOCATION[4:]])
+    assert left_over(tmp_path) == [foreign.name]
+
+
+@pytest.mark.parametrize("fault", ["no such folder", "full"])
+def test_without_room_for_a_file_single_commands_do_it(
+    slurm: SlurmCluster, backend: SlurmBackend, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    backend.observe()
+    actions = [*ALLOCATION[:3], *ALLOCATION[4:]]
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if fault == "full":  # the first byte of a file is one too many
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))
+    else:
+        backend._writer._loader._prefix = "no/such/folder-"
+    try:
+        assert backend._writer._loader._written("text") is None
+        assert list(backend._writer._loader.load(actions, "test")) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert backend.executed["write"] == 0
+    assert "going by single commands" in caplog.text
+    assert left_over(backend._writer._lock.path.parents[1]) == []
