@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 from agent.sim import access, lookup
@@ -25,6 +26,7 @@ from agent.sim.view import pick
 routes = Routes()
 
 _BILLING_TYPES = ("fixed", "usage", "limit", "one", "few")
+COMPONENT_TYPE = re.compile(r"[A-Za-z0-9_/:-]{1,50}")
 _EDITABLE = frozenset(f.name for f in fields(Component)) - {"uuid", "is_builtin"}
 
 
@@ -161,6 +163,8 @@ def _named_component(call: Call, offering: Offering) -> Component | None:
 
 def _component_values(body: JsonObject) -> JsonObject:
     values = {name: value for name, value in body.items() if name in _EDITABLE}
+    if "type" in values and not COMPONENT_TYPE.fullmatch(str(values["type"])):
+        raise bad_field("type", "Letters, digits and _ - / : only, 50 at most.")
     if values.get("billing_type", "usage") not in _BILLING_TYPES:
         raise bad_field("billing_type", "Not one of the choices.")
     if values.get("is_boolean"):

@@ -48,6 +48,8 @@ def perform(surface: Surface, method: str, path: str, *, body: Any, query: dict[
         match = pattern.fullmatch(path)
         if match is None or operation_method != method:
             continue
+        if body is not None and not isinstance(body, dict):
+            return 400, {"detail": "the body must be one JSON object"}
         call = ControlCall(surface, body if isinstance(body, dict) else {}, query, match.groupdict())
         try:
             return 200, to_json(operation(call))
@@ -79,6 +81,7 @@ def _seed(call: ControlCall) -> Any:
 def _place_order(call: ControlCall) -> Any:
     body, orders = dict(call.body), call.surface.orders
     kind = body.pop("type", "Create")
+    _refuse_switches(body.get("limits"))
     options = _order_options(body)
     if kind == "Create":
         uuid = orders.place_create(
@@ -91,6 +94,15 @@ def _place_order(call: ControlCall) -> Any:
     else:
         uuid = _place_follow_up(orders, kind, body, options)
     return {"order_uuid": uuid}
+
+
+def _refuse_switches(limits: Any) -> None:
+    """Any number may be ordered, and text and null too: the agent has to cope. true and false no client can send."""
+    if limits is not None and not isinstance(limits, dict):
+        raise TypeError("limits must be an object: component -> number")
+    for component, amount in (limits or {}).items():
+        if isinstance(amount, bool):
+            raise TypeError(f"limit of {component} must be a number")
 
 
 def _order_options(body: JsonObject) -> OrderOptions:

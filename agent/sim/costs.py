@@ -14,7 +14,8 @@ def estimate(offering: Offering, plan: Plan | None, limits: JsonObject) -> Decim
         return total
     for component in offering.components:
         amount = limits.get(component.type)
-        if component.billing_type == "limit" and isinstance(amount, int | float):
+        is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        if component.billing_type == "limit" and is_number:
             total += Decimal(str(plan.prices.get(component.type, 0))) * Decimal(str(amount))
     return total
 

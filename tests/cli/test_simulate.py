@@ -71,3 +71,13 @@ def test_what_it_says_to_people_and_to_whoever_takes_its_port() -> None:
     assert second.code == 1
     assert f"cannot listen on port {port}: Address already in use" in second.err
     assert "Traceback" not in second.err
+
+
+@pytest.mark.parametrize(
+    "words", [("--port", "99999"), ("--port", "-1"), ("--customers", "0"), ("--members", "-1")]
+)
+def test_numbers_that_cannot_be_are_refused(words: tuple[str, str]) -> None:
+    said = run_program("simulate", *words)
+    assert said.code == 2
+    assert f"Invalid value for '{words[0]}'" in said.err
+    assert "Traceback" not in said.err

@@ -56,6 +56,21 @@ def test_every_kind_of_order(waldur: SimulatedWaldur, control: Remote) -> None:
     assert len(control("GET", "state")["orders"]) == 6
 
 
+@pytest.mark.parametrize("limits", [{"cpu": True}, {"cpu": False}, [1], "many"], ids=str)
+def test_limits_that_no_client_can_send_are_refused(control: Remote, limits: Any) -> None:
+    seeded = control("GET", "seed")
+    body = {"project_uuid": seeded["project_uuids"][0], "name": "odd", "limits": limits}
+    assert "limit" in control("POST", "orders", body, status=400)["detail"]
+    update = {"type": "Update", "resource_uuid": "0" * 32, "limits": limits}
+    assert "limit" in control("POST", "orders", update, status=400)["detail"]
+    assert control("GET", "state")["orders"] == []
+
+
+@pytest.mark.parametrize("body", [[1], "x", 5])
+def test_a_body_that_is_no_object_is_refused(control: Remote, body: Any) -> None:
+    assert control("POST", "orders", body, status=400)["detail"] == "the body must be one JSON object"
+
+
 def test_people(waldur: SimulatedWaldur, control: Remote) -> None:
     project = control("POST", "projects", {"name": "Fresh", "slug": "x'; y"})["project_uuid"]
     member = {"username": "new.one", "role": "PROJECT.ADMIN", "account": "newone"}

@@ -140,6 +140,16 @@ def test_half_a_component(waldur: SimulatedWaldur, agent: Caller, body: Any) -> 
     assert agent.post(f"{base}/create_offering_component/", body).status_code == 400
 
 
+@pytest.mark.parametrize("name", ["b d", "", "a" * 51, "cpu,mem", "ö"])
+def test_a_component_type_is_letters_digits_and_a_few_signs(
+    waldur: SimulatedWaldur, agent: Caller, name: str
+) -> None:
+    base = f"marketplace-provider-offerings/{waldur.seed.offering_uuid}"
+    path = f"{base}/create_offering_component/"
+    assert "type" in agent.post(path, _COMPONENT | {"type": name}).json()
+    assert agent.post(path, _COMPONENT | {"type": "gres/gpu:a100_40-x"}).status_code == 201
+
+
 def test_components_stay_while_there_are_resources(start: StartWaldur, waldur: SimulatedWaldur) -> None:
     for server, status in ((waldur, 400), (start("8.0"), 200)):
         agent = Caller(server, "agent")
