@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A cluster in memory that keeps SLURM's rules where orders depend on them, and fails when it is told to.
+"""A cluster in memory that keeps SLURM's rules where passes depend on them, and fails when it is told to.
 
 For tests of the layers above the backends; what SLURM really does is tested on the real one.
 """
@@ -7,7 +7,7 @@ For tests of the layers above the backends; what SLURM really does is tested on 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.core.actions import (
@@ -18,11 +18,14 @@ from agent.core.actions import (
     ClusterAction,
     CreateAccount,
     DeleteAccount,
+    MoveAccount,
     MoveDefaultAccount,
     RemoveMember,
     SetLimits,
+    SetQos,
+    SetUserLimits,
 )
-from agent.core.errors import BackendError, BackendUnavailable, CommandFailed
+from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, JobsStillActive
 from agent.core.model import Account, AllocationSpec, Association, Health, Part, Snapshot
 from agent.core.plans import Outcome
 from backends.base import Scope
@@ -52,6 +55,7 @@ class MemoryBackend:
         )
     )
     outage: Callable[[str], bool] = lambda _: False
+    qos: frozenset[str] = frozenset({"normal", "slow", "stop"})
     applied: list[ClusterAction] = field(default_factory=list)
     executed: Counter[str] = field(default_factory=Counter)
     cluster: str = "memory"
@@ -63,9 +67,11 @@ class MemoryBackend:
     def observe(self, scope: Scope = Scope()) -> Snapshot:
         self._must_work("observe")
         self.executed["read"] += 1
+        used = {account: self.state.used.get(account, {}) for account in scope.usage_of}
         jobs = {account: self.state.active_jobs.get(account, 0) for account in scope.jobs_of}
         complete = (self.state.complete & scope.parts) | ({Part.JOBS} if scope.jobs_of else set())
-        return replace(self.state, active_jobs=jobs, complete=frozenset(complete))
+        complete |= {Part.USAGE} if scope.usage_of else set()
+        return replace(self.state, active_jobs=jobs, used=used, complete=frozenset(complete))
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         return canonical(self.settings, spec, snapshot)
@@ -93,40 +99,97 @@ class MemoryBackend:
             raise BackendUnavailable("the accounting database does not answer")
 
     def _after(self, action: ClusterAction) -> Snapshot:
-        state = self.state
-        accounts, members = dict(state.accounts), set(state.associations)
+        self._needs(action)
+        if isinstance(action, AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits | CancelJobs):
+            return self._after_people(action)
+        state, name = self.state, action.account
         match action:
             case CreateAccount():
-                self._needs(action.parent)
-                accounts.setdefault(action.account, Account(action.account, action.parent))
+                return self._with(state.accounts.get(name) or Account(name, action.parent))
+            case MoveAccount():
+                return self._with(replace(state.accounts[name], parent=action.after))
             case SetLimits():
-                self._needs(action.account)
-                standing = accounts[action.account]
-                accounts[action.account] = replace(standing, limits={**standing.limits, **dict(action.after)})
-            case AddMember():
-                self._needs(action.account)
-                members |= {Association(action.account, action.user, p) for p in action.partitions or ("",)}
-            case RemoveMember():
-                members = {m for m in members if (m.account, m.user) != (action.account, action.user)}
-            case DeleteAccount():
-                if state.children_of(action.account) or state.users_of(action.account):
-                    raise CommandFailed(
-                        ["remove", action.account], returncode=1, stdout="", stderr="not empty"
-                    )
-                accounts.pop(action.account, None)
-            case CancelJobs():
-                return replace(state, active_jobs={})
-            case MoveDefaultAccount():
-                return replace(
-                    state, default_accounts={**state.default_accounts, action.user: action.account}
+                return self._with(_limited(state.accounts[name], dict(action.after)))
+            case SetQos():
+                changed = replace(
+                    state.accounts[name], qos=frozenset(action.after), default_qos=action.default
                 )
+                return self._with(changed)
             case BlockSubmission() | AllowSubmission():
                 limit = 0 if isinstance(action, BlockSubmission) else None
-                accounts[action.account] = replace(accounts[action.account], submit_limit=limit)
+                return self._with(replace(state.accounts[name], submit_limit=limit))
+            case DeleteAccount():
+                kept = {each: account for each, account in state.accounts.items() if each != name}
+                return replace(state, accounts=kept)
             case _:
                 raise BackendError(f"no such action here: {action.verb}")
-        return replace(state, accounts=accounts, associations=frozenset(members))
 
-    def _needs(self, account: str) -> None:
-        if account not in self.state.accounts:
-            raise CommandFailed(["account", account], returncode=1, stdout="", stderr=f"no account {account}")
+    def _after_people(self, action: ClusterAction) -> Snapshot:
+        state, name = self.state, action.account
+        match action:
+            case AddMember():
+                joined = {Association(name, action.user, p) for p in action.partitions or ("",)}
+                home = action.default_account or state.default_accounts.get(action.user) or name
+                return self._with_members(state.associations | joined, {action.user: home})
+            case RemoveMember():
+                left = {m for m in state.associations if (m.account, m.user) != (name, action.user)}
+                lost = state.default_accounts.get(action.user) == name
+                return self._with_members(left, {action.user: ""} if lost else {})
+            case MoveDefaultAccount():
+                return self._with_members(state.associations, {action.user: name})
+            case SetUserLimits():
+                return self._with_user_limits(action)
+            case CancelJobs():
+                users = {pair: n for pair, n in state.active_users.items() if not _covers(action, pair)}
+                return replace(state, active_jobs=_by_account(users), active_users=users)
+            case _:
+                raise BackendError(f"no such action here: {action.verb}")
+
+    def _with(self, account: Account) -> Snapshot:
+        return replace(self.state, accounts={**self.state.accounts, account.name: account})
+
+    def _with_members(self, members: Iterable[Association], homes: Mapping[str, str]) -> Snapshot:
+        """Who has an association defaults to one; who loses a default account has none until somebody gives one."""
+        defaults = {user: home for user, home in {**self.state.default_accounts, **homes}.items() if home}
+        return replace(self.state, associations=frozenset(members), default_accounts=defaults)
+
+    def _with_user_limits(self, action: SetUserLimits) -> Snapshot:
+        place = (action.account, action.user)
+        values = {**self.state.user_limits.get(place, {}), **dict(action.after)}
+        kept = {tres: value for tres, value in values.items() if value >= 0}
+        limits = {key: value for key, value in self.state.user_limits.items() if key != place}
+        return replace(self.state, user_limits={**limits, **({place: kept} if kept else {})})
+
+    def _needs(self, action: ClusterAction) -> None:
+        """What SLURM would refuse."""
+        state, name = self.state, action.account
+        parent = action.parent if isinstance(action, CreateAccount) else name
+        if parent not in state.accounts and not isinstance(action, DeleteAccount | CancelJobs):
+            raise _refused(action, f"no account {parent}")
+        if isinstance(action, DeleteAccount) and (state.children_of(name) or state.users_of(name)):
+            raise _refused(action, "not empty")
+        if isinstance(action, RemoveMember) and state.active_users.get((name, action.user)):
+            raise JobsStillActive(f"account {name}: Job(s) active")
+        if isinstance(action, MoveDefaultAccount) and action.user not in state.users_of(name):
+            raise _refused(action, "these users are not associated")
+        if isinstance(action, SetQos) and not set(action.after) <= self.qos:
+            raise _refused(action, "no such QoS")
+
+
+def _limited(account: Account, limits: Mapping[str, int]) -> Account:
+    return replace(account, limits={**account.limits, **limits})
+
+
+def _covers(action: CancelJobs, pair: tuple[str, str]) -> bool:
+    return pair[0] == action.account and action.user in ("", pair[1])
+
+
+def _by_account(users: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for (account, _), jobs in users.items():
+        counted[account] += jobs
+    return dict(counted)
+
+
+def _refused(action: ClusterAction, words: str) -> CommandFailed:
+    return CommandFailed([action.verb, action.account], returncode=1, stdout="", stderr=words)

@@ -132,3 +132,9 @@ class AccountLinkingRequired(PersonMustAct):
 
 class AdditionalValidationRequired(PersonMustAct):
     """Somebody must look at the person first (a paper to sign, an identity to be proved)."""
+
+
+class PassUnfinished(SiteAgentError):
+    """A pass used up its time; what it did stays, and the next one goes on."""
+
+    retryable = True

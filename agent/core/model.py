@@ -127,6 +127,7 @@ class Resource:
     downscaled: bool = False
     restrict_member_access: bool = False
     has_allocation: bool = False
+    error_message: str = ""
     last_sync: datetime | None = None
     created: datetime | None = None
     end_date: datetime | None = None
@@ -222,8 +223,8 @@ class Snapshot:
     """What the cluster held at one moment; `complete` names the parts that were read whole.
 
     `active_jobs` by account and `active_users` by (account, user) count the jobs of the accounts that were asked
-    about (part JOBS). `user_limits`: MaxTRESMins by (account, user), where there are any (part ASSOCIATIONS). `used`: what counts
-    against GrpTRESMins of the accounts that were asked about, in TRES-minutes (part USAGE).
+    about (part JOBS). `user_limits`: MaxTRESMins by (account, user), where there are any (part ASSOCIATIONS).
+    `used`: what counts against GrpTRESMins of the accounts asked about, in TRES-minutes (part USAGE).
     """
 
     cluster: str
@@ -345,7 +346,8 @@ class AllocationSpec:
     """All that one allocation needs on a cluster: its account, the accounts above it, limits and members.
 
     `limits` in backend units (TRES-minutes). `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
-    `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `wishes` and its settings.
+    `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `wishes` and
+    its settings.
     """
 
     account: AccountSpec

@@ -11,6 +11,7 @@ from typing import Any
 
 from agent.core.errors import SiteAgentError, WaldurError
 from agent.core.plans import Outcome
+from agent.plan.policy import HeldPlan, Refused
 from agent.run.sites import Effort
 
 
@@ -43,6 +44,25 @@ class OrderResult:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ResourceResult:
+    """What became of a resource that was not in step already, or could not be brought there."""
+
+    resource_uuid: str
+    result: Result
+    account: str = ""
+    message: str = ""
+    error: SiteAgentError | None = None
+
+    def as_json(self) -> dict[str, str]:
+        return {
+            "resource": self.resource_uuid,
+            "result": self.result,
+            "account": self.account,
+            "message": self.message,
+        }
+
+
 def postponed(error: SiteAgentError) -> Result:
     """What an error makes of an order. 409: the order or resource has moved on, the next pass sees where to."""
     if isinstance(error, WaldurError) and error.status == 409:
@@ -52,13 +72,20 @@ def postponed(error: SiteAgentError) -> Result:
 
 @dataclass(slots=True)
 class PassReport:
-    """One pass over one offering. `error` is what ended it before its orders could be looked at."""
+    """One pass over one offering. `error` is what ended it before its orders or resources could be looked at.
+
+    `resources` has those that needed something; `in_step` counts the others.
+    """
 
     mode: str
     offering_uuid: str
     offering_name: str
     orders: list[OrderResult] = field(default_factory=list)
+    resources: list[ResourceResult] = field(default_factory=list)
+    in_step: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
+    held: tuple[HeldPlan, ...] = ()
+    refused: tuple[Refused, ...] = ()
     effort: Effort = field(default_factory=lambda: Effort(Counter(), Counter()))
     error: SiteAgentError | None = None
 
@@ -67,15 +94,19 @@ class PassReport:
         """The first reason to come back soon; None when waiting for the next period is right."""
         if self.error is not None:
             return self.error if self.error.retryable else None
-        return next((o.error for o in self.orders if o.result is Result.RETRY and o.error), None)
+        return next((o.error for o in self.results if o.result is Result.RETRY and o.error), None)
+
+    @property
+    def results(self) -> list[OrderResult | ResourceResult]:
+        return [*self.orders, *self.resources]
 
     @property
     def failed(self) -> bool:
         """Whether an operator should look: something did not work that is not an order's own fault."""
-        return self.error is not None or any(o.result in (Result.RETRY, Result.STUCK) for o in self.orders)
+        return self.error is not None or any(o.result in (Result.RETRY, Result.STUCK) for o in self.results)
 
     def counted(self) -> Counter[str]:
-        return Counter(o.result.value for o in self.orders)
+        return Counter(o.result.value for o in self.results)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -83,9 +114,12 @@ class PassReport:
             "name": self.offering_name,
             "mode": self.mode,
             "orders": [o.as_json() for o in self.orders],
+            "resources": [r.as_json() for r in self.resources],
+            "in_step": self.in_step,
             "actions": [
                 {**o.action.as_json(), "error": str(o.error) if o.error else None} for o in self.outcomes
             ],
+            **withheld(self.held, self.refused),
             "commands": dict(self.effort.commands),
             "requests": dict(self.effort.requests),
             "seconds": round(self.effort.seconds, 3),
@@ -93,14 +127,32 @@ class PassReport:
         }
 
 
+def withheld(held: Iterable[HeldPlan], refused: Iterable[Refused]) -> dict[str, Any]:
+    """What the policy keeps from happening, for `--json`."""
+    return {
+        "held": [
+            {
+                "id": plan.id,
+                "scope": plan.scope,
+                "reason": plan.reason,
+                "actions": [action.as_json() for action in plan.actions],
+            }
+            for plan in held
+        ],
+        "refused": [{**r.action.as_json(), "why": r.why, "sentence": r.sentence} for r in refused],
+    }
+
+
 def summary(reports: Iterable[PassReport]) -> dict[str, Any]:
     """One object for a whole run: totals first, then each offering."""
     listed = list(reports)
     totals: dict[str, Counter[str]] = {
-        name: Counter() for name in ("orders", "actions", "commands", "requests")
+        name: Counter() for name in ("orders", "resources", "actions", "commands", "requests")
     }
     for report in listed:
-        totals["orders"] += report.counted()
+        totals["orders"] += Counter(o.result.value for o in report.orders)
+        totals["resources"] += Counter(r.result.value for r in report.resources)
+        totals["resources"] += Counter({"in step": report.in_step} if report.in_step else {})
         totals["actions"] += Counter(o.action.verb for o in report.outcomes if o.done)
         totals["commands"] += report.effort.commands
         totals["requests"] += report.effort.requests

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from agent.core.errors import WaldurLacks
 from agent.core.model import OfferingUser, TeamMember
 from agent.waldur import records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import Params, WaldurClient
 
 USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
@@ -30,14 +33,27 @@ def offering_users(client: WaldurClient, *, with_persons: bool = False) -> list[
 def project_accounts(client: WaldurClient) -> dict[str, frozenset[str]]:
     """Usernames of active service and course accounts by project uuid; empty on servers without them."""
     found: dict[str, set[str]] = {}
-    for listing in ACCOUNT_LISTS:
-        if not client.if_supported(listing):
-            continue
-        try:
-            for item in client.pages(f"marketplace-provider-offerings/{client.offering_uuid}/{listing}/"):
-                if item.get("state") == "OK" and item.get("username"):
-                    project = records.hex_text(item, "project_uuid")
-                    found.setdefault(project, set()).add(str(item["username"]))
-        except WaldurLacks as error:
-            client.note_missing(listing, error)
+    for item in listed_accounts(client):
+        if item.get("state") == "OK" and item.get("username"):
+            found.setdefault(records.hex_text(item, "project_uuid"), set()).add(str(item["username"]))
     return {project: frozenset(names) for project, names in found.items()}
+
+
+def listed_accounts(client: WaldurClient) -> Iterator[Mapping[str, Any]]:
+    """Service and course accounts of all projects, in whatever state."""
+    for listing in ACCOUNT_LISTS:
+        path = f"marketplace-provider-offerings/{client.offering_uuid}/{listing}/"
+        yield from if_there(client, listing, path) or ()
+
+
+def if_there(
+    client: WaldurClient, feature: str, path: str, params: Params = ()
+) -> list[Mapping[str, Any]] | None:
+    """A list that older servers lack: None there, and asked for once only."""
+    if not client.if_supported(feature):
+        return None
+    try:
+        return list(client.pages(path, params))
+    except WaldurLacks as error:
+        client.note_missing(feature, error)
+        return None

@@ -12,6 +12,7 @@ from agent.waldur import records
 from agent.waldur.client import WaldurClient
 
 PATH = "marketplace-provider-offerings/"
+UNIQUENESS = "check_unique_backend_id"
 FIELDS = ("uuid", "customer_uuid", "components", "partitions", "plugin_options")
 
 
@@ -41,18 +42,24 @@ def plan_quotas(client: WaldurClient, plan_uuid: str) -> dict[str, int]:
 
 def name_is_free(client: WaldurClient, name: str, *, all_offerings: bool) -> bool:
     """Ask Waldur whether no resource has this backend id yet. Servers before 7.9 do not know: taken as free."""
-    feature = "check_unique_backend_id"
-    if not client.if_supported(feature):
+    if not client.if_supported(UNIQUENESS):
         return True
     body = {"backend_id": name, "check_all_offerings": all_offerings}
     try:
-        answer = client.post(f"{PATH}{client.offering_uuid}/{feature}/", body, repeatable=True)
+        answer = client.post(f"{PATH}{client.offering_uuid}/{UNIQUENESS}/", body, repeatable=True)
     except WaldurLacks as error:
-        client.note_missing(feature, error)
+        client.note_missing(UNIQUENESS, error)
         return True
     if not isinstance(answer, Mapping):
-        raise WaldurAnswerError(f"POST {feature}: the answer is not an object", method="POST", path=feature)
+        raise WaldurAnswerError(
+            f"POST {UNIQUENESS}: the answer is not an object", method="POST", path=UNIQUENESS
+        )
     return answer.get("is_unique") is not False
+
+
+def can_say_what_is_free(client: WaldurClient) -> bool:
+    """Whether the last answer of `name_is_free` came from Waldur; false once its server was seen to lack the call."""
+    return client.if_supported(UNIQUENESS)
 
 
 def create_component(client: WaldurClient, body: Mapping[str, Any]) -> None:

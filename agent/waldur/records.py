@@ -62,6 +62,7 @@ def resource(record: Json) -> Resource:
         downscaled=bool(record.get("downscaled")),
         restrict_member_access=bool(record.get("restrict_member_access")),
         has_allocation=record.get("resource_type") == "SLURM.Allocation",
+        error_message=_text(record, "error_message"),
         last_sync=_time(record, "last_sync"),
         created=_time(record, "created"),
         end_date=_time(record, "end_date"),

@@ -9,7 +9,8 @@ from typing import Any
 from agent.core.errors import WaldurError, WaldurLacks
 from agent.core.model import Resource, ResourceState
 from agent.waldur import pool, records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import Params, WaldurClient
+from agent.waldur.transport import POOL_SIZE
 
 # One list page costs less than this many single requests.
 LIST_FROM = 3
@@ -21,16 +22,28 @@ FIELDS = (
     "customer_uuid", "customer_slug", "customer_name", "limits", "attributes", "offering_plugin_options",
     "restrict_member_access", "resource_type", "created", "end_date",
 )  # fmt: skip
+HOLDER_FIELDS = ("uuid", "state", "backend_id", "created")
 
 
-def listed(client: WaldurClient, states: Iterable[ResourceState]) -> list[Resource]:
+# What keeping a resource in step needs beyond that.
+SYNC_FIELDS = (*FIELDS, "backend_metadata", "paused", "downscaled", "last_sync", "error_message")
+
+
+def listed(
+    client: WaldurClient,
+    states: Iterable[ResourceState],
+    *,
+    fields: Iterable[str] = FIELDS,
+    project_uuid: str = "",
+) -> list[Resource]:
     params = [("offering_uuid", client.offering_uuid), *(("state", s.value) for s in states)]
-    params += [("field", name) for name in FIELDS]
+    params += [("project_uuid", project_uuid)] if project_uuid else []
+    params += [("field", name) for name in fields]
     return [records.resource(item) for item in client.pages(PATH, params)]
 
 
-def get(client: WaldurClient, resource_uuid: str) -> Resource:
-    params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in FIELDS)]
+def get(client: WaldurClient, resource_uuid: str, *, fields: Iterable[str] = FIELDS) -> Resource:
+    params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in fields)]
     return records.resource(client.get(f"{PATH}{resource_uuid}/", params))
 
 
@@ -43,15 +56,38 @@ def by_uuid(client: WaldurClient, uuids: Iterable[str]) -> dict[str, Resource | 
     return {**read, **pool.each(sorted(wanted - set(read)), lambda uuid: get(client, uuid))}
 
 
-def holders_of(client: WaldurClient, account: str) -> frozenset[str]:
-    """Uuids of the offering's resources, ended ones too, that have this account's name as their backend id."""
-    params = [
-        ("offering_uuid", client.offering_uuid),
-        ("backend_id", account),
-        ("field", "uuid"),
-        ("field", "state"),
-    ]
-    return frozenset(records.uuid(item, "a resource") for item in client.pages(PATH, params))
+def holders_of(client: WaldurClient, account: str, *, everywhere: bool = False) -> list[Resource]:
+    """Resources that have this account's name as their backend id, ended ones too.
+
+    The offering's own; with `everywhere` those of all offerings that the token's user sees.
+    """
+    return _holders(client, [("backend_id", account)], everywhere=everywhere)
+
+
+def holders_of_each(
+    client: WaldurClient, accounts: Iterable[str], *, everywhere: bool = False
+) -> Mapping[str, list[Resource] | WaldurError]:
+    """The same for several names: a request for each, or one listing where they are more than go out at once."""
+    names = sorted(set(accounts))
+    if len(names) <= POOL_SIZE:
+        return pool.each(names, lambda name: holders_of(client, name, everywhere=everywhere))
+    try:
+        listing = _holders(client, [], everywhere=everywhere)
+    except WaldurError as error:
+        return dict.fromkeys(names, error)
+    return {name: [r for r in listing if r.backend_id == name] for name in names}
+
+
+def nameless(client: WaldurClient, project_uuid: str) -> frozenset[str]:
+    """Uuids of a project's resources that have not ended and have no backend id."""
+    found = _holders(client, [("project_uuid", project_uuid)], everywhere=False)
+    return frozenset(r.uuid for r in found if not r.backend_id and r.state is not ResourceState.TERMINATED)
+
+
+def _holders(client: WaldurClient, filters: Params, *, everywhere: bool) -> list[Resource]:
+    own = [] if everywhere else [("offering_uuid", client.offering_uuid)]
+    params = [*own, *filters, *(("field", name) for name in HOLDER_FIELDS)]
+    return [records.resource(item) for item in client.pages(PATH, params)]
 
 
 def set_backend_id(client: WaldurClient, resource_uuid: str, account: str) -> None:
@@ -60,12 +96,7 @@ def set_backend_id(client: WaldurClient, resource_uuid: str, account: str) -> No
 
 def set_limits(client: WaldurClient, resource_uuid: str, limits: Mapping[str, Any]) -> None:
     """Show limits in Waldur, without an order. Servers before mid-2025 have no such call."""
-    if not client.if_supported("set_limits"):
-        return
-    try:
-        client.post(f"{PATH}{resource_uuid}/set_limits/", {"limits": dict(limits)}, repeatable=True)
-    except WaldurLacks as error:
-        client.note_missing("set_limits", error)
+    _if_known(client, resource_uuid, "set_limits", {"limits": dict(limits)})
 
 
 def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
@@ -73,3 +104,33 @@ def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
     path = f"marketplace-slurm-remote/{resource_uuid}/set_state/"
     for state in ("creating", "ok"):
         client.post(path, {"state": state})
+
+
+def set_metadata(client: WaldurClient, resource_uuid: str, metadata: Mapping[str, Any]) -> None:
+    """Replace all that Waldur shows of the resource's backend."""
+    body = {"backend_metadata": dict(metadata)}
+    client.post(f"{PATH}{resource_uuid}/set_backend_metadata/", body, repeatable=True)
+
+
+def refresh_last_sync(client: WaldurClient, resource_uuid: str) -> None:
+    """Say that the resource was seen to be in step now. Servers before mid-2025 have no such call."""
+    _if_known(client, resource_uuid, "refresh_last_sync", {})
+
+
+def heal(client: WaldurClient, resource_uuid: str) -> None:
+    """Set an erred resource OK and forget its error. Servers before mid-2025 have no such call."""
+    _if_known(client, resource_uuid, "set_as_ok", {})
+
+
+def fail(client: WaldurClient, resource_uuid: str, message: str) -> None:
+    body = {"error_message": message, "error_traceback": ""}
+    client.post(f"{PATH}{resource_uuid}/set_as_erred/", body, repeatable=True)
+
+
+def _if_known(client: WaldurClient, resource_uuid: str, action: str, body: Mapping[str, Any]) -> None:
+    if not client.if_supported(action):
+        return
+    try:
+        client.post(f"{PATH}{resource_uuid}/{action}/", dict(body), repeatable=True)
+    except WaldurLacks as error:
+        client.note_missing(action, error)

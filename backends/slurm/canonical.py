@@ -13,6 +13,7 @@ from dataclasses import replace
 from agent.core.errors import ConfigError
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
 from agent.core.names import fold
+from backends.slurm import states
 from backends.slurm.names import checked, is_usable
 from backends.slurm.schema import SlurmSettings
 
@@ -32,6 +33,8 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
             f"no partition of the offering in Waldur ({', '.join(map(repr, unusable))}) can be one of SLURM, and "
             "enforce_offering_partitions is on: correct them there, or set default_partition"
         )
+    own = _own_qos(settings, account.name)
+    state, state_notes = states.state(settings, spec.wishes, own)
     notes = [
         f"limit {tres}={value} is left out: this cluster does not track the TRES {tres} "
         "(AccountingStorageTRES in slurm.conf)"
@@ -53,8 +56,9 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         wishes=wishes,
         qos=(qos,) if qos else (),
         default_qos=qos,
-        own_qos=_own_qos(settings, account.name),
-        notes=(*spec.notes, *notes),
+        own_qos=own,
+        state=state,
+        notes=(*spec.notes, *state_notes, *notes),
     )
 
 
@@ -83,10 +87,8 @@ def _default_account(settings: SlurmSettings, account: str) -> str:
 
 
 def _enforced_qos(settings: SlurmSettings, wishes: AssociationWishes) -> str:
-    """The QoS that the order names, where the site or, unless the site decides, the offering enforces it."""
-    decided = settings.enforce_offering_qos
-    enforced = wishes.offering_enforces_qos if decided is None else decided
-    enforced = enforced and settings.qos_enforcement_enabled
+    """The QoS that the order names, where QoS are enforced on associations."""
+    enforced = states.enforces_qos(settings, wishes)
     return checked("QoS", wishes.qos) if enforced and wishes.qos else ""
 
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT
+"""Keeping an account that stands in step: its place, members, state and limits. Nothing here makes allocations.
+
+wanted                          there                       action
+below its project's account     elsewhere                   CreateAccount (tiers above), MoveAccount
+member                          -                           AddMember
+-                               member                      MoveDefaultAccount, CancelJobs, RemoveMember
+a default account               a member without one        MoveDefaultAccount
+paused, downscaled or free      other QoS or submission     SetQos, BlockSubmission, AllowSubmission
+limits of a user                other ones                  SetUserLimits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+
+from agent.core.actions import (
+    AllowSubmission,
+    BlockSubmission,
+    CancelJobs,
+    ClusterAction,
+    MoveAccount,
+    MoveDefaultAccount,
+    SetQos,
+    SetUserLimits,
+)
+from agent.core.model import AllocationSpec, Part, Snapshot
+from agent.plan import accounts
+
+NO_LIMIT = -1
+
+
+def place(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
+    """The account below its project's, and that below its customer's. A site with one tier of projects is left
+    alone: there nothing changes when a project moves to another customer.
+    """
+    if len(spec.ancestors) < 2:
+        return []
+    customer, project = spec.ancestors[-2:]
+    if project.name == customer.name:
+        return []
+    steps = list(accounts.missing_accounts(spec.ancestors, snapshot, reason))
+    for tier in (project, spec.account):
+        standing = snapshot.accounts.get(tier.name)
+        if standing is not None and standing.parent and standing.parent != tier.parent:
+            steps.append(
+                MoveAccount(account=tier.name, before=standing.parent, after=tier.parent, reason=reason)
+            )
+    return steps if any(isinstance(step, MoveAccount) for step in steps) else []
+
+
+def state(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    """The QoS or the closed door of a paused or downscaled resource, and the way back."""
+    account, wanted = spec.account.name, spec.state
+    standing = snapshot.accounts[account]
+    present = standing.qos | ({standing.default_qos} - {""})
+    differs = standing.qos != set(wanted.qos) or standing.default_qos != wanted.default_qos
+    if wanted.qos and differs and (not wanted.only_from or present & wanted.only_from):
+        yield SetQos(
+            account=account,
+            before=tuple(sorted(standing.qos)),
+            after=wanted.qos,
+            default=wanted.default_qos,
+            reason=reason,
+        )
+    if wanted.submission is False and standing.submit_limit != 0:
+        yield BlockSubmission(account=account, reason=reason)
+    if wanted.submission is True and standing.submit_limit == 0:
+        yield AllowSubmission(account=account, reason=reason)
+
+
+def departures(
+    leavers: Mapping[str, Set[str]], snapshot: Snapshot, *, home: str, reason: str
+) -> dict[str, list[ClusterAction]]:
+    """The members who leave, by account: all accounts of a pass at once, for who leaves several of them.
+
+    Jobs of a leaver are cancelled first: SLURM refuses to remove who still has some.
+    """
+    snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS)
+    gone: dict[str, set[str]] = {}
+    for account, users in leavers.items():
+        for user in users:
+            gone.setdefault(user, set()).add(account)
+    found = {}
+    for account, users in leavers.items():
+        moved, removed = accounts.departures(
+            account, users, snapshot, home=home, reason=reason, leaving=lambda user: gone[user]
+        )
+        found[account] = [*moved, *_ended_jobs(account, users, snapshot, reason), *removed]
+    return found
+
+
+def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    """Members who have lost their default account get this one: without it `srun` alone is refused."""
+    if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
+        return
+    account = spec.account.name
+    for user in sorted(snapshot.users_of(account) & set(spec.members)):
+        if not snapshot.default_accounts.get(user):
+            yield MoveDefaultAccount(account=account, user=user, before="", reason=f"{reason}: it has none")
+
+
+def user_limits(
+    account: str, wanted: Mapping[str, Mapping[str, int]], known: Set[str], snapshot: Snapshot, reason: str
+) -> Iterator[ClusterAction]:
+    """Limits per job and user, `wanted` by user. Of TRES in `known` a limit that nobody wants any more is lifted."""
+    for user in sorted(snapshot.users_of(account) | set(wanted)):
+        before = snapshot.user_limits.get((account, user), {})
+        after = {tres: NO_LIMIT for tres in before if tres in known} | dict(wanted.get(user, {}))
+        changed = tuple(
+            (tres, value) for tres, value in sorted(after.items()) if before.get(tres, NO_LIMIT) != value
+        )
+        if changed:
+            yield SetUserLimits(
+                account=account,
+                user=user,
+                before=tuple((tres, before[tres]) for tres, _ in changed if tres in before),
+                after=changed,
+                reason=reason,
+            )
+
+
+def _ended_jobs(
+    account: str, users: Iterable[str], snapshot: Snapshot, reason: str
+) -> Iterator[ClusterAction]:
+    known = Part.JOBS in snapshot.complete and account in snapshot.active_jobs
+    for user in sorted(users):
+        jobs = snapshot.active_users.get((account, user), 0)
+        if jobs or not known:
+            yield CancelJobs(account=account, user=user, jobs=jobs if known else None, reason=reason)

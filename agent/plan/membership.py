@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: MIT
+"""The everyday plan: each resource's account keeps the members, state, limits and place that Waldur says.
+
+All resources of an offering are planned together: who leaves one account may default to another. Nothing is
+removed for what was not read, and an account that two resources or offerings name is nobody's to clear.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from agent.core.actions import Action, ClusterAction, SetQos
+from agent.core.errors import PlanRefused, SiteAgentError
+from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
+from agent.core.names import fold
+from agent.core.people import People
+from agent.core.units import targets_of
+from agent.core.waldur_actions import (
+    FailResource,
+    HealResource,
+    RefreshLastSync,
+    ReportLimits,
+    ReportMetadata,
+)
+from agent.plan import accounts, keeping, shared_limits
+from agent.plan.allocations import OfferingRules
+from agent.plan.shared_limits import LimitRules
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipRules:
+    """What the site wants of every allocation of one offering. `sync_every`: how old a last sync may get."""
+
+    offering: OfferingRules
+    limits: LimitRules
+    sync_every: timedelta = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCase:
+    """A resource with all that Waldur knows about it.
+
+    `orders`: kinds of its orders that are under way. `user_limits` by username, None where they are not known.
+    `also_named_by`: another resource or offering that names the same account, empty when there is none.
+    """
+
+    resource: Resource
+    people: People
+    orders: frozenset[OrderType] = frozenset()
+    user_limits: Mapping[str, Mapping[str, Any]] | None = None
+    also_named_by: str = ""
+
+    @property
+    def account(self) -> str:
+        return fold(self.resource.backend_id)
+
+    @property
+    def reason(self) -> str:
+        return f"resource {self.resource.uuid}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePlan:
+    """The actions of one resource; `skipped` says why nothing at all is planned for it now."""
+
+    case: ResourceCase
+    actions: tuple[Action, ...] = ()
+    spec: AllocationSpec | None = None
+    notes: tuple[str, ...] = ()
+    skipped: str = ""
+
+    @property
+    def account(self) -> str:
+        return self.case.account
+
+    def cluster_actions(self) -> tuple[ClusterAction, ...]:
+        return tuple(action for action in self.actions if isinstance(action, ClusterAction))
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan that is being made."""
+
+    case: ResourceCase
+    spec: AllocationSpec
+    notes: list[str]
+    built: list[ClusterAction] = field(default_factory=list)
+    kept: list[Action] = field(default_factory=list)
+
+
+def skip(case: ResourceCase, snapshot: Snapshot) -> str:
+    """Why nothing is planned for a resource now, empty when something may be."""
+    if not case.account:
+        return "it names no account"
+    if OrderType.TERMINATE in case.orders:
+        return "it is being terminated"
+    if case.account not in snapshot.accounts:
+        return f"account {case.account} is not on the cluster {snapshot.cluster}"
+    return ""
+
+
+def plans(
+    cases: Sequence[ResourceCase],
+    specs: Mapping[str, AllocationSpec],
+    rules: MembershipRules,
+    snapshot: Snapshot,
+) -> list[ResourcePlan]:
+    """One plan for each resource, `specs` by resource uuid. Raises BackendUnavailable where the tree was not read."""
+    snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
+    drafts = []
+    skipped = []
+    for case in _merged(cases):
+        if why := skip(case, snapshot):
+            skipped.append(ResourcePlan(case, skipped=why))
+        else:
+            drafts.append(_drafted(case, specs[case.resource.uuid], rules, snapshot))
+    leaving = _departures(drafts, rules, snapshot)
+    made = {
+        draft.case.resource.uuid: _finished(draft, leaving.get(draft.case.account, [])) for draft in drafts
+    } | {plan.case.resource.uuid: plan for plan in skipped}
+    return [made[case.resource.uuid] for case in cases]
+
+
+def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
+    """The accounts that somebody leaves: whose jobs must be known before that."""
+    from_plans = (action for plan in planned for action in plan.cluster_actions())
+    return frozenset(
+        action.account for action in from_plans if action.verb in ("remove member", "cancel jobs")
+    )
+
+
+def closing(
+    plan: ResourcePlan, error: SiteAgentError | None, rules: MembershipRules, now: datetime
+) -> tuple[Action, ...]:
+    """What Waldur is told in the end: in step, or broken for a reason that time will not mend."""
+    resource, reason = plan.case.resource, plan.case.reason
+    if error is not None:
+        message = str(error)
+        told = resource.state is ResourceState.ERRED and resource.error_message == message
+        if error.retryable or told:
+            return ()
+        return (FailResource(resource=resource.uuid, message=message, reason=reason),)
+    found: list[Action] = []
+    if resource.state is ResourceState.ERRED:
+        found.append(
+            HealResource(resource=resource.uuid, reason=f"account {plan.account} agrees with Waldur")
+        )
+    if resource.last_sync is None or now - resource.last_sync >= rules.sync_every:
+        found.append(RefreshLastSync(resource=resource.uuid, reason=reason))
+    return tuple(found)
+
+
+def _merged(cases: Sequence[ResourceCase]) -> list[ResourceCase]:
+    """Cases in which everybody who belongs into an account does, whichever of its resources names them."""
+    of_account: dict[str, list[ResourceCase]] = {}
+    for case in cases:
+        of_account.setdefault(case.account, []).append(case)
+    merged = []
+    for case in cases:
+        people, named = case.people, case.also_named_by
+        for other in of_account[case.account]:
+            if other is not case and case.account:
+                people = people.joined(other.people)
+                named = named or f"resource {other.resource.uuid}"
+        merged.append(replace(case, people=people, also_named_by=named))
+    return merged
+
+
+def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, snapshot: Snapshot) -> _Draft:
+    """All but the departures."""
+    draft = _Draft(case, spec, list(spec.notes))
+    reason = case.reason
+    draft.built += keeping.place(spec, snapshot, reason)
+    draft.built += accounts.missing_members(spec, snapshot, reason)
+    draft.built += keeping.missing_defaults(spec, snapshot, reason)
+    if case.also_named_by:
+        draft.notes.append(
+            f"account {case.account} is also named by {case.also_named_by}: its state and limits are left alone, and "
+            "nobody is removed whom the other may want, until one of them lets go"
+        )
+        return draft
+    draft.built += keeping.state(spec, snapshot, reason)
+    draft.built += _limits(draft, rules, snapshot)
+    draft.built += _user_limits(draft, rules, snapshot)
+    draft.kept += _report(draft, rules, snapshot)
+    return draft
+
+
+def _departures(
+    drafts: Iterable[_Draft], rules: MembershipRules, snapshot: Snapshot
+) -> dict[str, list[ClusterAction]]:
+    drafts = list(drafts)
+    leavers = {}
+    for draft in drafts:
+        people = draft.case.people
+        stale = snapshot.users_of(draft.case.account) - people.wanted - people.kept
+        if not stale or (draft.case.also_named_by and not _is_merged(draft.case, drafts)):
+            continue
+        if why := _nobody_leaves(people, snapshot):
+            draft.notes.append(f"{len(stale)} who are not of its team stay for now: {why}")
+        else:
+            leavers[draft.case.account] = stale
+    if not leavers:
+        return {}
+    grown = accounts.grown(snapshot, [action for draft in drafts for action in draft.built])
+    return keeping.departures(leavers, grown, home=rules.offering.home, reason="not of its team any more")
+
+
+def _nobody_leaves(people: People, snapshot: Snapshot) -> str:
+    if not people.complete:
+        return "Waldur's service and course accounts could not be read"
+    if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
+        return "the default accounts were not read"
+    return ""
+
+
+def _is_merged(case: ResourceCase, drafts: Iterable[_Draft]) -> bool:
+    """Whether all who name the account are known here: then those whom none of them wants may leave."""
+    return case.also_named_by.startswith("resource ") and any(
+        draft.case.account == case.account and draft.case.resource.uuid != case.resource.uuid
+        for draft in drafts
+    )
+
+
+def _limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> list[ClusterAction]:
+    if not rules.limits.from_waldur or draft.case.orders or Part.TRES not in snapshot.complete:
+        return []
+    try:
+        wanted = shared_limits.wanted(draft.case.resource.limits, rules.limits, snapshot.tres)
+    except PlanRefused as refused:
+        draft.notes.append(f"its limits are left as they are: {refused}")
+        return []
+    return accounts.limits(draft.case.account, wanted, snapshot, draft.case.reason)
+
+
+def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[ClusterAction]:
+    case = draft.case
+    if case.user_limits is None or case.resource.restrict_member_access or Part.TRES not in snapshot.complete:
+        return
+    components = rules.limits.components
+    wanted: dict[str, Mapping[str, int]] = {}
+    for user in sorted(set(case.user_limits) & set(draft.spec.members)):
+        try:
+            found = shared_limits.of_user(case.user_limits[user], components)
+        except PlanRefused as refused:
+            draft.notes.append(f"limits of {user} are left as they are: {refused}")
+            wanted[user] = snapshot.user_limits.get((case.account, user), {})
+        else:
+            wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
+    known = {tres for component in components for tres in targets_of(component)}
+    yield from keeping.user_limits(case.account, wanted, known, snapshot, case.reason)
+
+
+def _report(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[Action]:
+    case = draft.case
+    resource = case.resource
+    if not rules.limits.from_waldur and not case.orders:
+        on_cluster = snapshot.accounts[case.account].limits
+        limits = shared_limits.shown(resource.limits, on_cluster, rules.limits)
+        if limits is not None:
+            yield ReportLimits(
+                resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason
+            )
+    qos = next((a.default for a in draft.built if isinstance(a, SetQos)), _qos_of(case.account, snapshot))
+    if qos and resource.backend_metadata.get("qos") != qos:
+        metadata = json.dumps({**resource.backend_metadata, "qos": qos}, sort_keys=True)
+        yield ReportMetadata(resource=resource.uuid, metadata=metadata, reason=case.reason)
+
+
+def _qos_of(account: str, snapshot: Snapshot) -> str:
+    """The QoS to show: the default one, or the only one."""
+    names = snapshot.qos_of(account)
+    return snapshot.default_qos_of(account) or (min(names) if len(names) == 1 else "")
+
+
+def _finished(draft: _Draft, leaving: Sequence[ClusterAction]) -> ResourcePlan:
+    if draft.case.people.nameless:
+        draft.notes.append(f"{draft.case.people.nameless} of its team have no username here yet")
+    return ResourcePlan(
+        draft.case, (*draft.built, *leaving, *draft.kept), draft.spec, tuple(dict.fromkeys(draft.notes))
+    )

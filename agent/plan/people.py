@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""Who belongs into an account: the team of its project by their names on the cluster, and accounts without a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from agent.core.model import OfferingUser, TeamMember
+from agent.core.names import fold
+from agent.core.people import People, ProjectAccounts
+
+
+def people_of(
+    team: Iterable[TeamMember],
+    users: Mapping[str, OfferingUser],
+    accounts: ProjectAccounts | None,
+    *,
+    restricted: bool,
+) -> People:
+    """The people of one resource. `users` by user uuid; `accounts` None where they could not be read.
+
+    `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
+    Users whom the provider restricted are not added; where they are in, that is left to the provider.
+    """
+    names = {member.user_uuid: _name(member, users) for member in team}
+    blocked = {uuid for uuid in names if uuid in users and users[uuid].is_restricted}
+    wanted = set() if restricted else {name for uuid, name in names.items() if name and uuid not in blocked}
+    active, unsettled = (accounts.active, accounts.unsettled) if accounts else (frozenset(), frozenset())
+    return People(
+        wanted=frozenset(wanted | set(map(fold, active))),
+        kept=frozenset({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""},
+        nameless=sum(not name for name in names.values()),
+        complete=accounts is not None,
+    )
+
+
+def _name(member: TeamMember, users: Mapping[str, OfferingUser]) -> str:
+    user = users.get(member.user_uuid)
+    return fold(user.username if user is not None else member.username)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""Membership: every allocation keeps the members, state, limits and place that Waldur says it has.
+
+observe Waldur and the cluster (`membership_facts`) -> plan (`membership_plan`) -> policy -> apply
+(`membership_apply`) -> journal. Called by the tasks and by `manage.py run`, `plan` and `drift`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from weakref import WeakKeyDictionary
+
+from agent.config.model import Mode
+from agent.core.errors import SiteAgentError
+from agent.core.model import Snapshot
+from agent.core.names import fold
+from agent.plan.allowances import Grounds
+from agent.plan.policy import Judgement
+from agent.run import membership_apply, membership_facts, membership_plan, policing
+from agent.run.membership_apply import Sync
+from agent.run.membership_facts import Reach
+from agent.run.membership_plan import PlannedSync
+from agent.run.results import PassReport
+from agent.run.sites import Site, effort_of
+from agent.waldur.client import WaldurClient
+from backends.base import BULK_PARTS, Scope
+
+log = logging.getLogger(__name__)
+
+MODE = Mode.MEMBERSHIP_SYNC
+UNBOUNDED_S = float("inf")
+
+# The notes of each resource that were told last, for the life of a site's client.
+_told: WeakKeyDictionary[WaldurClient, dict[str, tuple[str, ...]]] = WeakKeyDictionary()
+
+
+def plan(site: Site, reach: Reach = Reach()) -> PlannedSync:
+    """What a pass would do now. Changes nothing. Raises SiteAgentError."""
+    return membership_plan.plan_pass(site, membership_facts.gather(site, reach), _observed(site), reach)
+
+
+def judged(site: Site, planned: PlannedSync) -> Judgement:
+    """What the policy would do with this plan. Writes nothing."""
+    return policing.judged(site, MODE, planned.plan(), planned.snapshot, grounds_of(planned))
+
+
+def run_pass(site: Site, *, reach: Reach = Reach(), seconds: float = UNBOUNDED_S) -> PassReport:
+    """One pass over the offering, or over one resource or project. After `seconds` no new portion is begun."""
+    report = PassReport(MODE, site.offering.uuid, site.offering.name)
+    until_s = time.monotonic() + seconds
+    with effort_of(site) as report.effort:
+        try:
+            _pass(site, reach, report, until_s)
+        except SiteAgentError as error:
+            report.error = error
+    return report
+
+
+def grounds_of(planned: PlannedSync) -> Grounds:
+    """Accounts that Waldur names: those of the resources, and of their projects and customers."""
+    tiers = {tier.name for spec in planned.specs.values() for tier in spec.ancestors}
+    return Grounds(named=frozenset({*planned.named, *map(fold, tiers)}))
+
+
+def _pass(site: Site, reach: Reach, report: PassReport, until_s: float) -> None:
+    facts = membership_facts.gather(site, reach)
+    if not facts.resources:
+        if reach.is_everything:
+            policing.nothing_planned(site, MODE)
+        return
+    planned = membership_plan.plan_pass(site, facts, _observed(site), reach)
+    _tell_notes(site, planned)
+    judgement = policing.policed(
+        site,
+        MODE,
+        planned.plan(),
+        planned.snapshot,
+        grounds_of(planned),
+        whole=reach.is_everything,
+    )
+    sync = Sync(site, planned, judgement, report)
+    membership_apply.apply(sync, now=datetime.now(UTC), until_s=until_s)
+
+
+def _observed(site: Site) -> Snapshot:
+    return site.backend.observe(Scope(BULK_PARTS))
+
+
+def _tell_notes(site: Site, planned: PlannedSync) -> None:
+    """What an operator should know of a resource, once and not in every pass."""
+    told = _told.setdefault(site.client, {})
+    for plan in planned.plans:
+        resource = plan.case.resource
+        notes = (*((plan.skipped,) if plan.skipped else ()), *plan.notes)
+        if notes and told.get(resource.uuid) != notes:
+            log.warning(
+                "resource %s (%s, account %s): %s",
+                resource.uuid,
+                resource.name,
+                plan.account,
+                "; ".join(notes),
+            )
+        told[resource.uuid] = notes

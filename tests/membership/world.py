@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""A simulated Waldur with allocations in use, and a cluster in memory on which they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.core.model import Snapshot
+from agent.run import membership, orders
+from agent.run.membership_facts import Reach
+from agent.run.results import PassReport
+from agent.run.sites import Site
+from agent.sim.records import Resource
+from agent.sim.server import SimulatedWaldur
+from agent.waldur.client import WaldurClient
+from tests.memory_backend import MemoryBackend, slurm_settings
+from tests.site import configuration, settings_of
+
+CPU = {"cpu": 10, "mem": 2}
+
+
+class World:
+    """`allocate` makes what orders would; `sync` is one pass."""
+
+    def __init__(
+        self,
+        waldur: SimulatedWaldur,
+        folder: Path,
+        *,
+        backend: Mapping[str, Any] | None = None,
+        user: str = "agent",
+        **offering: Any,
+    ) -> None:
+        self.waldur = waldur
+        settings = dict(backend or {})
+        self.backend = MemoryBackend(settings=slurm_settings(**settings))
+        keys = {"membership_sync_backend": "slurm", "waldur_api_token": waldur.token(user), **offering}
+        configured = settings_of(configuration(waldur, folder, backend=settings, **keys)).offerings[0]
+        client = WaldurClient(
+            configured.access,
+            user_agent="waldur-site-agent-test",
+            offering_uuid=configured.uuid,
+            attempts=1,
+        )
+        self.site = Site(configured, client, self.backend, folder / "state")
+
+    @property
+    def cluster(self) -> Snapshot:
+        return self.backend.state
+
+    def allocate(self, name: str, *, project: int = 0, **limits: float) -> str:
+        """Place a create order and let it be done; the uuid of its resource."""
+        project_uuid = self.waldur.seed.project_uuids[project]
+        order = self.waldur.place_create_order(project_uuid, name, limits=limits or CPU, slug=name)
+        report = orders.run_pass(self.site)
+        assert report.counted() == {"done": 1}, report.as_json()
+        return self.waldur.order(order).resource_uuid
+
+    def settled(self) -> None:
+        """Passes until nothing is left to do."""
+        for _ in range(3):
+            report = self.sync()
+            assert report.error is None, report.error
+            assert not report.failed, report.as_json()
+        assert self.changes(report) == []
+
+    def sync(self, *, resource: str = "", project: str = "", seconds: float = 1000) -> PassReport:
+        reach = Reach(resource_uuid=resource, project_uuid=project)
+        return membership.run_pass(self.site, reach=reach, seconds=seconds)
+
+    def changes(self, report: PassReport) -> list[str]:
+        """All that a pass did, but for saying that it was there."""
+        return [o.action.render() for o in report.outcomes if o.done and o.action.verb != "refresh last sync"]
+
+    def planned(self) -> list[str]:
+        return sorted(action.render().split("  (")[0] for action in membership.plan(self.site).plan())
+
+    def members(self, account: str) -> set[str]:
+        return set(self.cluster.users_of(account))
+
+    def resource(self, uuid: str) -> Resource:
+        return self.waldur.resource(uuid)
+
+    def project_of(self, uuid: str) -> str:
+        return self.resource(uuid).project_uuid
