@@ -78,7 +78,7 @@ def members_of(
 
 def account_names(case: OrderCase, rules: NameRules) -> list[str]:
     """Names to try for a new allocation, best first. Raises PlanRefused where there is no slug to make one of."""
-    by_project = case.resource.plugin_options.get("account_name_generation_policy") == PROJECT_SLUG_POLICY
+    by_project = _is_named_by_project(case)
     slug = _project_slug(case) if by_project else case.resource.slug
     if not slug:
         raise PlanRefused(f"resource {case.resource.name!r} has no slug in Waldur to make an account name of")
@@ -90,6 +90,11 @@ def account_names(case: OrderCase, rules: NameRules) -> list[str]:
         attempts=rules.max_attempts,
     )
     return list(names)
+
+
+def is_named_after_itself(case: OrderCase, rules: NameRules) -> bool:
+    """Whether the resource's own slug, whole and without a counter, is the only name its account can have."""
+    return not _is_named_by_project(case) and len(account_names(case, replace(rules, max_attempts=2))) == 1
 
 
 def allocation(case: OrderCase, rules: OfferingRules, account: str) -> AllocationSpec:
@@ -246,6 +251,10 @@ def _standing_account(case: OrderCase, snapshot: Snapshot) -> str:
     if account not in snapshot.accounts:
         raise PlanRefused(f"account {account} is not on the cluster {snapshot.cluster}")
     return account
+
+
+def _is_named_by_project(case: OrderCase) -> bool:
+    return case.resource.plugin_options.get("account_name_generation_policy") == PROJECT_SLUG_POLICY
 
 
 def _project_slug(case: OrderCase) -> str:

@@ -24,7 +24,6 @@ FIELDS = (
 )  # fmt: skip
 HOLDER_FIELDS = ("uuid", "state", "backend_id", "created")
 
-
 # What keeping a resource in step needs beyond that.
 SYNC_FIELDS = (*FIELDS, "backend_metadata", "paused", "downscaled", "last_sync", "error_message")
 

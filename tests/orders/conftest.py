@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent.run.sites import Site
+from agent.config.model import Mode
+from agent.run.sites import Site, client
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
+from tests.memory_backend import MemoryBackend, slurm_settings
 from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration, site_of
+from tests.site import configuration, settings_of, site_of
 
 SiteFactory = Callable[..., Site]
 
@@ -33,5 +35,17 @@ def on_slurm(
 
     def make(**options: Any) -> Site:
         return site_of(configuration(waldur, tmp_path, **options))
+
+    return make
+
+
+@pytest.fixture
+def in_memory(waldur: SimulatedWaldur, tmp_path: Path) -> SiteFactory:
+    """Make the site on a cluster in memory, with these backend settings and offering keys."""
+
+    def make(**options: Any) -> Site:
+        offering = settings_of(configuration(waldur, tmp_path, **options)).offerings[0]
+        backend = MemoryBackend(settings=slurm_settings(**options.get("backend", {})))
+        return Site(offering, client(offering, Mode.ORDER_PROCESS), backend, tmp_path)
 
     return make

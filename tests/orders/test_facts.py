@@ -3,35 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.config.model import Mode
 from agent.run import order_facts, orders
-from agent.run.sites import Site, client
 from agent.sim.faults import Fault
 from agent.sim.records import Component
 from agent.sim.server import SimulatedWaldur
 from agent.waldur import offerings
-from tests.memory_backend import MemoryBackend, slurm_settings
-from tests.site import configuration, settings_of
-
-InMemory = Callable[..., Site]
-
-
-@pytest.fixture
-def in_memory(waldur: SimulatedWaldur, tmp_path: Path) -> InMemory:
-    """Make the site on a cluster in memory with these backend settings."""
-
-    def make(**backend: Any) -> Site:
-        offering = settings_of(configuration(waldur, tmp_path, backend=backend)).offerings[0]
-        site_client = client(offering, Mode.ORDER_PROCESS)
-        return Site(offering, site_client, MemoryBackend(settings=slurm_settings(**backend)), tmp_path)
-
-    return make
+from tests.orders.conftest import SiteFactory
 
 
 def change_component(waldur: SimulatedWaldur, name: str, **values: Any) -> None:
@@ -47,7 +28,7 @@ def components_of(waldur: SimulatedWaldur) -> list[Component]:
 
 @pytest.mark.parametrize("path", ["marketplace-offering-users/", "list_project_service_accounts/", "team/"])
 def test_who_is_in_a_project_concerns_creations_only(
-    waldur: SimulatedWaldur, in_memory: InMemory, path: str
+    waldur: SimulatedWaldur, in_memory: SiteFactory, path: str
 ) -> None:
     """A token without the right to list offering users kept terminations and updates waiting too."""
     site = in_memory()
@@ -72,7 +53,7 @@ def test_who_is_in_a_project_concerns_creations_only(
 
 
 def test_a_negative_amount_in_waldur_errs_no_order(
-    waldur: SimulatedWaldur, in_memory: InMemory, caplog: pytest.LogCaptureFixture
+    waldur: SimulatedWaldur, in_memory: SiteFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     change_component(waldur, "gpu", billing_type="usage", limit_amount=-1)
     site = in_memory()
@@ -83,7 +64,7 @@ def test_a_negative_amount_in_waldur_errs_no_order(
 
 @pytest.mark.parametrize("factor", [-1, -60])
 def test_a_component_of_waldurs_with_a_factor_that_makes_no_limit_is_left_out(
-    waldur: SimulatedWaldur, in_memory: InMemory, caplog: pytest.LogCaptureFixture, factor: int
+    waldur: SimulatedWaldur, in_memory: SiteFactory, caplog: pytest.LogCaptureFixture, factor: int
 ) -> None:
     change_component(waldur, "gpu", unit_factor=factor)
     site = in_memory()
@@ -93,7 +74,7 @@ def test_a_component_of_waldurs_with_a_factor_that_makes_no_limit_is_left_out(
 
 
 def test_components_that_only_waldur_has_count_with_its_factor(
-    waldur: SimulatedWaldur, in_memory: InMemory
+    waldur: SimulatedWaldur, in_memory: SiteFactory
 ) -> None:
     site = in_memory()
     rules = order_facts.rules_of(site, offerings.facts(site.client))
@@ -101,7 +82,7 @@ def test_components_that_only_waldur_has_count_with_its_factor(
 
 
 def test_default_accounts_go_back_to_where_the_backend_says(
-    waldur: SimulatedWaldur, in_memory: InMemory
+    waldur: SimulatedWaldur, in_memory: SiteFactory
 ) -> None:
-    site = in_memory(default_account="Users")
+    site = in_memory(backend={"default_account": "Users"})
     assert order_facts.rules_of(site, offerings.facts(site.client)).home == site.backend.home == "users"

@@ -216,4 +216,4 @@ def test_uuids_are_compared_in_hex(stand_in: StartStandIn) -> None:
     """A server that writes dashes does not make a stranger of our own resource."""
     dashed = "e21a0f00-30b4-47de-b63b-edf69db6742e"
     server = stand_in(in_turn(says([{"uuid": dashed, "state": "OK"}])))
-    assert resources.holders_of(client_at(server.url), "a_one") == {OFFERING}
+    assert [r.uuid for r in resources.holders_of(client_at(server.url), "a_one")] == [OFFERING]
