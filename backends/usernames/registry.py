@@ -17,6 +17,8 @@ from backends.usernames.ldap import schema as ldap
 GROUP = "waldur_site_cluster.username_backends"
 KEY = "username_management_backend"
 LDAP = "ldap"
+NO_NAMES = "No usernames are made for this offering"
+NO_GROUPS = "No groups are made for this offering"
 
 
 class UsernameBackendMissing(ConfigError):
@@ -51,22 +53,27 @@ def connect(offering: Offering, context: UsernameContext) -> UsernameBackend:
 
 
 def problems(offering: Offering) -> list[Problem]:
-    """What is wrong with the settings of the offering's username backend, and of the directory of its groups."""
+    """What is wrong with the settings of the offering's username backend, and of the directory of its groups.
+
+    An error there stops names, or groups, of this offering and nothing else.
+    """
     settings_path = f"{offering.path}.backend_settings"
     found: list[Problem] = []
     try:
-        found += load(offering.username_backend).parse(offering.backend_settings, settings_path).problems
+        parsed = load(offering.username_backend).parse(offering.backend_settings, settings_path)
+        found += [_stopping(problem, NO_NAMES) for problem in parsed.problems]
     except UsernameBackendMissing as error:
-        found.append(
-            Problem(
-                Severity.WARNING,
-                f"{offering.path}.{KEY}",
-                f"{error}. No usernames are made for this offering",
-            )
-        )
+        found.append(Problem(Severity.WARNING, f"{offering.path}.{KEY}", f"{error}. {NO_NAMES}"))
     if offering.username_backend != LDAP and offering.backend_settings.get(LDAP) is not None:
-        found += ldap.parse(offering.backend_settings, settings_path).problems
+        parsed = ldap.parse(offering.backend_settings, settings_path)
+        found += [_stopping(problem, NO_GROUPS) for problem in parsed.problems]
     return found
+
+
+def _stopping(problem: Problem, consequence: str) -> Problem:
+    if problem.severity is not Severity.ERROR:
+        return problem
+    return Problem(Severity.WARNING, problem.path, f"{problem.message}. {consequence}", strict_error=True)
 
 
 def setting_keys(offering: Offering) -> frozenset[str]:

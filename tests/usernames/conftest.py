@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""A simulated Waldur whose provider names the people, a cluster in memory, and a username backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.model import OfferingFacts, OfferingUser
+from agent.run import sites
+from agent.run.sites import Site
+from agent.run.usernames import UsernameReport, settle
+from agent.sim.records import OfferingUserState
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from agent.waldur import members, offerings
+from tests.memory_backend import MemoryBackend
+from tests.site import configuration, settings_of
+from tests.usernames.scripted import Scripted, install
+
+SiteFactory = Callable[..., Site]
+PEOPLE = 6
+
+
+SCENARIO = Scenario(
+    projects_per_customer=1,
+    members_per_project=PEOPLE,
+    unnamed_members=PEOPLE,
+    plugin_options={
+        "username_generation_policy": "service_provider",
+        "service_provider_can_create_offering_user": True,
+    },
+)
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    with SimulatedWaldur(scenario=SCENARIO) as server:
+        yield server
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    return install(tmp_path, monkeypatch)
+
+
+def site_on(waldur: SimulatedWaldur, folder: Path, name: str = "scripted", **backend: Any) -> Site:
+    """The site with this username backend and these backend settings; its cluster is in memory."""
+    settings = settings_of(configuration(waldur, folder, backend=backend, username_management_backend=name))
+    offering = settings.offerings[0]
+    return Site(offering, sites.client(offering, "membership_sync"), MemoryBackend(), settings.state_dir)
+
+
+@pytest.fixture
+def site_for(waldur: SimulatedWaldur, tmp_path: Path) -> SiteFactory:
+    return partial(site_on, waldur, tmp_path)
+
+
+def listed(site: Site) -> list[OfferingUser]:
+    return members.offering_users(site.client, with_persons=True)
+
+
+def facts(site: Site) -> OfferingFacts:
+    return offerings.facts(site.client)
+
+
+def settled(site: Site) -> UsernameReport:
+    """One pass; what the report says of the users is what Waldur has."""
+    report = settle(site, listed(site), facts(site))
+    assert sorted(report.users, key=str) == sorted(listed(site), key=str)
+    return report
+
+
+def states(waldur: SimulatedWaldur) -> dict[str, str]:
+    """State by login."""
+    return {login: state for login, (state, _) in accounts(waldur).items()}
+
+
+def accounts(waldur: SimulatedWaldur) -> dict[str, tuple[str, str]]:
+    """State and name by login."""
+    logins = [login for several in waldur.seed.members.values() for login in several]
+    found = {login: waldur.people.account(login) for login in logins}
+    return {login: (row.state.value, row.username) for login, row in found.items() if row}
+
+
+def logins(waldur: SimulatedWaldur) -> list[str]:
+    return [login for several in waldur.seed.members.values() for login in several]
+
+
+def set_state(waldur: SimulatedWaldur, login: str, state: str) -> None:
+    waldur.people.set_account(login, "", state=OfferingUserState(state))
+
+
+def posts(waldur: SimulatedWaldur) -> dict[str, int]:
+    """Requests that change something, since the last reset."""
+    counts = waldur.request_counts()
+    return {
+        name.rpartition("/marketplace-offering-users/")[2] or name: number
+        for name, number in counts.items()
+        if not name.startswith("GET")
+    }

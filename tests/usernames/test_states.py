@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: MIT
+"""Names and states of offering users in a simulated Waldur, with a backend that says what it is told."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from agent.core.directory_actions import AssignUsername, BeginUsername, FailUsername, UpdateProfile
+from agent.core.errors import (
+    AccountLinkingRequired,
+    AdditionalValidationRequired,
+    BackendError,
+    BackendUnavailable,
+    WaldurError,
+)
+from agent.run import usernames
+from agent.sim.faults import Fault
+from agent.sim.server import SimulatedWaldur
+from tests.usernames.conftest import (
+    SCENARIO,
+    SiteFactory,
+    accounts,
+    facts,
+    listed,
+    logins,
+    posts,
+    set_state,
+    settled,
+    site_on,
+    states,
+)
+from tests.usernames.scripted import Scripted
+
+
+def test_new_people_get_names_and_the_next_pass_sends_nothing(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    site = site_for()
+    report = settled(site)
+    assert accounts(waldur) == {login: ("OK", f"n-{login}") for login in logins(waldur)}
+    assert (report.changed, report.error, report.retryable_error) == (True, None, None)
+    count = len(logins(waldur))
+    kinds = [type(outcome.action) for outcome in report.outcomes]
+    assert (kinds.count(BeginUsername), kinds.count(AssignUsername)) == (count, count)
+    assert posts(waldur) == {
+        "POST marketplace-offering-users/{uuid}/begin_creating/": count,
+        "PATCH marketplace-offering-users/{uuid}/": count,
+    }
+    users, options = listed(site), facts(site)
+    waldur.requests.reset()
+    sent = site.client.sent.copy()
+    again = usernames.settle(site, users, options)
+    assert (again.users, again.outcomes, again.changed) == (tuple(users), (), False)
+    assert (waldur.request_counts(), site.client.sent) == ({}, sent)
+    assert scripted.opened == 0
+
+
+def test_a_plan_shows_all_of_it_and_changes_nothing(waldur: SimulatedWaldur, site_for: SiteFactory) -> None:
+    site = site_for("template")
+    before = waldur.site.state()["offering_users"]
+    planned = usernames.plan(site, listed(site), facts(site))
+    assert waldur.site.state()["offering_users"] == before
+    report = settled(site)
+    assert sorted(map(str, planned)) == sorted(str(outcome.action) for outcome in report.outcomes)
+    assert usernames.plan(site, listed(site), facts(site)) == []
+
+
+OUTCOMES = {
+    "a name": ("n", "OK"),
+    "no name": ("", "Creating"),
+    "linking": (AccountLinkingRequired("link", comment_url="https://x/"), "Pending account linking"),
+    "validation": (AdditionalValidationRequired("sign"), "Pending additional validation"),
+    "a fault": (BackendError("no such schema"), "Error creating"),
+    "a mistake of the plugin": (KeyError("oops"), "Creating"),
+    "a name that is none": ("a b", "Error creating"),
+    "a name with a comma": ("a,b", "Error creating"),
+    "a name in capitals": ("Smith", "Error creating"),
+    "root": ("root", "Error creating"),
+    "an account of the system": ("daemon", "Error creating"),
+}
+
+
+def test_everybody_gets_their_own_outcome(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    """One after the other of the kinds, each beside people with whom nothing is wrong."""
+    site = site_for()
+    first, *others = logins(waldur)
+    for what, (answer, state) in OUTCOMES.items():
+        for login in logins(waldur):
+            set_state(waldur, login, "Requested")
+        scripted.answers = {first: answer}
+        settled(site)
+        assert states(waldur) == {first: state, **dict.fromkeys(others, "OK")}, what
+
+
+def test_what_the_person_must_do_stands_in_waldur_and_is_not_said_twice(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    site = site_for()
+    login = logins(waldur)[0]
+    scripted.answers = {login: AccountLinkingRequired("link it", comment_url="https://id.example.org/")}
+    settled(site)
+    row = waldur.people.account(login)
+    assert row is not None
+    assert (row.service_provider_comment, row.service_provider_comment_url) == (
+        "link it", "https://id.example.org/",
+    )  # fmt: skip
+    waldur.requests.reset()
+    settled(site)
+    assert posts(waldur) == {}
+    scripted.answers[login] = AdditionalValidationRequired("sign it")
+    settled(site)
+    assert states(waldur)[login] == "Pending additional validation"
+    scripted.answers[login] = BackendError("no")
+    settled(site)
+    assert states(waldur)[login] == "Pending additional validation"
+    del scripted.answers[login]
+    settled(site)
+    row = waldur.people.account(login)
+    assert row is not None
+    assert (row.state.value, row.username, row.service_provider_comment) == ("OK", f"n-{login}", "")
+
+
+@pytest.mark.parametrize("state", ["Creating", "Error creating", "Pending account linking"])
+def test_people_who_are_stuck_are_taken_up_after_the_new_ones(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted, state: str
+) -> None:
+    stuck = logins(waldur)[:2]
+    for login in stuck:
+        set_state(waldur, login, state)
+    settled(site_for())
+    assert set(states(waldur).values()) == {"OK"}
+    assert set(scripted.asked[-2:]) == set(stuck)
+
+
+@pytest.mark.parametrize("state", ["Requested deletion", "Deleting", "Deleted", "Error deleting"])
+def test_people_who_leave_are_left_alone(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted, state: str
+) -> None:
+    login = logins(waldur)[0]
+    set_state(waldur, login, state)
+    settled(site_for())
+    assert states(waldur)[login] == state
+    assert login not in scripted.asked
+
+
+def test_restricted_people_get_no_name(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    login = logins(waldur)[0]
+    row = waldur.people.account(login)
+    assert row is not None
+    waldur.site.change("offering_users", row.uuid, is_restricted=True)
+    settled(site_for())
+    assert states(waldur)[login] == "Requested"
+    assert login not in scripted.asked
+
+
+def test_nobody_gets_the_name_of_another(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    one, two, three, *_ = logins(waldur)
+    waldur.people.set_account(three, "taken")
+    scripted.answers = {one: "taken", two: "same"}
+    site = site_for()
+    settled(site)
+    assert accounts(waldur)[one] == ("Error creating", "")
+    scripted.answers = {one: "same"}
+    settled(site)
+    assert (accounts(waldur)[one], accounts(waldur)[two]) == (("Error creating", ""), ("OK", "same"))
+
+
+@pytest.mark.parametrize("state", ["Requested", "Creating", "Pending account linking", "Error creating"])
+def test_a_backend_that_cannot_be_reached_changes_nobodys_state(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted, state: str
+) -> None:
+    for login in logins(waldur):
+        set_state(waldur, login, state)
+    scripted.opening = BackendUnavailable("LDAP is away")
+    report = settled(site_for())
+    assert set(states(waldur).values()) == {state}
+    assert posts(waldur) == {}
+    assert report.retryable_error is scripted.opening
+
+
+def test_an_outage_in_the_middle_errs_nobody_and_keeps_what_was_made(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    names = logins(waldur)
+    scripted.answers = dict.fromkeys(names[1:], BackendUnavailable("away"))
+    report = settled(site_for())
+    # the order of the listing decides who came before the outage
+    assert set(states(waldur).values()) <= {"OK", "Creating", "Requested"}
+    assert len([name for name in scripted.asked if name != names[0]]) == 1
+    assert report.error is not None and report.error.retryable
+    scripted.answers = {}
+    settled(site_for())
+    assert set(states(waldur).values()) == {"OK"}
+
+
+def test_users_of_a_later_batch_are_not_begun_when_the_backend_went_away(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usernames, "AT_ONCE", 2)
+    scripted.answers = dict.fromkeys(logins(waldur), BackendUnavailable("away"))
+    settled(site_for())
+    assert sorted(states(waldur).values()) == ["Creating"] * 2 + ["Requested"] * 4
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["lost request", "lost answer"])
+@pytest.mark.parametrize("path", ["begin_creating/$", r"[0-9a-f]{32}/$"], ids=["POST", "PATCH"])
+@pytest.mark.parametrize("status", [500, 502, 403])
+def test_a_request_that_fails_costs_one_person_one_pass(
+    waldur: SimulatedWaldur,
+    site_for: SiteFactory,
+    scripted: Scripted,
+    path: str,
+    status: int,
+    carried_out: bool,
+) -> None:
+    site = site_for()
+    login, *others = logins(waldur)
+    row = waldur.people.account(login)
+    assert row is not None
+    path = path if path.startswith("[") else f"{row.uuid}/{path}"
+    path = path.replace("[0-9a-f]{32}", row.uuid)
+    waldur.inject(Fault(method="POST|PATCH", path=path, status=status, carried_out=carried_out, times=None))
+    report = usernames.settle(site, listed(site), facts(site))
+    (failed,) = [outcome for outcome in report.outcomes if not outcome.done]
+    assert isinstance(failed.error, WaldurError)
+    assert (report.retryable_error is None) == (status == 403)
+    assert not any(isinstance(outcome.action, FailUsername) for outcome in report.outcomes)
+    assert {state for name, state in states(waldur).items() if name in others} == {"OK"}
+    waldur.faults.clear()
+    settled(site)
+    assert set(accounts(waldur)) == set(logins(waldur))
+    assert set(states(waldur).values()) == {"OK"}
+
+
+def test_a_crash_between_completed_and_named_is_healed(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    """Waldur says OK, and there is no name: only the name is missing."""
+    site = site_for()
+    login = logins(waldur)[0]
+    set_state(waldur, login, "Pending account linking")
+    waldur.inject(Fault(method="PATCH", path="offering-users", status=403, times=None))
+    usernames.settle(site, listed(site), facts(site))
+    assert accounts(waldur)[login] == ("OK", "")
+    waldur.faults.clear()
+    settled(site)
+    assert accounts(waldur)[login] == ("OK", f"n-{login}")
+
+
+def test_a_move_that_waldur_refuses_skips_the_person(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    """Another agent was faster: what was listed is not true any more."""
+    site = site_for()
+    login = logins(waldur)[0]
+    users, options = listed(site), facts(site)
+    set_state(waldur, login, "Deleted")
+    report = usernames.settle(site, users, options)
+    refused = [outcome for outcome in report.outcomes if not outcome.done]
+    assert [type(outcome.action) for outcome in refused] == [BeginUsername]
+    assert isinstance(refused[0].error, WaldurError) and refused[0].error.status == 400
+    assert states(waldur)[login] == "Deleted"
+    assert login not in scripted.asked
+
+
+def test_profiles_follow_the_names(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    site = site_for()
+    login = logins(waldur)[0]
+    change = UpdateProfile(user=f"n-{login}", changes=(("sn", "x"),))
+    scripted.stale = [change, UpdateProfile(user="stranger", changes=(("sn", "x"),))]
+    report = settled(site)
+    assert scripted.applied == [change]
+    assert report.outcomes[-1].action == change
+
+
+def test_the_base_backend_leaves_names_to_others(waldur: SimulatedWaldur, site_for: SiteFactory) -> None:
+    site = site_for("base")
+    settled(site)
+    assert set(accounts(waldur).values()) == {("Creating", "")}
+    waldur.requests.reset()
+    settled(site)
+    assert posts(waldur) == {}
+
+
+@pytest.mark.parametrize("name", ["waldur-identity-bridge", "broken"])
+def test_a_backend_that_is_not_installed_is_a_warning_with_those_that_are(
+    waldur: SimulatedWaldur,
+    site_for: SiteFactory,
+    scripted: Scripted,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+) -> None:
+    report = settled(site_for(name))
+    assert set(states(waldur).values()) == {"Requested"}
+    assert (report.error, report.outcomes) == (None, ())
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    words = "installed are: base, broken, ldap, scripted, template" if name != "broken" else "no_such_module"
+    assert any(name in text and words in text for text in warnings)
+
+
+def test_options_against_names_of_ours(
+    site_for: SiteFactory, scripted: Scripted, waldur: SimulatedWaldur, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = waldur.store.offerings[waldur.seed.offering_uuid].plugin_options
+    options["username_generation_policy"] = "freeipa"
+    settled(site_for())
+    assert set(states(waldur).values()) == {"Requested"}
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    options["username_generation_policy"] = "service_provider"
+    options["service_provider_can_create_offering_user"] = False
+    settled(site_for())
+    assert set(states(waldur).values()) == {"Requested"}
+    assert "service_provider_can_create_offering_user" in caplog.text
+
+
+def test_a_server_without_states_gets_names_and_no_other_call(tmp_path: Path, scripted: Scripted) -> None:
+    with SimulatedWaldur(age="2024", scenario=SCENARIO) as old:
+        site = site_on(old, tmp_path)
+        linked, faulty, *others = logins(old)
+        scripted.answers = {linked: AccountLinkingRequired("link"), faulty: BackendError("no")}
+        settled(site)
+        assert {name for _, name in accounts(old).values()} == {"", *(f"n-{login}" for login in others)}
+        assert posts(old) == {"PATCH marketplace-offering-users/{uuid}/": len(others)}
+
+
+def test_what_people_had_to_do_is_never_an_error_in_the_log(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    scripted.answers = {logins(waldur)[0]: AccountLinkingRequired("link it")}
+    settled(site_for())
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
