@@ -97,11 +97,14 @@ class SiteTask(Task):
 
     def _log(self, report: PassReport) -> None:
         if report.orders:
-            log.info(
-                "%s of offering %s: %s in %.1f s, %d requests, %d cluster commands",
+            # Orders that the policy lets wait have been told of once: nothing is new about them.
+            log.log(
+                logging.INFO if report.outcomes or report.failed else logging.DEBUG,
+                "%s of offering %s: %s%s in %.1f s, %d requests, %d cluster commands",
                 report.mode,
                 report.offering_name,
                 ", ".join(f"{count} {result}" for result, count in sorted(report.counted().items())),
+                "".join(f", plan {plan.id} is held" for plan in report.held),
                 report.effort.seconds,
                 report.effort.requests.total(),
                 report.effort.commands.total(),

@@ -16,7 +16,7 @@ from hashlib import sha256
 
 from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount, RemoveMember, SetLimits
 from agent.core.model import Part, Snapshot
-from agent.core.policy import LimitCuts, PolicyRules
+from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.plan.allowances import Grounds, Judge, Why, made_by
 from agent.plan.bonds import Bonds
 
@@ -100,6 +100,25 @@ def judge(
         held=held,
         refused=tuple(refused.values()),
         released=tuple(p for p in plans if approved.release(p)),
+    )
+
+
+def lowered_accounts(
+    actions: Iterable[Action], snapshot: Snapshot, rules: PolicyRules, grounds: Grounds = Grounds()
+) -> frozenset[str]:
+    """Accounts of which `judge` has to know what is used, and `snapshot` does not tell."""
+    if rules.paused or rules.mode is not PolicyMode.SYNC or rules.limit_cuts is LimitCuts.ALLOW:
+        return frozenset()
+    plan = set(actions)
+    judge_ = Judge(snapshot, rules, grounds, made_by(plan))
+    known = snapshot.used if Part.USAGE in snapshot.complete else {}
+    return frozenset(
+        action.account
+        for action in plan
+        if isinstance(action, SetLimits)
+        and action.account not in known
+        and action.account not in grounds.making | grounds.ending
+        and judge_.lowered(action)
     )
 
 

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from agent.config.model import Mode
 from agent.core.actions import Action, AddMember
 from agent.core.errors import BackendError, NotApplied, SiteAgentError, WaldurError
 from agent.core.model import Order, OrderState, OrderType, Part, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
 from agent.plan.orders import OrderPlan
+from agent.run import journal, order_policy
 from agent.run.order_plan import PlannedPass
 from agent.run.results import OrderResult, PassReport, Result, postponed
 from agent.run.sites import Site
@@ -69,6 +71,25 @@ class Progress:
         """New plans for the orders under way: the others are not carried out, and nobody may build on them."""
         self._open = {plan.case.order.uuid: plan for plan in plans}
 
+    def withhold(self, planned: PlannedPass, *, whole: bool) -> None:
+        """Take out what the policy holds or refuses. It is told when it changes, so not here in every pass."""
+        judgement = order_policy.policed(self.site, planned, whole=whole)
+        self.report.held, self.report.refused = judgement.held, judgement.refused
+        for plan in self.open:
+            order = plan.case.order
+            if reason := order_policy.wait_reason(plan, judgement):
+                del self._open[order.uuid]
+                self.report.orders.append(
+                    OrderResult(order.uuid, order.type, Result.WAITING, plan.account, reason)
+                )
+            else:
+                self._open[order.uuid] = order_policy.allowed_part(plan, judgement)
+
+    def note(self, outcomes: Sequence[Outcome]) -> None:
+        """Into the report, and into the journal at once: a later step may be cut off."""
+        self.report.outcomes += outcomes
+        journal.record(self.site, Mode.ORDER_PROCESS, outcomes)
+
     def postpone(self, plan: OrderPlan, error: SiteAgentError) -> None:
         self.close(plan, postponed(error), str(error), error)
 
@@ -77,13 +98,17 @@ class Progress:
         wanted = {uuid: action for uuid, plan in self._open.items() if (action := _of(plan, kind))}
         answers = pool.each(wanted, lambda uuid: call(wanted[uuid]))
         failures = {uuid: a if isinstance(a, WaldurError) else None for uuid, a in answers.items()}
-        self.report.outcomes += [Outcome(wanted[uuid], error) for uuid, error in failures.items()]
+        self.note([Outcome(wanted[uuid], error) for uuid, error in failures.items()])
         return failures
 
 
-def apply(site: Site, planned: PlannedPass, report: PassReport) -> None:
-    """All phases for all orders; what fails closes its order in the report, the others go on."""
+def apply(site: Site, planned: PlannedPass, report: PassReport, *, whole: bool = True) -> None:
+    """All phases for all orders; what fails closes its order in the report, the others go on.
+
+    `whole`: these are all orders of the offering.
+    """
     progress = Progress(site, planned.plans, report)
+    progress.withhold(planned, whole=whole and not planned.results)
     for plan in progress.open:
         for note in plan.notes:
             log.warning("order %s (account %s): %s", plan.case.order.uuid, plan.account, note)
@@ -139,11 +164,14 @@ def _fail(progress: Progress) -> None:
 
 
 def _fail_one(progress: Progress, plan: OrderPlan, message: str) -> None:
+    action = FailOrder(order=plan.case.order.uuid, message=message, reason=plan.case.reason)
     try:
-        orders.fail(progress.site.client, plan.case.order.uuid, message)
+        orders.fail(progress.site.client, action.order, message)
     except WaldurError as error:
+        progress.note([Outcome(action, error)])
         progress.postpone(plan, error)
     else:
+        progress.note([Outcome(action)])
         progress.close(plan, Result.FAILED, message)
 
 
@@ -171,7 +199,7 @@ def _change_cluster(progress: Progress, planned: PlannedPass) -> None:
     backend = progress.site.backend
     try:
         outcomes = list(backend.apply(wanted))
-        progress.report.outcomes += outcomes
+        progress.note(outcomes)
         seen = backend.observe(READ_BACK)
     except BackendError as error:
         for plan in progress.open:

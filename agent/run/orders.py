@@ -11,7 +11,7 @@ from collections.abc import Callable
 from agent.config.model import Mode
 from agent.core.errors import SiteAgentError
 from agent.core.model import Order
-from agent.run import acquaintance, order_apply
+from agent.run import acquaintance, order_apply, passes, policing
 from agent.run.order_plan import PlannedPass, plan_pass
 from agent.run.results import PassReport
 from agent.run.sites import Site, effort_of
@@ -41,11 +41,16 @@ def run_pass(site: Site, *, order_uuid: str | None = None, lock: Lock = lambda _
     report = PassReport(Mode.ORDER_PROCESS, site.offering.uuid, site.offering.name)
     with effort_of(site) as report.effort:
         try:
-            orders = [order for order in actionable(site, order_uuid) if lock(order.uuid)]
+            found = actionable(site, order_uuid)
+            orders = [order for order in found if lock(order.uuid)]
+            whole = order_uuid is None and len(orders) == len(found)
             if orders:
                 planned = plan_pass(site, orders)
                 report.orders += planned.results
-                order_apply.apply(site, planned, report)
+                order_apply.apply(site, planned, report, whole=whole)
+            elif whole:
+                policing.nothing_planned(site, Mode.ORDER_PROCESS)
         except SiteAgentError as error:
             report.error = error
+    passes.record(site.state_dir, report, subject=order_uuid or "")
     return report

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""The policy between a plan and its applying: rules, pause and approvals in, what may be applied out.
+
+`policed` for a pass that goes on to apply; `judged` for `plan` and `drift`, which write nothing. A hold that
+cannot be written down is still a hold.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from agent.config.model import Mode
+from agent.core.actions import Action
+from agent.core.errors import BackendError
+from agent.core.model import Snapshot
+from agent.core.policy import PolicyMode, PolicyRules
+from agent.plan.allowances import Grounds, Why
+from agent.plan.policy import HeldPlan, Judgement, judge, lowered_accounts
+from agent.run import held
+from agent.run.held import Shelf
+from agent.run.sites import Site
+from backends.base import Scope
+
+log = logging.getLogger(__name__)
+
+SHOWN = 3
+
+
+def rules_of(site: Site) -> PolicyRules:
+    """The offering's rules, with a pause by command."""
+    rules = site.offering.policy
+    note = held.pause_note(site.state_dir, site.offering)
+    return replace(rules, paused=True, paused_why=note) if note and not rules.paused else rules
+
+
+def judged(
+    site: Site, mode: Mode, actions: Iterable[Action], snapshot: Snapshot, grounds: Grounds = Grounds()
+) -> Judgement:
+    """What the policy would do with this plan now. Writes nothing; asks what is used where limits are lowered."""
+    plan, rules = list(actions), rules_of(site)
+    approved = Shelf(site.state_dir, site.offering, mode).approved()
+    seen = _with_use(site, snapshot, lowered_accounts(plan, snapshot, rules, grounds))
+    return judge(plan, seen, rules, approved, grounds)
+
+
+def policed(
+    site: Site,
+    mode: Mode,
+    actions: Iterable[Action],
+    snapshot: Snapshot,
+    grounds: Grounds = Grounds(),
+    *,
+    whole: bool = True,
+) -> Judgement:
+    """What of this plan may be applied now; what is held is written down and told once.
+
+    `whole`: the plan is about everything of the offering, so that held plans which it lacks are gone. A plan for
+    one order or resource says nothing of the others.
+    """
+    judgement = judged(site, mode, actions, snapshot, grounds)
+    shelf = Shelf(site.state_dir, site.offering, mode)
+    for plan in judgement.held:
+        if shelf.hold(plan, site.backend.cluster):
+            _tell_held(shelf, plan)
+    for plan in judgement.released:
+        shelf.drop(plan.id)
+        if shelf.begin(plan):
+            log.warning("plan %s of offering %s was approved: %s", plan.id, site.offering.name, plan.reason)
+    if whole:
+        _tidy(site, shelf, judgement)
+    return judgement
+
+
+def _with_use(site: Site, snapshot: Snapshot, accounts: frozenset[str]) -> Snapshot:
+    """The snapshot with what these accounts have used; without, where nobody can tell."""
+    if not accounts:
+        return snapshot
+    try:
+        seen = site.backend.observe(Scope(parts=frozenset(), usage_of=accounts))
+    except BackendError as error:
+        log.warning("what accounts have used of their limits cannot be read: %s", error)
+        return snapshot
+    return replace(snapshot, used={**snapshot.used, **seen.used}, complete=snapshot.complete | seen.complete)
+
+
+def nothing_planned(site: Site, mode: Mode) -> None:
+    """A pass over everything found nothing to plan: what was held or left out before is gone."""
+    if not site.offering.policy.paused:
+        _tidy(site, Shelf(site.state_dir, site.offering, mode), Judgement())
+
+
+def _tidy(site: Site, shelf: Shelf, judgement: Judgement) -> None:
+    """Forget what is gone. Where plans were not judged, or not from a whole picture, nothing is known to be gone."""
+    if shelf.leave_out(judgement.refused):
+        _tell_left_out(shelf, judgement)
+    is_blind = rules_of(site).paused or site.offering.policy.mode is PolicyMode.OBSERVE
+    if is_blind or any(refused.why is Why.INCOMPLETE for refused in judgement.refused):
+        return
+    for plan in shelf.keep_only(judgement.held):
+        log.info("plan %s of offering %s is not held any more", plan, site.offering.name)
+    shelf.close_approvals(still=(*judgement.held, *judgement.released))
+
+
+def _tell_held(shelf: Shelf, plan: HeldPlan) -> None:
+    log.warning(
+        "plan %s of offering %s (%s) is held: %s. Nothing of it is done until `approve %s`; `approve` lists it",
+        plan.id,
+        shelf.offering.name,
+        plan.scope,
+        plan.reason,
+        plan.id,
+    )
+
+
+def _tell_left_out(shelf: Shelf, judgement: Judgement) -> None:
+    lines = sorted(f"{r.action.verb} {r.action.target()}: {r.sentence}" for r in judgement.refused)
+    more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+    log.warning(
+        "%s of offering %s: %d actions are left out: %s%s",
+        shelf.mode,
+        shelf.offering.name,
+        len(lines),
+        "; ".join(lines[:SHOWN]),
+        more,
+    )
