@@ -34,6 +34,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "agent.cli.components",
         "Bring the configured components into the offerings in Waldur.",
     ),
+    "create-homedirs": (
+        "agent.cli.create_homedirs",
+        "Make missing home directories of the offerings' users, and set their quotas.",
+    ),
     "simulate": ("agent.cli.simulate", "Run a simulated Waldur to try things against."),
     "demo": ("agent.cli.demo", "Run the whole system on embedded parts and watch orders travel."),
 }

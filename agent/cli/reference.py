@@ -14,14 +14,26 @@ MODES = ("order_process", "report", "membership_sync", "event_process")
 
 def load_components() -> NoReturn:
     """`waldur_site_load_components [-m MODE] [-c FILE]`; options of `load-components` are understood too."""
-    parser = argparse.ArgumentParser(
-        prog="waldur_site_load_components",
-        description="Create or update the offerings' components in Waldur, as `manage.py load-components` does.",
+    _as_before(
+        "waldur_site_load_components",
+        "load-components",
+        "Create or update the offerings' components in Waldur, as `manage.py load-components` does.",
     )
+
+
+def create_homedirs() -> NoReturn:
+    """`waldur_site_create_homedirs [-m MODE] [-c FILE]`; options of `create-homedirs` are understood too."""
+    _as_before(
+        "waldur_site_create_homedirs",
+        "create-homedirs",
+        "Make the missing home directories of the offerings' users, as `manage.py create-homedirs` does.",
+    )
+
+
+def _as_before(script: str, command: str, description: str) -> NoReturn:
+    parser = argparse.ArgumentParser(prog=script, description=description)
     parser.add_argument("-m", "--mode", choices=MODES, help="accepted, and without meaning here, as before")
-    parser.add_argument(
-        "-c", "--config-file", metavar="FILE", help="default: as of `manage.py load-components`"
-    )
+    parser.add_argument("-c", "--config-file", metavar="FILE", help=f"default: as of `manage.py {command}`")
     given, others = parser.parse_known_args()
     file = ["--config-file", given.config_file] if given.config_file else []
-    sys.exit(run(["load-components", *file, *others]))
+    sys.exit(run([command, *file, *others]))

@@ -38,6 +38,13 @@ FIRST_LINES = {
         "  Create or update the offering's components in Waldur. Components that only",
         "  Waldur has are left alone.",
     ],
+    "create-homedirs": [
+        "Usage: manage.py create-homedirs [OPTIONS]",
+        "",
+        "  Make missing home directories of the offering's users on this host and set",
+        "  their quotas. Exit code 1 when something failed; users whom this host does",
+        "  not know wait, and are no failure.",
+    ],
     "simulate": [
         "Usage: manage.py simulate [OPTIONS]",
         "",

@@ -53,7 +53,7 @@ class World:
     def install(self, *programs: str) -> None:
         for name in programs:
             path = self.bin / name
-            path.write_text(f"#!{sys.executable} -B\n{(SOURCES / f'{name}.py').read_text()}")
+            path.write_text(f"#!{sys.executable} -BSE\n{(SOURCES / f'{name}.py').read_text()}")
             path.chmod(0o755)
 
     def add_users(self, *names: str, home: str = "") -> None:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""Which homes are to be made and which quotas set: once per user, and again when the settings change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from agent.core.homes import Home, HomeQuota, HomeRules, QuotaProvider, is_username
+from agent.core.host_actions import HostAction, MakeHome, SetQuota
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is known of one user: the marks (`HomeRules`) under which the home was seen and the quota set.
+
+    `failures` in a row; `told` is what the log has said last about a user who cannot have a home yet.
+    """
+
+    home: str = ""
+    quota: str = ""
+    failures: int = 0
+    told: str = ""
+
+
+NOTHING = Remembered()
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Users by what there is to do: nothing, something, or never anything because of their name."""
+
+    kept: tuple[str, ...]
+    due: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
+def sort(usernames: Iterable[str], memory: Mapping[str, Remembered], rules: HomeRules) -> Sorted:
+    """Those who failed before come last among the due, so that they keep nobody else waiting."""
+    kept, due, refused = [], [], []
+    for name in sorted(set(usernames)):
+        if not is_username(name):
+            refused.append(name)
+        elif is_settled(memory.get(name, NOTHING), rules):
+            kept.append(name)
+        else:
+            due.append(name)
+    due.sort(key=lambda name: memory.get(name, NOTHING).failures)
+    return Sorted(tuple(kept), tuple(due), tuple(refused))
+
+
+def is_settled(remembered: Remembered, rules: HomeRules) -> bool:
+    quota = rules.quota_mark()
+    return remembered.home == rules.home_mark() and (not quota or remembered.quota == quota)
+
+
+def actions(home: Home, remembered: Remembered, rules: HomeRules) -> tuple[HostAction, ...]:
+    """What is to be done for one user, in this order; nothing for a home in trouble."""
+    if home.trouble:
+        return ()
+    found: list[HostAction] = []
+    if not home.exists:
+        found.append(
+            MakeHome(user=home.user, path=home.made_at, umask=rules.umask, reason="there is no home yet")
+        )
+    if rules.quota is not None and remembered.quota != rules.quota_mark():
+        reason = "the settings have changed" if remembered.quota else "none has been set yet"
+        found.append(_quota(home, rules.quota, reason))
+    return tuple(found)
+
+
+def _quota(home: Home, quota: HomeQuota, reason: str) -> SetQuota:
+    return SetQuota(
+        user=home.user,
+        provider=quota.provider.value,
+        place=home.path if quota.provider is QuotaProvider.CEPH_XATTR else quota.mount_point,
+        limits=quota.limits,
+        reason=reason,
+    )

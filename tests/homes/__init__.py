@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Tests of homes as a use case."""

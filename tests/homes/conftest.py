@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""A site whose head node is of stand-ins. Nothing here speaks to Waldur or to a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.plans import Plan
+from agent.run import homes
+from agent.run.homes import HomesReport, Place
+from tests.backends.storage.world import World
+from tests.config.samples import OFFERING, changed
+from tests.config.samples import Site as Configuration
+
+
+class HomeSite:
+    """`settle` and `plan` as a pass calls them, for an offering with these settings."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.world = World(folder / "node")
+        self.state = folder / "state"
+        self.configure()
+
+    def configure(self, *, quota: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        tree = {**settings, **({"homedir_quota": dict(quota)} if quota else {})}
+        loaded = Configuration(self.folder).load({"offerings": [changed(OFFERING, "backend_settings", tree)]})
+        assert loaded.settings is not None
+        (self.offering,) = loaded.settings.offerings
+
+    def settle(self, *users: str, patience_s: float = 20.0, **options: Any) -> HomesReport:
+        host = self.world.head_node(patience_s=patience_s)
+        return homes.settle(self.site(), users, host=host, **options)
+
+    def plan(self, *users: str) -> Plan:
+        return homes.plan(self.site(), users, host=self.world.head_node())
+
+    def site(self) -> Place:
+        return Place(self.offering, self.state)
+
+    @property
+    def memory(self) -> Path:
+        return self.state / "homes" / f"{self.offering.uuid}.json"
+
+
+@pytest.fixture
+def homes_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HomeSite:
+    site = HomeSite(tmp_path)
+    monkeypatch.setenv("PATH", f"{site.world.bin}:{os.environ['PATH']}")
+    return site

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: MIT
+"""Homes are made once and limited once; whoever cannot have one yet waits, is told once, and hinders nobody."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import BackendUnavailable, ClusterBusy, CommandFailed, PlanRefused
+from backends.process import CommandMissing
+from backends.storage import programs
+from backends.storage.passwd import UserDatabaseTrouble
+from tests.backends.children import until
+from tests.backends.storage.world import Fault, modes
+from tests.homes.conftest import HomeSite
+
+XFS = {"provider": "xfs", "mount_point": "/xfs", "block_hardlimit": "10g"}
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+
+
+# Once ---------------------------------------------------------------------------------------------
+
+
+def test_a_home_is_made_once_and_an_idle_pass_starts_and_asks_nothing(homes_of: HomeSite) -> None:
+    world = homes_of.world
+    world.add_users("ann", "bob")
+    first = homes_of.settle("ann", "bob")
+    assert (first.made, first.kept, first.ok) == (["ann", "bob"], 0, True)
+    assert [outcome.action.render() for outcome in first.outcomes] == [
+        f"make home {world.homes}/{name} of {name} with umask 0077  (there is no home yet)"
+        for name in ("ann", "bob")
+    ]
+    assert modes(world.homes, ["ann", "bob"]) == {"ann": "0700", "bob": "0700"}
+    world.forget_calls()
+    written = homes_of.memory.stat().st_mtime_ns
+    idle = homes_of.settle("ann", "bob")
+    assert (idle.counted(), idle.outcomes, dict(idle.commands)) == ({"kept": 2}, [], {})
+    assert (world.calls(), world.asked) == ([], [])
+    assert homes_of.memory.stat().st_mtime_ns == written
+
+
+def test_homes_that_are_there_cost_a_look_once(homes_of: HomeSite) -> None:
+    """Also without a base path: the helper would look at the same place."""
+    homes_of.world.add_users("ann")
+    (homes_of.world.homes / "ann").mkdir()
+    assert homes_of.settle("ann").counted() == {"kept": 1}
+    assert homes_of.settle("ann").counted() == {"kept": 1}
+    assert homes_of.world.calls() == []
+    assert homes_of.world.asked == ["ann"]
+
+
+def test_a_home_below_the_base_path_is_made_and_gets_its_quota(homes_of: HomeSite) -> None:
+    world = homes_of.world
+    world.add_users("ann", "bob")
+    world.file_systems(xfs="/xfs")
+    (world.homes / "bob").mkdir()
+    homes_of.configure(homedir_base_path=f"{world.homes}/", quota=XFS)
+    report = homes_of.settle("ann", "bob")
+    assert (report.made, report.limited) == (["ann"], ["ann", "bob"])
+    assert set(world.kept("xfs")["/xfs"]) == {"ann", "bob"}
+
+
+def test_the_umask_of_the_seeds_makes_a_home_for_its_owner_alone(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.configure(homedir_umask="0700")
+    homes_of.settle("ann")
+    assert modes(homes_of.world.homes, ["ann"]) == {"ann": "0700"}
+
+
+def test_a_quota_is_set_once_and_again_when_it_changes(homes_of: HomeSite) -> None:
+    world = homes_of.world
+    world.add_users("ann")
+    world.file_systems(xfs="/xfs")
+    homes_of.configure(quota=XFS)
+    assert homes_of.settle("ann").limited == ["ann"]
+    assert homes_of.settle("ann").outcomes == []
+    homes_of.configure(quota={**XFS, "block_hardlimit": "20g"})
+    again = homes_of.settle("ann")
+    assert (again.made, again.limited) == ([], ["ann"])
+    assert again.outcomes[0].action.reason == "the settings have changed"
+    assert world.kept("xfs")["/xfs"]["ann"]["bhard"] == 20 << 30
+    assert homes_of.settle("ann").outcomes == []
+    assert len(world.calls("mkhomedir_helper")) == 1
+
+
+def test_a_quota_that_is_no_longer_configured_is_left_as_it_is(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.world.file_systems(xfs="/xfs")
+    homes_of.configure(quota=XFS)
+    homes_of.settle("ann")
+    homes_of.world.forget_calls()
+    homes_of.configure()
+    assert homes_of.settle("ann").counted() == {"kept": 1}
+    assert homes_of.world.calls() == []
+
+
+def test_another_umask_changes_no_home_that_is_there(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.settle("ann")
+    homes_of.configure(default_homedir_umask="0022")
+    assert homes_of.settle("ann").outcomes == []
+    assert modes(homes_of.world.homes, ["ann"]) == {"ann": "0700"}
+
+
+def test_a_new_base_path_is_looked_at(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.settle("ann")
+    homes_of.world.forget_calls()
+    homes_of.configure(homedir_base_path=str(homes_of.world.homes))
+    assert homes_of.settle("ann").counted() == {"kept": 1}
+    assert homes_of.world.asked == ["ann"]
+
+
+def test_again_makes_a_home_that_was_taken_away(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.settle("ann")
+    (homes_of.world.homes / "ann" / ".profile").unlink()
+    (homes_of.world.homes / "ann").rmdir()
+    assert homes_of.settle("ann").counted() == {"kept": 1}
+    assert homes_of.settle("ann", again=True).made == ["ann"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.unlink(),
+        lambda file: file.write_text(""),
+        lambda file: file.write_text("[]"),
+        lambda file: file.write_text('{"version": 7, "users": {}}'),
+        lambda file: file.write_text('{"version": 1, "users": {"ann": ["a"]}}'),
+        lambda file: file.write_text('{"version": 1, "users": {"ann": ["a", 2, "b", 3]}}'),
+        lambda file: file.write_bytes(b"\xff\xfe"),
+    ],
+    ids=["lost", "empty", "a list", "another version", "too short", "other types", "not text"],
+)
+def test_a_lost_or_broken_memory_costs_repeated_work_only(homes_of: HomeSite, damage: object) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.world.file_systems(xfs="/xfs")
+    homes_of.configure(quota=XFS)
+    homes_of.settle("ann")
+    damage(homes_of.memory)  # type: ignore[operator]
+    report = homes_of.settle("ann")
+    assert (report.made, report.limited, report.ok) == ([], ["ann"], True)
+    assert homes_of.settle("ann").outcomes == []
+
+
+def test_a_memory_that_cannot_be_written_is_a_problem_and_stops_no_home(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.state.mkdir()
+    (homes_of.state / "homes").touch()
+    report = homes_of.settle("ann")
+    assert report.made == ["ann"]
+    assert not report.ok
+    assert homes_of.world.made() == {"ann"}
+
+
+# Who waits ----------------------------------------------------------------------------------------
+
+
+def test_a_user_whom_the_head_node_does_not_know_waits_and_is_told_once(
+    homes_of: HomeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    homes_of.world.add_users("ann")
+    strangers = [f"new{number}" for number in range(7)]
+    report = homes_of.settle("ann", *strangers)
+    assert (report.made, report.waiting, report.ok) == (["ann"], strangers, True)
+    assert report.counted() == {"made": 1, "waiting": 7}
+    assert warnings(caplog) == [
+        "homes of One wait for users that this head node does not know yet: new0, new1, new2, new3, new4 "
+        "and 2 more (7 in all)"
+    ]
+    caplog.clear()
+    homes_of.world.forget_calls()
+    for _ in range(2):
+        assert len(homes_of.settle("ann", *strangers).waiting) == 7
+    assert caplog.records == []
+    assert homes_of.world.asked == strangers * 2
+    assert homes_of.world.calls() == []
+
+
+def test_one_more_who_waits_is_news_and_one_who_has_come_is_made(
+    homes_of: HomeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    homes_of.settle("new1")
+    caplog.clear()
+    homes_of.settle("new1", "new2")
+    assert warnings(caplog) == [
+        "homes of One wait for users that this head node does not know yet: new2 (2 in all)"
+    ]
+    caplog.clear()
+    homes_of.world.add_users("new1")
+    report = homes_of.settle("new1", "new2")
+    assert (report.made, report.waiting) == (["new1"], ["new2"])
+    assert warnings(caplog) == []
+
+
+def test_a_pass_over_some_users_does_not_make_news_of_the_others(
+    homes_of: HomeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    homes_of.settle("new1", "new2")
+    caplog.clear()
+    homes_of.settle("new2")
+    homes_of.settle("new1", "new2")
+    assert caplog.records == []
+
+
+def test_trouble_of_the_user_database_is_unknown_and_not_absent(
+    homes_of: HomeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    homes_of.world.add_users("ann", "bob")
+    homes_of.world.trouble_from = "b"
+    report = homes_of.settle("ann", "bob", "cat", "dan")
+    assert (report.made, report.waiting, report.unknown) == (["ann"], [], ["bob", "cat", "dan"])
+    assert not report.ok
+    assert isinstance(report.problems[0], UserDatabaseTrouble)
+    assert len(errors(caplog)) == 1
+    assert warnings(caplog) == []
+    assert homes_of.world.asked == ["ann", "bob"], "a directory that does not answer is asked once"
+    homes_of.world.trouble_from = ""
+    assert homes_of.settle("ann", "bob").made == ["bob"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "../etc", "ann/x", "-ann", "änn", "9ann", "ann bhard=0", "a\nb"], ids=repr
+)
+def test_a_name_that_is_none_is_refused_before_anybody_hears_it(
+    homes_of: HomeSite, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    homes_of.world.add_users("ann", name)
+    report = homes_of.settle("ann", name)
+    assert report.made == ["ann"]
+    assert isinstance(report.failed[name], PlanRefused)
+    assert homes_of.world.asked == ["ann"]
+    assert len(warnings(caplog)) == 1
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+    caplog.clear()
+    assert not homes_of.settle("ann", name).ok
+    assert caplog.records == []
+
+
+def test_names_are_in_the_clusters_spelling(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    assert homes_of.settle("Ann", "ann").made == ["ann"]
+
+
+@pytest.mark.parametrize("uid_0", [True, False])
+def test_homes_in_trouble_are_failures_told_once(
+    homes_of: HomeSite, uid_0: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = homes_of.world
+    world.add_users("ann")
+    homes_of.configure(homedir_base_path=str(world.homes), quota=XFS)
+    if uid_0:
+        (world.folder / "users").write_text(json.dumps({"ann": [0, "/root"]}))
+    else:
+        (world.homes / "ann").symlink_to("/etc")
+    for _ in range(2):
+        assert isinstance(homes_of.settle("ann").failed["ann"], PlanRefused)
+    assert world.calls() == []
+    assert len(warnings(caplog)) == 1
+
+
+# What fails ---------------------------------------------------------------------------------------
+
+
+def test_a_failure_names_user_command_and_words_and_stops_nobody_else(
+    homes_of: HomeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = homes_of.world
+    world.add_users("ann", "bob", "cat")
+    world.file_systems(xfs="/xfs")
+    homes_of.configure(quota=XFS)
+    world.faults(Fault("xfs_quota", "bhard=10g bob", stderr="xfs_quota: cannot set limits: No space\n"))
+    report = homes_of.settle("ann", "bob", "cat")
+    assert (report.made, report.limited) == (["ann", "bob", "cat"], ["ann", "cat"])
+    assert isinstance(report.failed["bob"], CommandFailed)
+    (line,) = warnings(caplog)
+    assert line.startswith("failed: set quota of bob on /xfs (xfs) bhard=10g")
+    assert "limit -u bhard=10g bob /xfs` ended with 1: xfs_quota: cannot set limits: No space" in line
+    world.faults()
+    world.forget_calls()
+    again = homes_of.settle("ann", "bob", "cat")
+    assert (again.made, again.limited, again.kept) == ([], ["bob"], 2)
+    assert world.calls("mkhomedir_helper") == []
+
+
+def test_without_a_home_there_is_no_quota(homes_of: HomeSite) -> None:
+    world = homes_of.world
+    world.add_users("ann", "bob")
+    world.file_systems(xfs="/xfs")
+    homes_of.configure(quota=XFS)
+    world.faults(Fault("mkhomedir_helper", "ann", code=6))
+    report = homes_of.settle("ann", "bob")
+    assert (report.made, report.limited, list(report.failed)) == (["bob"], ["bob"], ["ann"])
+    assert set(world.kept("xfs")["/xfs"]) == {"bob"}
+
+
+@pytest.mark.parametrize("tool", ["mkhomedir_helper", "xfs_quota"])
+def test_a_missing_tool_is_one_clear_error(
+    homes_of: HomeSite, tool: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = homes_of.world
+    world.file_systems(xfs="/xfs")
+    homes_of.configure(quota=XFS)
+    monkeypatch.setattr(programs, "SYSTEM_FOLDERS", ())
+    monkeypatch.setenv("PATH", str(world.bin))
+    users = [f"user{number}" for number in range(20)]
+    world.add_users(*users)
+    (world.bin / tool).unlink()
+    report = homes_of.settle(*users)
+    (problem,) = report.problems
+    assert isinstance(problem, CommandMissing)
+    assert [len(errors(caplog)), len(warnings(caplog))] == [1, 0]
+    assert f"{tool} is not on this head node" in errors(caplog)[0]
+    assert (len(report.later), report.failed) == (20, {})
+    assert len(report.made) == (0 if tool == "mkhomedir_helper" else 20)
+    world.install(tool)
+    assert len(homes_of.settle(*users).limited) == 20
+
+
+def test_a_file_system_that_hangs_costs_one_patience_and_nothing_piles_up(homes_of: HomeSite) -> None:
+    world = homes_of.world
+    world.add_users("ann", "bob")
+    world.file_systems(xfs="/xfs")
+    homes_of.configure(quota=XFS)
+    world.faults(Fault("xfs_quota", hangs=True))
+    first = homes_of.settle("ann", "bob", patience_s=0.5)
+    assert (first.made, first.later, first.ok) == (["ann"], ["ann", "bob"], False)
+    second = homes_of.settle("ann", "bob", patience_s=0.5)
+    assert isinstance(second.problems[0], BackendUnavailable)
+    assert "another pass is at work, or hangs" in str(second.problems[0])
+    assert (second.later, len(world.calls("xfs_quota"))) == (["ann", "bob"], 1)
+    world.faults()
+    (world.folder / "go").touch()
+    until("the program has ended", lambda: is_free(homes_of))
+    third = homes_of.settle("ann", "bob")
+    assert (third.made, third.limited) == (["bob"], ["ann", "bob"])
+
+
+def is_free(homes_of: HomeSite) -> bool:
+    try:
+        with homes_of.world.head_node().lock:
+            return True
+    except ClusterBusy:
+        return False
+
+
+# Bounds -------------------------------------------------------------------------------------------
+
+
+def test_a_pass_is_bounded_and_the_next_ones_go_on(homes_of: HomeSite) -> None:
+    users = [f"user{number:02}" for number in range(25)]
+    homes_of.world.add_users(*users)
+    counts = [homes_of.settle(*users, at_most=10).counted() for _ in range(4)]
+    assert counts == [
+        {"made": 10, "later": 15},
+        {"kept": 10, "made": 10, "later": 5},
+        {"kept": 20, "made": 5},
+        {"kept": 25},
+    ]
+
+
+def test_homes_that_are_there_do_not_use_up_the_bound(homes_of: HomeSite) -> None:
+    users = [f"user{number:02}" for number in range(25)]
+    homes_of.world.add_users(*users)
+    for user in users[:20]:
+        (homes_of.world.homes / user).mkdir()
+    assert homes_of.settle(*users, at_most=5).counted() == {"kept": 20, "made": 5}
+
+
+def test_out_of_time_nothing_new_is_begun(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann", "bob")
+    report = homes_of.settle("ann", "bob", budget_s=0.0)
+    assert (report.counted(), report.ok) == ({"later": 2}, True)
+    assert homes_of.world.calls() == []
+
+
+def test_those_who_fail_do_not_keep_the_others_from_their_turn(homes_of: HomeSite) -> None:
+    users = [f"bad{number}" for number in range(5)] + [f"good{number}" for number in range(5)]
+    homes_of.world.add_users(*users)
+    homes_of.world.faults(Fault("mkhomedir_helper", "bad", code=6))
+    assert set(homes_of.settle(*users, at_most=5).failed) == set(users[:5])
+    assert homes_of.settle(*users, at_most=5).made == users[5:]
+
+
+# Off, and shown -----------------------------------------------------------------------------------
+
+
+def test_homes_that_are_switched_off(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann")
+    homes_of.configure(enable_user_homedir_account_creation=False, quota=XFS)
+    assert homes_of.settle("ann").counted() == {}
+    assert not homes_of.plan("ann")
+    assert (homes_of.world.calls(), homes_of.world.asked) == ([], [])
+
+
+def test_a_plan_shows_and_does_nothing(homes_of: HomeSite, tmp_path: Path) -> None:
+    world = homes_of.world
+    world.add_users("ann", "bob")
+    (world.homes / "bob").mkdir()
+    world.file_systems(ceph=str(world.homes))
+    homes_of.configure(
+        homedir_base_path=str(world.homes), quota={"provider": "ceph_xattr", "max_bytes": "1T"}
+    )
+    plan = homes_of.plan("ann", "bob", "new", "no name")
+    quota = f"(ceph_xattr) ceph.quota.max_bytes={2**40}  (none has been set yet)"
+    assert plan.render().splitlines() == [
+        f"make home {world.homes}/ann of ann with umask 0077  (there is no home yet)",
+        f"set quota of ann on {world.homes}/ann {quota}",
+        f"set quota of bob on {world.homes}/bob {quota}",
+    ]
+    assert world.calls() == []
+    assert not homes_of.memory.exists()
+    done = homes_of.settle("ann", "bob", "new", "no name")
+    assert tuple(outcome.action for outcome in done.outcomes) == plan.actions
+    assert not homes_of.plan("ann", "bob", "new", "no name")
+
+
+def test_the_report_as_json(homes_of: HomeSite) -> None:
+    homes_of.world.add_users("ann", "bob")
+    homes_of.world.faults(Fault("mkhomedir_helper", "bob", code=6))
+    document = json.loads(json.dumps(homes_of.settle("ann", "bob", "new").as_json()))
+    assert {key: document[key] for key in ("made", "quotas", "waiting", "kept", "later", "unknown")} == {
+        "made": ["ann"], "quotas": [], "waiting": ["new"], "kept": 0, "later": [], "unknown": [],
+    }  # fmt: skip
+    assert "ended with 6" in document["failed"]["bob"]
+    assert [action["action"] for action in document["actions"]] == ["MakeHome", "MakeHome"]
+    assert [action["error"] is None for action in document["actions"]] == [True, False]
+    assert document["commands"] == {"write": 2}
