@@ -49,20 +49,20 @@ class Accounts:
         self._ids = Ids(directory, settings)
 
     def begun(self, user: OfferingUser) -> Entry | None:
-        """The personal group that was made for this person, while the user itself is still missing."""
-        return next(iter(self._people.groups_made_for(user)), None)
+        """The personal group that was made for this person, by us or by another agent; the oldest of several."""
+        return min(self._people.groups_made_for(user), key=_gid, default=None)
 
     def create(self, user: OfferingUser, name: str, group: Entry | None = None) -> NewPerson:
         """Make the user, and its group unless that was begun. Raises NameGone where the name is taken after all."""
         uid = self._ids.next_uid()
-        gid = (group.number("gidNumber") if group else None) or self._make_group(user, name)
+        gid = _gid(group) if group else self._make_group(user, name)
         person = NewPerson(name, uid, gid, f"{self._settings.home_base}/{name}", self._new_password())
         try:
             self._directory.add(
                 self._directory.user_dn(name), self._settings.user_classes, self._attributes(user, person)
             )
         except BackendError as error:
-            if not error.retryable:
+            if group is None and not error.retryable:
                 self._roll_back(name)
             if isinstance(error, AlreadyThere):
                 raise NameGone(str(error)) from error
@@ -127,6 +127,10 @@ class Accounts:
             self._directory.add(self._directory.group_dn(name), classes, attributes)
         except AlreadyThere as error:
             raise NameGone(str(error)) from error
+        oldest = self.begun(user)
+        if oldest is not None and oldest.first("cn") != name:
+            self._roll_back(name)
+            raise NameGone(f"LDAP: another agent has begun {oldest.first('cn')} for this person")
         return gid
 
     def _roll_back(self, name: str) -> None:
@@ -160,3 +164,7 @@ class Accounts:
             self._directory.delete(dn)
         except NotThere:
             return
+
+
+def _gid(group: Entry) -> int:
+    return group.number("gidNumber") or 0

@@ -61,6 +61,8 @@ class LdapUsernames:
         for _ in range(ROUNDS):
             begun = self._accounts.begun(user)
             name = begun.first("cn") if begun else self._free(user)
+            if begun and self._people.named([name]):
+                return name  # another agent was faster with the same person
             try:
                 person = self._accounts.create(user, name, begun)
             except NameGone as error:

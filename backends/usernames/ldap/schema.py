@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
 from agent.config.model import Problem, Severity
 from agent.config.secret import Secret
@@ -27,6 +27,7 @@ SETTING_KEYS = frozenset({KEY})
 USER_CLASSES = ("inetOrgPerson", "organizationalPerson", "person", "posixAccount", "top")
 USER_GROUP_CLASSES = ("groupOfNames", "nsMemberOf", "organizationalUnit", "posixGroup", "top")
 PROJECT_GROUP_CLASSES = ("posixGroup", "top")
+RANGES = ("uid_range", "gid_range")
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 # 65534 and 65535 are nobody and "unchanged"; numbers above 2**32 - 2 are none.
 MAX_ID = 2**32 - 2
@@ -104,12 +105,8 @@ class _Section(Schema):
 
 
 def _required(**options: Any) -> fields.String:
-    return fields.String(
-        required=True,
-        validate=validate.Length(1, error="is empty"),
-        error_messages={"required": "is missing"},
-        **options,
-    )
+    wanted = {"validate": validate.Length(1, error="is empty"), **options}
+    return fields.String(required=True, error_messages={"required": "is missing"}, **wanted)
 
 
 def _id(default: int) -> fields.Integer:
@@ -127,6 +124,21 @@ def _classes(default: tuple[str, ...]) -> fields.List[str]:
 def _is_attribute(name: str) -> None:
     if name and not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
         raise ValidationError(f"{name!r} is no name of an attribute")
+
+
+def _is_uri(uri: str) -> None:
+    scheme, host = _address(uri)
+    if scheme not in ("ldap", "ldaps") or not host:
+        raise ValidationError("use ldap://host or ldaps://host")
+
+
+def _is_ca_file(name: str) -> None:
+    if not name:
+        return
+    try:
+        ssl.create_default_context(cafile=name)
+    except OSError as error:  # ssl.SSLError is one
+        raise ValidationError(f"{name} cannot be used: {error.strerror or error}") from error
 
 
 class AccessGroupSchema(_Section):
@@ -155,17 +167,17 @@ class WelcomeMailSchema(_Section):
     )
     from_name = fields.String(load_default="")
     subject = fields.String(load_default="Your new account has been created")
-    tls_ca_file = fields.String(load_default="")
+    tls_ca_file = fields.String(load_default="", validate=_is_ca_file)
 
 
 class LdapSchema(_Section):
-    uri = _required()
+    uri = _required(validate=_is_uri)
     bind_dn = _required()
     bind_password = _required()
     base_dn = _required()
     use_starttls = fields.Boolean(load_default=False)
     tls_verify = fields.Boolean(load_default=True)
-    tls_ca_file = fields.String(load_default="")
+    tls_ca_file = fields.String(load_default="", validate=_is_ca_file)
     people_ou = fields.String(load_default="ou=People")
     groups_ou = fields.String(load_default="ou=Groups")
     uid_range_start = _id(10000)
@@ -184,6 +196,19 @@ class LdapSchema(_Section):
     project_group_object_classes = _classes(PROJECT_GROUP_CLASSES)
     welcome_email = fields.Nested(WelcomeMailSchema, load_default=None)
 
+    @validates_schema(skip_on_field_errors=False)
+    def _check_pairs(self, data: Mapping[str, Any], **_: Any) -> None:
+        """What two keys say together; a key that is wrong by itself is not there."""
+        wrong = {}
+        for name in RANGES:
+            start, end = data.get(f"{name}_start"), data.get(f"{name}_end")
+            if start is not None and end is not None and start > end:
+                wrong[f"{name}_end"] = [f"is {end}, below {name}_start ({start})"]
+        if data.get("use_starttls") and _address(data.get("uri", ""))[0] == "ldaps":
+            wrong["use_starttls"] = ["leave it out: ldaps:// is encrypted anyway"]
+        if wrong:
+            raise ValidationError(wrong)
+
 
 def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     """The settings of `backend_settings.ldap`, or every reason why not."""
@@ -195,10 +220,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     loaded, problems = parsed_section(LdapSchema(), section, place)
     if loaded is None:
         return Parsed(None, problems)
-    problems = (*problems, *_conflicts(loaded, place))
-    if any(p.severity is Severity.ERROR for p in problems):
-        return Parsed(None, problems)
-    return Parsed(_settings(loaded), problems)
+    return Parsed(_settings(loaded), (*problems, *_doubts(loaded, place)))
 
 
 def _settings(loaded: Mapping[str, Any]) -> LdapSettings:
@@ -251,69 +273,42 @@ def _below(unit: str, base_dn: str) -> str:
     return f"{unit},{base_dn}" if unit else base_dn
 
 
-def _conflicts(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
-    yield from _transport(loaded, place)
-    for name in ("uid_range", "gid_range"):
-        start, end = loaded[f"{name}_start"], loaded[f"{name}_end"]
-        if start > end:
-            yield Problem(Severity.ERROR, f"{place}.{name}_end", f"is {end}, below {name}_start ({start})")
-        elif start < 1000:
-            yield Problem(
-                Severity.WARNING,
-                f"{place}.{name}_start",
-                f"is {start}: numbers below 1000 belong to the system",
-            )
-    mail = loaded["welcome_email"]
-    if mail is None:
-        return
-    yield from _unreadable(mail["tls_ca_file"], f"{place}.welcome_email.tls_ca_file")
-    if not Path(mail["template_path"]).is_file():
-        yield Problem(
-            Severity.WARNING,
-            f"{place}.welcome_email.template_path",
-            f"{mail['template_path']} is not there: new users get no mail",
-        )
-    if mail["smtp_password"] and not (mail["use_tls"] or mail["use_ssl"]):
-        yield Problem(
-            Severity.WARNING,
-            f"{place}.welcome_email.use_tls",
-            "without TLS the password goes over the net in clear",
-        )
-
-
-def _transport(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
-    try:
-        address = urlsplit(loaded["uri"])
-        _, scheme, host = address.port, address.scheme, address.hostname or ""
-    except ValueError:
-        scheme, host = "", ""
-    if scheme not in ("ldap", "ldaps") or not host:
-        yield Problem(Severity.ERROR, f"{place}.uri", "use ldap://host or ldaps://host")
-        return
+def _doubts(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
+    """What can be meant, and should be looked at."""
+    scheme, host = _address(loaded["uri"])
     is_encrypted = scheme == "ldaps" or loaded["use_starttls"]
-    if scheme == "ldaps" and loaded["use_starttls"]:
-        yield Problem(
-            Severity.ERROR, f"{place}.use_starttls", "ldaps:// is encrypted from the first byte; leave it out"
+    doubts = {
+        "use_starttls": ""
+        if is_encrypted or host in LOCAL_HOSTS
+        else "the bind password goes over the net in clear; use ldaps:// or `use_starttls: true`",
+        "tls_verify": "the server's certificate is not checked: others may read all"
+        if is_encrypted and not loaded["tls_verify"]
+        else "",
+    }
+    for name in RANGES:
+        start = loaded[f"{name}_start"]
+        doubts[f"{name}_start"] = (
+            f"is {start}: numbers below 1000 belong to the system" if start < 1000 else ""
         )
-    if not is_encrypted and host not in LOCAL_HOSTS:
-        yield Problem(
-            Severity.WARNING,
-            f"{place}.use_starttls",
-            "the bind password goes over the net in clear; use ldaps:// or `use_starttls: true`",
+    mail = loaded["welcome_email"]
+    if mail is not None:
+        doubts["welcome_email.template_path"] = (
+            ""
+            if Path(mail["template_path"]).is_file()
+            else f"{mail['template_path']} is not there: new users get no mail"
         )
-    if is_encrypted and not loaded["tls_verify"]:
-        yield Problem(
-            Severity.WARNING,
-            f"{place}.tls_verify",
-            "the server's certificate is not checked: others may read all",
-        )
-    yield from _unreadable(loaded["tls_ca_file"], f"{place}.tls_ca_file")
+        if mail["smtp_password"] and not (mail["use_tls"] or mail["use_ssl"]):
+            doubts["welcome_email.use_tls"] = "without TLS the password goes over the net in clear"
+    for key, words in doubts.items():
+        if words:
+            yield Problem(Severity.WARNING, f"{place}.{key}", words)
 
 
-def _unreadable(ca_file: str, place: str) -> Iterator[Problem]:
-    if not ca_file:
-        return
+def _address(uri: str) -> tuple[str, str]:
+    """Scheme and host, empty where it is no address."""
     try:
-        ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # ssl.SSLError is one
-        yield Problem(Severity.ERROR, place, f"{ca_file} cannot be used: {error.strerror or error}")
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:
+        return "", ""
+    return parts.scheme, parts.hostname or ""

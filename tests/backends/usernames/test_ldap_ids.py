@@ -112,3 +112,15 @@ def test_people_are_made_by_several_agents_at_once(ldap: Connect, looker: Looker
     assert len({entry.first("gidNumber") for entry in entries}) == 30
     groups = {dn for dn in looker.dns() if dn.endswith(f",ou=Groups,{BASE}")}
     assert len(groups) == 31  # with the counter
+
+
+def test_one_person_who_is_made_by_several_agents_at_once_is_one_user(ldap: Connect, looker: Looker) -> None:
+    looker.add_user("jsmith", 5000)
+    for number in range(1, 9):
+        backends = [ldap() for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            names = list(pool.map(lambda backend, who=person(number): backend.make(who), backends))
+        assert len(set(names)) == 1
+    entries = {dn for dn in looker.dns() if dn.startswith("uid=jsmith") and "5000" not in dn}
+    groups = {dn for dn in looker.dns() if dn.startswith("cn=jsmith")}
+    assert (len(entries), len(groups)) == (9, 8)

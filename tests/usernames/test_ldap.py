@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""A simulated Waldur and a real OpenLDAP: people come to their names, whatever is cut off on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.errors import BackendError
+from agent.core.model import Association
+from agent.run import groups, usernames
+from agent.run.sites import Site
+from agent.sim.faults import Fault
+from agent.sim.server import SimulatedWaldur
+from tests.backends.usernames.conftest import Looker, raw
+from tests.memory_backend import MemoryBackend
+from tests.real.slapd import Slapd
+from tests.usernames.conftest import (
+    SiteFactory,
+    accounts,
+    facts,
+    listed,
+    logins,
+    posts,
+    set_state,
+    settled,
+    states,
+)
+
+
+@pytest.fixture
+def looker(slapd: Slapd) -> Any:
+    looker = Looker(slapd)
+    yield looker
+    looker.directory.close()
+
+
+@pytest.fixture
+def site(site_for: SiteFactory, slapd: Slapd) -> Site:
+    return site_for("ldap", **raw(slapd))
+
+
+def in_directory(looker: Looker, waldur: SimulatedWaldur) -> dict[str, str]:
+    """uidNumber by the name that Waldur has."""
+    names = [name for _, name in accounts(waldur).values() if name]
+    return {name: entry.first("uidNumber") for name in names if (entry := looker.user(name))}
+
+
+def test_people_are_in_the_directory_under_the_names_that_waldur_has(
+    waldur: SimulatedWaldur, site: Site, looker: Looker, slapd: Slapd
+) -> None:
+    settled(site)
+    assert set(states(waldur).values()) == {"OK"}
+    numbers = in_directory(looker, waldur)
+    assert len(set(numbers.values())) == len(logins(waldur))
+    waldur.requests.reset()
+    writes, binds = slapd.operations(" MOD dn="), slapd.operations(" method=128")
+    settled(site)
+    assert posts(waldur) == {}
+    assert slapd.operations(" MOD dn=") == writes
+    assert slapd.operations(" method=128") - binds == 1
+
+
+def test_a_name_whose_way_to_waldur_was_cut_off_is_found_again(
+    waldur: SimulatedWaldur, site: Site, looker: Looker
+) -> None:
+    waldur.site.change("offerings", waldur.seed.offering_uuid, exposed_fields=["full_name"])
+    waldur.inject(Fault(method="PATCH", path="offering-users", status=403, times=None))
+    usernames.settle(site, listed(site), facts(site))
+    made = {dn for dn in looker.dns() if dn.startswith("uid=")}
+    assert len(made) == len(logins(waldur))
+    waldur.faults.clear()
+    settled(site)
+    assert {dn for dn in looker.dns() if dn.startswith("uid=")} == made
+    assert len(in_directory(looker, waldur)) == len(made)
+
+
+@pytest.mark.parametrize("state", ["Requested", "Pending account linking", "Error creating"])
+def test_a_server_that_is_away_errs_nobody_and_the_next_pass_goes_on(
+    waldur: SimulatedWaldur, site: Site, slapd: Slapd, state: str
+) -> None:
+    for login in logins(waldur):
+        set_state(waldur, login, state)
+    slapd.stop()
+    report = settled(site)
+    assert report.retryable_error is not None
+    assert (set(states(waldur).values()), posts(waldur)) == ({state}, {})
+    slapd.start()
+    settled(site)
+    assert set(states(waldur).values()) == {"OK"}
+
+
+def test_full_ranges_err_those_who_come_too_late_and_say_which_key(
+    waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, caplog: pytest.LogCaptureFixture
+) -> None:
+    settled(site_for("ldap", **raw(slapd, uid_range_start=20000, uid_range_end=20001)))
+    found = sorted(states(waldur).values())
+    assert found == ["Error creating"] * (len(found) - 2) + ["OK"] * 2
+    assert "uid_range (20000 to 20001) are used up" in caplog.text
+    settled(site_for("ldap", **raw(slapd, uid_range_start=20000, uid_range_end=20100)))
+    assert set(states(waldur).values()) == {"OK"}
+
+
+def test_a_name_that_only_the_cluster_knows_is_not_given(waldur: SimulatedWaldur, site: Site) -> None:
+    planned = {
+        str(getattr(action, "username", "")) for action in usernames.plan(site, listed(site), facts(site))
+    }
+    taken = min(planned - {""})
+    backend = site.backend
+    assert isinstance(backend, MemoryBackend)
+    backend.state = _with_member(backend, taken)
+    settled(site)
+    names = {name for _, name in accounts(waldur).values()}
+    assert taken not in names
+    assert f"{taken}2" in names
+    assert backend.executed["read"] == 2  # once for the plan, once for the pass
+
+
+def test_two_people_with_one_mail_do_not_share_an_account(
+    waldur: SimulatedWaldur, site: Site, looker: Looker
+) -> None:
+    looker.add_user("shared", 5000, mail="one@example.org")
+    one, two, *_ = logins(waldur)
+    for login in (one, two):
+        row = waldur.people.account(login)
+        assert row is not None
+        waldur.site.change("users", row.user_uuid, email="one@example.org")
+    settled(site)
+    assert sorted([accounts(waldur)[one], accounts(waldur)[two]]) == [
+        ("Error creating", ""),
+        ("OK", "shared"),
+    ]
+
+
+def test_a_wrong_setting_stops_names_and_tells_why(site_for: SiteFactory, waldur: SimulatedWaldur) -> None:
+    report = settled(site_for("ldap", ldap={"uri": "http://x"}))
+    assert report.error is not None and "bind_dn" in str(report.error)
+    assert not report.error.retryable
+    assert posts(waldur) == {}
+
+
+def test_who_has_left_is_removed_where_the_site_wants_it(
+    site_for: SiteFactory, waldur: SimulatedWaldur, slapd: Slapd, looker: Looker
+) -> None:
+    site = site_for("ldap", **raw(slapd, remove_user_on_deactivate=True))
+    settled(site)
+    name = accounts(waldur)[logins(waldur)[0]][1]
+    assert [outcome.done for outcome in usernames.deactivate(site, [name, name])] == [True]
+    assert looker.user(name) is None
+    slapd.stop()
+    with pytest.raises(BackendError):
+        usernames.deactivate(site, ["other"])
+
+
+def test_groups_follow_the_accounts(site: Site, looker: Looker, slapd: Slapd) -> None:
+    wishes = groups.GroupWishes(
+        {"hpc_a": {"x", "y"}, "hpc_b": {"x"}, "sudo": {"x"}}, complete={"hpc_a", "sudo"}
+    )
+    planned = groups.plan(site, wishes)
+    assert looker.group("hpc_a") is None
+    report = groups.settle(site, wishes)
+    assert [outcome.action for outcome in report.outcomes] == planned
+    assert report.retryable_error is None
+    assert [note for note in report.notes if "sudo" in note]
+    group = looker.group("hpc_a")
+    assert group is not None and sorted(group.all("memberUid")) == ["x", "y"]
+    changes = slapd.operations(" MOD dn=")
+    assert groups.settle(site, wishes).outcomes == ()
+    assert slapd.operations(" MOD dn=") == changes
+    ended = groups.GroupWishes({"hpc_a": {"y"}}, complete={"hpc_a"}, ended={"hpc_b"})
+    assert all(outcome.done for outcome in groups.settle(site, ended).outcomes)
+    group = looker.group("hpc_a")
+    assert group is not None and group.all("memberUid") == ("y",)
+    assert looker.group("hpc_b") is None
+    slapd.stop()
+    assert groups.settle(site, wishes).retryable_error is not None
+
+
+def test_without_a_directory_there_are_no_groups(site_for: SiteFactory) -> None:
+    wishes = groups.GroupWishes({"hpc_a": {"x"}})
+    assert groups.settle(site_for("base"), wishes) == groups.GroupReport()
+    assert groups.plan(site_for("base"), wishes) == []
+
+
+def test_groups_need_no_username_backend_of_the_same_directory(
+    site_for: SiteFactory, slapd: Slapd, looker: Looker
+) -> None:
+    assert groups.settle(site_for("base", **raw(slapd)), groups.GroupWishes({"hpc_a": {"x"}})).error is None
+    assert looker.group("hpc_a") is not None
+
+
+def _with_member(backend: MemoryBackend, user: str) -> Any:
+    return replace(backend.state, associations=frozenset({Association("root", user)}))
+
+
+def test_no_password_of_the_directory_is_shown(site: Site, tmp_path: Path) -> None:
+    assert "not-a-secret" not in repr(site.offering)
+    assert not list(tmp_path.glob("state/*ldap*"))
