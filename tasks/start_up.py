@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from celery import signals
+from kombu.utils.functional import maybe_list
 
 import beat_schedule as table
 from agent.config.model import Mode, Offering, Severity
@@ -34,7 +35,9 @@ def _logging(**_: Any) -> None:
 
 
 @signals.celeryd_init.connect
-def _name(sender: str, **_: Any) -> None:
+def _name(sender: str, options: dict[str, Any], **_: Any) -> None:
+    for option in ("queues", "exclude_queues"):
+        _refuse_unknown_queues(sender, maybe_list(options.get(option)) or ())
     broker.be(sender)
 
 
@@ -61,6 +64,18 @@ def _worker(sender: str, instance: Any, **_: Any) -> None:
 @signals.beat_init.connect
 def _beat(**_: Any) -> None:
     _check_schedule()
+
+
+def _refuse_unknown_queues(sender: str, names: Iterable[str]) -> None:
+    known = sorted(queue.name for queue in app.conf.task_queues)
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        near = [name for name in map(table.queue_name, unknown) if name in known]
+        hint = f" (did you mean {', '.join(near)}?)" if near else ""
+        _refuse(
+            f"worker {sender} does not start: the configuration {settings().source} has no queue "
+            f"{', '.join(unknown)}{hint}; its queues are: {', '.join(known)}"
+        )
 
 
 def _served(queues: Iterable[str]) -> list[Offering]:

@@ -127,6 +127,21 @@ def test_slurmdbd_away_is_waited_out_and_seen_in_the_log(
     assert "does not answer" in worker.output()
 
 
+def test_a_retry_that_the_next_pass_would_overtake_is_not_announced(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, start: Start
+) -> None:
+    """A pass expires after its period (3 s here) and takes its retries with it: a first one after 5 s would be lost."""
+    slurm.stop_slurmdbd()
+    order = place(waldur)
+    worker = start("worker")
+    start("beat", minutes=0.05)
+    wait_until("a failure", lambda: "the next pass goes on" in worker.output(), 30)
+    slurm.start_slurmdbd()
+    wait_until("order done", done(waldur, order), 40)
+    assert "attempt " not in worker.output()
+    assert "Discarding revoked task" not in worker.output()
+
+
 def test_waldur_away_is_waited_out(slurm: SlurmCluster, waldur: SimulatedWaldur, start: Start) -> None:
     order = place(waldur)
     waldur.inject(Fault(kind=FaultKind.RESET, path="marketplace-provider-resources", times=9))
@@ -196,11 +211,16 @@ def test_beat_needs_no_cluster_and_a_worker_only_its_own(
     wait_until("order done", done(waldur, order), 30)
 
 
-def test_an_unknown_queue_is_refused(start: Start) -> None:
-    worker = start("worker", "-Q", "site.typo", wait=False)
+@pytest.mark.parametrize(
+    ("option", "name", "hint"),
+    [("-Q", "site.typo", ""), ("-Q", "default", " (did you mean site.default?)"), ("-X", "site.typo", "")],
+)
+def test_an_unknown_queue_is_refused(start: Start, option: str, name: str, hint: str) -> None:
+    worker = start("worker", option, name, wait=False)
     wait_until("its end", lambda: worker.process.poll() is not None, 20)
-    assert worker.process.poll() != 0
-    assert "site.typo" in worker.output()
+    assert worker.process.poll() == 2
+    assert f" has no queue {name}{hint}; its queues are: site.default\n" in worker.output()
+    assert "Traceback" not in worker.output()
 
 
 @pytest.mark.parametrize("role", ["beat", "worker"])
