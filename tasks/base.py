@@ -12,6 +12,7 @@ from typing import Any
 
 from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from agent.core.errors import BackendUnavailable, ClusterBusy, JobsStillActive, SiteAgentError
 from agent.run.results import PassReport
@@ -79,9 +80,19 @@ class SiteTask(Task):
         return dict(report.counted())
 
     def come_back(self, error: SiteAgentError) -> None:
-        """Raise Celery's Retry, or the error itself after the last attempt. Flower shows both with the reason."""
+        """Raise Celery's Retry, or the error itself after the last attempt, and where the next pass comes before a
+        retry could. Flower shows both with the reason.
+        """
         policy = policy_for(error)
         countdown_s = policy.countdown_s(self.request.retries, random.random())  # noqa: S311  (jitter, not a secret)
+        if self._expires_within(countdown_s):
+            log.warning(
+                "%s %s: not tried again by itself, the next pass goes on: %s",
+                self.name,
+                self.request.args,
+                error,
+            )
+            raise error
         if self.request.retries + 1 < policy.attempts:
             log.warning(
                 "%s %s: attempt %d of %d at %s (in %.0f s): %s",
@@ -94,6 +105,13 @@ class SiteTask(Task):
                 error,
             )
         raise self.retry(exc=error, countdown=countdown_s, max_retries=policy.attempts - 1)
+
+    def _expires_within(self, seconds: float) -> bool:
+        """Would a retry be thrown away? It keeps the end of life of its task: for a pass, when beat sends the next."""
+        expires = maybe_iso8601(self.request.expires)
+        if expires is None:
+            return False
+        return bool(maybe_make_aware(expires) <= datetime.now(UTC) + timedelta(seconds=seconds))
 
     def _log(self, report: PassReport) -> None:
         if report.orders:

@@ -11,7 +11,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from celery.beat import ScheduleEntry, Scheduler
+from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 from redis import RedisError
 
 from tasks import broker
@@ -42,7 +42,7 @@ class SiteScheduler(Scheduler):
             return None
         try:
             return super().apply_async(entry, producer=producer, advance=advance, **options)
-        except Exception:
+        except SchedulingError:  # whatever the broker raised: beat's own class wraps all of it
             self._unmark(entry, offering_uuid)
             raise
 

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LOCK_PREFIX = "site-lock:"
 MARKER_PREFIX = "site-queued:"
+# Of a period.
+MARKER_SHARE = 0.9
 
 
 class Locks(Protocol):
@@ -124,9 +126,13 @@ def held(locks: Locks) -> Iterator[Held]:
 
 
 def mark_queued(client: Any, task: str, offering_uuid: str, period_s: float) -> bool:
-    """Set the marker of a periodic task; False when one is in the queue already. It heals itself after two periods."""
+    """Set the marker of a periodic task; False when one is in the queue already.
+
+    It ends with the task's own life (beat_schedule: one period), a little earlier, so that the next period finds
+    the way free: a task that expired in the queue never takes its marker away.
+    """
     key = f"{MARKER_PREFIX}{task}:{offering_uuid}"
-    return bool(client.set(key, "1", nx=True, ex=max(1, int(2 * period_s))))
+    return bool(client.set(key, "1", nx=True, px=max(1, int(1000 * MARKER_SHARE * period_s))))
 
 
 def unmark_queued(client: Any, task: str, offering_uuid: str) -> None:
