@@ -19,8 +19,8 @@ def run_kills(parts: Parts) -> Iterator[str]:
         parts.slurm.reset()
         outcome = kills.run(parts.slurm, parts.redis, parts.new_folder(), orders=30, kills=20, seed=seed)
         yield (
-            f"worker killed {outcome.kills} times during 30 orders (seed {seed}): "
-            f"{outcome.seconds:.0f} s, faults: {outcome.faults or 'none'}"
+            f"worker killed {outcome.kills} times during 30 orders, {outcome.under_way} of them under way "
+            f"(seed {seed}): {outcome.seconds:.0f} s, faults: {outcome.faults or 'none'}"
         )
 
 

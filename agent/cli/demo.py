@@ -69,7 +69,7 @@ def _demo(folder: Path, console: Console, *, once: bool, as_json: bool) -> int:
         _watch(demo, console, started_s + TIMEOUT_S)
         summary = demo.summary()
         if not as_json:
-            _tell(demo, console, time.monotonic() - started_s)
+            _tell(demo, console, time.monotonic() - started_s, runs_on=not once)
         for fault in summary["faults"]:
             _say(console, fault, style="red")
         if not once:
@@ -98,11 +98,17 @@ def _table(demo: Demo) -> Table:
     return table
 
 
-def _tell(demo: Demo, console: Console, seconds: float) -> None:
+def _tell(demo: Demo, console: Console, seconds: float, *, runs_on: bool) -> None:
+    """What happened, and where everything is while it `runs_on`: addresses of what ends now help nobody."""
     console.print(_tree(demo.cluster()))
-    for sentence in (
+    _say(
+        console,
         f"{len(demo.ended)} orders went from Waldur through beat, {demo.broker} and the worker to sacctmgr, "
         f"{seconds:.0f} s after the start.",
+    )
+    if not runs_on:
+        return
+    for sentence in (
         f"Flower: {demo.flower_url} (user demo, password {demo.flower_password})",
         f"Waldur: {demo.waldur.url}",
         f"configuration and logs: {demo.folder}",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -10,10 +11,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import requests
+from rich.console import Console
 
+from agent.cli.demo import _tell
+from agent.core.model import Snapshot
+from agent.sim.demo import Demo
 from tests.cli.demo_process import PARTS, DemoProcess, demo
 from tests.cli.operator_site import PROGRAMS
 
@@ -150,3 +157,16 @@ def test_a_broker_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> No
         assert "configuration and logs are in" in running.out()
         assert len(running.leftovers()) == 1, "the log that was named is still there"
         running.has_left_nothing()
+
+
+@pytest.mark.parametrize("runs_on", [True, False])
+def test_addresses_are_told_only_of_what_goes_on_running(runs_on: bool) -> None:
+    said = io.StringIO()
+    ended = SimpleNamespace(
+        cluster=lambda: Snapshot("demo"), ended={}, broker="redis-server", flower_url="http://127.0.0.1:1/",
+        flower_password="hush", waldur=SimpleNamespace(url="http://127.0.0.1:2/api/"), folder="/tmp/gone",
+    )  # fmt: skip
+    _tell(cast(Demo, ended), Console(file=said, width=200), 1.0, runs_on=runs_on)
+    assert "orders went from Waldur through beat, redis-server" in said.getvalue()
+    for gone in ("Flower", "hush", "http://127.0.0.1:2", "/tmp/gone"):
+        assert (gone in said.getvalue()) == runs_on

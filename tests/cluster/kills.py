@@ -27,10 +27,14 @@ SLURM_LIMITS = "cpu=600,mem=120G"
 
 @dataclass
 class Outcome:
-    """What was left when the smoke had cleared; `faults` is empty when all is right."""
+    """What was left when the smoke had cleared; `faults` is empty when all is right.
+
+    `under_way`: kills that hit orders half-done; a kill of an idle worker proves nothing.
+    """
 
     kills: int
     seconds: float
+    under_way: int
     faults: list[str] = field(default_factory=list)
 
 
@@ -61,13 +65,17 @@ def run(
         started_s = time.monotonic()
         worker = CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip")
         beat = CeleryProcess("beat", folder / "beat.log", env).start()
-        done = 0
+        done = under_way = 0
         try:
             worker.start()
             while done < kills:
-                time.sleep(moments.uniform(0.3, 5.0))
+                if done % 2:
+                    time.sleep(moments.uniform(0.3, 5.0))
+                else:
+                    _wait_for_work(waldur, placed, moments.uniform(0.0, 1.5))
                 worker.kill()
                 done += 1
+                under_way += "executing" in _states(waldur, placed)
                 place(orders * done // kills)
                 worker.start()
             wait_until("all orders ended", lambda: not _open(waldur, placed), 120, pause_s=0.2)
@@ -75,7 +83,19 @@ def run(
         finally:
             beat.stop()
             worker.stop()
-        return Outcome(done, seconds, _faults(slurm, waldur, placed))
+        return Outcome(done, seconds, under_way, _faults(slurm, waldur, placed))
+
+
+def _wait_for_work(waldur: SimulatedWaldur, placed: list[str], then_s: float) -> None:
+    """Until an order is under way, and a random moment longer; not for ever: a fast worker leaves none to be seen."""
+    deadline_s = time.monotonic() + 15
+    while time.monotonic() < deadline_s and "executing" not in _states(waldur, placed):
+        time.sleep(0.02)
+    time.sleep(then_s)
+
+
+def _states(waldur: SimulatedWaldur, placed: list[str]) -> set[str]:
+    return {waldur.order(uuid).state.value for uuid in placed}
 
 
 def _open(waldur: SimulatedWaldur, placed: list[str]) -> list[str]:

@@ -16,3 +16,4 @@ def test_a_killed_worker_loses_and_doubles_nothing(
     outcome = kills.run(slurm, redis_server, tmp_path, orders=3, kills=2)
     assert outcome.faults == []
     assert outcome.kills == 2
+    assert outcome.under_way > 0
