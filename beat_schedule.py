@@ -15,6 +15,7 @@ from agent.config.model import Mode, Settings
 
 TASK_OF: Mapping[Mode, str] = {
     Mode.ORDER_PROCESS: "order_process.poll",
+    Mode.MEMBERSHIP_SYNC: "membership_sync.poll",
 }
 
 

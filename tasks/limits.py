@@ -5,6 +5,8 @@ from __future__ import annotations
 
 TASK_SOFT_TIME_LIMIT_S = 240
 TASK_TIME_LIMIT_S = 300
+# A pass begins no new portion of its work after this; the longest portion fits into what is left.
+PASS_BUDGET_S = 150
 LOCK_TTL_S = TASK_TIME_LIMIT_S + 30
 # Above the hard limit and above the longest countdown, or Redis hands a task out twice.
 VISIBILITY_TIMEOUT_S = 900

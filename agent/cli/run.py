@@ -11,7 +11,6 @@ from rich.text import Text
 
 from agent.cli.options import (
     MODE_EPILOG,
-    MODES,
     chosen,
     complain,
     config_option,
@@ -26,8 +25,8 @@ from agent.cli.options import (
 )
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.run import orders
-from agent.run.results import PassReport, summary
+from agent.run.modes import PASSES
+from agent.run.results import OrderResult, PassReport, ResourceResult, summary
 from agent.run.sites import connect
 
 STYLES = {"done": "green", "failed": "red", "stuck": "red", "retry": "yellow", "waiting": "cyan"}
@@ -63,12 +62,11 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
 
 def _pass(settings: Settings, offering: Offering, mode: Mode) -> PassReport:
     """One offering; what stops it is said and does not stop the others."""
-    assert mode in MODES
     try:
         site = connect(settings, offering, mode)
     except SiteAgentError as error:
         return PassReport(mode, offering.uuid, offering.name, error=error)
-    return orders.run_pass(site)
+    return PASSES[mode](site)
 
 
 def _print(passed: Passed) -> None:
@@ -76,10 +74,10 @@ def _print(passed: Passed) -> None:
         if report.error is not None:
             complain(offering, report.error)
             continue
-        if report.orders:
+        if report.results:
             console().print(_table(report))
         click.echo(
-            f"{report.offering_name}: {number(len(report.orders), 'order')}, "
+            f"{report.offering_name}: {_looked_at(report)}, "
             f"{number(report.effort.requests.total(), 'request')}, "
             f"{number(report.effort.commands.total(), 'cluster command')}, {report.effort.seconds:.1f} s"
         )
@@ -87,11 +85,22 @@ def _print(passed: Passed) -> None:
 
 def _table(report: PassReport) -> Table:
     table = Table(title=Text(report.offering_name), title_justify="left")
-    table.add_column("order", no_wrap=True)
+    table.add_column("order" if report.mode == Mode.ORDER_PROCESS else "resource", no_wrap=True)
     for title in ("type", "account", "result", "message"):
         table.add_column(title, overflow="fold")
     for order in report.orders:
-        texts = (order.order_uuid, order.type, order.account)
-        result = Text(order.result, style=STYLES[order.result])
-        table.add_row(*(Text(text) for text in texts), result, Text(order.message))
+        _add_row(table, order.order_uuid, order.type, order)
+    for resource in report.resources:
+        _add_row(table, resource.resource_uuid, "resource", resource)
     return table
+
+
+def _add_row(table: Table, uuid: str, kind: str, outcome: OrderResult | ResourceResult) -> None:
+    result = Text(outcome.result, style=STYLES[outcome.result])
+    table.add_row(Text(uuid), Text(kind), Text(outcome.account), result, Text(outcome.message))
+
+
+def _looked_at(report: PassReport) -> str:
+    if report.mode == Mode.ORDER_PROCESS:
+        return number(len(report.orders), "order")
+    return f"{number(report.in_step + len(report.resources), 'resource')}, {report.in_step} of them in step"

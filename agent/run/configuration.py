@@ -19,9 +19,11 @@ from backends import registry
 from backends.usernames import registry as usernames
 
 
-def checked(path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None) -> load.Loaded:
+def checked(
+    path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None, with_logins: bool = True
+) -> load.Loaded:
     """The settings and all problems of all parts; no settings when one of them is an error."""
-    loaded = load.load(path, environ, strict=strict)
+    loaded = load.load(path, environ, strict=strict, with_logins=with_logins)
     problems = of_backends(loaded.offerings, strict=loaded.strict)
     if loaded.from_variables:
         problems = legacy_env.in_variables(problems)
@@ -29,9 +31,11 @@ def checked(path: Path | None, environ: Mapping[str, str], *, strict: bool | Non
     return replace(loaded, settings=None if has_errors(problems) else loaded.settings, problems=problems)
 
 
-def usable(path: Path | None, environ: Mapping[str, str]) -> tuple[Settings, tuple[Problem, ...]]:
+def usable(
+    path: Path | None, environ: Mapping[str, str], *, with_logins: bool = True
+) -> tuple[Settings, tuple[Problem, ...]]:
     """The settings and the warnings about them. Raises ConfigError with every error."""
-    loaded = checked(path, environ)
+    loaded = checked(path, environ, with_logins=with_logins)
     if loaded.settings is None:
         raise ConfigError(load.error_text(loaded.problems))
     return loaded.settings, loaded.problems

@@ -18,8 +18,8 @@ from agent.core.plans import Outcome
 from agent.plan import groups as planner
 from agent.plan.groups import GroupWishes
 from agent.run.sites import Site
-from backends.usernames.ldap import project_groups
-from backends.usernames.ldap.project_groups import ProjectGroups
+from backends.usernames import registry
+from backends.usernames.base import GroupDirectory
 
 log = logging.getLogger(__name__)
 
@@ -66,16 +66,16 @@ def plan(site: Site, wishes: GroupWishes) -> list[DirectoryAction]:
         return _planned(groups, wishes)[0] if groups is not None else []
 
 
-def _planned(groups: ProjectGroups, wishes: GroupWishes) -> tuple[list[DirectoryAction], tuple[str, ...]]:
+def _planned(groups: GroupDirectory, wishes: GroupWishes) -> tuple[list[DirectoryAction], tuple[str, ...]]:
     standing = groups.read(wishes.names())
     notes = tuple(sorted({group.obstacle for group in standing.values() if group.obstacle}))
     return planner.changes(wishes, standing), notes
 
 
 @contextmanager
-def _opened(site: Site, wishes: GroupWishes) -> Iterator[ProjectGroups | None]:
+def _opened(site: Site, wishes: GroupWishes) -> Iterator[GroupDirectory | None]:
     """The offering's directory, connected; None where it has none or no account is spoken of."""
-    groups = project_groups.connect(site.offering) if wishes.names() else None
+    groups = registry.groups(site.offering) if wishes.names() else None
     if groups is None:
         yield None
         return

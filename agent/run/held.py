@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering
-from agent.plan.policy import Approvals, HeldPlan, Refused
+from agent.plan.policy import Approvals, HeldPlan, Refused, Standing
 from agent.run import state_files
 from agent.run.state_files import Unreadable
 
@@ -27,7 +27,7 @@ LEFT_OUT_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A held plan as its file tells it. `actions` are lines for people."""
+    """A held plan as its file tells it. `actions` are lines for people, `keys` tell them apart."""
 
     id: str
     offering: str
@@ -38,6 +38,7 @@ class Waiting:
     since: datetime
     seen: datetime
     actions: tuple[str, ...]
+    keys: frozenset[str]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -100,8 +101,10 @@ class Shelf:
             since=before.since if before else now,
             seen=now,
             actions=tuple(action.render() for action in plan.actions),
+            keys=plan.keys,
         )
-        state_files.write_json(self.state_dir, path, waiting.as_json())
+        document = {**waiting.as_json(), "keys": sorted(waiting.keys)}
+        state_files.write_json(self.state_dir, path, document)
         return before is None
 
     def keep_only(self, plans: Iterable[HeldPlan]) -> list[str]:
@@ -135,11 +138,14 @@ class Shelf:
         now = datetime.now(UTC)
         return [each for each in found if each and each.expires > now]
 
-    def approved(self) -> Approvals:
-        """The same as the policy wants it."""
+    def approved(self, *, whole: bool) -> Approvals:
+        """The same as the policy wants it. A pass over one order or resource also hears what waits."""
         found = self.approvals()
+        waits = [] if whole else self.waiting()
         return Approvals(
-            frozenset(each.plan for each in found), frozenset(key for each in found for key in each.begun)
+            ids=frozenset(each.plan for each in found),
+            begun=frozenset(key for each in found for key in each.begun),
+            standing=tuple(Standing(each.id, each.scope, each.reason, each.keys) for each in waits),
         )
 
     def begin(self, plan: HeldPlan) -> bool:
@@ -240,7 +246,8 @@ def _pause_file(state_dir: Path, offering: Offering) -> Path:
 def _waiting(document: dict[str, Any]) -> Waiting | None:
     try:
         moments = {name: datetime.fromisoformat(document[name]) for name in ("since", "seen")}
-        return Waiting(**{**document, **moments, "actions": tuple(document["actions"])})
+        lists = {"actions": tuple(document["actions"]), "keys": frozenset(document["keys"])}
+        return Waiting(**{**document, **moments, **lists})
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -6,15 +6,14 @@ A hint and nothing more: without it every home is looked at once more, and every
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from agent.core.errors import BackendError
 from agent.plan.homes import NOTHING, Remembered
+from agent.run import state_files
+from agent.run.state_files import Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +26,7 @@ class HomeMemory:
     def __init__(self, state_dir: Path, offering_uuid: str) -> None:
         self.path = state_dir / "homes" / f"{offering_uuid}.json"
         self.users = _read(self.path)
+        self._state_dir = state_dir
         self._saved = dict(self.users)
 
     def __getitem__(self, user: str) -> Remembered:
@@ -35,35 +35,28 @@ class HomeMemory:
     def __setitem__(self, user: str, remembered: Remembered) -> None:
         self.users[user] = remembered
 
-    def save(self) -> None:
-        """Raises BackendError when the file cannot be written."""
+    def save(self) -> bool:
+        """False, with a warning, where the file cannot be written."""
         kept = {name: of for name, of in self.users.items() if of != NOTHING}
         if kept == self._saved:
-            return
+            return True
         document = {"version": VERSION, "users": {name: astuple(of) for name, of in sorted(kept.items())}}
-        new = self.path.with_suffix(f".{os.getpid()}.new")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            new.write_text(json.dumps(document), encoding="utf-8")
-            new.replace(self.path)
-        except OSError as error:
-            raise BackendError(
-                f"cannot write {self.path}: {error.strerror}. Homes and quotas are settled again in every pass "
-                "until state_dir can be written"
-            ) from error
+        if not state_files.write_json(self._state_dir, self.path, document):
+            return False
         self._saved = kept
+        return True
 
 
 def _read(path: Path) -> dict[str, Remembered]:
     """What the file holds; nothing when it is missing, broken, or of another version."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = state_files.read_json(path)
+        if document is None:
+            return {}
         if document["version"] != VERSION:
             raise ValueError(f"version {document['version']!r}")
         return {name: _remembered(values) for name, values in document["users"].items()}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (Unreadable, ValueError, TypeError, KeyError, AttributeError) as error:
         log.warning("cannot use %s (%s): all homes are looked at once more", path, error)
         return {}
 

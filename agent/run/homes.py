@@ -45,21 +45,13 @@ MEMBERS_MODES = (Mode.MEMBERSHIP_SYNC, Mode.ORDER_PROCESS)
 
 
 class HomesSite(Protocol):
-    """What of a site homes need: a `sites.Site` has it, and so has a `Place`."""
+    """What of a `sites.Site` homes need; its backend has nothing to do with them."""
 
     @property
     def offering(self) -> Offering: ...
 
     @property
     def state_dir(self) -> Path: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An offering without its backend, which has nothing to do with homes."""
-
-    offering: Offering
-    state_dir: Path
 
 
 @dataclass(slots=True)
@@ -139,7 +131,7 @@ def plan(site: HomesSite, usernames: Collection[str], *, host: HeadNode | None =
     host = host or head_node(site)
     rules = site.offering.homes
     memory = HomeMemory(site.state_dir, site.offering.uuid)
-    due = planner.sort(map(fold, usernames), memory.users, rules).due
+    due = planner.sort(_names(site, usernames), memory.users, rules).due
     homes = (look(entry, rules.base_path) for entry in passwd.resolve(due, host.ask).entries)
     return Plan.of(action for home in homes for action in planner.actions(home, memory[home.user], rules))
 
@@ -163,9 +155,14 @@ def settle(
     host = host or head_node(site)
     deadline_s = time.monotonic() + budget_s
     settling = _Settling(site, host, at_most, lambda: time.monotonic() < deadline_s)
-    settling.run(sorted({fold(name) for name in usernames}), again=again)
+    settling.run(_names(site, usernames), again=again)
     settling.tell()
     return settling.report
+
+
+def _names(site: HomesSite, usernames: Iterable[str]) -> list[str]:
+    """The names as the cluster spells them, without those that the policy leaves alone."""
+    return sorted({fold(name) for name in usernames if planner.is_ours(fold(name), site.offering.policy)})
 
 
 class _Settling:
@@ -301,10 +298,13 @@ class _Settling:
             self._news.setdefault(what, []).append(name)
 
     def _save(self) -> None:
-        try:
-            self._memory.save()
-        except BackendError as error:
-            self.report.problems.append(error)
+        if not self._memory.save():
+            self.report.problems.append(
+                BackendError(
+                    f"cannot write {self._memory.path}: homes and quotas are settled again in every pass until "
+                    "state_dir can be written"
+                )
+            )
 
     def tell(self) -> None:
         """What an operator should know, once: who waits or cannot have a home since this pass, and problems."""

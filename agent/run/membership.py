@@ -18,7 +18,7 @@ from agent.core.model import Snapshot
 from agent.core.names import fold
 from agent.plan.allowances import Grounds
 from agent.plan.policy import Judgement
-from agent.run import membership_apply, membership_facts, membership_plan, policing
+from agent.run import followups, membership_apply, membership_facts, membership_plan, passes, policing
 from agent.run.membership_apply import Sync
 from agent.run.membership_facts import Reach
 from agent.run.membership_plan import PlannedSync
@@ -55,6 +55,7 @@ def run_pass(site: Site, *, reach: Reach = Reach(), seconds: float = UNBOUNDED_S
             _pass(site, reach, report, until_s)
         except SiteAgentError as error:
             report.error = error
+    passes.record(site.state_dir, report, subject=reach.resource_uuid or reach.project_uuid)
     return report
 
 
@@ -70,7 +71,9 @@ def _pass(site: Site, reach: Reach, report: PassReport, until_s: float) -> None:
         if reach.is_everything:
             policing.nothing_planned(site, MODE)
         return
-    planned = membership_plan.plan_pass(site, facts, _observed(site), reach)
+    snapshot = _observed(site)
+    facts = followups.named(site, facts, snapshot, report)
+    planned = membership_plan.plan_pass(site, facts, snapshot, reach)
     _tell_notes(site, planned)
     judgement = policing.policed(
         site,
@@ -81,7 +84,9 @@ def _pass(site: Site, reach: Reach, report: PassReport, until_s: float) -> None:
         whole=reach.is_everything,
     )
     sync = Sync(site, planned, judgement, report)
+    report.held, report.refused = judgement.held, judgement.refused
     membership_apply.apply(sync, now=datetime.now(UTC), until_s=until_s)
+    followups.after_sync(sync)
 
 
 def _observed(site: Site) -> Snapshot:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from agent.config.model import Mode
 from agent.core.errors import SiteAgentError
 from agent.core.model import Order
-from agent.run import acquaintance, order_apply, passes, policing
+from agent.run import acquaintance, followups, order_apply, passes, policing
 from agent.run.order_plan import PlannedPass, plan_pass
 from agent.run.results import PassReport
 from agent.run.sites import Site, effort_of
@@ -48,6 +48,7 @@ def run_pass(site: Site, *, order_uuid: str | None = None, lock: Lock = lambda _
                 planned = plan_pass(site, orders)
                 report.orders += planned.results
                 order_apply.apply(site, planned, report, whole=whole)
+                followups.after_orders(site, report)
             elif whole:
                 policing.nothing_planned(site, Mode.ORDER_PROCESS)
         except SiteAgentError as error:

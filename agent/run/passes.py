@@ -27,7 +27,7 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         "seconds": round(report.effort.seconds, 1),
         "subject": subject,
         "result": _result(report),
-        "orders": dict(report.counted()),
+        "results": dict(report.counted()),
         "actions": sum(outcome.done for outcome in report.outcomes),
         "held": [plan.id for plan in report.held],
         "failures": _failures(report)[:FAILURES_SHOWN],
@@ -58,7 +58,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def _is_idle(entry: dict[str, Any]) -> bool:
     return entry.get("result") == "ok" and not (
-        entry.get("orders") or entry.get("actions") or entry.get("held")
+        entry.get("results") or entry.get("actions") or entry.get("held")
     )
 
 
@@ -71,4 +71,6 @@ def _result(report: PassReport) -> str:
 def _failures(report: PassReport) -> list[str]:
     found = [str(report.error)] if report.error else []
     found += [f"order {o.order_uuid} {o.result}: {o.message}" for o in report.orders if o.error]
-    return found
+    return found + [
+        f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error
+    ]

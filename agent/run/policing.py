@@ -36,11 +36,17 @@ def rules_of(site: Site) -> PolicyRules:
 
 
 def judged(
-    site: Site, mode: Mode, actions: Iterable[Action], snapshot: Snapshot, grounds: Grounds = Grounds()
+    site: Site,
+    mode: Mode,
+    actions: Iterable[Action],
+    snapshot: Snapshot,
+    grounds: Grounds = Grounds(),
+    *,
+    whole: bool = True,
 ) -> Judgement:
     """What the policy would do with this plan now. Writes nothing; asks what is used where limits are lowered."""
     plan, rules = list(actions), rules_of(site)
-    approved = Shelf(site.state_dir, site.offering, mode).approved()
+    approved = Shelf(site.state_dir, site.offering, mode).approved(whole=whole)
     seen = _with_use(site, snapshot, lowered_accounts(plan, snapshot, rules, grounds))
     return judge(plan, seen, rules, approved, grounds)
 
@@ -57,14 +63,17 @@ def policed(
     """What of this plan may be applied now; what is held is written down and told once.
 
     `whole`: the plan is about everything of the offering, so that held plans which it lacks are gone. A plan for
-    one order or resource says nothing of the others.
+    one order or resource says nothing of the others; what of it belongs to a plan that waits, waits with that.
     """
-    judgement = judged(site, mode, actions, snapshot, grounds)
+    judgement = judged(site, mode, actions, snapshot, grounds, whole=whole)
     shelf = Shelf(site.state_dir, site.offering, mode)
+    parts = set() if whole else {waiting.id for waiting in shelf.waiting()}
     for plan in judgement.held:
-        if shelf.hold(plan, site.backend.cluster):
+        if plan.id not in parts and shelf.hold(plan, site.backend.cluster):
             _tell_held(shelf, plan)
     for plan in judgement.released:
+        if plan.id in parts:
+            continue  # the whole of it is begun, and told of, by a pass over everything
         shelf.drop(plan.id)
         if shelf.begin(plan):
             log.warning("plan %s of offering %s was approved: %s", plan.id, site.offering.name, plan.reason)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -74,7 +74,8 @@ def postponed(error: SiteAgentError) -> Result:
 class PassReport:
     """One pass over one offering. `error` is what ended it before its orders or resources could be looked at.
 
-    `resources` has those that needed something; `in_step` counts the others.
+    `resources` has those that needed something; `in_step` counts the others. `later`: why something beside them
+    (a name, a group) is worth another try soon. `homes` counts users by what became of their homes.
     """
 
     mode: str
@@ -88,13 +89,15 @@ class PassReport:
     refused: tuple[Refused, ...] = ()
     effort: Effort = field(default_factory=lambda: Effort(Counter(), Counter()))
     error: SiteAgentError | None = None
+    later: SiteAgentError | None = None
+    homes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def retryable_error(self) -> SiteAgentError | None:
         """The first reason to come back soon; None when waiting for the next period is right."""
         if self.error is not None:
             return self.error if self.error.retryable else None
-        return next((o.error for o in self.results if o.result is Result.RETRY and o.error), None)
+        return next((o.error for o in self.results if o.result is Result.RETRY and o.error), self.later)
 
     @property
     def results(self) -> list[OrderResult | ResourceResult]:
@@ -116,6 +119,7 @@ class PassReport:
             "orders": [o.as_json() for o in self.orders],
             "resources": [r.as_json() for r in self.resources],
             "in_step": self.in_step,
+            "homes": dict(self.homes),
             "actions": [
                 {**o.action.as_json(), "error": str(o.error) if o.error else None} for o in self.outcomes
             ],

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+"""Membership tasks: the periodic pass over an offering, and one resource or project that an event told of."""
+
+from __future__ import annotations
+
+import beat_schedule as table
+from agent.config.model import Mode
+from agent.core.errors import ClusterBusy
+from agent.run import membership
+from agent.run.membership_facts import Reach
+from tasks import broker, current
+from tasks.app import app
+from tasks.base import SiteTask
+from tasks.limits import PASS_BUDGET_S
+from tasks.locks import held
+
+MODE = Mode.MEMBERSHIP_SYNC
+
+
+@app.task(name="membership_sync.poll", bind=True)
+def poll(self: SiteTask, offering_uuid: str) -> object:
+    """All resources of the offering. What does not fit into a task's time is done by the next one, at once."""
+    broker.taken_up(self.name, offering_uuid)
+    with held(broker.locks()) as locks:
+        if not locks.take(f"{MODE}:{offering_uuid}"):
+            return "another pass is under way"
+        report = membership.run_pass(current.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
+    return self.finish(report)
+
+
+@app.task(name="membership_sync.part", bind=True)
+def part(self: SiteTask, offering_uuid: str, resource_uuid: str = "", project_uuid: str = "") -> object:
+    """One resource, or all of one project, read again before anything is done: the message was a hint."""
+    reach = Reach(resource_uuid, project_uuid)
+    with held(broker.locks()) as locks:
+        if not locks.take(f"{MODE}:{resource_uuid or project_uuid}"):
+            self.come_back(ClusterBusy(f"{resource_uuid or project_uuid} is being worked on by another task"))
+        site = current.site(offering_uuid, MODE)
+        report = membership.run_pass(site, reach=reach, seconds=PASS_BUDGET_S)
+    return self.finish(report)
+
+
+def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: str = "") -> None:
+    """Queue one resource or project for the head node of its offering. Raises ConfigError when it is not ours."""
+    queue = table.queue_name(current.offering(offering_uuid).queue)
+    arguments = (offering_uuid, resource_uuid, project_uuid)
+    part.apply_async(arguments, queue=queue, priority=table.EVENT_PRIORITY)
