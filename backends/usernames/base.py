@@ -8,12 +8,13 @@ a fault that concerns one person.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from agent.core.directory import DirectoryGroup
 from agent.core.directory_actions import DirectoryAction, UpdateProfile
 from agent.core.model import OfferingUser
 from agent.core.plans import Outcome
@@ -82,4 +83,33 @@ class UsernamePlugin(Protocol):
 
     def connect(self, settings: Any, context: UsernameContext) -> UsernameBackend:
         """The backend, not yet opened."""
+        ...
+
+
+class GroupDirectory(Protocol):
+    """Groups that are named like accounts."""
+
+    def open(self) -> None:
+        """Connect and log in. Raises BackendUnavailable."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what `open` took. Safe to repeat."""
+        ...
+
+    def read(self, names: Iterable[str]) -> Mapping[str, DirectoryGroup]:
+        """The groups that exist under these names, and the names that cannot be a group's. Raises BackendError."""
+        ...
+
+    def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
+        """Carry the actions out, those of one group together; one outcome for each."""
+        ...
+
+
+@runtime_checkable
+class GroupPlugin(Protocol):
+    """A username plugin whose directory holds groups as well."""
+
+    def groups(self, settings: Any) -> GroupDirectory:
+        """The directory's groups, not yet opened."""
         ...

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,11 @@ def test_a_directory_for_groups_only_is_judged_too(waldur: SimulatedWaldur, tmp_
 def test_keys_of_a_backend_that_is_not_chosen_are_unknown(waldur: SimulatedWaldur, tmp_path: Path) -> None:
     assert "unknown key" in problems(waldur, tmp_path, "base", usernames={})["backend_settings.usernames"][1]
     assert problems(waldur, tmp_path, "template", usernames={}) == {}
+
+
+def test_sites_without_a_directory_do_not_carry_ldap() -> None:
+    words = "import agent.cli.main, agent.run.membership, tasks.app, sys; print({'ldap3', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "set()"

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.base import Parsed
-from backends.usernames.base import UsernameBackend, UsernameContext
+from backends.usernames.base import GroupDirectory, UsernameBackend, UsernameContext
 from backends.usernames.ldap import schema
 from backends.usernames.ldap.backend import LdapUsernames
+from backends.usernames.ldap.project_groups import ProjectGroups
 from backends.usernames.ldap.schema import LdapSettings
 
 
@@ -21,6 +22,9 @@ class LdapPlugin:
 
     def connect(self, settings: LdapSettings, context: UsernameContext) -> UsernameBackend:
         return LdapUsernames(settings, context)
+
+    def groups(self, settings: LdapSettings) -> GroupDirectory:
+        return ProjectGroups(settings)
 
 
 plugin = LdapPlugin()

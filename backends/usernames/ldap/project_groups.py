@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from agent.config.model import Offering, Severity
 from agent.core.directory import DirectoryGroup
 from agent.core.directory_actions import (
     AddToGroup,
@@ -19,10 +18,9 @@ from agent.core.directory_actions import (
     DirectoryAction,
     RemoveFromGroup,
 )
-from agent.core.errors import BackendError, BackendUnavailable, ConfigError
+from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.plans import Outcome
 from backends.usernames import nss
-from backends.usernames.ldap import schema
 from backends.usernames.ldap.directory import ADD, DELETE, AlreadyThere, Directory, Entry, NotThere, any_of
 from backends.usernames.ldap.ids import Ids
 from backends.usernames.ldap.schema import LdapSettings
@@ -31,17 +29,6 @@ from backends.usernames.names import group_problem
 ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description", "objectClass")
 GROUP_ACTIONS = (CreateGroup, AddToGroup, RemoveFromGroup, DeleteGroup)
 PERSONAL = "personal group of "
-
-
-def connect(offering: Offering) -> ProjectGroups | None:
-    """The groups of the offering's directory, not yet opened; None where it has none. Raises ConfigError."""
-    if offering.backend_settings.get(schema.KEY) is None:
-        return None
-    parsed = schema.parse(offering.backend_settings, f"{offering.path}.backend_settings")
-    if parsed.settings is None:
-        errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR]
-        raise ConfigError(f"offering {offering.name}: {'; '.join(errors)}")
-    return ProjectGroups(parsed.settings)
 
 
 class ProjectGroups:
