@@ -24,9 +24,10 @@ from agent.cli.options import (
 )
 from agent.config.model import Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.run import homes
+from agent.core.policy import PolicyMode
+from agent.run import homes, journal, policing
 from agent.run.homes import HomesReport
-from agent.run.sites import client
+from agent.run.sites import client, connect
 from agent.waldur import members
 
 STYLES = {"made": "green", "quota set": "green", "waiting": "cyan", "later": "yellow", "failed": "red"}
@@ -70,18 +71,21 @@ def _create(settings: Settings, offering: Offering) -> Done:
     why_not = homes.wanted(offering)
     if why_not:
         return Done(offering, skipped=why_not)
+    mode = next(mode for mode in homes.MEMBERS_MODES if offering.backend_of(mode))
     try:
-        usernames = {
-            user.username
-            for user in members.offering_users(client(offering, "create_homedirs"))
-            if user.state == "OK" and user.username and not user.is_restricted
-        }
+        site = connect(settings, offering, mode)
+        rules = policing.rules_of(site)
+        if rules.paused or rules.mode is PolicyMode.OBSERVE:
+            return Done(
+                offering, skipped=f"paused {rules.paused_why}" if rules.paused else "it only observes"
+            )
+        users = members.offering_users(client(offering, "create_homedirs"))
     except SiteAgentError as error:
         return Done(offering, error=error)
-    place = homes.Place(offering, settings.state_dir)
-    return Done(
-        offering, homes.settle(place, usernames, at_most=len(usernames), budget_s=math.inf, again=True)
-    )
+    names = {u.username for u in users if u.state == "OK" and u.username and not u.is_restricted}
+    report = homes.settle(site, names, at_most=len(names), budget_s=math.inf, again=True)
+    journal.record(site, mode, report.outcomes, cause="create-homedirs")
+    return Done(offering, report)
 
 
 def _document(done: Done) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from agent.core.homes import Home, HomeQuota, HomeRules, QuotaProvider, is_username
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
+from agent.core.policy import PolicyRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,12 @@ def sort(usernames: Iterable[str], memory: Mapping[str, Remembered], rules: Home
             due.append(name)
     due.sort(key=lambda name: memory.get(name, NOTHING).failures)
     return Sorted(tuple(kept), tuple(due), tuple(refused))
+
+
+def is_ours(user: str, policy: PolicyRules) -> bool:
+    """Whether the policy lets the agent touch this user: not protected, and not to be ignored."""
+    ignored = any(fnmatchcase(user, pattern) for pattern in policy.ignore_users)
+    return user not in policy.protected_users and not ignored
 
 
 def is_settled(remembered: Remembered, rules: HomeRules) -> bool:

@@ -5,17 +5,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.config.model import Offering
 from agent.core.plans import Plan
 from agent.run import homes
-from agent.run.homes import HomesReport, Place
+from agent.run.homes import HomesReport
 from tests.backends.storage.world import World
 from tests.config.samples import OFFERING, changed
 from tests.config.samples import Site as Configuration
+
+XFS = {"provider": "xfs", "mount_point": "/xfs", "block_hardlimit": "10g"}
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+
+
+@dataclass(frozen=True)
+class Place:
+    offering: Offering
+    state_dir: Path
 
 
 class HomeSite:
@@ -27,9 +45,16 @@ class HomeSite:
         self.state = folder / "state"
         self.configure()
 
-    def configure(self, *, quota: Mapping[str, Any] | None = None, **settings: Any) -> None:
+    def configure(
+        self,
+        *,
+        quota: Mapping[str, Any] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
         tree = {**settings, **({"homedir_quota": dict(quota)} if quota else {})}
-        loaded = Configuration(self.folder).load({"offerings": [changed(OFFERING, "backend_settings", tree)]})
+        offering = {**changed(OFFERING, "backend_settings", tree), "policy": dict(policy or {})}
+        loaded = Configuration(self.folder).load({"offerings": [offering]})
         assert loaded.settings is not None
         (self.offering,) = loaded.settings.offerings
 
