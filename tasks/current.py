@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 
 from agent.config.model import Mode, Offering, Settings
@@ -15,11 +16,22 @@ from agent.run.sites import Site
 
 log = logging.getLogger(__name__)
 
+# Commands of Celery's that speak with the broker only: they run as a user who may not read an offering's secrets.
+WITHOUT_LOGINS = frozenset(
+    {"beat", "flower", "inspect", "control", "status", "list", "purge", "events", "call"}
+)
+
+
+def needs_logins(words: Sequence[str]) -> bool:
+    """Does the process that was started with these words talk to Waldur? `celery -A tasks worker -n beat` does."""
+    command = next((word for word in words if word == "worker" or word in WITHOUT_LOGINS), "worker")
+    return command == "worker"
+
 
 @cache
 def settings() -> Settings:
     try:
-        loaded, warnings = configuration.usable(None, os.environ)
+        loaded, warnings = configuration.usable(None, os.environ, with_logins=needs_logins(sys.argv[1:]))
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(2) from error

@@ -54,10 +54,13 @@ def find_config(explicit: Path | None, environ: Mapping[str, str]) -> Path | Non
     return next((place for place in DEFAULT_PLACES if os.path.exists(place)), None)
 
 
-def load(path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None) -> Loaded:
+def load(
+    path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None, with_logins: bool = True
+) -> Loaded:
     """Settings from `path`, or from where `find_config` points, and everything there is to say about them.
 
     `strict` makes errors of unknown keys and of two brokers at once; None leaves that to the key `strict`.
+    Without `with_logins` no file or variable with an offering's secret is looked at.
     """
     findings = Findings()
     variables = read_variables(environ, findings)
@@ -65,7 +68,7 @@ def load(path: Path | None, environ: Mapping[str, str], *, strict: bool | None =
     tree = _tree(file, environ, findings)
     settings = None
     if tree is not None:
-        sources = Sources(environ, file.parent if file else Path(), findings)
+        sources = Sources(environ, file.parent if file else Path(), findings, with_logins)
         source = str(file) if file else ENVIRONMENT
         settings = read_settings(tree, source, variables=variables, sources=sources)
         settings = replace(settings, strict=settings.strict if strict is None else strict)

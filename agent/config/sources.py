@@ -21,19 +21,32 @@ from agent.config.secret import MASK, is_secret_key, mask_url
 
 # What PyYAML's constructors raise, besides YAMLError, for scalars like `!!int x` or the date 2024-13-45.
 _BAD_SCALAR = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
+# systemd's LoadCredential puts files there that root read for a service of another user.
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+NOT_READ = "not read by this process"
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What readers may look at, and where they write what is wrong. Relative file names start at `folder`."""
+    """What readers may look at, and where they write what is wrong. Relative file names start at `folder`.
+
+    Without `with_logins` the secrets of offerings are left where they are: beat and Flower need none.
+    """
 
     environ: Mapping[str, str]
     folder: Path
     findings: Findings
+    with_logins: bool = True
 
     def located(self, name: str) -> Path:
-        return self.folder / os.path.expanduser(name)
+        """The file of that name; systemd's credential of the same name where only that can be read."""
+        file = self.folder / os.path.expanduser(name)
+        granted = self.environ.get(CREDENTIALS, "")
+        if not granted or "\0" in name or os.access(file, os.R_OK):
+            return file
+        credential = Path(granted) / file.name
+        return credential if credential.is_file() else file
 
 
 def read_yaml(file: Path, findings: Findings) -> Mapping[Any, Any] | None:
@@ -54,7 +67,8 @@ def read_yaml(file: Path, findings: Findings) -> Mapping[Any, Any] | None:
 
 
 def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Sources) -> str | None:
-    """The secret from `key`, the file in `key_file` or the variable in `key_env`; empty when none is given.
+    """The secret from `key`, the file in `key_file` or the variable in `key_env`; empty when none is given,
+    and a placeholder for one of an offering (its `path` is not empty) where logins are not wanted.
 
     None when the way that is given does not lead to a secret; the problem is then noted.
     """
@@ -65,6 +79,8 @@ def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Source
         return None
     if not given or given[0] == key:
         return values[key] or ""
+    if path and not sources.with_logins:
+        return NOT_READ
     place = below(path, given[0])
     if given[0].endswith("_env"):
         return _from_variable(values[given[0]], place, sources)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.config.load import load
 from agent.config.render import render
 from agent.config.secret import Secret, SecretUrl, is_secret_key, mask_url
 
@@ -83,6 +84,39 @@ def test_refused(site: Site, keys: dict[str, str], place: str, sentence: str) ->
     assert list(errors(loaded)) == [f"offerings[0].{place}"]
     assert sentence in errors(loaded)[f"offerings[0].{place}"]
     assert "s3cret" not in str(loaded.problems)
+
+
+def test_a_process_without_logins_looks_at_no_secret_of_an_offering(site: Site) -> None:
+    """beat and Flower: the files are for root only, the variables are set for the worker only."""
+    site.write("broker", "redis://:pw@host/0")
+    tree = offering_with(waldur_api_token_file="gone") | {"broker_url_file": "broker"}
+    oidc = {**OIDC, "oidc_client_secret": "", "oidc_client_secret_env": "NOT_SET"}
+    tree["offerings"] += offering_with(waldur_offering_uuid="f" * 32, **oidc)["offerings"]
+    site.load(tree)
+    assert len(errors(load(site.file, {}))) == 2
+    loaded = load(site.file, {}, with_logins=False)
+    assert loaded.settings is not None and not errors(loaded)
+    assert loaded.settings.broker_url == SecretUrl("redis://:pw@host/0")
+    assert [offering.access.token is None for offering in loaded.settings.offerings] == [False, True]
+
+
+def test_a_process_without_logins_still_says_that_there_is_no_way_to_log_in(site: Site) -> None:
+    site.load(offering_with())
+    assert "offerings[0].waldur_api_token" in errors(load(site.file, {}, with_logins=False))
+
+
+def test_a_credential_of_systemd_is_read_where_the_file_itself_cannot_be(site: Site) -> None:
+    granted = site.folder / "granted"
+    granted.mkdir()
+    (granted / "broker-url").write_text("redis://:pw@host/0")
+    tree = root(broker_url_file="/etc/nowhere/broker-url")
+    assert "cannot read" in errors(site.load(tree))["broker_url_file"]
+    settings = site.load(tree, {"CREDENTIALS_DIRECTORY": str(granted)}).settings
+    assert settings is not None
+    assert settings.broker_url == SecretUrl("redis://:pw@host/0")
+    site.write("broker-url", "redis://:mine@host/0")
+    mine = site.load(root(broker_url_file="broker-url"), {"CREDENTIALS_DIRECTORY": str(granted)}).settings
+    assert mine is not None and mine.broker_url == SecretUrl("redis://:mine@host/0")
 
 
 def test_secret_file_that_everybody_may_read(site: Site) -> None:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shutil
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,65 @@ def test_units_are_what_systemd_understands(unit: Path, tmp_path: Path) -> None:
     )
     complaints = [line for line in done.stderr.splitlines() if unit.name in line and "Unknown" in line]
     assert complaints == []
+
+
+def settings_of(unit: Path) -> dict[str, list[str]]:
+    """The keys of a unit's [Service]; a key may stand several times."""
+    found: dict[str, list[str]] = {}
+    for line in unit.read_text().partition("[Service]")[2].partition("[Install]")[0].splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_units_find_celery_where_the_documentation_installs_it(unit: Path) -> None:
+    service = settings_of(unit)
+    (path,) = (value.removeprefix("PATH=") for value in service["Environment"] if value.startswith("PATH="))
+    first, *others = path.split(":")
+    assert f"python3 -m venv {Path(first).parent} " in (REPOSITORY / "docs" / "operations.md").read_text()
+    assert {"/usr/bin", "/bin"} <= set(others)
+    assert [command.split()[:2] for command in service["ExecStart"]] == [["/usr/bin/env", "celery"]]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_units_of_other_users_get_the_configuration_as_a_credential(unit: Path) -> None:
+    service = settings_of(unit)
+    (config,) = (
+        v.partition("=")[2] for v in service["Environment"] if v.startswith("WALDUR_SITE_AGENT_CONFIG=")
+    )
+    if "DynamicUser" in service:
+        names = [value.partition(":")[0] for value in service["LoadCredential"]]
+        assert config.startswith("%d/") and config.removeprefix("%d/") in names
+    else:
+        assert service["User"] == ["root"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+@pytest.mark.parametrize(("words", "starts"), [("beat", True), ("flower", True), ("worker", False)])
+def test_beat_and_flower_start_where_the_tokens_are_for_root_only(words: str, starts: bool) -> None:
+    script = (
+        "import os, sys; import tasks.current; from agent.run import configuration\n"
+        "configuration.checked(None, os.environ)  # imports what the other user may not be able to read\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "print(len(tasks.current.settings().offerings))"
+    )
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        token, config = Path(folder) / "token", Path(folder) / "site.yaml"
+        token.write_text("t0ken")
+        token.chmod(0o600)
+        config.write_text(yaml.safe_dump({"offerings": [{
+            "name": "One", "waldur_api_url": "https://waldur.example.com/api/", "waldur_offering_uuid": "e" * 32,
+            "waldur_api_token_file": str(token), "backend_type": "slurm", "order_processing_backend": "slurm",
+        }]}))  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", script, "-A", "tasks", words], cwd=REPOSITORY, check=False, text=True,
+            capture_output=True, timeout=60, env={**os.environ, "WALDUR_SITE_AGENT_CONFIG": str(config)},
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == ((0, "1\n") if starts else (2, "")), done.stderr
+    assert starts or "cannot read" in done.stderr
 
 
 def test_no_committed_file_names_a_package_host() -> None:
