@@ -30,6 +30,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "run": ("agent.cli.run", "Run one pass of a mode here and now, without a broker."),
     "plan": ("agent.cli.plan", "Show what a pass would do; change nothing."),
+    "status": ("agent.cli.status", "Show modes, pauses, held plans and the last passes; needs no broker."),
+    "approve": ("agent.cli.approve", "List the plans that wait for a person, or let one go."),
+    "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),
+    "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
     "load-components": (
         "agent.cli.components",
         "Bring the configured components into the offerings in Waldur.",

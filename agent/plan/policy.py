@@ -10,7 +10,7 @@ Nothing is left half: `bonds` says what goes along. The same actions have the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 
@@ -46,14 +46,27 @@ class HeldPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """A plan that an earlier pass over everything has held; `keys` are those of its actions."""
+
+    id: str
+    scope: str
+    reason: str
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Approvals:
     """What people have approved: plans by id, and the actions of approved plans that a pass has begun with.
 
     A plan that was begun and cut off is smaller in the next pass; what is left of it needs no second approval.
+    `standing`: plans that wait, for a pass over one order or resource: it sees a part of them only, which may
+    look harmless.
     """
 
     ids: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
+    standing: tuple[Standing, ...] = ()
 
     def release(self, plan: HeldPlan) -> bool:
         return plan.id in self.ids or plan.keys <= self.begun
@@ -92,7 +105,8 @@ def judge(
     bonds = Bonds(plan, snapshot, grounds.making | grounds.ending)
     refused = _refused(plan, judge_, bonds)
     left = [action for action in plan if action not in refused]
-    plans = _Brake(left, judge_, bonds, frozenset(refused)).plans() if not rules.paused else []
+    brake = _Brake(left, judge_, bonds, frozenset(refused))
+    plans = brake.plans(approved.standing)
     held = tuple(p for p in plans if not approved.release(p))
     stopped = {action for p in held for action in p.actions}
     return Judgement(
@@ -167,10 +181,20 @@ class _Brake:
                 self._leaving.setdefault(action.account, set()).add(action.user)
         self._members = self._count_members()
 
-    def plans(self) -> list[HeldPlan]:
+    def plans(self, standing: Iterable[Standing] = ()) -> list[HeldPlan]:
         cluster = self._of_cluster()
         of_accounts = [] if cluster else [self._of_account(*each) for each in self._too_many().items()]
-        return [*cluster, *of_accounts, *self._cuts()]
+        found = [*cluster, *of_accounts, *self._cuts()]
+        return [*found, *self._parts_of(standing, {plan.id for plan in found})]
+
+    def _parts_of(self, standing: Iterable[Standing], known: Set[str]) -> Iterator[HeldPlan]:
+        """What belongs to plans that wait already, under their ids."""
+        keys = {action_key(action): action for action in self._left}
+        for plan in standing:
+            roots = [action for key, action in keys.items() if key in plan.keys]
+            if roots and plan.id not in known:
+                actions = self._with_companions(roots)
+                yield HeldPlan(plan.id, plan.scope, plan.reason, actions)
 
     def _count_members(self) -> Mapping[str, int]:
         """Members by account, without those whom no pass changes; on several partitions they count once."""
@@ -276,9 +300,12 @@ class _Brake:
         )
 
     def _held(self, scope: str, reason: str, roots: Sequence[Action]) -> HeldPlan:
-        along = self._bonds.spread(dict.fromkeys(roots, True), beside=self._refused)
-        actions = tuple(action for action in self._left if action in along)
+        actions = self._with_companions(roots)
         return HeldPlan(plan_id(scope, actions), scope, reason, actions)
+
+    def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
+        along = self._bonds.spread(dict.fromkeys(roots, True), beside=self._refused)
+        return tuple(action for action in self._left if action in along)
 
 
 def _some(names: Sequence[str]) -> str:

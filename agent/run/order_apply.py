@@ -20,6 +20,7 @@ from agent.core.model import Order, OrderState, OrderType, Part, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
 from agent.plan.orders import OrderPlan
+from agent.plan.policy import Judgement
 from agent.run import journal, order_policy
 from agent.run.order_plan import PlannedPass
 from agent.run.results import OrderResult, PassReport, Result, postponed
@@ -67,14 +68,18 @@ class Progress:
             f": {message}" if message else "",
         )
 
-    def take(self, plans: Sequence[OrderPlan]) -> None:
-        """New plans for the orders under way: the others are not carried out, and nobody may build on them."""
-        self._open = {plan.case.order.uuid: plan for plan in plans}
-
     def withhold(self, planned: PlannedPass, *, whole: bool) -> None:
         """Take out what the policy holds or refuses. It is told when it changes, so not here in every pass."""
         judgement = order_policy.policed(self.site, planned, whole=whole)
         self.report.held, self.report.refused = judgement.held, judgement.refused
+        self._withhold(judgement)
+
+    def plan_again(self, planned: PlannedPass) -> None:
+        """New plans for the orders under way: the others are not carried out, and nobody may build on them."""
+        self._open = {plan.case.order.uuid: plan for plan in planned.again(self.open, planned.snapshot)}
+        self._withhold(order_policy.permitted(self.site, replace(planned, plans=self.open)))
+
+    def _withhold(self, judgement: Judgement) -> None:
         for plan in self.open:
             order = plan.case.order
             if reason := order_policy.wait_reason(plan, judgement):
@@ -192,7 +197,7 @@ def _claim(progress: Progress) -> None:
 
 def _change_cluster(progress: Progress, planned: PlannedPass) -> None:
     """Apply all cluster actions as one batch and read back: what a second plan still holds has failed."""
-    progress.take(planned.again(progress.open, planned.snapshot))
+    progress.plan_again(planned)
     wanted = Plan.of(a for plan in progress.open for a in plan.actions).cluster_actions()
     if not wanted:
         return

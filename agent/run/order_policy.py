@@ -36,6 +36,11 @@ def policed(site: Site, planned: PlannedPass, *, whole: bool) -> Judgement:
     )
 
 
+def permitted(site: Site, planned: PlannedPass) -> Judgement:
+    """What no approval allows in these plans, which were made again after `policed` let their orders go on."""
+    return policing.permitted(site, planned.plan(), planned.snapshot, grounds_of(site, planned))
+
+
 def grounds_of(site: Site, planned: PlannedPass) -> Grounds:
     """Accounts that Waldur names: those of the resources, and the project's above them."""
     names = site.offering.names

@@ -8,6 +8,7 @@ cannot be written down is still a hold.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from agent.config.model import Mode
 from agent.core.actions import Action
 from agent.core.errors import BackendError
 from agent.core.model import Snapshot
-from agent.core.policy import PolicyMode, PolicyRules
+from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.plan.allowances import Grounds, Why
 from agent.plan.policy import HeldPlan, Judgement, judge, lowered_accounts
 from agent.run import held
@@ -80,6 +81,24 @@ def policed(
     if whole:
         _tidy(site, shelf, judgement)
     return judgement
+
+
+def permitted(
+    site: Site, actions: Iterable[Action], snapshot: Snapshot, grounds: Grounds = Grounds()
+) -> Judgement:
+    """The judgement without the brake, for plans that were let go and are made again in the same pass: holding
+    a rest of them now would leave them half.
+    """
+    everything = sys.maxsize
+    rules = replace(
+        rules_of(site),
+        max_removed_members=everything,
+        max_removed_percent=100,
+        small_removal=everything,
+        max_removed_accounts=everything,
+        limit_cuts=LimitCuts.ALLOW,
+    )
+    return judge(actions, snapshot, rules, grounds=grounds)
 
 
 def _with_use(site: Site, snapshot: Snapshot, accounts: frozenset[str]) -> Snapshot:

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""`approve`: shows the plans that wait for a person, or lets one of them go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent.cli.moments import DURATION, age
+from agent.cli.options import config_option, json_option, number, print_json, settings_from
+from agent.config.model import Settings
+from agent.core.errors import SiteAgentError
+from agent.run import held, journal
+from agent.run.held import Approval, Shelf, Waiting
+
+LINES_SHOWN = 20
+
+Entry = tuple[Shelf, Waiting, Approval | None]
+
+
+@click.command()
+@click.argument("plan_id", metavar="[PLAN-ID]", required=False)
+@config_option
+@click.option("--for", "lasts", type=DURATION, default="24h", show_default=True,
+              help="How long the approval lasts: 30m, 24h, 2d.")  # fmt: skip
+@click.option("--revoke", is_flag=True, help="Take an approval back.")
+@json_option
+def command(
+    plan_id: str | None, config_file: Path | None, lasts: timedelta, revoke: bool, as_json: bool
+) -> int:
+    """List the plans that are held, or approve one. It is carried out by the next pass, only if it is the same then."""
+    settings = settings_from(config_file)
+    entries = waiting(settings)
+    if plan_id is None:
+        if revoke:
+            raise click.UsageError("name the plan whose approval is to be revoked.")
+        _list(entries, as_json=as_json)
+        return 0
+    if revoke:
+        return _revoke(settings, plan_id)
+    shelf, plan, _ = _named(plan_id, entries)
+    by = held.operator()
+    expires = datetime.now(UTC) + lasts
+    if not shelf.approve(plan.id, expires=expires, by=by):
+        raise SiteAgentError(f"plan {plan.id} is not approved: {settings.state_dir} cannot be written")
+    text = f"approved plan {plan.id} until {held.stamp(expires)}: {plan.reason}"
+    journal.note(settings.state_dir, shelf.offering, text, by=by, mode=shelf.mode)
+    if as_json:
+        print_json({"approved": plan.id, "expires": held.stamp(expires), "by": by})
+    else:
+        click.echo(
+            f"plan {plan.id} is approved until {held.stamp(expires)}: "
+            f"the next {shelf.mode} pass of {shelf.offering.name} carries it out if it is still the same"
+        )
+    return 0
+
+
+def waiting(settings: Settings) -> list[Entry]:
+    """The held plans of all offerings, each with its approval if it has one."""
+    found: list[Entry] = []
+    for shelf in held.shelves(settings.state_dir, settings.offerings):
+        approvals = {approval.plan: approval for approval in shelf.approvals()}
+        found += [(shelf, plan, approvals.get(plan.id)) for plan in shelf.waiting()]
+    return found
+
+
+def as_document(entry: Entry) -> dict[str, Any]:
+    shelf, plan, approval = entry
+    approved = {"by": approval.by, "expires": held.stamp(approval.expires)} if approval else None
+    return {**plan.as_json(), "offering_name": shelf.offering.name, "approved": approved}
+
+
+def lines_of(entry: Entry, *, indent: str = "") -> list[str]:
+    """A held plan for people: what, why, since when, and how it is let go."""
+    shelf, plan, approval = entry
+    how = f"release: approve {plan.id}"
+    if approval:
+        how = f"approved by {approval.by} until {held.stamp(approval.expires)}: the next pass carries it out"
+    return [
+        f"{indent}plan {plan.id}  {shelf.offering.name}, {shelf.mode}, {plan.scope}, held for {age(plan.since)}",
+        f"{indent}  {plan.reason}",
+        f"{indent}  {number(len(plan.actions), 'action')}; {how}",
+    ]
+
+
+def _list(entries: list[Entry], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"held": [as_document(entry) for entry in entries]})
+        return
+    if not entries:
+        click.echo("no plan is held")
+    for entry in entries:
+        actions = entry[1].actions
+        more = len(actions) - LINES_SHOWN
+        shown = [f"    {line}" for line in actions[:LINES_SHOWN]]
+        click.echo("\n".join([*lines_of(entry), *shown, *([f"    and {more} more"] if more > 0 else [])]))
+
+
+def _named(plan_id: str, entries: list[Entry]) -> Entry:
+    """The held plan of this id, or of the only one that begins with it."""
+    found = [entry for entry in entries if entry[1].id.startswith(plan_id)] if plan_id else []
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(sorted(entry[1].id for entry in entries)) or "none"
+    problem = "is not held" if not found else "could be several plans"
+    raise SiteAgentError(f"plan {plan_id} {problem}; held are: {known}")
+
+
+def _revoke(settings: Settings, plan_id: str) -> int:
+    for shelf in held.shelves(settings.state_dir, settings.offerings):
+        for approval in shelf.approvals():
+            if plan_id and approval.plan.startswith(plan_id):
+                if not shelf.revoke(approval.plan):
+                    raise SiteAgentError(f"the approval of plan {approval.plan} stays: it cannot be removed")
+                text = f"revoked the approval of plan {approval.plan}"
+                journal.note(settings.state_dir, shelf.offering, text, by=held.operator(), mode=shelf.mode)
+                click.echo(f"plan {approval.plan} is not approved any more; what was begun is not undone")
+                return 0
+    raise SiteAgentError(f"plan {plan_id} is not approved")

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""`pause`: one offering is left alone for a while, without a change of the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent.cli.options import chosen, config_option, settings_from
+from agent.core.errors import SiteAgentError
+from agent.run import held, journal
+
+
+@click.command()
+@click.argument("offering_uuid", metavar="UUID")
+@config_option
+@click.option("--off", is_flag=True, help="Go on.")
+@click.option("--reason", default="", help="Why; `status` shows it.")
+def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str) -> int:
+    """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""
+    settings = settings_from(config_file)
+    (offering,) = chosen(settings, offering_uuid)
+    by = held.operator()
+    if off:
+        done = held.resume(settings.state_dir, offering)
+        said = "goes on"
+    else:
+        done = held.pause(settings.state_dir, offering, by=by, reason=reason)
+        said = f"is paused; `pause {offering.uuid} --off` lets it go on"
+    if not done:
+        raise SiteAgentError(f"nothing is changed: {settings.state_dir} cannot be written")
+    text = "resumed" if off else " ".join(filter(None, ("paused", reason and f"({reason})")))
+    journal.note(settings.state_dir, offering, f"{text} the offering", by=by)
+    if off and offering.policy.paused:
+        said = "stays paused: the configuration says `paused: true`"
+    click.echo(f"{offering.name} {said}")
+    return 0

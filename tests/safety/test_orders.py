@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: MIT
+"""Orders under the policy: what is held or refused waits as it is, and nothing of it has begun."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.actions import AddMember
+from agent.run import held, journal, orders
+from tests.safety.conftest import World
+
+SOON = timedelta(hours=1)
+
+
+def untouched(world: World) -> tuple[Any, ...]:
+    waldur = world.waldur.site.state()
+    return world.backend.state, waldur["orders"], waldur["resources"]
+
+
+def approve(world: World, plan: str, lasts: timedelta = SOON) -> None:
+    assert world.shelf().approve(plan, expires=datetime.now(UTC) + lasts, by="ann")
+
+
+# Too many terminations ---------------------------------------------------------------------------------
+
+
+def test_too_many_terminations_wait_and_nothing_is_touched(world: World) -> None:
+    ended = world.end(world.standing("one", "two", "three"))
+    before = untouched(world)
+    report = world.settle(max_removed_accounts=2)
+    assert report.counted() == {"waiting": 3}
+    assert (report.failed, report.retryable_error, report.outcomes) == (False, None, [])
+    assert untouched(world) == before
+    assert world.states(ended) == {"pending-provider"}
+    (plan,) = report.held
+    assert plan.scope == "cluster memory"
+    assert all(f"approve {plan.id}" in order.message for order in report.orders)
+    assert "3 accounts would be deleted or emptied at once: a_one, a_three, a_two" in plan.reason
+
+
+def test_as_many_as_allowed_are_carried_out(world: World) -> None:
+    ended = world.end(world.standing("one", "two"))
+    assert world.settle(max_removed_accounts=2).counted() == {"done": 2}
+    assert world.states(ended) == {"done"}
+    assert not {name for name in world.backend.state.accounts if name.startswith("a_")}
+
+
+def test_other_orders_go_on_beside_held_ones(world: World) -> None:
+    ended = world.end(world.standing("one", "two"))
+    (created,) = world.place("three")
+    report = world.settle(max_removed_accounts=1)
+    assert report.counted() == {"waiting": 2, "done": 1}
+    assert world.waldur.resource(created).state.value == "OK"
+    assert world.states(ended) == {"pending-provider"}
+
+
+def test_soft_deletions_count_as_well(world: World) -> None:
+    world.offering = {"backend": {"soft_delete": True}}
+    world.end(world.standing("one", "two"))
+    before = world.backend.state
+    assert world.settle(max_removed_accounts=1).counted() == {"waiting": 2}
+    assert world.backend.state == before
+    assert world.settle(max_removed_accounts=2).counted() == {"done": 2}
+    assert dict(world.backend.state.accounts["a_one"].limits)["cpu"] == 0
+
+
+def test_an_approval_lets_the_plan_go_once(world: World) -> None:
+    ended = world.end(world.standing("one", "two"))
+    (plan,) = world.settle(max_removed_accounts=1).held
+    approve(world, plan.id)
+    assert world.settle(max_removed_accounts=1).counted() == {"done": 2}
+    assert world.states(ended) == {"done"}
+    assert world.settle(max_removed_accounts=1).counted() == {}
+    shelf = world.shelf()
+    assert (shelf.waiting(), shelf.approvals()) == ([], [])
+
+
+def test_an_approval_is_for_that_plan_only(world: World) -> None:
+    one, two, three = world.standing("one", "two", "three")
+    world.end([one, two])
+    (plan,) = world.settle(max_removed_accounts=1).held
+    approve(world, plan.id)
+    world.end([three])
+    report = world.settle(max_removed_accounts=1)
+    assert report.counted() == {"waiting": 3}
+    assert [p.id for p in report.held] != [plan.id]
+    assert world.shelf().approvals() == [], "what was approved is gone, and so is the approval"
+
+
+def test_an_approval_expires(world: World) -> None:
+    world.end(world.standing("one", "two"))
+    (plan,) = world.settle(max_removed_accounts=1).held
+    approve(world, plan.id, timedelta(seconds=-1))
+    assert world.settle(max_removed_accounts=1).counted() == {"waiting": 2}
+
+
+def test_an_approved_plan_that_was_cut_off_is_finished(world: World) -> None:
+    """The rest is another plan by its id; it was approved all the same."""
+    ended = world.end(world.standing("one", "two", "three", "four"))
+    (plan,) = world.settle(max_removed_accounts=1).held
+    approve(world, plan.id)
+    accounts = {"a_one", "a_two", "a_three", "a_four"}
+
+    def outage(call: str) -> bool:
+        return call == "apply" and not accounts <= set(world.backend.state.accounts)
+
+    world.backend.outage = outage
+    assert world.settle(max_removed_accounts=1).failed
+    assert len(accounts & set(world.backend.state.accounts)) == 3
+    world.backend.outage = lambda _: False
+    report = world.settle(max_removed_accounts=1)
+    assert report.held == ()
+    assert world.states(ended) == {"done"}
+
+
+def test_the_id_stays_the_same_and_is_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.end(world.standing("one", "two"))
+    (first,) = world.settle(max_removed_accounts=1).held
+    since = world.shelf().waiting()[0].since
+    assert [r.levelname for r in caplog.records if first.id in r.getMessage()] == ["WARNING"]
+    caplog.clear()
+    caplog.set_level(logging.INFO)
+    (second,) = world.settle(max_removed_accounts=1).held
+    assert second.id == first.id
+    assert world.shelf().waiting()[0].since == since
+    assert caplog.records == [], "nothing has changed"
+
+
+def test_a_plan_that_is_gone_is_not_held_any_more(world: World) -> None:
+    resources = world.standing("one", "two")
+    world.end(resources)
+    assert world.settle(max_removed_accounts=1).held
+    for record in world.waldur.site.state()["orders"]:
+        if record["type"] == "Terminate":
+            world.waldur.site.change("orders", record["uuid"], state="canceled")
+    world.settle(max_removed_accounts=1)
+    assert world.shelf().waiting() == []
+
+
+def test_an_event_about_one_order_does_not_slip_past_the_plan_that_waits(world: World) -> None:
+    """Each order alone would be few enough."""
+    ended = world.end(world.standing("one", "two", "three"))
+    (plan,) = world.settle(max_removed_accounts=2).held
+    for order in ended:
+        report = orders.run_pass(world.site(max_removed_accounts=2), order_uuid=order)
+        assert report.counted() == {"waiting": 1}
+        assert [p.id for p in report.held] == [plan.id]
+    (waiting,) = world.shelf().waiting()
+    assert waiting.keys == plan.keys, "the plan is still the whole one"
+    approve(world, plan.id)
+    assert orders.run_pass(world.site(max_removed_accounts=2), order_uuid=ended[0]).counted() == {"done": 1}
+
+
+def test_a_hold_that_cannot_be_written_is_a_hold(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    ended = world.end(world.standing("one", "two"))
+    state = world.folder / "state"
+    _block(state)
+    assert world.settle(max_removed_accounts=1).counted() == {"waiting": 2}
+    assert world.states(ended) == {"pending-provider"}
+    assert "cannot be written" in caplog.text
+
+
+def test_a_state_folder_that_cannot_be_written_stops_no_pass(world: World) -> None:
+    _block(world.folder / "state")
+    (created,) = world.place("one")
+    assert world.settle().counted() == {"done": 1}
+    assert world.waldur.resource(created).state.value == "OK"
+
+
+def _block(state: Path) -> None:
+    """Root may write anywhere, so a file stands where each folder would be."""
+    state.mkdir(exist_ok=True)
+    for name in ("policy", "journal", "passes"):
+        if (state / name).is_dir():
+            (state / name).rename(state / f"{name}.old")
+        (state / name).write_text("")
+
+
+# Modes and pause ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "counts"),
+    [
+        ("sync", {"done": 3}),
+        ("upsert-only", {"done": 2, "waiting": 1}),
+        ("create-only", {"done": 1, "waiting": 2}),
+        ("observe", {"waiting": 3}),
+    ],
+)
+def test_modes(world: World, mode: str, counts: dict[str, int]) -> None:
+    changed, ended = world.standing("changed", "ended")
+    world.place("new")
+    world.waldur.orders.place_update(changed, {"cpu": 20})
+    world.end([ended])
+    before = untouched(world)
+    report = world.settle(mode=mode)
+    assert report.counted() == counts
+    if mode == "observe":
+        assert untouched(world) == before
+    assert ("a_ended" in world.backend.state.accounts) is (mode != "sync")
+    assert ("a_new" in world.backend.state.accounts) is (mode != "observe")
+    left = world.shelf().left_out()
+    assert bool(left["count"]) is (mode != "sync")
+    assert all(f"mode {mode}" in line for line in left["lines"])
+
+
+def test_what_a_mode_leaves_out_is_told_once_per_change(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.place("one")
+    caplog.set_level(logging.INFO)
+    world.settle(mode="observe")
+    world.settle(mode="observe")
+    assert caplog.text.count("actions are left out") == 1
+    world.place("two")
+    world.settle(mode="observe")
+    assert caplog.text.count("actions are left out") == 2
+
+
+@pytest.mark.parametrize("way", ["in the configuration", "by command"])
+def test_a_paused_offering_is_left_alone(world: World, way: str) -> None:
+    site = world.site(paused=way != "by command")
+    if way == "by command":
+        assert held.pause(site.state_dir, site.offering, by="ann", reason="new switch")
+    world.place("one")
+    before = untouched(world)
+    report = orders.run_pass(site)
+    assert report.counted() == {"waiting": 1}
+    assert "paused by" in report.orders[0].message
+    assert untouched(world) == before
+    if way == "by command":
+        assert "ann" in report.orders[0].message and "new switch" in report.orders[0].message
+        held.resume(site.state_dir, site.offering)
+        assert world.settle().counted() == {"done": 1}
+
+
+def test_a_pause_that_cannot_be_read_is_a_pause(world: World) -> None:
+    site = world.site()
+    held.pause(site.state_dir, site.offering, by="ann")
+    (file,) = (site.state_dir / "policy" / "paused").iterdir()
+    file.write_text("{")
+    world.place("one")
+    assert world.settle().counted() == {"waiting": 1}
+
+
+def test_a_creation_that_was_cut_off_is_finished_in_create_only(world: World) -> None:
+    world.place("one")
+    world.backend.outage = lambda call: call == "apply" and "a_one" in world.backend.state.accounts
+    world.settle(mode="create-only")
+    assert "a_one" in world.backend.state.accounts
+    world.backend.outage = lambda _: False
+    assert world.settle(mode="create-only").counted() == {"done": 1}
+    assert dict(world.backend.state.accounts["a_one"].limits) == {"cpu": 600}
+
+
+# Whose it is ------------------------------------------------------------------------------------------------
+
+
+def test_an_order_about_a_protected_account_waits(world: World) -> None:
+    (resource,) = world.standing("one")
+    (order,) = world.end([resource])
+    report = world.settle(protected_accounts=["a_one"])
+    assert [(o.result, o.message) for o in report.orders] == [("waiting", "account a_one is protected")]
+    assert world.states([order]) == {"pending-provider"}
+
+
+def test_protected_members_are_left_out_of_an_order_that_goes_on(world: World) -> None:
+    """Members never hold an order back."""
+    world.standing("first")
+    users = sorted(world.backend.state.users_of("a_first"))
+    world.place("second")
+    assert world.settle(protected_users=[users[0]]).counted() == {"done": 1}
+    assert sorted(world.backend.state.users_of("a_second")) == users[1:]
+
+
+def test_without_prefixes_waldurs_names_prove_what_is_ours(world: World) -> None:
+    world.offering = {"backend": {"allocation_prefix": "", "project_prefix": "", "customer_prefix": ""}}
+    world.end(world.standing("one"))
+    assert world.settle().counted() == {"done": 1}
+    assert "one" not in world.backend.state.accounts
+
+
+def test_a_project_account_that_must_stay_does_not_hold_its_last_allocation_back(world: World) -> None:
+    (resource,) = world.standing("one")
+    (project,) = [name for name in world.backend.state.accounts if name.startswith("p_")]
+    world.end([resource])
+    assert world.settle(ignore_accounts=["P_*"]).counted() == {"done": 1}
+    assert project in world.backend.state.accounts
+    assert "a_one" not in world.backend.state.accounts
+
+
+# Limits ------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_below_what_is_used_waits_and_says_how_much_is_used(world: World) -> None:
+    (resource,) = world.standing("one", cpu=10)
+    world.backend.state = replace(world.backend.state, used={"a_one": {"cpu": 400}})
+    world.waldur.orders.place_update(resource, {"cpu": 5})
+    report = world.settle()
+    assert report.counted() == {"waiting": 1}
+    assert "cpu from 600 to 300, 400 are used" in report.orders[0].message
+    assert dict(world.backend.state.accounts["a_one"].limits) == {"cpu": 600}
+    approve(world, report.held[0].id)
+    assert world.settle().counted() == {"done": 1}
+    assert dict(world.backend.state.accounts["a_one"].limits) == {"cpu": 300}
+
+
+@pytest.mark.parametrize(("used", "policy"), [({"cpu": 200}, {}), ({"cpu": 400}, {"limit_cuts": "allow"})])
+def test_an_update_that_cuts_into_nothing_or_may_cut_is_carried_out(
+    world: World, used: dict[str, int], policy: dict[str, str]
+) -> None:
+    (resource,) = world.standing("one", cpu=10)
+    world.backend.state = replace(world.backend.state, used={"a_one": used})
+    world.waldur.orders.place_update(resource, {"cpu": 5})
+    assert world.settle(**policy).counted() == {"done": 1}
+
+
+def test_a_raise_asks_nobody_what_is_used(world: World) -> None:
+    (resource,) = world.standing("one", cpu=10)
+    world.backend.executed.clear()
+    world.waldur.orders.place_update(resource, {"cpu": 20})
+    assert world.settle().counted() == {"done": 1}
+    assert world.backend.executed["read"] == 2
+
+
+# The journal ---------------------------------------------------------------------------------------------------
+
+
+def test_every_action_of_an_order_is_in_the_journal(world: World) -> None:
+    (resource,) = world.place("one")
+    report = world.settle()
+    lines = list(journal.read(world.site().state_dir))
+    assert [line["action"]["text"] for line in lines] == [o.action.render() for o in report.outcomes]
+    order = report.orders[0].order_uuid
+    assert {line["cause"] for line in lines if line["ids"].get("order") == order} == {f"order {order}"}
+    (claim,) = [line for line in lines if line["action"]["action"] == "ClaimAccount"]
+    assert claim["ids"] == {"order": order, "resource": resource, "account": "a_one"}
+    (first,) = {line["offering"] for line in lines}
+    assert first == world.site().offering.uuid
+    assert {line["outcome"] for line in lines} == {"done"}
+
+
+def test_what_failed_is_in_the_journal_with_its_error(world: World) -> None:
+    world.place("one")
+    world.backend.outage = lambda call: call == "apply"
+    world.settle()
+    failed = [line for line in journal.read(world.site().state_dir) if line["outcome"] == "failed"]
+    assert failed and all("does not answer" in line["error"] for line in failed)
+    assert any(line["action"]["action"] == AddMember.__name__ for line in failed)
