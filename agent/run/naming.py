@@ -81,7 +81,8 @@ def contested(site: Site, plans: Iterable[OrderPlan]) -> list[tuple[OrderPlan, S
         if isinstance(holders, WaldurError):
             waiting.append((plan, holders))
         elif others := [r for r in holders if r.uuid != uuid and r.state is not ResourceState.TERMINATED]:
-            waiting.append((plan, _given_up(site, plan, others)))
+            is_claimed = any(holder.uuid == uuid for holder in holders)
+            waiting.append((plan, _given_up(site, plan, others, is_claimed=is_claimed)))
     return waiting
 
 
@@ -196,7 +197,7 @@ def _possible_accounts(
     return found
 
 
-def _given_up(site: Site, plan: OrderPlan, others: Sequence[Resource]) -> SiteAgentError:
+def _given_up(site: Site, plan: OrderPlan, others: Sequence[Resource], *, is_claimed: bool) -> SiteAgentError:
     """The error to wait with; the claim is taken back first where another's is better: settled, or older."""
     resource = plan.case.resource
     settled = [other for other in others if other.state is not ResourceState.CREATING]
@@ -205,7 +206,8 @@ def _given_up(site: Site, plan: OrderPlan, others: Sequence[Resource]) -> SiteAg
     if not settled and _age(resource) < _age(rival):
         return NameContested(f"{words}: waiting until that one has given it up")
     try:
-        resources.set_backend_id(site.client, resource.uuid, "")
+        if is_claimed:
+            resources.set_backend_id(site.client, resource.uuid, "")
     except WaldurError as error:
         return error
     return NameContested(f"{words}: given up, another name is looked for")

@@ -166,6 +166,18 @@ def test_a_settled_resource_keeps_its_account_whatever_its_age(
     assert "a_one belongs to resource" in again.refusal
 
 
+def test_who_has_not_claimed_gives_nothing_up(waldur: SimulatedWaldur, in_memory: SiteFactory) -> None:
+    site = in_memory()
+    order, other = place(waldur, "one"), place(waldur, "other")
+    plan = planned(site, order)
+    waldur.site.change(
+        "resources", waldur.order(other).resource_uuid, backend_id="a_one", state=ResourceState.OK
+    )
+    waldur.requests.reset()
+    assert len(verdicts(site, plan)) == 1
+    assert waldur.requests.count("POST *") == 0
+
+
 def test_an_ended_resource_contests_nothing(waldur: SimulatedWaldur, in_memory: SiteFactory) -> None:
     site = in_memory()
     order, other = place(waldur, "one"), place(waldur, "other")
@@ -182,6 +194,7 @@ def test_who_cannot_look_does_not_build(waldur: SimulatedWaldur, in_memory: Site
     site = in_memory()
     order, other = place(waldur, "one"), place(waldur, "other")
     plan = planned(site, order)
+    claim(site, plan)
     waldur.site.change(
         "resources", waldur.order(other).resource_uuid, backend_id="a_one", state=ResourceState.OK
     )

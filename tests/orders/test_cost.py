@@ -18,6 +18,9 @@ ORDERS = 10
 MEMBERS = 5
 READS_AT_MOST = 4
 WRITES_PER_ORDER = 3
+# A team for each project; is the name free, approved, claimed, done. The rest is shared.
+REQUESTS_PER_ORDER = 5
+SHARED_REQUESTS = 10
 
 
 @pytest.fixture
@@ -39,6 +42,7 @@ def test_create_orders_share_their_reads_and_writes(
     shared_writes = len(waldur.seed.customer_uuids) + 1
     assert report.effort.commands["read"] <= READS_AT_MOST
     assert report.effort.commands["write"] <= WRITES_PER_ORDER * ORDERS + shared_writes
+    assert report.effort.requests.total() <= REQUESTS_PER_ORDER * ORDERS + SHARED_REQUESTS
 
 
 def test_a_pass_with_nothing_to_do_asks_for_the_orders_and_nothing_else(
