@@ -33,7 +33,7 @@ from backends.base import UserHomes
 from backends.lock import WriteLock
 from backends.process import CommandMissing
 from backends.storage import passwd
-from backends.storage.homes import HeadNode, look
+from backends.storage.homes import HeadNode, RootNeeded, look
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ USERS_AT_MOST = 200
 BUDGET_S = 60.0
 LOCK_WAIT_S = 5.0
 NAMED_AT_MOST = 5
+FAILURES_IN_A_ROW = 20
 MEMBERS_MODES = (Mode.MEMBERSHIP_SYNC, Mode.ORDER_PROCESS)
 
 
@@ -177,7 +178,8 @@ class _Settling:
         self._in_time = in_time
         self._memory = HomeMemory(site.state_dir, site.offering.uuid)
         self._state_dir = site.state_dir
-        self._missing: set[str] = set()
+        self._useless: set[str] = set()
+        self._in_a_row: Counter[str] = Counter()
         self._stopped = False
         self._news: dict[str, list[str]] = {}
 
@@ -250,26 +252,39 @@ class _Settling:
     def _carry_out(self, actions: Iterable[HostAction]) -> None:
         """The actions of one user. After one that is not done the others wait."""
         for action in actions:
-            program = action.provider if isinstance(action, SetQuota) else "home"
-            if program in self._missing:
+            program = action.provider if isinstance(action, SetQuota) else "mkhomedir_helper"
+            if program in self._useless:
                 self.report.later.append(action.user)
                 return
             outcome = self._host.apply(action)
             self.report.outcomes.append(outcome)
             if outcome.error is None:
+                self._in_a_row[program] = 0
                 self._done(action)
-                continue
-            if isinstance(outcome.error, CommandMissing | BackendUnavailable):
+            elif isinstance(outcome.error, CommandMissing | RootNeeded | BackendUnavailable):
                 self.report.problems.append(outcome.error)
                 self.report.later.append(action.user)
-                self._missing.add(program)
+                self._useless.add(program)
                 self._stopped = isinstance(outcome.error, BackendUnavailable)
+                return
             else:
-                log.warning("failed: %s: %s", action.render(), outcome.error)
-                self.report.failed[action.user] = outcome.error
-                remembered = self._memory[action.user]
-                self._memory[action.user] = replace(remembered, failures=remembered.failures + 1)
-            return
+                self._failed(action, outcome.error, program)
+                return
+
+    def _failed(self, action: HostAction, error: SiteAgentError, program: str) -> None:
+        """One user's failure; too many in a row are no longer the users' own."""
+        log.warning("failed: %s: %s", action.render(), error)
+        self.report.failed[action.user] = error
+        remembered = self._memory[action.user]
+        self._memory[action.user] = replace(remembered, failures=remembered.failures + 1)
+        self._in_a_row[program] += 1
+        if self._in_a_row[program] >= FAILURES_IN_A_ROW:
+            self._useless.add(program)
+            self.report.problems.append(
+                BackendError(
+                    f"{program} failed {FAILURES_IN_A_ROW} times in a row, the other users are left for later"
+                )
+            )
 
     def _done(self, action: HostAction) -> None:
         log.info("%s", action.render())

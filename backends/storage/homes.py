@@ -31,16 +31,21 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 30.0
 # Numbers below belong to the distribution's own users (Debian policy 9.2.2: 0-99).
 FIRST_PERSON_UID = 100
+NOT_PERMITTED = 6
 # mkhomedir_helper speaks to syslog only; it ends with a number of PAM (<security/_pam_types.h>).
 HELPER_ENDS: Mapping[int, str] = {
     3: "it could not be carried out (PAM_SERVICE_ERR)",
     4: "a system error (PAM_SYSTEM_ERR)",
     5: "no memory (PAM_BUF_ERR)",
-    6: "the home or what belongs into it cannot be written (PAM_PERM_DENIED): the agent needs root rights here, "
-    "and the folder above must let root write (NFS: no_root_squash)",
+    NOT_PERMITTED: "the home or what belongs into it cannot be written (PAM_PERM_DENIED): may root write in the folder "
+    "above (NFS: no_root_squash), and is it a folder?",
     10: "the system does not know the user (PAM_USER_UNKNOWN)",
     14: "it does not take the umask (PAM_SESSION_ERR)",
 }
+
+
+class RootNeeded(BackendError):
+    """The agent's user may not make homes."""
 
 
 @dataclass(slots=True)
@@ -69,8 +74,8 @@ class HeadNode:
     def apply(self, action: HostAction) -> Outcome:
         """Carry one action out and look at the result.
 
-        The error is a CommandMissing where the program is not on this host, a BackendUnavailable where it hangs:
-        both concern more than this user.
+        The error is a CommandMissing where the program is not on this host, RootNeeded where we may not, and a
+        BackendUnavailable where it hangs: these concern more than this user.
         """
         started_s = time.monotonic()
         error: SiteAgentError | None = None
@@ -88,6 +93,11 @@ class HeadNode:
     def _make_home(self, action: MakeHome) -> None:
         (argv,) = self._settings(action)
         done = self._write(argv)
+        if done.returncode == NOT_PERMITTED and os.geteuid() != 0:
+            raise RootNeeded(
+                f"`{shlex.join(done.argv)}` ended with {done.returncode}: homes are made with root rights only. Run "
+                "the agent as root, or set enable_user_homedir_account_creation to false"
+            )
         if done.returncode != 0:
             raise CommandFailed(
                 done.argv,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from agent.core.errors import BackendUnavailable, ClusterBusy, CommandFailed
+from agent.run import homes
 from backends.process import CommandMissing
 from backends.storage import programs
 from tests.backends.children import until
@@ -95,6 +96,21 @@ def is_free(homes_of: HomeSite) -> bool:
             return True
     except ClusterBusy:
         return False
+
+
+def test_many_failures_in_a_row_are_not_the_users_own(
+    homes_of: HomeSite, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "FAILURES_IN_A_ROW", 3)
+    users = [f"user{number}" for number in range(9)]
+    homes_of.world.add_users(*users)
+    homes_of.configure(quota=XFS)
+    report = homes_of.settle(*users)
+    assert (len(report.failed), len(report.later), report.limited) == (3, 6, [])
+    assert report.made == users, "homes do not wait for quotas"
+    (problem,) = errors(caplog)
+    assert problem.endswith("xfs failed 3 times in a row, the other users are left for later")
+    assert set(homes_of.settle(*users).failed) == set(users[3:6]), "the others have their turn first"
 
 
 # Bounds -------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_a_home_that_the_helper_cannot_make(tmp_path: Path) -> None:
     assert "Not a directory" in report["failed"]["ann"]
     said = run(prefix, APPLY, tmp_path / "state", "ann", tmp_path / "homes" / "ann", "0077")
     assert "mkhomedir_helper ann 0077` ended with 6: " in said
-    assert "root rights" in said
+    assert "may root write in the folder above" in said
 
 
 def test_what_the_real_helper_says_of_an_unknown_user_and_of_a_bad_umask(tmp_path: Path) -> None:

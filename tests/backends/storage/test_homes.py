@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,15 @@ import pytest
 from agent.core.errors import BackendUnavailable, CommandFailed, NotApplied, PlanRefused
 from agent.core.homes import Home
 from agent.core.host_actions import MakeHome
+from backends.lock import WriteLock
 from backends.process import CommandMissing
 from backends.storage import programs
-from backends.storage.homes import look
+from backends.storage.homes import HeadNode, RootNeeded, look
 from backends.storage.passwd import Entry
 from backends.storage.programs import HELPER, Programs
 from tests.backends.storage.test_quotas import NAMES
 from tests.backends.storage.world import Fault, World, modes
+from tests.real.parts import require
 
 
 def make(world: World, user: str = "ann", umask: str = "0077") -> MakeHome:
@@ -47,7 +51,8 @@ def test_a_home_that_is_there_is_not_touched(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(10, "does not know the user"), (6, "root rights"), (77, "no output")]
+    ("code", "words"),
+    [(10, "does not know the user"), (6, "may root write in the folder above"), (77, "no output")],
 )
 def test_what_the_number_of_the_helper_means(world: World, code: int, words: str) -> None:
     world.add_users("ann")
@@ -78,6 +83,24 @@ def test_no_helper(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     error = world.head_node().apply(make(world)).error
     assert isinstance(error, CommandMissing)
     assert "libpam-modules-bin (Debian)" in str(error)
+
+
+def test_without_root_rights_it_is_no_users_fault(tmp_path: Path) -> None:
+    """The real helper, for the user nobody as that user: a home directly below / cannot be made."""
+    require("mkhomedir_helper")
+    nobody = pwd.getpwnam("nobody")
+    if os.geteuid() != 0 or Path(nobody.pw_dir).exists():
+        pytest.skip("needs root rights, and a nobody without a home")
+    host = HeadNode(WriteLock(tmp_path, "homes"))
+    with host.lock:
+        os.seteuid(nobody.pw_uid)
+        try:
+            error = host.apply(MakeHome(user="nobody", path=nobody.pw_dir, umask="0077")).error
+        finally:
+            os.seteuid(0)
+    assert isinstance(error, RootNeeded)
+    assert "Run the agent as root" in str(error)
+    assert not Path(nobody.pw_dir).exists()
 
 
 def test_a_helper_that_hangs_is_left_to_itself_and_keeps_the_lock(world: World) -> None:
