@@ -16,6 +16,7 @@ from backends.base import BackendContext, Scope
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import parse
+from backends.slurm import used as use
 from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import Grammar
@@ -69,6 +70,8 @@ class SlurmBackend:
         wanted = [read for part, read in readers.items() if part in scope.parts]
         if scope.jobs_of:
             wanted.append(lambda: self._read_jobs(scope.jobs_of))
+        if scope.usage_of:
+            wanted.append(lambda: self._read_use(scope.usage_of))
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             return _joined(self.cluster, list(pool.map(lambda read: read(), wanted)))
 
@@ -150,6 +153,12 @@ class SlurmBackend:
         command = (*self._programs.sacctmgr_read, "show", "qos", "format=name")
         names = parse.names("sacctmgr show qos", answer(self._runner.read(command)))
         return Snapshot(self.cluster, qos=frozenset(names), complete=frozenset({Part.QOS}))
+
+    def _read_use(self, accounts: frozenset[str]) -> Snapshot:
+        used = use.read(self._runner, self._programs, self._settings.cluster_name, accounts)
+        if used is None:
+            return Snapshot(self.cluster)
+        return Snapshot(self.cluster, used=used, complete=frozenset({Part.USAGE}))
 
     def _read_jobs(self, accounts: frozenset[str]) -> Snapshot:
         counts = self._jobs.active(accounts)
