@@ -37,6 +37,8 @@ PASSED_ON_PREFIX = "SLURM_EMULATOR_"
 class CommandMissing(BackendError):
     """The program is not on this host."""
 
+    of_host = True
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:

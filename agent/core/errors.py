@@ -60,7 +60,12 @@ class WaldurLacks(WaldurError):
 
 
 class BackendError(SiteAgentError):
-    """The cluster's side failed; permanent unless a subclass says otherwise."""
+    """The cluster's side failed; permanent unless a subclass says otherwise.
+
+    `of_host`: the agent's host or rights are at fault, and no account: an operator must act.
+    """
+
+    of_host: bool = False
 
 
 class BackendUnavailable(BackendError):
@@ -82,6 +87,16 @@ class CommandFailed(BackendError):
         self.retryable = retryable
         said = " / ".join(line.strip() for line in (stderr or stdout).splitlines() if line.strip())
         super().__init__(f"`{' '.join(argv)}` ended with {returncode}: {said[:SAID_AT_MOST] or 'no output'}")
+
+
+class CommandDenied(CommandFailed):
+    """The agent's user lacks a right on the cluster."""
+
+    of_host = True
+
+
+class MemberRefused(BackendError):
+    """The cluster refuses a member's name, while the account and its other members stand."""
 
 
 class ParseError(BackendError):

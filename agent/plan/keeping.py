@@ -90,7 +90,7 @@ def departures(
     return found
 
 
-def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[MoveDefaultAccount]:
     """Members who have lost their default account get this one: without it `srun` alone is refused."""
     if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
         return
@@ -102,7 +102,7 @@ def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> I
 
 def user_limits(
     account: str, wanted: Mapping[str, Mapping[str, int]], known: Set[str], snapshot: Snapshot, reason: str
-) -> Iterator[ClusterAction]:
+) -> Iterator[SetUserLimits]:
     """Limits per job and user, `wanted` by user. Of TRES in `known` a limit that nobody wants any more is lifted."""
     for user in sorted(snapshot.users_of(account) | set(wanted)):
         before = snapshot.user_limits.get((account, user), {})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent.core.actions import Action, ClusterAction, SetQos
+from agent.core.actions import Action, ClusterAction, SetQos, SetUserLimits
 from agent.core.errors import PlanRefused, SiteAgentError
 from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
 from agent.core.names import fold
@@ -30,13 +30,19 @@ from agent.plan import accounts, keeping, shared_limits
 from agent.plan.allocations import OfferingRules
 from agent.plan.shared_limits import LimitRules
 
+ENDING = "it is being terminated"
+
 
 @dataclass(frozen=True, slots=True)
 class MembershipRules:
-    """What the site wants of every allocation of one offering. `sync_every`: how old a last sync may get."""
+    """What the site wants of every allocation of one offering. `sync_every`: how old a last sync may get.
+
+    `nobody_leaves`: why nobody is removed in this pass, empty when people may be.
+    """
 
     offering: OfferingRules
     limits: LimitRules
+    nobody_leaves: str = ""
     sync_every: timedelta = timedelta(minutes=30)
 
 
@@ -45,7 +51,8 @@ class ResourceCase:
     """A resource with all that Waldur knows about it.
 
     `orders`: kinds of its orders that are under way. `user_limits` by username, None where they are not known.
-    `also_named_by`: another resource or offering that names the same account, empty when there is none.
+    `also_named_by`: a resource or offering that names the same account and whose people are not known here;
+    `shared_with`: one whose people are, and count as this one's. Both empty for an account that is its own.
     """
 
     resource: Resource
@@ -53,6 +60,7 @@ class ResourceCase:
     orders: frozenset[OrderType] = frozenset()
     user_limits: Mapping[str, Mapping[str, Any]] | None = None
     also_named_by: str = ""
+    shared_with: str = ""
 
     @property
     def account(self) -> str:
@@ -65,13 +73,16 @@ class ResourceCase:
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """The actions of one resource; `skipped` says why nothing at all is planned for it now."""
+    """The actions of one resource; `skipped` says why nothing at all is planned for it now, `refusal` what is wrong
+    with it in itself.
+    """
 
     case: ResourceCase
     actions: tuple[Action, ...] = ()
     spec: AllocationSpec | None = None
     notes: tuple[str, ...] = ()
     skipped: str = ""
+    refusal: PlanRefused | None = None
 
     @property
     def account(self) -> str:
@@ -92,32 +103,41 @@ class _Draft:
     kept: list[Action] = field(default_factory=list)
 
 
-def skip(case: ResourceCase, snapshot: Snapshot) -> str:
+def skip(case: ResourceCase, rules: MembershipRules, snapshot: Snapshot) -> str:
     """Why nothing is planned for a resource now, empty when something may be."""
     if not case.account:
         return "it names no account"
     if OrderType.TERMINATE in case.orders:
-        return "it is being terminated"
-    if case.account not in snapshot.accounts:
+        return ENDING
+    standing = snapshot.accounts.get(case.account)
+    if standing is None:
         return f"account {case.account} is not on the cluster {snapshot.cluster}"
+    if not standing.parent or case.account == rules.offering.home:
+        return (
+            f"account {case.account} is no allocation: it is what the site's own accounts and users stand on"
+        )
     return ""
 
 
 def plans(
     cases: Sequence[ResourceCase],
-    specs: Mapping[str, AllocationSpec],
+    specs: Mapping[str, AllocationSpec | PlanRefused],
     rules: MembershipRules,
     snapshot: Snapshot,
 ) -> list[ResourcePlan]:
     """One plan for each resource, `specs` by resource uuid. Raises BackendUnavailable where the tree was not read."""
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
-    drafts = []
+    drafts: list[_Draft] = []
     skipped = []
-    for case in _merged(cases):
-        if why := skip(case, snapshot):
+    for case in merged(cases):
+        spec = specs.get(case.resource.uuid)
+        if why := skip(case, rules, snapshot):
             skipped.append(ResourcePlan(case, skipped=why))
+        elif isinstance(spec, PlanRefused) or spec is None:
+            skipped.append(ResourcePlan(case, refusal=spec))
         else:
-            drafts.append(_drafted(case, specs[case.resource.uuid], rules, snapshot))
+            drafts.append(_drafted(case, spec, rules, snapshot))
+    _give_defaults(drafts, snapshot)
     leaving = _departures(drafts, rules, snapshot)
     made = {
         draft.case.resource.uuid: _finished(draft, leaving.get(draft.case.account, [])) for draft in drafts
@@ -134,16 +154,14 @@ def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
 
 
 def closing(
-    plan: ResourcePlan, error: SiteAgentError | None, rules: MembershipRules, now: datetime
+    plan: ResourcePlan, rules: MembershipRules, now: datetime, *, fault: SiteAgentError | None = None
 ) -> tuple[Action, ...]:
-    """What Waldur is told in the end: in step, or broken for a reason that time will not mend."""
+    """What Waldur is told in the end: in step, or broken by a `fault` of its own that time will not mend."""
     resource, reason = plan.case.resource, plan.case.reason
-    if error is not None:
-        message = str(error)
+    if fault is not None:
+        message = str(fault)
         told = resource.state is ResourceState.ERRED and resource.error_message == message
-        if error.retryable or told:
-            return ()
-        return (FailResource(resource=resource.uuid, message=message, reason=reason),)
+        return () if told else (FailResource(resource=resource.uuid, message=message, reason=reason),)
     found: list[Action] = []
     if resource.state is ResourceState.ERRED:
         found.append(
@@ -154,40 +172,52 @@ def closing(
     return tuple(found)
 
 
-def _merged(cases: Sequence[ResourceCase]) -> list[ResourceCase]:
-    """Cases in which everybody who belongs into an account does, whichever of its resources names them."""
+def merged(cases: Sequence[ResourceCase]) -> list[ResourceCase]:
+    """Cases in which everybody who belongs into an account does, whichever of its resources names it."""
     of_account: dict[str, list[ResourceCase]] = {}
     for case in cases:
         of_account.setdefault(case.account, []).append(case)
-    merged = []
-    for case in cases:
-        people, named = case.people, case.also_named_by
-        for other in of_account[case.account]:
-            if other is not case and case.account:
-                people = people.joined(other.people)
-                named = named or f"resource {other.resource.uuid}"
-        merged.append(replace(case, people=people, also_named_by=named))
-    return merged
+    return [_joined(case, of_account[case.account] if case.account else ()) for case in cases]
+
+
+def _joined(case: ResourceCase, naming: Iterable[ResourceCase]) -> ResourceCase:
+    people, also, shared = case.people, case.also_named_by, case.shared_with
+    for other in naming:
+        if other is not case:
+            people = people.joined(other.people)
+            also = also or other.also_named_by
+            shared = shared or f"resource {other.resource.uuid}"
+    return replace(case, people=people, also_named_by=also, shared_with=shared)
 
 
 def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, snapshot: Snapshot) -> _Draft:
     """All but the departures."""
     draft = _Draft(case, spec, list(spec.notes))
     reason = case.reason
-    draft.built += keeping.place(spec, snapshot, reason)
-    draft.built += accounts.missing_members(spec, snapshot, reason)
-    draft.built += keeping.missing_defaults(spec, snapshot, reason)
-    if case.also_named_by:
+    if other := case.also_named_by or case.shared_with:
+        draft.built += accounts.missing_members(spec, snapshot, reason)
         draft.notes.append(
-            f"account {case.account} is also named by {case.also_named_by}: its state and limits are left alone, and "
-            "nobody is removed whom the other may want, until one of them lets go"
+            f"account {case.account} is also named by {other}: its place, state and limits are left alone, and nobody "
+            "is removed whom the other may want, until one of them lets go"
         )
         return draft
+    draft.built += keeping.place(spec, snapshot, reason)
+    draft.built += accounts.missing_members(spec, snapshot, reason)
     draft.built += keeping.state(spec, snapshot, reason)
     draft.built += _limits(draft, rules, snapshot)
     draft.built += _user_limits(draft, rules, snapshot)
     draft.kept += _report(draft, rules, snapshot)
     return draft
+
+
+def _give_defaults(drafts: Iterable[_Draft], snapshot: Snapshot) -> None:
+    """Who has lost the default account gets one of the accounts that are theirs, the first of them."""
+    given: set[str] = set()
+    for draft in drafts:
+        for action in keeping.missing_defaults(draft.spec, snapshot, draft.case.reason):
+            if action.user not in given:
+                given.add(action.user)
+                draft.built.append(action)
 
 
 def _departures(
@@ -198,9 +228,9 @@ def _departures(
     for draft in drafts:
         people = draft.case.people
         stale = snapshot.users_of(draft.case.account) - people.wanted - people.kept
-        if not stale or (draft.case.also_named_by and not _is_merged(draft.case, drafts)):
+        if not stale or draft.case.also_named_by:
             continue
-        if why := _nobody_leaves(people, snapshot):
+        if why := rules.nobody_leaves or _nobody_leaves(people, snapshot):
             draft.notes.append(f"{len(stale)} who are not of its team stay for now: {why}")
         else:
             leavers[draft.case.account] = stale
@@ -218,14 +248,6 @@ def _nobody_leaves(people: People, snapshot: Snapshot) -> str:
     return ""
 
 
-def _is_merged(case: ResourceCase, drafts: Iterable[_Draft]) -> bool:
-    """Whether all who name the account are known here: then those whom none of them wants may leave."""
-    return case.also_named_by.startswith("resource ") and any(
-        draft.case.account == case.account and draft.case.resource.uuid != case.resource.uuid
-        for draft in drafts
-    )
-
-
 def _limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> list[ClusterAction]:
     if not rules.limits.from_waldur or draft.case.orders or Part.TRES not in snapshot.complete:
         return []
@@ -237,7 +259,7 @@ def _limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> list[C
     return accounts.limits(draft.case.account, wanted, snapshot, draft.case.reason)
 
 
-def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[ClusterAction]:
+def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[SetUserLimits]:
     case = draft.case
     if case.user_limits is None or case.resource.restrict_member_access or Part.TRES not in snapshot.complete:
         return
@@ -252,7 +274,10 @@ def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> I
         else:
             wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
     known = {tres for component in components for tres in targets_of(component)}
-    yield from keeping.user_limits(case.account, wanted, known, snapshot, case.reason)
+    leaving = snapshot.users_of(case.account) - case.people.wanted - case.people.kept
+    for action in keeping.user_limits(case.account, wanted, known, snapshot, case.reason):
+        if action.user not in leaving:
+            yield action
 
 
 def _report(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[Action]:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Which accounts each offering of this host names: two that name the same one must not undo each other's members.
 
-Every pass leaves its list in `state_dir`; the others on the same cluster read it. The lists are hints of yesterday
-at worst: an offering that is gone from the configuration is forgotten after a day.
+Every pass over everything leaves its list in `state_dir`; the others on the same cluster read it. Until all
+offerings of the configuration have left one nobody is removed. An offering that is gone from the configuration
+is forgotten after a day.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.run import state_files
@@ -18,21 +20,39 @@ from agent.run.sites import Site
 VALID_S = 86_400.0
 
 
-def of_others(site: Site, named: Set[str], *, complete: bool) -> dict[str, str]:
-    """Accounts that other offerings on this cluster name, with the name of one of these each.
-
-    `named` is what this offering names; it is left for the others where it is `complete`.
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """`accounts` that other offerings name, with the name of one of these each; `silent`: a neighbour that has not
+    told yet which accounts it names, empty when all have.
     """
-    folder = site.state_dir / "accounts-named" / re.sub(r"[^A-Za-z0-9_.-]", "_", site.backend.cluster)
-    if complete:
-        document = {"offering": site.offering.name, "accounts": sorted(named)}
-        state_files.write_json(site.state_dir, folder / f"{site.offering.uuid}.json", document)
+
+    accounts: Mapping[str, str]
+    silent: str = ""
+
+
+def leave(site: Site, named: Set[str]) -> None:
+    """Tell the other offerings which accounts this one names: all of them, not those of one resource."""
+    document = {"offering": site.offering.name, "accounts": sorted(named)}
+    state_files.write_json(site.state_dir, _folder(site) / f"{site.offering.uuid}.json", document)
+
+
+def of_others(site: Site) -> Foreign:
+    """What the other offerings on this cluster have told. Writes nothing."""
     found: dict[str, str] = {}
-    for path, document in state_files.documents(folder):
-        accounts = document.get("accounts")
-        if path.stem != site.offering.uuid and isinstance(accounts, list) and _is_fresh(path):
+    heard = set()
+    for path, document in state_files.documents(_folder(site)):
+        accounts, uuid = document.get("accounts"), path.stem
+        if uuid == site.offering.uuid or not isinstance(accounts, list):
+            continue
+        if uuid in site.neighbours or _is_fresh(path):
+            heard.add(uuid)
             found |= dict.fromkeys(map(str, accounts), f"offering {document.get('offering')}")
-    return found
+    silent = sorted(name for uuid, name in site.neighbours.items() if uuid not in heard)
+    return Foreign(found, silent[0] if silent else "")
+
+
+def _folder(site: Site) -> Path:
+    return site.state_dir / "accounts-named" / re.sub(r"[^A-Za-z0-9_.-]", "_", site.backend.cluster)
 
 
 def _is_fresh(path: Path) -> bool:

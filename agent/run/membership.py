@@ -18,7 +18,7 @@ from agent.core.model import Snapshot
 from agent.core.names import fold
 from agent.plan.allowances import Grounds
 from agent.plan.policy import Judgement
-from agent.run import followups, membership_apply, membership_facts, membership_plan, passes, policing
+from agent.run import claims, followups, membership_apply, membership_facts, membership_plan, passes, policing
 from agent.run.membership_apply import Sync
 from agent.run.membership_facts import Reach
 from agent.run.membership_plan import PlannedSync
@@ -67,6 +67,8 @@ def grounds_of(planned: PlannedSync) -> Grounds:
 
 def _pass(site: Site, reach: Reach, report: PassReport, until_s: float) -> None:
     facts = membership_facts.gather(site, reach)
+    if reach.is_everything:
+        claims.leave(site, membership_facts.named_accounts([*facts.resources, *facts.in_progress]))
     if not facts.resources:
         if reach.is_everything:
             policing.nothing_planned(site, MODE)

@@ -11,13 +11,31 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.config.model import Mode
-from agent.core.actions import Action, ClusterAction
-from agent.core.errors import BackendError, NotApplied, PassUnfinished, SiteAgentError, WaldurError
+from agent.core.actions import (
+    Action,
+    AddMember,
+    CancelJobs,
+    ClusterAction,
+    MoveDefaultAccount,
+    RemoveMember,
+    SetQos,
+)
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    MemberRefused,
+    NotApplied,
+    PassUnfinished,
+    PlanRefused,
+    SiteAgentError,
+    WaldurError,
+)
 from agent.core.model import Part, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import (
@@ -45,8 +63,11 @@ log = logging.getLogger(__name__)
 MODE = Mode.MEMBERSHIP_SYNC
 # One portion is written and read back in well under a minute, as a load file of so many accounts is.
 ACCOUNTS_AT_ONCE = 120
+USERS_AT_ONCE = 200
 READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS}))
 
+Item = TypeVar("Item")
+Told = TypeVar("Told", bound=WaldurAction)
 Sender = Callable[[WaldurClient, Any], None]
 SENDERS: Mapping[type[WaldurAction], Sender] = {
     ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
@@ -58,15 +79,30 @@ SENDERS: Mapping[type[WaldurAction], Sender] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Actions that are carried out and read back together, and the plans that they are of."""
+
+    actions: tuple[ClusterAction, ...]
+    plans: tuple[ResourcePlan, ...]
+
+
 class Sync:
-    """One pass under way: what is allowed, and what went wrong for which resource."""
+    """One pass under way: what is allowed, and what went wrong, by resource uuid.
+
+    `errors` keep a resource from being in step; `faults` are those of its own, that time will not mend. `left_out`
+    are members whom the cluster refuses: an operator is told, and the resource is none the worse.
+    """
 
     def __init__(self, site: Site, planned: PlannedSync, judgement: Judgement, report: PassReport) -> None:
         self.site = site
         self.planned = planned
         self.report = report
         self.judgement = judgement
-        self.errors: dict[str, SiteAgentError] = dict(planned.unread)
+        self.errors: dict[str, SiteAgentError] = {**planned.unread, **planned.refused}
+        self.faults: dict[str, SiteAgentError] = dict(planned.refused)
+        self.left_out: dict[str, SiteAgentError] = {}
+        self.outage: BackendError | None = None
         self._allowed = frozenset(judgement.allowed)
 
     def allowed(self, plan: ResourcePlan) -> list[ClusterAction]:
@@ -95,44 +131,77 @@ class Sync:
 
 def apply(sync: Sync, *, now: datetime, until_s: float) -> None:
     """All of it. `until_s` (monotonic clock): no new portion is begun after it; what is left is told as unfinished."""
-    changed = [plan for plan in sync.planned.plans if sync.allowed(plan)]
-    left = _portions(changed)
-    for portion in left:
-        if time.monotonic() > until_s:
-            _unfinished(sync, portion)
+    for portion in _portions(sync):
+        if sync.outage is not None:
+            _failed(sync, portion, sync.outage)
+        elif time.monotonic() > until_s:
+            _failed(sync, portion, PassUnfinished("the time of this pass is used up: the next one goes on"))
         else:
             _change_cluster(sync, portion)
     _tell_waldur(sync, now)
     _conclude(sync)
 
 
-def _portions(plans: Sequence[ResourcePlan]) -> list[list[ResourcePlan]]:
-    return [list(plans[start : start + ACCOUNTS_AT_ONCE]) for start in range(0, len(plans), ACCOUNTS_AT_ONCE)]
+def _portions(sync: Sync) -> list[Portion]:
+    """Everything at once; where that is too much, first what is added and changed, then who leaves, user by user:
+    a default account moves to one that somebody has joined, and is left last.
+    """
+    changed = [plan for plan in sync.planned.plans if sync.allowed(plan)]
+    wanted = Plan.of(action for plan in changed for action in sync.allowed(plan)).cluster_actions()
+    if len(changed) <= ACCOUNTS_AT_ONCE:
+        return [_portion(sync, wanted)] if wanted else []
+    gone = {a.user for a in wanted if isinstance(a, RemoveMember)}
+    leaving = [a for a in wanted if _is_departure(a, gone)]
+    kept = set(wanted) - set(leaving)
+    found = [
+        _portion(sync, [a for plan in some for a in sync.allowed(plan) if a in kept])
+        for some in _sliced(changed, ACCOUNTS_AT_ONCE)
+    ]
+    of_user: dict[str, list[ClusterAction]] = {user: [] for user in sorted(gone)}
+    for action in leaving:
+        of_user[getattr(action, "user", "")].append(action)
+    for users in _sliced(list(of_user), USERS_AT_ONCE):
+        found.append(_portion(sync, [action for user in users for action in of_user[user]]))
+    return [portion for portion in found if portion.actions]
 
 
-def _unfinished(sync: Sync, portion: Sequence[ResourcePlan]) -> None:
-    for plan in portion:
-        sync.errors[plan.case.resource.uuid] = PassUnfinished(
-            "the pass used up its time before it came to this resource: the next one goes on"
-        )
+def _portion(sync: Sync, actions: Iterable[ClusterAction]) -> Portion:
+    some = Plan.of(actions).cluster_actions()
+    plans = [plan for plan in sync.planned.plans if set(plan.actions) & set(some)]
+    return Portion(some, tuple(plans))
 
 
-def _change_cluster(sync: Sync, portion: Sequence[ResourcePlan]) -> None:
+def _is_departure(action: ClusterAction, gone: Set[str]) -> bool:
+    if isinstance(action, MoveDefaultAccount):
+        return bool(action.before) and action.user in gone
+    return isinstance(action, RemoveMember | CancelJobs)
+
+
+def _sliced(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _failed(sync: Sync, portion: Portion, error: SiteAgentError) -> None:
+    """None of it can be known to have happened, for no fault of the resources."""
+    for plan in portion.plans:
+        sync.errors.setdefault(plan.case.resource.uuid, error)
+
+
+def _change_cluster(sync: Sync, portion: Portion) -> None:
     """Apply one portion and read it back: what a second plan still holds has failed."""
-    wanted = Plan.of(action for plan in portion for action in sync.allowed(plan)).cluster_actions()
     backend = sync.site.backend
     try:
-        outcomes = list(backend.apply(wanted))
+        outcomes = list(backend.apply(portion.actions))
         sync.done(outcomes)
-        seen = backend.observe(READ_BACK)
+        sync.outage = next((o.error for o in outcomes if isinstance(o.error, BackendUnavailable)), None)
+        seen = _completed(backend.observe(READ_BACK), sync.planned)
     except BackendError as error:
-        sync.errors |= {plan.case.resource.uuid: error for plan in portion}
+        sync.outage = sync.outage or error
+        _failed(sync, portion, error)
         return
     failed = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
-    for plan, again in zip(portion, sync.planned.again(portion, _completed(seen, sync.planned)), strict=True):
-        problem = _judged(sync, plan, again, failed)
-        if problem is not None:
-            sync.errors[plan.case.resource.uuid] = problem
+    for plan, again in zip(portion.plans, sync.planned.again(portion.plans, seen), strict=True):
+        _judge(sync, portion, plan, again, failed)
 
 
 def _completed(seen: Snapshot, planned: PlannedSync) -> Snapshot:
@@ -150,50 +219,91 @@ def _completed(seen: Snapshot, planned: PlannedSync) -> Snapshot:
     )
 
 
-def _judged(
-    sync: Sync, plan: ResourcePlan, again: ResourcePlan, failed: Mapping[Action, SiteAgentError]
-) -> SiteAgentError | None:
+def _judge(
+    sync: Sync,
+    portion: Portion,
+    plan: ResourcePlan,
+    again: ResourcePlan,
+    failed: Mapping[Action, SiteAgentError],
+) -> None:
     """What keeps the resource from being in step; an account that is gone meanwhile is nobody's fault."""
+    uuid, own = plan.case.resource.uuid, set(plan.actions)
+    left = {action for action in again.cluster_actions() if action in portion.actions}
+    errors = {a: failed[a] for a in portion.actions if a in own and a in failed}
+    lasting = {action: error for action, error in errors.items() if not error.retryable}
+    refused = {a: error for a, error in lasting.items() if isinstance(a, AddMember) and _is_fault(error)}
     if again.skipped:
-        return NotApplied(f"the cluster changed meanwhile: {again.skipped}")
-    allowed = set(sync.allowed(plan))
-    left = [action for action in again.cluster_actions() if action in allowed]
-    errors = [error for action in allowed if (error := failed.get(action))]
-    if lasting := next((error for error in errors if not error.retryable), None):
-        return lasting
-    if errors:
-        return errors[0]
-    return NotApplied(f"the cluster does not show it: {left[0].render()}") if left else None
+        sync.errors.setdefault(uuid, NotApplied(f"the cluster changed meanwhile: {again.skipped}"))
+    elif refused and len(refused) == len(errors) and left <= set(refused) and _is_in_use(plan, again):
+        sync.left_out[uuid] = MemberRefused(
+            f"left out: {'; '.join(f'{action.user}: {error}' for action, error in refused.items())}"
+        )
+    elif lasting:
+        error = next(iter(lasting.values()))
+        sync.errors.setdefault(uuid, error)
+        if fault := next((e for e in lasting.values() if _is_fault(e)), None):
+            sync.faults.setdefault(uuid, fault)
+    elif errors:
+        sync.errors.setdefault(uuid, next(iter(errors.values())))
+    elif left:
+        first = next(action for action in portion.actions if action in left)
+        sync.errors.setdefault(uuid, NotApplied(f"the cluster does not show it: {first.render()}"))
+
+
+def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
+    """Whether any of those who belong in is in: then what is refused is about the others, not about the account."""
+    missing = {action.user for action in again.cluster_actions() if isinstance(action, AddMember)}
+    return plan.spec is not None and bool(set(plan.spec.members) - missing)
+
+
+def _is_fault(error: SiteAgentError) -> bool:
+    """Whether an error of the cluster is about what was asked, and not about the host or its rights."""
+    return isinstance(error, PlanRefused) or (isinstance(error, BackendError) and not error.of_host)
 
 
 def _tell_waldur(sync: Sync, now: datetime) -> None:
     """Limits and metadata as they are now, then that the resource is in step, or why it is not."""
     wanted = {
-        plan.case.resource.uuid: [a for a in plan.actions if isinstance(a, WaldurAction)]
+        plan.case.resource.uuid: list(_told(sync, plan))
         for plan in sync.planned.plans
         if plan.case.resource.uuid not in sync.errors
     }
-    first = _permitted(
-        sync, [*sync.planned.claims, *(action for several in wanted.values() for action in several)]
-    )
-    failed = sync.send(first)
+    claims = _permitted(sync, sync.planned.claims)
+    first = _permitted(sync, [action for several in wanted.values() for action in several])
+    failed = sync.send([*claims, *first])
     for uuid, actions in wanted.items():
         if error := next((failed[action] for action in actions if action in failed), None):
             sync.errors[uuid] = error
-    closing = [
-        action for plan in sync.planned.plans if not plan.skipped for action in _closing(sync, plan, now)
-    ]
+    for claim in claims:
+        error = failed.get(claim)
+        result, message = (
+            (postponed(error), str(error)) if error else (Result.DONE, "its account is known again")
+        )
+        sync.report.resources.append(ResourceResult(claim.resource, result, claim.account, message, error))
+    closing = [action for plan in sync.planned.plans for action in _closing(sync, plan, now)]
     sync.send(_permitted(sync, closing))
 
 
+def _told(sync: Sync, plan: ResourcePlan) -> Iterator[WaldurAction]:
+    """What Waldur is to show; a QoS only where it has been set."""
+    allowed = set(sync.allowed(plan))
+    unset = any(isinstance(action, SetQos) and action not in allowed for action in plan.actions)
+    for action in plan.actions:
+        if isinstance(action, WaldurAction) and not (unset and isinstance(action, ReportMetadata)):
+            yield action
+
+
 def _closing(sync: Sync, plan: ResourcePlan, now: datetime) -> Iterator[WaldurAction]:
-    error = sync.errors.get(plan.case.resource.uuid)
-    for action in membership.closing(plan, error, sync.planned.rules, now):
+    uuid = plan.case.resource.uuid
+    fault = sync.faults.get(uuid)
+    if plan.skipped or (uuid in sync.errors and fault is None):
+        return
+    for action in membership.closing(plan, sync.planned.rules, now, fault=fault):
         if isinstance(action, WaldurAction):
             yield action
 
 
-def _permitted(sync: Sync, actions: Sequence[WaldurAction]) -> list[WaldurAction]:
+def _permitted(sync: Sync, actions: Sequence[Told]) -> list[Told]:
     """What the site's policy lets us tell Waldur: nothing in a mode that only observes, or in a pause."""
     allowed = policing.judged(sync.site, MODE, actions, sync.planned.snapshot).allowed
     return [action for action in actions if action in allowed]
@@ -219,6 +329,8 @@ def _result(sync: Sync, plan: ResourcePlan, blocked: set[Action]) -> ResourceRes
         return ResourceResult(uuid, postponed(error), account, str(error), error)
     if plan.skipped:
         return ResourceResult(uuid, Result.WAITING, account, plan.skipped)
+    if refused := sync.left_out.get(uuid):
+        return ResourceResult(uuid, Result.STUCK, account, str(refused), refused)
     if held := next((action for action in plan.actions if action in blocked), None):
         return ResourceResult(uuid, Result.WAITING, account, sync.judgement.reason(held))
     if sync.allowed(plan):

@@ -33,6 +33,8 @@ from agent.waldur.teams import Teams, UserLimits
 log = logging.getLogger(__name__)
 
 HANDLED = (ResourceState.OK, ResourceState.ERRED)
+# An order is at work on these: nothing is planned for them, and what they name is still theirs.
+IN_PROGRESS = (ResourceState.CREATING, ResourceState.UPDATING, ResourceState.TERMINATING)
 # How long what is true of the offering itself (its options, its provider) is taken as it was.
 OFFERING_VALID_S = 600.0
 BULK_TEAMS = "project_permissions"
@@ -54,10 +56,14 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class MembershipFacts:
-    """`teams` by resource uuid, failed reads as the error. `accounts` None where they could not be read."""
+    """`teams` by resource uuid, failed reads as the error. `accounts` None where they could not be read.
+
+    `in_progress`: resources that an order is at work on.
+    """
 
     offering: OfferingFacts
     resources: Sequence[Resource]
+    in_progress: Sequence[Resource]
     users: Sequence[OfferingUser]
     teams: Mapping[str, Sequence[TeamMember] | WaldurError]
     accounts: Mapping[str, ProjectAccounts] | None
@@ -78,17 +84,24 @@ _known: WeakKeyDictionary[WaldurClient, _Known] = WeakKeyDictionary()
 
 
 def gather(site: Site, reach: Reach = Reach()) -> MembershipFacts:
-    """Everything that a membership pass needs. Raises WaldurError where what concerns all resources is not readable."""
+    """Everything that a membership pass needs. Raises WaldurError where what concerns all resources is not readable.
+
+    Orders before resources: one that ends in between has its limits in what is read of the resource.
+    """
     client = site.client
     facts = _offering(client).facts
-    found = _resources(client, reach)
+    under_way = _orders(client)
+    listed = _resources(client, reach)
+    found = [resource for resource in listed if resource.state in HANDLED]
+    users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
     return MembershipFacts(
         offering=facts,
         resources=found,
-        users=members.offering_users(client, with_persons=site.offering.username_backend != "base"),
-        teams=_teams(client, reach, found),
+        in_progress=[resource for resource in listed if resource.state in IN_PROGRESS],
+        users=users,
+        teams=_teams(client, reach, found, users),
         accounts=_accounts(client),
-        orders=_orders(client),
+        orders=under_way,
         user_limits=teams.user_limits(client),
     )
 
@@ -102,21 +115,37 @@ def _offering(client: WaldurClient) -> _Known:
 
 def _resources(client: WaldurClient, reach: Reach) -> list[Resource]:
     fields = resources.SYNC_FIELDS
-    if not reach.resource_uuid:
-        return resources.listed(client, HANDLED, fields=fields, project_uuid=reach.project_uuid)
-    found = resources.get(client, reach.resource_uuid, fields=fields)
-    return [found] if found.state in HANDLED else []
+    if reach.resource_uuid:
+        return [resources.get(client, reach.resource_uuid, fields=fields)]
+    return resources.listed(client, (*HANDLED, *IN_PROGRESS), fields=fields, project_uuid=reach.project_uuid)
 
 
 def _teams(
-    client: WaldurClient, reach: Reach, found: Sequence[Resource]
-) -> Mapping[str, Sequence[TeamMember] | WaldurError]:
-    """Teams by resource, from one listing or one by one; both lead to the same plan."""
+    client: WaldurClient, reach: Reach, found: Sequence[Resource], users: Iterable[OfferingUser]
+) -> dict[str, Sequence[TeamMember] | WaldurError]:
+    """Teams by resource, from one listing or one by one; both lead to the same plan.
+
+    The listing does not tell the names of people whose account at the offering the token may not see, nor that a
+    project has nobody left: those teams are asked for.
+    """
     named = [resource for resource in found if resource.backend_id]
     narrowed = any(_offering(client).facts.plugin_options.get(option) for option in NARROWING)
     of_project = _bulk_teams(client) if reach.is_everything and named and not narrowed else None
-    if of_project is not None:
-        return {resource.uuid: of_project.get(resource.project_uuid, []) for resource in named}
+    if of_project is None:
+        return _single_teams(client, named, narrowed=narrowed)
+    seen = {user.user_uuid for user in users}
+    told = {
+        project: team for project, team in of_project.items() if seen >= {member.user_uuid for member in team}
+    }
+    asked = [resource for resource in named if resource.project_uuid not in told]
+    listed = {r.uuid: told[r.project_uuid] for r in named if r.project_uuid in told}
+    return {**listed, **_single_teams(client, asked, narrowed=False)}
+
+
+def _single_teams(
+    client: WaldurClient, named: Sequence[Resource], *, narrowed: bool
+) -> dict[str, Sequence[TeamMember] | WaldurError]:
+    """One request for each project; for each resource where these are `narrowed`."""
     place = {resource.uuid: resource.uuid if narrowed else resource.project_uuid for resource in named}
     asked = {place[resource.uuid]: resource.uuid for resource in named}
     answers = teams.of_resources(client, asked.values())
@@ -147,10 +176,15 @@ def named_accounts(found: Iterable[Resource]) -> frozenset[str]:
 
 def limits_by_username(
     limits: Mapping[str, Mapping[str, object]], users: Iterable[OfferingUser]
-) -> dict[str, dict[str, Any]]:
-    """A resource's limits of single users by their names on the cluster; who has no name here is left out."""
-    names = {user.uuid: fold(user.username) for user in users if user.username}
-    return {names[uuid]: dict(values) for uuid, values in limits.items() if uuid in names}
+) -> dict[str, dict[str, Any]] | None:
+    """A resource's limits of single users by their names on the cluster; who has no name here is left out.
+
+    None where one belongs to somebody whom the token may not see: then nobody can tell whose limits are lifted.
+    """
+    names = {user.uuid: fold(user.username) for user in users}
+    if not set(limits) <= set(names):
+        return None
+    return {names[uuid]: dict(values) for uuid, values in limits.items() if names[uuid]}
 
 
 def _accounts(client: WaldurClient) -> Mapping[str, ProjectAccounts] | None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from agent.core.actions import Action, SetLimits
 from agent.core.errors import PlanRefused, WaldurError
-from agent.core.model import AccountSpec, AllocationSpec, Part, Resource, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, Part, Resource, ResourceState, Snapshot
+from agent.core.names import fold
 from agent.core.people import ProjectAccounts
 from agent.core.plans import Plan
 from agent.core.policy import LimitsSource
@@ -26,6 +27,7 @@ from agent.run import claims
 from agent.run.membership_facts import MembershipFacts, Reach, limits_by_username, named_accounts
 from agent.run.order_facts import rules_of
 from agent.run.sites import Site
+from agent.waldur import resources
 from backends.base import Scope
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlannedSync:
-    """The plans of a pass and what they were made from; `unread` holds resources whose team could not be read."""
+    """The plans of a pass and what they were made from. By resource uuid: `unread` where its team could not be read,
+    `refused` where what Waldur says of it can never be on the cluster.
+    """
 
     rules: MembershipRules
     facts: MembershipFacts
@@ -43,60 +47,68 @@ class PlannedSync:
     named: frozenset[str]
     claims: Sequence[ClaimAccount] = ()
     unread: Mapping[str, WaldurError] = field(default_factory=dict)
+    refused: Mapping[str, PlanRefused] = field(default_factory=dict)
 
     def plan(self) -> Plan:
         return Plan.of([*self.claims, *(action for plan in self.plans for action in plan.actions)])
 
     def again(self, plans: Iterable[ResourcePlan], snapshot: Snapshot) -> list[ResourcePlan]:
         """New plans for these resources in another state of the cluster."""
-        return membership.plans([plan.case for plan in plans], self.specs, self.rules, snapshot)
+        specs: dict[str, AllocationSpec | PlanRefused] = {**self.specs, **self.refused}
+        return membership.plans([plan.case for plan in plans], specs, self.rules, snapshot)
 
 
 def plan_pass(site: Site, facts: MembershipFacts, snapshot: Snapshot, reach: Reach = Reach()) -> PlannedSync:
     """Plan for these facts. Changes nothing in Waldur and on the cluster. Raises SiteAgentError."""
-    rules = sync_rules(site, facts)
-    foreign = claims.of_others(site, named_accounts(facts.resources), complete=reach.is_everything)
-    cases, unread = _cases(facts, foreign)
-    specs = _specs(site, cases, rules, snapshot)
-    plans = membership.plans(cases, specs, rules, snapshot)
+    foreign = claims.of_others(site)
+    rules = sync_rules(site, facts, silent=foreign.silent)
+    cases, unread = _cases(facts, foreign.accounts)
+    specs, refused = _specs(site, cases, rules, snapshot)
+    named = named_accounts([*facts.resources, *facts.in_progress])
+    planned = PlannedSync(rules, facts, snapshot, (), specs, named, unread=unread, refused=refused)
+    plans = membership.plans(cases, {**specs, **refused}, rules, snapshot)
+    if not reach.is_everything and (others := _other_holders(site, plans)):
+        cases = [replace(case, also_named_by=others.get(case.account, case.also_named_by)) for case in cases]
+        plans = membership.plans(cases, {**specs, **refused}, rules, snapshot)
     if more := _looked_closer(site, plans, snapshot):
         snapshot = more
-        plans = membership.plans(cases, specs, rules, snapshot)
-    named = named_accounts(facts.resources)
-    found = orphans.claims(facts.resources, rules.offering.names, snapshot, named | set(foreign))
-    lost = found if reach.is_everything else []
-    return PlannedSync(rules, facts, snapshot, plans, specs, named, lost, unread)
+        plans = membership.plans(cases, {**specs, **refused}, rules, snapshot)
+    lost = _lost(site, planned, foreign.accounts) if reach.is_everything else []
+    return replace(planned, snapshot=snapshot, plans=plans, claims=lost)
 
 
-def sync_rules(site: Site, facts: MembershipFacts) -> MembershipRules:
+def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
     offering = rules_of(site, facts.offering)
     limits = LimitRules(
         offering.components,
         from_waldur=site.offering.limits_source is LimitsSource.WALDUR,
         periodic=site.offering.periodic_limits_enabled,
     )
-    return MembershipRules(offering, limits)
+    waiting = (
+        f"offering {silent} on the same cluster has not told yet which accounts it names" if silent else ""
+    )
+    return MembershipRules(offering, limits, nobody_leaves=waiting)
 
 
 def _cases(
     facts: MembershipFacts, foreign: Mapping[str, str]
 ) -> tuple[list[ResourceCase], dict[str, WaldurError]]:
     users = {user.user_uuid: user for user in facts.users}
-    cases, unread = [], {}
-    for resource in facts.resources:
-        if not resource.backend_id:
-            continue
+    named = [resource for resource in facts.resources if resource.backend_id]
+    unread = {r.uuid: team for r in named if isinstance(team := facts.teams.get(r.uuid), WaldurError)}
+    strangers = [*facts.in_progress, *(resource for resource in named if resource.uuid in unread)]
+    also = {fold(r.backend_id): f"resource {r.uuid}" for r in strangers if r.backend_id} | dict(foreign)
+    cases = []
+    for resource in named:
         team = facts.teams.get(resource.uuid, ())
         if isinstance(team, WaldurError):
-            unread[resource.uuid] = team
             continue
         known = facts.accounts
         accounts = None if known is None else known.get(resource.project_uuid, ProjectAccounts())
         people = people_of(team, users, accounts, restricted=resource.restrict_member_access)
-        case = ResourceCase(
-            resource, people, facts.orders.get(resource.uuid, frozenset()), _user_limits(facts, resource)
-        )
-        cases.append(replace(case, also_named_by=foreign.get(case.account, "")))
+        orders = facts.orders.get(resource.uuid, frozenset())
+        case = ResourceCase(resource, people, orders, _user_limits(facts, resource))
+        cases.append(replace(case, also_named_by=also.get(case.account, "")))
     return cases, unread
 
 
@@ -108,12 +120,16 @@ def _user_limits(facts: MembershipFacts, resource: Resource) -> Mapping[str, Map
 
 def _specs(
     site: Site, cases: Iterable[ResourceCase], rules: MembershipRules, snapshot: Snapshot
-) -> dict[str, AllocationSpec]:
-    return {
-        case.resource.uuid: _spec(site, case, rules, snapshot)
-        for case in cases
-        if not membership.skip(case, snapshot)
-    }
+) -> tuple[dict[str, AllocationSpec], dict[str, PlanRefused]]:
+    specs, refused = {}, {}
+    for case in cases:
+        if membership.skip(case, rules, snapshot):
+            continue
+        try:
+            specs[case.resource.uuid] = _spec(site, case, rules, snapshot)
+        except PlanRefused as error:
+            refused[case.resource.uuid] = error
+    return specs, refused
 
 
 def _spec(site: Site, case: ResourceCase, rules: MembershipRules, snapshot: Snapshot) -> AllocationSpec:
@@ -131,6 +147,32 @@ def _spec(site: Site, case: ResourceCase, rules: MembershipRules, snapshot: Snap
             notes=(f"its place is not looked at: {refused}",),
         )
         return site.backend.canonical(wish, snapshot)
+
+
+def _other_holders(site: Site, plans: Sequence[ResourcePlan]) -> dict[str, str]:
+    """Accounts that somebody leaves and that resources outside of this plan name, too: Waldur is asked."""
+    leaving = membership.leaving_accounts(plans)
+    spelled = {plan.case.resource.backend_id: plan.account for plan in plans if plan.account in leaving}
+    inside = {plan.case.resource.uuid for plan in plans}
+    found = {}
+    for name, holders in resources.holders_of_each(site.client, spelled).items():
+        if isinstance(holders, WaldurError):
+            found[spelled[name]] = f"whoever does ({holders})"
+            continue
+        for holder in holders:
+            if holder.uuid not in inside and holder.state is not ResourceState.TERMINATED:
+                found[spelled[name]] = f"resource {holder.uuid}"
+    return found
+
+
+def _lost(site: Site, planned: PlannedSync, foreign: Mapping[str, str]) -> list[ClaimAccount]:
+    """Accounts to be written to resources that have lost theirs. Waldur is asked who else holds the name."""
+    names = planned.rules.offering.names
+    found = orphans.claims(
+        planned.facts.resources, names, planned.snapshot, planned.named | frozenset(foreign)
+    )
+    holders = resources.holders_of_each(site.client, [claim.account for claim in found], everywhere=True)
+    return [claim for claim in found if holders.get(claim.account, []) == []]
 
 
 def _looked_closer(site: Site, plans: Sequence[ResourcePlan], snapshot: Snapshot) -> Snapshot | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent import __version__
@@ -20,10 +20,13 @@ from backends.base import Backend, BackendContext
 
 @dataclass(frozen=True, slots=True)
 class Site:
+    """`neighbours`: other offerings of the configuration whose members are kept on the same cluster, name by uuid."""
+
     offering: Offering
     client: WaldurClient
     backend: Backend
     state_dir: Path
+    neighbours: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -40,7 +43,27 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
     refuse_stopped(offering, mode)
     configured = registry.configure(offering, mode)
     context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key)
-    return Site(offering, client(offering, mode), configured.connect(context), settings.state_dir)
+    return Site(
+        offering,
+        client(offering, mode),
+        configured.connect(context),
+        settings.state_dir,
+        neighbours={o.uuid: o.name for o in settings.offerings if _is_neighbour(o, offering)},
+    )
+
+
+def _is_neighbour(other: Offering, offering: Offering) -> bool:
+    mode = Mode.MEMBERSHIP_SYNC
+    return (
+        other.uuid != offering.uuid
+        and mode not in other.stopped
+        and bool(other.backend_of(mode))
+        and _cluster_name(other) == _cluster_name(offering)
+    )
+
+
+def _cluster_name(offering: Offering) -> str:
+    return str(offering.backend_settings.get("cluster_name") or "")
 
 
 def refuse_stopped(offering: Offering, mode: Mode) -> None:

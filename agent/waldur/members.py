@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from agent.core.errors import WaldurLacks
 from agent.core.model import OfferingUser, TeamMember
@@ -15,6 +16,9 @@ USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
 PERSON_FIELDS = ("user_username", "user_full_name", "user_first_name", "user_last_name", "user_email")
 ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")
+
+# Lists that a server was seen to have, for the life of its client.
+_there: WeakKeyDictionary[WaldurClient, set[str]] = WeakKeyDictionary()
 
 
 def team(client: WaldurClient, resource_uuid: str) -> list[TeamMember]:
@@ -49,11 +53,17 @@ def listed_accounts(client: WaldurClient) -> Iterator[Mapping[str, Any]]:
 def if_there(
     client: WaldurClient, feature: str, path: str, params: Params = ()
 ) -> list[Mapping[str, Any]] | None:
-    """A list that older servers lack: None there, and asked for once only."""
+    """A list that older servers lack: None there, and asked for once only. Raises WaldurLacks where the server had
+    it before: then a gateway is at fault, and nothing is known.
+    """
     if not client.if_supported(feature):
         return None
     try:
-        return list(client.pages(path, params))
+        found = list(client.pages(path, params))
     except WaldurLacks as error:
+        if feature in _there.get(client, ()):
+            raise
         client.note_missing(feature, error)
         return None
+    _there.setdefault(client, set()).add(feature)
+    return found

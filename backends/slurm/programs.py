@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 
-from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, JobsStillActive
+from agent.core.errors import BackendError, BackendUnavailable, CommandDenied, CommandFailed, JobsStillActive
 from backends.process import Completed
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def failure(completed: Completed) -> BackendError | None:
     if JOBS_ACTIVE.search(said) or JOBS_ACTIVE.search(completed.stdout):
         return JobsStillActive(f"`{' '.join(completed.argv)}`: {one_line(said or completed.stdout)}")
     if DENIED.search(said):
-        return CommandFailed(
+        return CommandDenied(
             completed.argv,
             returncode=completed.returncode,
             stdout="",
