@@ -200,8 +200,8 @@ def _possible_accounts(
 def _given_up(site: Site, plan: OrderPlan, others: Sequence[Resource], *, is_claimed: bool) -> SiteAgentError:
     """The error to wait with; the claim is taken back first where another's is better: settled, or older."""
     resource = plan.case.resource
-    settled = [other for other in others if other.state is not ResourceState.CREATING]
-    rival = min(settled or others, key=_age)
+    rival = min(others, key=_age)
+    settled = any(other.state is not ResourceState.CREATING for other in others)
     words = f"account name {plan.account} belongs to resource {rival.uuid} as well"
     if not settled and _age(resource) < _age(rival):
         return NameContested(f"{words}: waiting until that one has given it up")

@@ -250,8 +250,9 @@ def place_at_second(waldur: SimulatedWaldur, name: str) -> str:
 
 @pytest.mark.parametrize("backend", [{}, EVERYWHERE], ids=["plain", "everywhere"])
 @pytest.mark.parametrize("age", ["2024", "8.0"])
+@pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
 def test_an_offering_does_not_take_over_the_account_of_another_one(
-    tmp_path: Path, age: str, backend: dict[str, Any]
+    tmp_path: Path, age: str, backend: dict[str, Any], begun: bool
 ) -> None:
     with SimulatedWaldur(age, scenario=Scenario(members_per_project=2)) as waldur:
         first, second = both_offerings(waldur, tmp_path, **backend)
@@ -259,6 +260,8 @@ def test_an_offering_does_not_take_over_the_account_of_another_one(
         one = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10})
         assert orders.run_pass(first).counted() == {"done": 1}
         other = place_at_second(waldur, "other")
+        if begun:
+            second.client.post(f"marketplace-orders/{other}/approve_by_provider/")
         assert orders.run_pass(second).counted() == {"done": 1}
         theirs, ours = account_of(waldur, one), account_of(waldur, other)
         assert ours == f"{theirs}-0"
