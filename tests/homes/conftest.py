@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,8 @@ class HomeSite:
 
 
 @pytest.fixture
-def homes_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HomeSite:
+def homes_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HomeSite]:
     site = HomeSite(tmp_path)
     monkeypatch.setenv("PATH", f"{site.world.bin}:{os.environ['PATH']}")
-    return site
+    yield site
+    site.world.let_go()

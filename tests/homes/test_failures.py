@@ -84,7 +84,7 @@ def test_a_file_system_that_hangs_costs_one_patience_and_nothing_piles_up(homes_
     assert "another pass is at work, or hangs" in str(second.problems[0])
     assert (second.later, len(world.calls("xfs_quota"))) == (["ann", "bob"], 1)
     world.faults()
-    (world.folder / "go").touch()
+    world.let_go()
     until("the program has ended", lambda: is_free(homes_of))
     third = homes_of.settle("ann", "bob")
     assert (third.made, third.limited) == (["bob"], ["ann", "bob"])

@@ -110,7 +110,7 @@ def test_a_helper_that_hangs_is_left_to_itself_and_keeps_the_lock(world: World) 
     error = world.head_node().apply(make(world, "bob")).error
     assert isinstance(error, BackendUnavailable) or "another write has held" in str(error)
     assert world.made() == set()
-    (world.folder / "go").touch()
+    world.let_go()
 
 
 def test_the_helper_is_where_the_reference_has_it_else_on_path(world: World) -> None:

@@ -228,7 +228,7 @@ def test_a_file_system_that_does_not_answer(world: World) -> None:
     assert isinstance(error, BackendUnavailable)
     assert "it is left to finish" in str(error)
     assert error.retryable
-    (world.folder / "go").touch()
+    world.let_go()
     until("the program goes on by itself", lambda: bool(world.kept("xfs")))
 
 

@@ -10,6 +10,7 @@ import time
 from typing import Any, NoReturn
 
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HANGS_AT_MOST_S = 60.0
 PROGRAM = os.path.basename(sys.argv[0])
 
 
@@ -41,7 +42,12 @@ def begin() -> list[str]:
         log.write(json.dumps([PROGRAM, *words]) + "\n")
     for fault in load("faults"):
         if fault["program"] == PROGRAM and fault["needle"] in " ".join(words):
-            while fault["hangs"] and not os.path.exists(os.path.join(FOLDER, "go")):
+            until_s = time.monotonic() + HANGS_AT_MOST_S
+            while (
+                fault["hangs"]
+                and not os.path.exists(os.path.join(FOLDER, "go"))
+                and time.monotonic() < until_s
+            ):
                 time.sleep(0.02)
             if fault["hangs"]:
                 break
