@@ -30,6 +30,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "run": ("agent.cli.run", "Run one pass of a mode here and now, without a broker."),
     "plan": ("agent.cli.plan", "Show what a pass would do; change nothing."),
+    "apply": ("agent.cli.apply", "Carry out a plan from a file, if it is still the same plan."),
+    "drift": ("agent.cli.drift", "Report how the cluster differs from what Waldur wants; change nothing."),
     "status": ("agent.cli.status", "Show modes, pauses, held plans and the last passes; needs no broker."),
     "approve": ("agent.cli.approve", "List the plans that wait for a person, or let one go."),
     "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),

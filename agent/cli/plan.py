@@ -24,19 +24,20 @@ from agent.cli.options import (
 )
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.run import orders
-from agent.run.order_plan import PlannedPass
+from agent.run import plan_files
+from agent.run.previews import Preview, preview
+from agent.run.results import withheld
 from agent.run.sites import connect
 
 EXIT_CHANGES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class Planned:
     """One offering: its plan, or what kept it from being made."""
 
     offering: Offering
-    plan: PlannedPass | None = None
+    plan: Preview | None = None
     error: SiteAgentError | None = None
     commands: Sequence[str] = ()
 
@@ -47,73 +48,85 @@ class _Planned:
 @offering_option
 @json_option
 @click.option("--commands", "as_commands", is_flag=True, help="Print the cluster commands that would be run.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write the plan of one offering to a file, for `apply FILE`.")  # fmt: skip
 @click.option("--exit-code", is_flag=True, help=f"End with {EXIT_CHANGES} when there is something to do.")
-def command(
-    mode: str,
-    config_file: Path | None,
-    offering_uuid: str | None,
-    as_json: bool,
-    as_commands: bool,
-    exit_code: bool,
-) -> int:
+def command(mode: str, config_file: Path | None, offering_uuid: str | None, **options: Any) -> int:
     """Show what a pass of MODE would do. Reads Waldur and the cluster, changes neither."""
+    as_json, as_commands, out = options["as_json"], options["as_commands"], options["out"]
     if as_json and as_commands:
         raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = settings_from(config_file)
     served = [o for o in chosen(settings, offering_uuid) if o.backend_of(Mode(mode))]
-    planned = [_plan(settings, offering, Mode(mode), as_commands=as_commands) for offering in served]
+    if out and len(served) != 1:
+        raise click.UsageError("--out writes the plan of one offering: choose it with --offering.")
+    planned = [made(settings, offering, Mode(mode), as_commands=as_commands) for offering in served]
     if not served:
         say_unserved(mode)
     if as_json:
-        print_json({"offerings": [_document(each) for each in planned]})
+        print_json({"offerings": [document(each) for each in planned]})
     else:
         for each in planned:
             _print(each, as_commands=as_commands)
     if any(each.error for each in planned):
         return 1
-    changes = any(each.plan and each.plan.plan() for each in planned)
-    return EXIT_CHANGES if exit_code and changes else 0
+    if out and planned[0].plan:
+        file = plan_files.write(out, served[0].uuid, Mode(mode), planned[0].plan)
+        click.echo(
+            f"written to {out}: `apply {out}` carries it out until {file.expires:%Y-%m-%d %H:%MZ}", err=True
+        )
+    changes = any(each.plan and each.plan.happens for each in planned)
+    return EXIT_CHANGES if options["exit_code"] and changes else 0
 
 
-def _plan(settings: Settings, offering: Offering, mode: Mode, *, as_commands: bool) -> _Planned:
+def made(settings: Settings, offering: Offering, mode: Mode, *, as_commands: bool = False) -> Planned:
+    """The plan of one offering; what keeps it from being made stops no other."""
     try:
         site = connect(settings, offering, mode)
-        plan = orders.plan(site)
-        commands = site.backend.commands(plan.plan().cluster_actions()) if as_commands else ()
-        return _Planned(offering, plan, commands=commands)
+        plan = preview(site, mode)
+        commands = site.backend.commands(plan.happens.cluster_actions()) if as_commands else ()
+        return Planned(offering, plan, commands=commands)
     except SiteAgentError as error:
-        return _Planned(offering, error=error)
+        return Planned(offering, error=error)
 
 
-def _document(planned: _Planned) -> dict[str, Any]:
+def document(planned: Planned) -> dict[str, Any]:
     plan = planned.plan
     return {
         "offering": planned.offering.uuid,
         "name": planned.offering.name,
-        "actions": [action.as_json() for action in plan.plan()] if plan else [],
-        "notes": _notes(plan) if plan else [],
-        "unplanned": [result.as_json() for result in plan.results] if plan else [],
+        "actions": [action.as_json() for action in plan.happens] if plan else [],
+        **withheld(plan.held if plan else (), plan.refused if plan else ()),
+        "notes": list(plan.notes) if plan else [],
+        "unplanned": [result.as_json() for result in plan.unplanned] if plan else [],
         "error": str(planned.error) if planned.error else None,
     }
 
 
-def _notes(planned: PlannedPass) -> list[str]:
-    return [f"order {plan.case.order.uuid}: {note}" for plan in planned.plans for note in plan.notes]
+def lines_of(plan: Preview) -> list[str]:
+    """A plan for people: what happens, what waits or is left out and why, and what should be known."""
+    lines = [plan.happens.render() or "nothing to do"]
+    for held in plan.held:
+        lines.append(f"held: plan {held.id} ({held.scope}): {held.reason}; `approve {held.id}` releases it")
+        lines += [f"  {action.verb} {action.target()}" for action in held.actions]
+    lines += [f"left out: {r.action.verb} {r.action.target()}: {r.sentence}" for r in plan.refused]
+    lines += [f"note: {note}" for note in plan.notes]
+    for result in plan.unplanned:
+        about = result.as_json()
+        what = (
+            f"order {about['order']} ({about['type']})"
+            if "order" in about
+            else f"resource {about['resource']}"
+        )
+        lines.append(f"{what} {result.result}: {result.message}")
+    return lines
 
 
-def _print(planned: _Planned, *, as_commands: bool) -> None:
+def _print(planned: Planned, *, as_commands: bool) -> None:
     if planned.error is not None:
         complain(planned.offering, planned.error)
     if planned.plan is None:
         return
     click.echo(f"# {planned.offering.name}")
-    plan = planned.plan.plan()
-    if as_commands:
-        for line in planned.commands:
-            click.echo(line)
-        return
-    click.echo(plan.render() or "nothing to do")
-    for note in _notes(planned.plan):
-        click.echo(f"note: {note}")
-    for result in planned.plan.results:
-        click.echo(f"order {result.order_uuid} ({result.type}) {result.result}: {result.message}")
+    for line in planned.commands if as_commands else lines_of(planned.plan):
+        click.echo(line)

@@ -77,13 +77,29 @@ def _pass(site: Site, reach: Reach, report: PassReport, until_s: float) -> None:
     facts = followups.named(site, facts, snapshot, report)
     planned = membership_plan.plan_pass(site, facts, snapshot, reach)
     _tell_notes(site, planned)
+    _carry_out(site, planned, report, whole=reach.is_everything, until_s=until_s)
+
+
+def apply_planned(site: Site, planned: PlannedSync) -> PassReport:
+    """Carry out a plan over everything of the offering that `plan` has just made."""
+    report = PassReport(MODE, site.offering.uuid, site.offering.name)
+    with effort_of(site) as report.effort:
+        try:
+            _carry_out(site, planned, report, whole=True, until_s=UNBOUNDED_S)
+        except SiteAgentError as error:
+            report.error = error
+    passes.record(site.state_dir, report)
+    return report
+
+
+def _carry_out(site: Site, planned: PlannedSync, report: PassReport, *, whole: bool, until_s: float) -> None:
     judgement = policing.policed(
         site,
         MODE,
         planned.plan(),
         planned.snapshot,
         grounds_of(planned),
-        whole=reach.is_everything,
+        whole=whole,
     )
     sync = Sync(site, planned, judgement, report)
     report.held, report.refused = judgement.held, judgement.refused

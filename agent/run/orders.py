@@ -36,6 +36,19 @@ def plan(site: Site, *, order_uuid: str | None = None) -> PlannedPass:
     return plan_pass(site, actionable(site, order_uuid))
 
 
+def apply_planned(site: Site, planned: PlannedPass) -> PassReport:
+    """Carry out a plan over all orders that `plan` has just made."""
+    report = PassReport(Mode.ORDER_PROCESS, site.offering.uuid, site.offering.name)
+    with effort_of(site) as report.effort:
+        try:
+            report.orders += planned.results
+            order_apply.apply(site, planned, report)
+        except SiteAgentError as error:
+            report.error = error
+    passes.record(site.state_dir, report)
+    return report
+
+
 def run_pass(site: Site, *, order_uuid: str | None = None, lock: Lock = lambda _: True) -> PassReport:
     """One pass over the offering's orders, or over one order. Orders whose lock is taken are left to its holder."""
     report = PassReport(Mode.ORDER_PROCESS, site.offering.uuid, site.offering.name)

@@ -62,7 +62,7 @@ def write_json(state_dir: Path, path: Path, document: Mapping[str, Any]) -> bool
     try:
         make_folder(state_dir, path.parent)
         descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             hand_over(state_dir, file.fileno())
             json.dump(document, file, ensure_ascii=False, indent=1, default=str)
         os.replace(made, path)

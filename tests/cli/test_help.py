@@ -127,7 +127,10 @@ def test_help_needs_neither_http_nor_celery() -> None:
         (["runn"], "No such command 'runn'"),
         (["run"], "Missing argument 'MODE'"),
         (["run", "order_process", "--onze"], "No such option"),
-        (["run", "membership", "--once"], "Invalid value for 'MODE': 'membership' is not 'order_process'."),
+        (
+            ["run", "membership", "--once"],
+            "Invalid value for 'MODE': 'membership' is not one of 'order_process', 'membership_sync'.",
+        ),
         (["run", "order_process"], "add --once. Passes that repeat are run by `celery -A tasks worker`"),
         (["plan", "order_process", "--json", "--commands"], "two ways to print one plan: choose one"),
         (["simulate", "--age", "1999"], "'1999' is not one of '2024', '8.0', '8.1'"),

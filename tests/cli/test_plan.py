@@ -26,7 +26,9 @@ def reads_as_a_plan(said: Ended) -> None:
 
 def reads_as_json(said: Ended) -> None:
     (offering,) = said.document()["offerings"]
-    assert set(offering) == {"offering", "name", "actions", "notes", "unplanned", "error"}
+    assert set(offering) == {
+        "offering", "name", "actions", "held", "refused", "notes", "unplanned", "error",
+    }  # fmt: skip
     assert [action["action"] for action in offering["actions"]][:3] == [
         "ApproveOrder",
         "ClaimAccount",

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""`apply FILE`: carries out a plan that somebody has looked at, while it is still the plan that would be made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent.cli.options import config_option, json_option, number, print_json, settings_from
+from agent.core.errors import ConfigError
+from agent.run import plan_files
+from agent.run.previews import preview
+from agent.run.results import summary
+from agent.run.sites import connect
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@config_option
+@json_option
+def command(file: Path, config_file: Path | None, as_json: bool) -> int:
+    """Carry out the plan in FILE, which `plan --out` wrote. Refused when the cluster or Waldur moved since."""
+    settings = settings_from(config_file)
+    looked_at = plan_files.read(file)
+    offering = settings.offering(looked_at.offering)
+    if offering is None:
+        raise ConfigError(f"the plan is for offering {looked_at.offering}, which is not in {settings.source}")
+    if not offering.backend_of(looked_at.mode):
+        raise ConfigError(f"{offering.name} has no backend for {looked_at.mode}")
+    now = preview(connect(settings, offering, looked_at.mode), looked_at.mode)
+    plan_files.check(looked_at, now)
+    report = now.apply()
+    if as_json:
+        print_json(summary([report]))
+    else:
+        done = sum(outcome.done for outcome in report.outcomes)
+        click.echo(f"{offering.name}: {number(done, 'action')} of {len(report.outcomes)} done")
+        for outcome in report.outcomes:
+            if outcome.error:
+                click.echo(f"failed: {outcome.action.render()}: {outcome.error}")
+        if report.error:
+            click.echo(f"error: {report.error}", err=True)
+    return 1 if report.failed or any(outcome.error for outcome in report.outcomes) else 0

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""`status`: modes, pauses, held plans and the last passes, from files alone."""
+
+from __future__ import annotations
+
+from agent.sim.faults import Fault
+from tests.cli.conftest import Command
+from tests.cli.operator_site import OperatorSite
+
+RUN = ("run", "order_process", "--once")
+
+
+def test_before_the_first_pass(site: OperatorSite, command: Command) -> None:
+    said = command("status", "-c", site.configure())
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        f"Test SLURM ({site.waldur.seed.offering_uuid})\n"
+        "  mode: sync\n"
+        "  order_process: no pass has ended on this head node yet\n"
+    )
+
+
+def test_passes_are_shown_newest_first_and_idle_ones_once(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    site.place("one")
+    for _ in range(3):
+        command(*RUN, "-c", config)
+    first, second = command("status", "-c", config).out.splitlines()[2:]
+    assert first.startswith("  order_process: ok 0 min ago: nothing to do, 0 actions")
+    assert second.startswith("  order_process: ok 0 min ago: 1 done, 9 actions")
+
+
+def test_a_pass_that_failed_says_why(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    site.waldur.inject(Fault(method="GET", path="orders", status=403, times=None))
+    assert command(*RUN, "-c", config).code == 1
+    said = command("status", "-c", config)
+    assert "order_process: ended by an error 0 min ago" in said.out
+    assert "403" in said.out
+
+
+def test_what_a_mode_leaves_out_is_shown(site: OperatorSite, command: Command) -> None:
+    config = site.configure(policy={"mode": "observe"})
+    site.place("one")
+    command(*RUN, "-c", config)
+    out = command("status", "-c", config).out
+    assert "  mode: observe\n" in out
+    assert "  order_process: 9 actions left out since 20" in out
+    assert "    and 6 more\n" in out
+
+
+def test_json_has_all_of_it(site: OperatorSite, command: Command) -> None:
+    config = site.configure(policy={"paused": True})
+    site.place("one")
+    command(*RUN, "-c", config)
+    document = command("status", "--json", "-c", config).document()
+    (offering,) = document["offerings"]
+    assert set(offering) == {"offering", "name", "mode", "paused", "held", "left_out", "passes"}
+    assert offering["paused"] == "by `paused: true` in the configuration"
+    assert offering["left_out"]["order_process"]["count"] == 9
+    assert offering["passes"]["order_process"][0]["results"] == {"waiting": 1}
+
+
+def test_no_broker_and_no_waldur_are_needed(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    site.place("one")
+    command(*RUN, "-c", config)
+    site.waldur.requests.reset()
+    assert command("status", "-c", config).code == 0
+    assert site.waldur.requests.count() == 0
