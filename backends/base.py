@@ -66,6 +66,10 @@ class Backend(Protocol):
         """
         ...
 
+    def prepare(self) -> None:
+        """Raises BackendError where `apply` could not even begin on this host, before anybody is told anything."""
+        ...
+
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         """Carry the actions out, merged into as few commands as possible; one outcome for each."""
         ...

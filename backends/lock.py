@@ -57,15 +57,22 @@ class WriteLock:
             os.close(self._descriptor)
         self._thread.release()
 
-    def _acquire(self) -> int:
+    def check(self) -> None:
+        """Whether the lock could be taken at all. Raises BackendError, and waits for nobody."""
+        os.close(self._opened())
+
+    def _opened(self) -> int:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise BackendError(
                 f"cannot open the write lock {self.path}: {error.strerror}. state_dir must be writable for the "
                 "user that the agent runs as."
             ) from error
+
+    def _acquire(self) -> int:
+        descriptor = self._opened()
         deadline_s = time.monotonic() + self._wait_s
         while True:
             try:

@@ -82,6 +82,9 @@ class MemoryBackend:
     def check(self) -> Health:
         return Health(cluster=self.cluster)
 
+    def prepare(self) -> None:
+        return None
+
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         outcomes = []
         for action in actions:

@@ -174,7 +174,8 @@ def terminations(
 def refusal(case: OrderCase, error: PlanRefused) -> OrderPlan:
     """An order that cannot be fulfilled: approved, so that Waldur lets it be failed, then failed with the reason."""
     fail = FailOrder(order=case.order.uuid, message=str(error), reason="the order itself is at fault")
-    return OrderPlan(case, actions=(*_approval(case), fail), refusal=str(error))
+    account = fold(case.resource.backend_id)
+    return OrderPlan(case, account, actions=(*_approval(case), fail), refusal=str(error))
 
 
 def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leaving: Set[str]) -> OrderPlan:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agent.config.model import Mode
-from agent.core.actions import Action, AddMember
+from agent.core.actions import Action, AddMember, ClusterAction
 from agent.core.errors import BackendError, NotApplied, SiteAgentError, WaldurError
 from agent.core.model import Order, OrderState, OrderType, Part, Snapshot
 from agent.core.plans import Outcome, Plan
@@ -117,6 +117,7 @@ def apply(site: Site, planned: PlannedPass, report: PassReport, *, whole: bool =
     for plan in progress.open:
         for note in plan.notes:
             log.warning("order %s (account %s): %s", plan.case.order.uuid, plan.account, note)
+    _prepare(progress)
     _approve(progress)
     _fail(progress)
     _claim(progress)
@@ -124,6 +125,18 @@ def apply(site: Site, planned: PlannedPass, report: PassReport, *, whole: bool =
     _report_limits(progress)
     _keep_claims(progress)
     _complete(progress)
+
+
+def _prepare(progress: Progress) -> None:
+    """A host that could not even begin to write is found out before Waldur is told anything."""
+    writing = [plan for plan in progress.open if any(isinstance(a, ClusterAction) for a in plan.actions)]
+    if not writing:
+        return
+    try:
+        progress.site.backend.prepare()
+    except BackendError as error:
+        for plan in writing:
+            progress.postpone(plan, error)
 
 
 def _approve(progress: Progress) -> None:

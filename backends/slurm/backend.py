@@ -36,11 +36,11 @@ class SlurmBackend:
         self._grammar = Grammar(settings)
         self._jobs = Jobs(self._runner, self._programs, settings.cluster_name)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
-        lock = WriteLock(context.state_dir, "slurmdbd")
+        self._lock = WriteLock(context.state_dir, "slurmdbd")
         self._writer = Writer(
             self._runner,
             self._grammar,
-            lock,
+            self._lock,
             programs=self._programs,
             tree=self._read_tree,
             jobs=self._jobs,
@@ -77,6 +77,9 @@ class SlurmBackend:
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         return canonical(self._settings, spec, snapshot)
+
+    def prepare(self) -> None:
+        self._lock.check()
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         return self._writer.apply(actions, self._seen_cluster)

@@ -99,3 +99,20 @@ def test_what_the_read_back_refuses_is_not_done(
     settled(site, {"retry": 1})
     assert "a_first" in tree(slurm)
     assert waldur.order(order).state.value == "executing"
+
+
+def test_a_host_that_cannot_write_tells_waldur_nothing(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
+) -> None:
+    """Nothing was provisioned, so the order is still pending, with the reason in the log."""
+    site = on_slurm()
+    lock = site.state_dir / "locks"
+    site.state_dir.mkdir(exist_ok=True)
+    lock.write_text("a file where the folder of the locks should be")
+    resource = create(waldur, "first")
+    report = orders.run_pass(site)
+    assert "cannot open the write lock" in report.orders[0].message
+    assert [order.state.value for order in waldur.orders.all()] == ["pending-provider"]
+    assert waldur.resource(resource).backend_id == ""
+    lock.unlink()
+    settled(site, {"done": 1})
