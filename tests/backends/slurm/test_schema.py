@@ -162,7 +162,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "s.qos_management",
         "'a,b' is no SLURM QoS name",
     ),
-    ({"default_account": ["a"]}, "s.default_account", "Not a valid string"),
+    ({"default_account": ["a"]}, "s.default_account", "is a list; text is needed"),
     ({"enforce_offering_partitions": "maybe"}, "s.enforce_offering_partitions", "Not a valid boolean"),
     ({"enforce_offering_qos": 7}, "s.enforce_offering_qos", "Not a valid boolean"),
     (
