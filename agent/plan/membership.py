@@ -8,12 +8,20 @@ removed for what was not read, and an account that two resources or offerings na
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from agent.core.actions import Action, ClusterAction, SetQos, SetUserLimits
+from agent.core.actions import (
+    Action,
+    CancelJobs,
+    ClusterAction,
+    MoveDefaultAccount,
+    RemoveMember,
+    SetQos,
+    SetUserLimits,
+)
 from agent.core.errors import PlanRefused, SiteAgentError
 from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
 from agent.core.names import fold
@@ -143,6 +151,20 @@ def plans(
         draft.case.resource.uuid: _finished(draft, leaving.get(draft.case.account, [])) for draft in drafts
     } | {plan.case.resource.uuid: plan for plan in skipped}
     return [made[case.resource.uuid] for case in cases]
+
+
+def in_order(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """All that is added and changed before anybody leaves: a default account moves to one that was joined before."""
+    distinct = tuple(dict.fromkeys(actions))
+    gone = {action.user for action in distinct if isinstance(action, RemoveMember)}
+    return tuple(sorted(distinct, key=lambda action: is_departure(action, gone)))
+
+
+def is_departure(action: Action, gone: Set[str]) -> bool:
+    """Whether it is a step of somebody's leaving; `gone` are those who leave any account."""
+    if isinstance(action, MoveDefaultAccount):
+        return bool(action.before) and action.user in gone
+    return isinstance(action, RemoveMember | CancelJobs)
 
 
 def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,9 +20,7 @@ from agent.config.model import Mode
 from agent.core.actions import (
     Action,
     AddMember,
-    CancelJobs,
     ClusterAction,
-    MoveDefaultAccount,
     RemoveMember,
     SetQos,
 )
@@ -147,34 +145,28 @@ def _portions(sync: Sync) -> list[Portion]:
     a default account moves to one that somebody has joined, and is left last.
     """
     changed = [plan for plan in sync.planned.plans if sync.allowed(plan)]
-    wanted = Plan.of(action for plan in changed for action in sync.allowed(plan)).cluster_actions()
+    wanted = membership.in_order(action for plan in changed for action in sync.allowed(plan))
     if len(changed) <= ACCOUNTS_AT_ONCE:
         return [_portion(sync, wanted)] if wanted else []
     gone = {a.user for a in wanted if isinstance(a, RemoveMember)}
-    leaving = [a for a in wanted if _is_departure(a, gone)]
-    kept = set(wanted) - set(leaving)
+    of_user: dict[str, list[Action]] = {}
+    for action in wanted:
+        if membership.is_departure(action, gone):
+            of_user.setdefault(getattr(action, "user", ""), []).append(action)
+    leaving = {action for actions in of_user.values() for action in actions}
     found = [
-        _portion(sync, [a for plan in some for a in sync.allowed(plan) if a in kept])
+        _portion(sync, [action for plan in some for action in sync.allowed(plan) if action not in leaving])
         for some in _sliced(changed, ACCOUNTS_AT_ONCE)
     ]
-    of_user: dict[str, list[ClusterAction]] = {user: [] for user in sorted(gone)}
-    for action in leaving:
-        of_user[getattr(action, "user", "")].append(action)
     for users in _sliced(list(of_user), USERS_AT_ONCE):
         found.append(_portion(sync, [action for user in users for action in of_user[user]]))
     return [portion for portion in found if portion.actions]
 
 
-def _portion(sync: Sync, actions: Iterable[ClusterAction]) -> Portion:
+def _portion(sync: Sync, actions: Iterable[Action]) -> Portion:
     some = Plan.of(actions).cluster_actions()
-    plans = [plan for plan in sync.planned.plans if set(plan.actions) & set(some)]
+    plans = [plan for plan in sync.planned.plans if not set(plan.actions).isdisjoint(some)]
     return Portion(some, tuple(plans))
-
-
-def _is_departure(action: ClusterAction, gone: Set[str]) -> bool:
-    if isinstance(action, MoveDefaultAccount):
-        return bool(action.before) and action.user in gone
-    return isinstance(action, RemoveMember | CancelJobs)
 
 
 def _sliced(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

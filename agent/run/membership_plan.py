@@ -50,7 +50,8 @@ class PlannedSync:
     refused: Mapping[str, PlanRefused] = field(default_factory=dict)
 
     def plan(self) -> Plan:
-        return Plan.of([*self.claims, *(action for plan in self.plans for action in plan.actions)])
+        actions = (action for plan in self.plans for action in plan.actions)
+        return Plan.of([*self.claims, *membership.in_order(actions)])
 
     def again(self, plans: Iterable[ResourcePlan], snapshot: Snapshot) -> list[ResourcePlan]:
         """New plans for these resources in another state of the cluster."""

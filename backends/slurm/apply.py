@@ -149,12 +149,14 @@ class Writer:
 
 class _Stops:
     """What must not go on: everything after an outage; all in an account that could not be made; the removal of
-    an account that jobs or default accounts still need, and of the account above it.
+    a member whose jobs or default account still need it, and of an account with such members, or with others below
+    it that stay.
     """
 
     def __init__(self) -> None:
         self._outage: BackendError | None = None
         self._unmade: dict[str, SiteAgentError] = {}
+        self._members: dict[tuple[str, str], BackendError] = {}
         self._accounts: dict[str, BackendError] = {}
 
     def note(self, outcome: Outcome) -> None:
@@ -163,12 +165,17 @@ class _Stops:
             self._outage = error
         if error is not None and isinstance(action, CreateAccount):
             self._unmade[action.account] = error
-        if isinstance(error, BackendError) and isinstance(action, MoveDefaultAccount):
+        if not isinstance(error, BackendError):
+            return
+        if isinstance(action, MoveDefaultAccount):
+            self._members.setdefault((action.before, action.user), error)
             self._accounts.setdefault(action.before, error)
-        if isinstance(error, BackendError) and isinstance(action, CancelJobs | RemoveMember | DeleteAccount):
+        if isinstance(action, CancelJobs):
+            self._members.setdefault((action.account, action.user), error)
+        if isinstance(action, CancelJobs | RemoveMember | DeleteAccount):
             self._accounts.setdefault(action.account, error)
-            if isinstance(action, DeleteAccount):
-                self._accounts.setdefault(action.parent, error)
+        if isinstance(action, DeleteAccount):
+            self._accounts.setdefault(action.parent, error)
 
     def error_for(self, action: ClusterAction) -> SiteAgentError | None:
         if self._outage is not None:
@@ -176,8 +183,10 @@ class _Stops:
         place = action.parent if isinstance(action, CreateAccount) else action.account
         if place in self._unmade:
             return self._unmade[place]
-        removes = isinstance(action, RemoveMember | DeleteAccount | DeleteQos)
-        return self._accounts.get(action.account) if removes else None
+        if isinstance(action, RemoveMember):
+            whole = self._members.get((action.account, ""))
+            return whole or self._members.get((action.account, action.user))
+        return self._accounts.get(action.account) if isinstance(action, DeleteAccount | DeleteQos) else None
 
 
 def _outcome(action: ClusterAction, completed: Completed, error: BackendError | None) -> Outcome:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.core.model import Snapshot
+from agent.core.model import Association, Snapshot
 from agent.run import membership, orders
 from agent.run.membership_facts import Reach
 from agent.run.results import PassReport
@@ -76,6 +77,44 @@ class World:
 
     def planned(self) -> list[str]:
         return sorted(action.render().split("  (")[0] for action in membership.plan(self.site).plan())
+
+    def join(self, username: str, *, project: int = 0, account: str | None = None) -> None:
+        """Into the project's team, under this name on the cluster (the same one, when none is given)."""
+        uuid = self.waldur.seed.project_uuids[project]
+        self.waldur.people.add_member(uuid, username, account=username if account is None else account)
+
+    def leave(self, username: str, *, project: int = 0) -> None:
+        self.waldur.people.remove_member(self.waldur.seed.project_uuids[project], self.person(username))
+
+    def person(self, account: str) -> str:
+        """Whoever has this name on the cluster, by username in Waldur."""
+        for row in self.waldur.store.offering_users:
+            if row.username == account:
+                return self.waldur.store.users[row.user_uuid].username
+        return account
+
+    def stray(self, user: str, account: str, *, default: str = "") -> None:
+        """Somebody in an account of whom Waldur knows nothing."""
+        state = self.backend.state
+        homes = {**state.default_accounts, user: default or state.default_accounts.get(user, account)}
+        joined = state.associations | {Association(account, user)}
+        self.backend.state = replace(state, associations=joined, default_accounts=homes)
+
+    def alter(self, account: str, **fields: Any) -> None:
+        """Change an account behind everybody's back."""
+        accounts = self.cluster.accounts
+        changed = replace(accounts[account], **fields)
+        self.backend.state = replace(self.cluster, accounts={**accounts, account: changed})
+
+    def change(self, resource: str, **values: Any) -> None:
+        self.waldur.site.change("resources", resource, **values)
+
+    def in_step(self) -> None:
+        """One more pass changes nothing and sends nothing but reads."""
+        self.waldur.requests.reset()
+        report = self.sync()
+        assert (report.error, self.changes(report), report.failed) == (None, [], False), report.as_json()
+        assert {line.split()[0] for line in self.waldur.request_counts()} <= {"GET"}
 
     def members(self, account: str) -> set[str]:
         return set(self.cluster.users_of(account))

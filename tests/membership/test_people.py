@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: MIT
+"""Who is in an account after a pass: the team of its project by their names on the cluster, and nobody else's will."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from agent.sim.faults import Fault
+from tests.membership.conftest import WorldFactory
+from tests.membership.world import World
+
+TEAM = {"ffrost5", "ggran6", "hholt7"}
+OTHER_TEAM = {"iilves8", "jjansen9", "akask10"}
+
+
+def defaults_are_valid(world: World) -> None:
+    """Whoever has associations defaults to one of them."""
+    cluster = world.cluster
+    for user in {association.user for association in cluster.associations}:
+        assert cluster.default_accounts.get(user) in cluster.accounts_of(user), user
+
+
+def test_who_joins_the_project_is_in_its_account_after_the_next_pass(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    world.join("newcomer")
+    assert world.changes(world.sync())[0].startswith("add member newcomer to a_one")
+    assert world.members("a_one") == TEAM | {"newcomer"}
+    world.in_step()
+
+
+def test_who_leaves_the_project_is_out_of_its_account_after_the_next_pass(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    world.leave("ggran6")
+    report = world.sync()
+    assert [line.split("  (")[0] for line in world.changes(report)] == ["remove member ggran6 from a_one"]
+    assert world.members("a_one") == TEAM - {"ggran6"}
+    defaults_are_valid(world)
+    world.in_step()
+
+
+def test_several_join_and_leave_at_once_and_each_account_has_its_own_team(world: World) -> None:
+    world.allocate("one")
+    world.allocate("two", project=1)
+    world.settled()
+    world.leave("ffrost5")
+    world.leave("jjansen9", project=1)
+    for name, project in (("new1", 0), ("new2", 0), ("new3", 1), ("ggran6", 1)):
+        world.waldur.people.add_member(
+            world.waldur.seed.project_uuids[project],
+            world.person(name),
+            account=name if name.startswith("new") else None,
+        )
+    world.sync()
+    assert world.members("a_one") == TEAM - {"ffrost5"} | {"new1", "new2"}
+    assert world.members("a_two") == OTHER_TEAM - {"jjansen9"} | {"new3", "ggran6"}
+    defaults_are_valid(world)
+    world.in_step()
+
+
+def test_both_allocations_of_a_project_have_its_team(world: World) -> None:
+    world.allocate("one")
+    world.allocate("two")
+    world.settled()
+    world.join("newcomer")
+    world.leave("hholt7")
+    world.sync()
+    assert world.members("a_one") == world.members("a_two") == TEAM - {"hholt7"} | {"newcomer"}
+    defaults_are_valid(world)
+    world.in_step()
+
+
+def test_who_leaves_the_default_account_and_stays_in_another_defaults_to_that_one(world: World) -> None:
+    world.allocate("one")
+    world.allocate("two", project=1)
+    world.waldur.people.add_member(world.waldur.seed.project_uuids[1], world.person("ggran6"))
+    world.settled()
+    assert world.cluster.default_accounts["ggran6"] == "a_one"
+    world.leave("ggran6")
+    world.sync()
+    assert world.cluster.accounts_of("ggran6") == {"a_two"}
+    assert world.cluster.default_accounts["ggran6"] == "a_two"
+    world.in_step()
+
+
+def test_who_leaves_one_project_and_joins_another_in_the_same_pass_defaults_to_the_new_account(
+    world: World,
+) -> None:
+    world.allocate("one")
+    world.allocate("two", project=1)
+    world.settled()
+    world.waldur.people.add_member(world.waldur.seed.project_uuids[1], world.person("ggran6"))
+    world.leave("ggran6")
+    world.sync()
+    assert world.cluster.default_accounts["ggran6"] == "a_two"
+    world.in_step()
+
+
+def test_the_default_goes_back_to_the_sites_home_account_where_the_user_is_in_it(
+    make_world: WorldFactory,
+) -> None:
+    world = make_world()
+    world.allocate("one")
+    world.allocate("two", project=1)
+    world.waldur.people.add_member(world.waldur.seed.project_uuids[1], world.person("ggran6"))
+    world.settled()
+    world.stray("ggran6", "root")
+    world.leave("ggran6")
+    world.sync()
+    assert world.cluster.default_accounts["ggran6"] == "root"
+    world.in_step()
+
+
+def test_who_leaves_every_account_is_gone(world: World) -> None:
+    world.allocate("one")
+    world.allocate("two")
+    world.settled()
+    world.leave("ggran6")
+    world.sync()
+    assert world.cluster.accounts_of("ggran6") == frozenset()
+    assert "ggran6" not in world.cluster.default_accounts
+    world.in_step()
+
+
+def test_a_member_of_several_accounts_who_has_lost_the_default_gets_one_of_them_and_one_only(
+    world: World,
+) -> None:
+    world.allocate("one")
+    world.allocate("two")
+    world.settled()
+    homes = {user: home for user, home in world.cluster.default_accounts.items() if user != "ggran6"}
+    world.backend.state = replace(world.cluster, default_accounts=homes)
+    report = world.sync()
+    assert [line.split("  (")[0] for line in world.changes(report)] == [
+        "move default account of ggran6 from none to a_one"
+    ]
+    world.in_step()
+
+
+def test_somebody_whom_nobody_knows_is_removed(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    world.stray("stranger", "a_one")
+    world.sync()
+    assert world.members("a_one") == TEAM
+    world.in_step()
+
+
+def test_accounts_that_no_resource_names_are_left_alone(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    world.stray("stranger", "p_project-1-1")
+    world.in_step()
+    assert world.members("p_project-1-1") == {"stranger"}
+
+
+def test_a_member_without_a_username_is_counted_and_waited_for(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.allocate("one")
+    world.settled()
+    world.join("nobody", account="")
+    with caplog.at_level(logging.WARNING):
+        world.sync()
+        world.in_step()
+    told = [record.message for record in caplog.records if "no username here yet" in record.message]
+    assert len(told) == 1
+    assert "1 of its team" in told[0]
+    world.waldur.people.set_account("nobody", "somebody")
+    world.sync()
+    assert world.members("a_one") == TEAM | {"somebody"}
+
+
+@pytest.mark.parametrize(
+    ("username", "on_cluster"),
+    [("Mixed.Case", "mixed.case"), (" padded ", "padded"), ("a,b", None), ("two words", None), ("-x", None)],
+)
+def test_usernames_are_folded_and_those_that_slurm_cannot_take_are_left_out(
+    world: World, caplog: pytest.LogCaptureFixture, username: str, on_cluster: str | None
+) -> None:
+    world.allocate("one")
+    world.settled()
+    world.join("person", account=username)
+    with caplog.at_level(logging.WARNING):
+        report = world.sync()
+    assert not report.failed
+    assert world.members("a_one") == TEAM | ({on_cluster} if on_cluster else set())
+    if on_cluster is None:
+        assert f"member {username!r} is left out" in caplog.text
+    world.in_step()
+
+
+def test_a_member_called_root_is_neither_added_nor_removed(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    world.join("person", account="root")
+    world.in_step()
+    assert world.members("a_one") == TEAM
+    world.leave("root")
+    world.stray("root", "a_one")
+    world.in_step()
+    assert world.members("a_one") == TEAM | {"root"}
+
+
+def test_a_restricted_user_is_not_added_and_who_is_in_stays(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    users = world.waldur.store.offering_users
+    inside = next(row for row in users if row.username == "ggran6")
+    world.waldur.site.change("offering_users", inside.uuid, is_restricted=True)
+    world.join("newcomer")
+    outside = next(row for row in users if row.username == "newcomer")
+    world.waldur.site.change("offering_users", outside.uuid, is_restricted=True)
+    world.in_step()
+    assert world.members("a_one") == TEAM
+
+
+def test_a_restricted_user_who_leaves_the_team_is_removed(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    row = next(row for row in world.waldur.store.offering_users if row.username == "ggran6")
+    world.waldur.site.change("offering_users", row.uuid, is_restricted=True)
+    world.leave("ggran6")
+    world.sync()
+    assert world.members("a_one") == TEAM - {"ggran6"}
+    world.in_step()
+
+
+def test_restricted_access_puts_people_out_and_lets_service_accounts_stay(make_world: WorldFactory) -> None:
+    world = make_world(policy={"max_removed_percent": 100})
+    world.waldur.site.add_shared_account(world.waldur.seed.project_uuids[0], "robot")
+    resource = world.allocate("one")
+    world.settled()
+    world.change(resource, restrict_member_access=True)
+    world.sync()
+    assert world.members("a_one") == {"robot"}
+    world.in_step()
+    world.change(resource, restrict_member_access=False)
+    world.sync()
+    assert world.members("a_one") == TEAM | {"robot"}
+    world.in_step()
+
+
+@pytest.mark.parametrize("kind", ["project", "course"])
+def test_an_account_without_a_person_comes_with_its_project_and_goes_when_it_is_closed(
+    world: World, kind: str
+) -> None:
+    world.allocate("one")
+    world.allocate("two", project=1)
+    world.settled()
+    uuid = world.waldur.site.add_shared_account(world.waldur.seed.project_uuids[0], "Robot1", kind=kind)
+    world.sync()
+    assert world.members("a_one") == TEAM | {"robot1"}
+    assert world.members("a_two") == OTHER_TEAM
+    world.in_step()
+    world.in_step()
+    world.waldur.site.change("accounts", uuid, state="Closed")
+    world.sync()
+    assert world.members("a_one") == TEAM
+    world.in_step()
+
+
+@pytest.mark.parametrize("state", ["Erred", "Pending", "Creating", "something new"])
+def test_an_unsettled_account_is_neither_added_nor_removed(world: World, state: str) -> None:
+    world.allocate("one")
+    world.settled()
+    project = world.waldur.seed.project_uuids[0]
+    inside, outside = (world.waldur.site.add_shared_account(project, name) for name in ("in1", "out1"))
+    world.waldur.site.change("accounts", outside, state=state)
+    world.sync()
+    world.waldur.site.change("accounts", inside, state=state)
+    world.in_step()
+    assert world.members("a_one") == TEAM | {"in1"}
+
+
+def test_nobody_leaves_while_service_accounts_cannot_be_read(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.allocate("one")
+    world.settled()
+    world.leave("ggran6")
+    world.join("newcomer")
+    world.waldur.inject(Fault(path="list_course_accounts", status=403, times=None))
+    with caplog.at_level(logging.WARNING):
+        world.sync()
+    assert world.members("a_one") == TEAM | {"newcomer"}
+    assert "1 who are not of its team stay for now" in caplog.text
+    world.waldur.faults.clear()
+    world.sync()
+    assert world.members("a_one") == TEAM - {"ggran6"} | {"newcomer"}
+
+
+def test_a_listing_that_a_gateway_mislays_is_not_taken_for_one_that_the_server_lacks(world: World) -> None:
+    """The server had it a pass ago: now its service accounts would look as if they were gone."""
+    world.waldur.site.add_shared_account(world.waldur.seed.project_uuids[0], "robot")
+    world.allocate("one")
+    world.settled()
+    world.waldur.inject(Fault(path="list_project_service_accounts", status=404, times=None))
+    assert world.changes(world.sync()) == []
+    assert "robot" in world.members("a_one")
+    world.waldur.faults.clear()
+    world.in_step()
+
+
+def test_a_server_without_service_accounts_does_without_them(world: World) -> None:
+    world.waldur.inject(Fault(path="list_(project_service|course)_accounts", status=404, times=None))
+    world.allocate("one")
+    world.settled()
+    world.leave("ggran6")
+    world.sync()
+    assert world.members("a_one") == TEAM - {"ggran6"}
+
+
+def test_two_thousand_members_of_one_project(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    people = world.waldur.people
+    names = {f"user{n:04d}" for n in range(2000)}
+    for name in sorted(names):
+        people.add_member(world.waldur.seed.project_uuids[0], name, account=name)
+    world.waldur.requests.reset()
+    report = world.sync()
+    assert not report.failed
+    assert world.members("a_one") == TEAM | names
+    assert sum(world.waldur.request_counts().values()) <= 7 + 2 * 7
+    world.in_step()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Paused, downscaled and free again: by QoS, or by taking no new jobs where QoS are enforced."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.membership.conftest import WorldFactory
+from tests.membership.world import World
+
+BY_QOS = {"qos_default": "normal", "qos_downscaled": "slow", "qos_paused": "stop"}
+ENFORCED = {"qos_enforcement_enabled": True, "enforce_offering_qos": True}
+
+
+def qos(world: World, account: str = "a_one") -> tuple[set[str], str]:
+    standing = world.cluster.accounts[account]
+    return set(standing.qos), standing.default_qos
+
+
+@pytest.fixture
+def by_qos(make_world: WorldFactory) -> World:
+    return make_world(backend=BY_QOS)
+
+
+@pytest.fixture
+def enforced(make_world: WorldFactory) -> World:
+    return make_world(backend=ENFORCED)
+
+
+def test_a_resource_goes_through_its_states_by_qos_and_comes_back(by_qos: World) -> None:
+    resource = by_qos.allocate("one")
+    by_qos.settled()
+    assert qos(by_qos) == (set(), "")
+    for flags, wanted in [
+        ({"downscaled": True}, "slow"),
+        ({"downscaled": True, "paused": True}, "stop"),
+        ({"downscaled": True, "paused": False}, "slow"),
+        ({"downscaled": False, "paused": False}, "normal"),
+    ]:
+        by_qos.change(resource, **flags)
+        assert not by_qos.sync().failed
+        assert qos(by_qos) == ({wanted}, wanted)
+        assert by_qos.resource(resource).backend_metadata["qos"] == wanted
+        by_qos.in_step()
+
+
+def test_the_qos_that_a_site_gave_an_account_are_left_alone_while_it_is_free(by_qos: World) -> None:
+    by_qos.allocate("one")
+    by_qos.alter("a_one", qos=frozenset({"gold", "normal"}), default_qos="gold")
+    by_qos.settled()
+    assert qos(by_qos) == ({"gold", "normal"}, "gold")
+
+
+def test_a_state_without_a_qos_for_it_is_told_once_and_nothing_happens(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    resource = world.allocate("one")
+    world.settled()
+    world.change(resource, paused=True)
+    with caplog.at_level(logging.WARNING):
+        world.in_step()
+        world.in_step()
+    assert caplog.text.count("qos_paused is not set: nothing is done about it") == 1
+    assert world.resource(resource).state.value == "OK"
+
+
+def test_an_unknown_qos_errs_its_resource_with_the_reason_and_no_other(make_world: WorldFactory) -> None:
+    world = make_world(backend={**BY_QOS, "qos_paused": "nosuch"})
+    bad, good = world.allocate("one"), world.allocate("two", project=1)
+    world.settled()
+    world.change(bad, paused=True)
+    world.join("newcomer", project=1)
+    report = world.sync()
+    assert "newcomer" in world.members("a_two")
+    assert report.counted() == {"stuck": 1, "done": 1}
+    assert world.resource(bad).state.value == "Erred"
+    assert "no such QoS" in world.resource(bad).error_message
+    assert world.resource(good).state.value == "OK"
+    world.waldur.requests.reset()
+    assert world.changes(world.sync()) == []
+    assert world.waldur.requests.count("POST *") == 0, "told once, not in every pass"
+    world.backend.qos |= {"nosuch"}
+    world.sync()
+    assert world.resource(bad).state.value == "OK"
+    assert world.resource(bad).error_message == ""
+    assert qos(world) == ({"nosuch"}, "nosuch")
+    world.in_step()
+
+
+@pytest.mark.parametrize("flag", ["paused", "downscaled"])
+def test_where_qos_are_enforced_both_states_close_the_account_for_new_jobs(
+    enforced: World, flag: str
+) -> None:
+    resource = enforced.allocate("one")
+    enforced.settled()
+    enforced.change(resource, **{flag: True})
+    enforced.sync()
+    assert enforced.cluster.accounts["a_one"].submit_limit == 0
+    assert qos(enforced) == (set(), "")
+    enforced.in_step()
+    enforced.change(resource, **{flag: False})
+    enforced.sync()
+    assert enforced.cluster.accounts["a_one"].submit_limit is None
+    enforced.in_step()
+
+
+def test_a_submission_limit_that_a_site_set_stays(enforced: World) -> None:
+    enforced.allocate("one")
+    enforced.alter("a_one", submit_limit=500)
+    enforced.settled()
+    assert enforced.cluster.accounts["a_one"].submit_limit == 500
+
+
+def test_where_qos_are_not_enforced_a_closed_account_is_not_opened(by_qos: World) -> None:
+    by_qos.allocate("one")
+    by_qos.alter("a_one", submit_limit=0)
+    by_qos.settled()
+    assert by_qos.cluster.accounts["a_one"].submit_limit == 0
+
+
+def test_a_mode_that_takes_nothing_away_pauses_nothing_and_does_not_say_it_did(
+    make_world: WorldFactory,
+) -> None:
+    world = make_world(backend=BY_QOS, policy={"mode": "upsert-only"})
+    resource = world.allocate("one")
+    world.settled()
+    before = dict(world.resource(resource).backend_metadata)
+    world.change(resource, paused=True)
+    world.in_step()
+    assert qos(world) == (set(), "")
+    assert world.resource(resource).backend_metadata == before
+
+
+def test_a_qos_of_the_order_that_slurm_cannot_take_errs_its_resource_alone(make_world: WorldFactory) -> None:
+    world = make_world(backend=ENFORCED)
+    bad = world.allocate("one")
+    world.allocate("two", project=1)
+    world.settled()
+    world.change(bad, attributes={"qos": "no such,thing"})
+    world.join("newcomer", project=1)
+    world.sync()
+    assert "newcomer" in world.members("a_two")
+    assert world.resource(bad).state.value == "Erred"
+    assert "'no such,thing' cannot be used in SLURM" in world.resource(bad).error_message
+    world.change(bad, attributes={})
+    world.sync()
+    assert world.resource(bad).state.value == "OK"
+    world.in_step()
