@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""Limits have one owner: what the cluster holds is shown in Waldur, or Waldur's limits are set on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.membership.conftest import WorldFactory
+from tests.membership.world import World
+from tests.site import COMPONENTS
+
+MAPPED = {
+    "node": {
+        "measured_unit": "node-hours",
+        "accounting_type": "limit",
+        "label": "Nodes",
+        "target_components": {"cpu": {"factor": 600}, "gres/gpu": {"factor": 120}},
+    }
+}
+PREPAID = {**COMPONENTS, "cpu": {**COMPONENTS["cpu"], "accounting_type": "one"}}
+
+
+def on_cluster(world: World) -> Mapping[str, int]:
+    return dict(world.cluster.accounts["a_one"].limits)
+
+
+def set_on_cluster(world: World, **limits: int) -> None:
+    standing = world.cluster.accounts["a_one"]
+    world.alter("a_one", limits={**standing.limits, **{k.replace("_", "/"): v for k, v in limits.items()}})
+
+
+def use(world: World, **used: int) -> None:
+    world.backend.state = replace(world.cluster, used={"a_one": used})
+
+
+class TestClusterOwnsThem:
+    def test_a_changed_limit_is_shown_in_waldurs_units(self, world: World) -> None:
+        resource = world.allocate("one", cpu=10, mem=2)
+        world.settled()
+        set_on_cluster(world, cpu=1200)
+        world.sync()
+        assert world.resource(resource).limits == {"cpu": 20, "mem": 2}
+        world.in_step()
+
+    def test_components_that_the_agent_does_not_know_keep_what_they_have(self, world: World) -> None:
+        resource = world.allocate("one", cpu=10, mem=2, gpu=7)
+        world.settled()
+        set_on_cluster(world, cpu=600 * 3)
+        world.sync()
+        assert world.resource(resource).limits == {"cpu": 30, "mem": 2, "gpu": 7}
+        world.in_step()
+
+    def test_a_limit_that_is_the_same_on_the_cluster_is_not_rounded(self, world: World) -> None:
+        resource = world.allocate("one", cpu=1.5, mem=2)
+        assert on_cluster(world)["cpu"] == 90
+        world.settled()
+        set_on_cluster(world, mem=3 * 61440)
+        world.sync()
+        assert world.resource(resource).limits == {"cpu": 1.5, "mem": 3}
+        world.in_step()
+
+    def test_what_the_cluster_has_no_limit_for_stays(self, world: World) -> None:
+        resource = world.allocate("one", cpu=10, mem=2)
+        world.settled()
+        world.alter("a_one", limits={"cpu": 600})
+        world.in_step()
+        assert world.resource(resource).limits == {"cpu": 10, "mem": 2}
+
+    def test_mapped_components_are_read_where_all_their_targets_agree(self, make_world: WorldFactory) -> None:
+        world = make_world(backend_components=MAPPED)
+        world.waldur.site.change("offerings", world.waldur.seed.offering_uuid, components=[])
+        resource = world.allocate("one", node=4)
+        assert on_cluster(world) == {"cpu": 2400, "gres/gpu": 480}
+        world.settled()
+        set_on_cluster(world, cpu=3000)
+        world.in_step()
+        assert world.resource(resource).limits == {"node": 4}
+        set_on_cluster(world, gres_gpu=600)
+        world.sync()
+        assert world.resource(resource).limits == {"node": 5}
+        world.in_step()
+
+    def test_a_tres_that_two_components_share_tells_neither_of_them(self, make_world: WorldFactory) -> None:
+        world = make_world(backend_components={**COMPONENTS, **MAPPED})
+        resource = world.allocate("one", node=4, cpu=1, mem=2)
+        assert on_cluster(world)["cpu"] == 2460
+        world.settled()
+        set_on_cluster(world, cpu=3000, gres_gpu=600)
+        world.in_step()
+        assert world.resource(resource).limits == {"node": 4, "cpu": 1, "mem": 2}
+
+    def test_nothing_is_set_on_the_cluster(self, world: World) -> None:
+        resource = world.allocate("one", cpu=10, mem=2)
+        world.settled()
+        world.change(resource, limits={"cpu": 99, "mem": 2})
+        world.sync()
+        assert on_cluster(world) == {"cpu": 600, "mem": 2 * 61440}
+        assert world.resource(resource).limits == {"cpu": 10, "mem": 2}
+
+
+class TestWaldurOwnsThem:
+    @pytest.fixture
+    def world(self, make_world: WorldFactory) -> World:
+        return make_world(limits_source="waldur")
+
+    def test_a_changed_limit_is_set_on_the_cluster(self, world: World) -> None:
+        resource = world.allocate("one", cpu=10, mem=2)
+        world.settled()
+        world.change(resource, limits={"cpu": 20, "mem": 2, "gpu": 1})
+        world.sync()
+        assert on_cluster(world) == {"cpu": 1200, "mem": 2 * 61440}
+        assert world.resource(resource).limits == {"cpu": 20, "mem": 2, "gpu": 1}
+        world.in_step()
+
+    def test_a_change_on_the_cluster_is_put_right(self, world: World) -> None:
+        resource = world.allocate("one", cpu=1.5, mem=2)
+        world.settled()
+        set_on_cluster(world, cpu=1)
+        world.sync()
+        assert on_cluster(world)["cpu"] == 90
+        assert world.resource(resource).limits == {"cpu": 1.5, "mem": 2}
+        world.in_step()
+
+    def test_a_cut_below_what_is_used_is_held_and_one_above_it_is_made(self, world: World) -> None:
+        resource = world.allocate("one", cpu=10, mem=2)
+        world.settled()
+        use(world, cpu=400)
+        world.change(resource, limits={"cpu": 5, "mem": 2})
+        report = world.sync()
+        assert on_cluster(world)["cpu"] == 600
+        assert [plan.scope for plan in report.held] == ["account a_one"]
+        assert "400 are used" in report.held[0].reason
+        world.change(resource, limits={"cpu": 8, "mem": 2})
+        world.sync()
+        assert on_cluster(world)["cpu"] == 480
+        world.in_step()
+
+    def test_a_limit_that_is_no_number_is_left_as_it_is_and_the_others_wait_with_it(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        resource = world.allocate("one", cpu=10, mem=2)
+        world.settled()
+        world.change(resource, limits={"cpu": "many", "mem": 3})
+        world.in_step()
+        assert on_cluster(world) == {"cpu": 600, "mem": 2 * 61440}
+        assert "its limits are left as they are: limit of cpu is 'many'" in caplog.text
+
+
+@pytest.mark.parametrize("source", ["cluster", "waldur"])
+class TestNobodyCopies:
+    def drifted(self, world: World, **limits: float) -> str:
+        """A resource whose limits differ on both sides; its uuid."""
+        resource = world.allocate("one", **limits)
+        world.settled()
+        set_on_cluster(world, cpu=1200)
+        return resource
+
+    def left_alone(self, world: World, resource: str, limits: Mapping[str, Any]) -> None:
+        world.sync()
+        assert on_cluster(world)["cpu"] == 1200
+        assert world.resource(resource).limits == limits
+
+    def test_prepaid_components(self, make_world: WorldFactory, source: str) -> None:
+        world = make_world(limits_source=source, backend_components=PREPAID)
+        self.left_alone(world, self.drifted(world, cpu=10, mem=2), {"cpu": 10, "mem": 2})
+        world.in_step()
+
+    def test_limits_that_a_periodic_policy_writes(self, make_world: WorldFactory, source: str) -> None:
+        world = make_world(limits_source=source, backend={"periodic_limits": {"enabled": True}})
+        self.left_alone(world, self.drifted(world, cpu=10, mem=2), {"cpu": 10, "mem": 2})
+        world.in_step()
+
+    def test_resources_with_an_order_under_way(self, make_world: WorldFactory, source: str) -> None:
+        """An order that waits for its consumer may come through at any moment, with limits of its own."""
+        world = make_world(limits_source=source)
+        resource = self.drifted(world, cpu=10, mem=2)
+        order = world.waldur.orders.place_update(resource, {"cpu": 5, "mem": 2})
+        world.change(resource, state="OK")
+        self.left_alone(world, resource, {"cpu": 10, "mem": 2})
+        world.waldur.site.change("orders", order, state="canceled")
+        use(world, cpu=0)
+        world.sync()
+        assert (on_cluster(world)["cpu"], world.resource(resource).limits["cpu"]) in [(600, 10), (1200, 20)]
+        world.in_step()
+
+
+class TestLimitsOfSingleUsers:
+    LIMITED = ("a_one", "ggran6")
+
+    def test_they_are_set_changed_and_lifted(self, world: World) -> None:
+        resource = world.allocate("one")
+        world.settled()
+        person = world.person("ggran6")
+        row = world.waldur.site.add_user_limit(resource, person, component_type="cpu", limit=2)
+        world.sync()
+        assert world.cluster.user_limits == {self.LIMITED: {"cpu": 120}}
+        world.in_step()
+        world.waldur.site.change("user_limits", row, limit="3.7")
+        world.sync()
+        assert world.cluster.user_limits == {self.LIMITED: {"cpu": 180}}
+        world.in_step()
+        world.waldur.store.user_limits.remove(world.waldur.store.user_limits[row])
+        world.sync()
+        assert world.cluster.user_limits == {}
+        world.in_step()
+
+    def test_who_joins_has_the_limit_at_once(self, world: World) -> None:
+        resource = world.allocate("one")
+        world.settled()
+        world.join("newcomer")
+        world.waldur.site.add_user_limit(resource, "newcomer", component_type="mem", limit=1)
+        world.sync()
+        assert world.cluster.user_limits == {("a_one", "newcomer"): {"mem": 61440}}
+        world.in_step()
+
+    def test_a_limit_of_tres_that_are_not_ours_stays(self, world: World) -> None:
+        world.allocate("one")
+        world.settled()
+        world.backend.state = replace(world.cluster, user_limits={self.LIMITED: {"cpu": 5, "gres/gpu": 9}})
+        world.sync()
+        assert world.cluster.user_limits == {self.LIMITED: {"gres/gpu": 9}}
+        world.in_step()
+
+    def test_nothing_is_lifted_where_the_owner_of_a_limit_is_out_of_sight(self, world: World) -> None:
+        """Users who have not consented are in no listing, and their limits are."""
+        resource = world.allocate("one")
+        world.settled()
+        world.waldur.site.add_user_limit(resource, world.person("ggran6"), component_type="cpu", limit=2)
+        world.sync()
+        offering = world.waldur.seed.offering_uuid
+        world.waldur.site.change("offerings", offering, enforces_consent=True)
+        for row in world.waldur.store.offering_users:
+            world.waldur.site.change("offering_users", row.uuid, has_consent=row.username != "ggran6")
+        world.in_step()
+        assert world.cluster.user_limits == {self.LIMITED: {"cpu": 120}}
+        assert "ggran6" in world.members("a_one")
+
+    def test_a_resource_of_restricted_access_keeps_its_limits(self, make_world: WorldFactory) -> None:
+        world = make_world(policy={"max_removed_percent": 100})
+        resource = world.allocate("one")
+        world.settled()
+        world.waldur.site.add_shared_account(world.waldur.seed.project_uuids[0], "robot")
+        world.sync()
+        world.backend.state = replace(world.cluster, user_limits={("a_one", "robot"): {"cpu": 5}})
+        world.change(resource, restrict_member_access=True)
+        world.sync()
+        assert world.cluster.user_limits[("a_one", "robot")] == {"cpu": 5}
+        world.in_step()
