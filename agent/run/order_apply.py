@@ -21,7 +21,7 @@ from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
 from agent.plan.orders import OrderPlan
 from agent.plan.policy import Judgement
-from agent.run import journal, order_policy
+from agent.run import journal, naming, order_policy
 from agent.run.order_plan import PlannedPass
 from agent.run.results import OrderResult, PassReport, Result, postponed
 from agent.run.sites import Site
@@ -206,6 +206,8 @@ def _claim(progress: Progress) -> None:
             _fail_one(progress, plan, f"Waldur refuses the account name {plan.account}: {error.detail}")
         else:
             progress.postpone(plan, error)
+    for plan, contest in naming.contested(progress.site, progress.open):
+        progress.postpone(plan, contest)
 
 
 def _change_cluster(progress: Progress, planned: PlannedPass) -> None:

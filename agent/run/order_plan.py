@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.errors import PlanRefused, WaldurError
+from agent.core.errors import ConfigError, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import AllocationSpec, Order, OrderType, Snapshot
 from agent.core.names import fold
 from agent.core.plans import Plan
@@ -53,20 +53,20 @@ def plan_pass(site: Site, orders: Sequence[Order]) -> PlannedPass:
     results += [_unread(order, facts.unread[order.uuid]) for order in known if order.uuid in facts.unread]
     ending = {fold(c.resource.backend_id) for c in facts.cases if c.order.type is OrderType.TERMINATE} - {""}
     snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending)))
-    specs, unnamed = _specs(site, facts.cases, facts.rules, snapshot)
-    cases = [case for case in facts.cases if case.order.uuid not in unnamed]
-    results += [
-        _unread(case.order, unnamed[case.order.uuid]) for case in facts.cases if case.order.uuid in unnamed
-    ]
+    cases, waiting = naming.found_again(site, facts.cases, facts.rules, snapshot)
+    specs, unnamed = _specs(site, cases, facts.rules, snapshot)
+    waiting = {**waiting, **unnamed}
+    results += [_unread(c.order, waiting[c.order.uuid]) for c in facts.cases if c.order.uuid in waiting]
+    cases = [case for case in cases if case.order.uuid not in waiting]
     return PlannedPass(facts.rules, snapshot, _plans(cases, facts.rules, snapshot, specs), specs, results)
 
 
 def _specs(
     site: Site, cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot
-) -> tuple[dict[str, Spec], dict[str, WaldurError]]:
+) -> tuple[dict[str, Spec], dict[str, SiteAgentError]]:
     """The allocation of each create order, oldest first, or why there can be none; and what could not be asked."""
     specs: dict[str, Spec] = {}
-    unnamed: dict[str, WaldurError] = {}
+    unnamed: dict[str, SiteAgentError] = {}
     reserved: set[str] = set()
     for case in cases:
         if case.order.type not in CREATING:
@@ -75,7 +75,7 @@ def _specs(
             specs[case.order.uuid] = naming.chosen_spec(site, case, rules, snapshot, reserved)
         except PlanRefused as refused:
             specs[case.order.uuid] = refused
-        except WaldurError as error:
+        except (WaldurError, ConfigError) as error:
             unnamed[case.order.uuid] = error
     return specs, unnamed
 
@@ -112,6 +112,6 @@ def _left_alone(order: Order) -> OrderResult:
     return OrderResult(order.uuid, order.type, Result.WAITING, message="unknown order type")
 
 
-def _unread(order: Order, error: WaldurError) -> OrderResult:
+def _unread(order: Order, error: SiteAgentError) -> OrderResult:
     log.warning("order %s (%s) waits: %s", order.uuid, order.type, error)
     return OrderResult(order.uuid, order.type, postponed(error), message=str(error), error=error)

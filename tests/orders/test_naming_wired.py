@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Whole passes over contested names, lost backend ids and partitions that the offering cannot have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.run import orders
+from agent.sim.server import SimulatedWaldur
+from agent.waldur.client import WaldurClient
+from tests.orders.conftest import SiteFactory
+from tests.orders.test_claims import account_of, allocations_on, name_by_project, place
+from tests.orders.test_lost_ids import lose, made
+
+
+class LateClient(WaldurClient):
+    """Another pass claims between our look and our claim."""
+
+    before_claim: Callable[[], None] = staticmethod(lambda: None)
+
+    def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
+        if path.endswith("set_backend_id/"):
+            self.before_claim()
+        return super().post(path, body, repeatable=repeatable)
+
+
+def test_two_passes_that_choose_one_name_at_once_end_on_two_accounts(
+    waldur: SimulatedWaldur, in_memory: SiteFactory
+) -> None:
+    name_by_project(waldur)
+    site = in_memory()
+    one, two = place(waldur, "one"), place(waldur, "two")
+    rival = waldur.order(one).resource_uuid
+    late = LateClient(
+        site.offering.access, user_agent="waldur-site-agent-test", offering_uuid=site.offering.uuid
+    )
+    late.before_claim = lambda: waldur.site.change("resources", rival, backend_id="a_project-1-1")
+    assert orders.run_pass(replace(site, client=late), order_uuid=two).counted() == {"retry": 1}
+    assert allocations_on(site) == {}
+    assert orders.run_pass(site).counted() == {"done": 2}
+    names = {account_of(waldur, order) for order in (one, two)}
+    assert names == set(allocations_on(site)) == {"a_project-1-1", "a_project-1-1-0"}
+
+
+@pytest.mark.parametrize("kind", ["terminate", "update"])
+def test_an_order_of_a_resource_that_lost_its_id_is_carried_out_on_its_account(
+    waldur: SimulatedWaldur, in_memory: SiteFactory, kind: str
+) -> None:
+    site = in_memory()
+    (one,) = made(waldur, site, "one")
+    lose(waldur, one)
+    if kind == "terminate":
+        waldur.orders.place_terminate(one)
+    else:
+        waldur.orders.place_update(one, {"cpu": 2})
+    assert orders.run_pass(site).counted() == {"done": 1}
+    assert allocations_on(site) == ({} if kind == "terminate" else {"a_one": {"cpu": 120}})
+
+
+def test_where_nobody_can_tell_which_account_goes_the_operator_is_told(
+    waldur: SimulatedWaldur, in_memory: SiteFactory
+) -> None:
+    name_by_project(waldur)
+    site = in_memory()
+    one, two = made(waldur, site, "one", "two")
+    lose(waldur, one, two)
+    order = waldur.orders.place_terminate(one)
+    (result,) = orders.run_pass(site).orders
+    assert result.result == "stuck"
+    assert "write it there (set_backend_id)" in result.message
+    assert waldur.order(order).state.value == "pending-provider"
+    waldur.site.change("resources", one, backend_id="a_project-1-1")
+    assert orders.run_pass(site).counted() == {"done": 1}
+    assert set(allocations_on(site)) == {"a_project-1-1-0"}
+
+
+def test_partitions_that_slurm_cannot_name_keep_creations_waiting_and_nothing_else(
+    waldur: SimulatedWaldur, in_memory: SiteFactory
+) -> None:
+    site = in_memory(backend={"enforce_offering_partitions": True})
+    (one,) = made(waldur, site, "one")
+    with waldur.store.lock:
+        waldur.store.offerings[waldur.seed.offering_uuid].partitions = ["big mem"]
+    place(waldur, "two")
+    waldur.orders.place_terminate(one)
+    report = orders.run_pass(site)
+    assert {o.type: o.result.value for o in report.orders} == {"Create": "stuck", "Terminate": "done"}
