@@ -18,10 +18,12 @@ from agent.core.policy import PolicyMode
 from agent.plan.groups import GroupWishes
 from agent.plan.orders import CREATING
 from agent.run import groups, homes, journal, policing, usernames
+from agent.run.groups import GroupReport
 from agent.run.membership_apply import Sync
 from agent.run.membership_facts import MembershipFacts
 from agent.run.results import PassReport, Result
 from agent.run.sites import Site
+from agent.run.usernames import UsernameReport
 
 
 def named(site: Site, facts: MembershipFacts, snapshot: Snapshot, report: PassReport) -> MembershipFacts:
@@ -30,8 +32,7 @@ def named(site: Site, facts: MembershipFacts, snapshot: Snapshot, report: PassRe
         return facts
     settled = usernames.settle(site, facts.users, facts.offering, snapshot=snapshot)
     _note(site, report, settled.outcomes)
-    if settled.retryable_error is not None:
-        report.later = report.later or settled.retryable_error
+    _tell(report, "usernames", settled)
     return replace(facts, users=settled.users)
 
 
@@ -73,12 +74,22 @@ def after_orders(site: Site, report: PassReport) -> None:
 def _groups(site: Site, wishes: GroupWishes, report: PassReport, mode: Mode = Mode.MEMBERSHIP_SYNC) -> None:
     settled = groups.settle(site, wishes)
     _note(site, report, settled.outcomes, mode)
+    _tell(report, "groups", settled)
+
+
+def _tell(report: PassReport, what: str, settled: UsernameReport | GroupReport) -> None:
     report.later = report.later or settled.retryable_error
+    if settled.error is not None:
+        report.problems.append(f"{what}: {settled.error}")
 
 
 def _homes(site: Site, users: Iterable[str], report: PassReport, mode: Mode = Mode.MEMBERSHIP_SYNC) -> None:
     settled = homes.settle(site, frozenset(users))
     report.homes = settled.counted()
+    report.problems += [f"homes: {problem}" for problem in settled.problems]
+    if settled.failed:
+        user, error = next(iter(settled.failed.items()))
+        report.problems.append(f"homes of {len(settled.failed)} users failed, the first of {user}: {error}")
     _note(site, report, settled.outcomes, mode)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering
-from agent.run import held, state_files
+from agent.run import held, metrics, state_files
 from agent.run.results import PassReport
 from agent.run.state_files import Unreadable
 
@@ -36,6 +36,8 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
     if before and _is_idle(before[0]) and _is_idle(entry):
         before = before[1:]
     state_files.write_json(state_dir, path, {"passes": [entry, *before][:KEPT]})
+    if not subject:
+        metrics.write(state_dir, report)
 
 
 def last(state_dir: Path, offering: Offering, mode: Mode) -> list[dict[str, Any]]:
@@ -58,7 +60,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def _is_idle(entry: dict[str, Any]) -> bool:
     return entry.get("result") == "ok" and not (
-        entry.get("results") or entry.get("actions") or entry.get("held")
+        entry.get("failures") or entry.get("results") or entry.get("actions") or entry.get("held")
     )
 
 
@@ -71,6 +73,5 @@ def _result(report: PassReport) -> str:
 def _failures(report: PassReport) -> list[str]:
     found = [str(report.error)] if report.error else []
     found += [f"order {o.order_uuid} {o.result}: {o.message}" for o in report.orders if o.error]
-    return found + [
-        f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error
-    ]
+    found += [f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error]
+    return found + report.problems

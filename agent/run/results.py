@@ -75,7 +75,8 @@ class PassReport:
     """One pass over one offering. `error` is what ended it before its orders or resources could be looked at.
 
     `resources` has those that needed something; `in_step` counts the others. `later`: why something beside them
-    (a name, a group) is worth another try soon. `homes` counts users by what became of their homes.
+    (a name, a group) is worth another try soon. `homes` counts users by what became of their homes, `problems` says
+    what stopped names, groups or homes of many.
     """
 
     mode: str
@@ -91,6 +92,7 @@ class PassReport:
     error: SiteAgentError | None = None
     later: SiteAgentError | None = None
     homes: Mapping[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def retryable_error(self) -> SiteAgentError | None:
@@ -120,6 +122,7 @@ class PassReport:
             "resources": [r.as_json() for r in self.resources],
             "in_step": self.in_step,
             "homes": dict(self.homes),
+            "problems": self.problems,
             "actions": [
                 {**o.action.as_json(), "error": str(o.error) if o.error else None} for o in self.outcomes
             ],
