@@ -43,7 +43,10 @@ def slurm_settings(**settings: object) -> SlurmSettings:
 
 @dataclass
 class MemoryBackend:
-    """`outage` is asked before each call (`observe`, `apply`) and each action; true makes it fail from there on."""
+    """`outage` is asked before each call (`observe`, `apply`) and each action; true makes it fail from there on.
+
+    `refuses`: actions that SLURM says no to. `endless`: jobs do not end when they are cancelled.
+    """
 
     settings: SlurmSettings = field(default_factory=slurm_settings)
     state: Snapshot = field(
@@ -55,6 +58,8 @@ class MemoryBackend:
         )
     )
     outage: Callable[[str], bool] = lambda _: False
+    refuses: Callable[[ClusterAction], bool] = lambda _: False
+    endless: bool = False
     qos: frozenset[str] = frozenset({"normal", "slow", "stop"})
     applied: list[ClusterAction] = field(default_factory=list)
     executed: Counter[str] = field(default_factory=Counter)
@@ -142,6 +147,8 @@ class MemoryBackend:
                 return self._with_members(state.associations, {action.user: name})
             case SetUserLimits():
                 return self._with_user_limits(action)
+            case CancelJobs() if self.endless and any(_covers(action, pair) for pair in state.active_users):
+                raise JobsStillActive(f"jobs in {name} are still ending")
             case CancelJobs():
                 users = {pair: n for pair, n in state.active_users.items() if not _covers(action, pair)}
                 return replace(state, active_jobs=_by_account(users), active_users=users)
@@ -166,6 +173,8 @@ class MemoryBackend:
     def _needs(self, action: ClusterAction) -> None:
         """What SLURM would refuse."""
         state, name = self.state, action.account
+        if self.refuses(action):
+            raise _refused(action, "no")
         parent = action.parent if isinstance(action, CreateAccount) else name
         if parent not in state.accounts and not isinstance(action, DeleteAccount | CancelJobs):
             raise _refused(action, f"no account {parent}")

@@ -175,7 +175,7 @@ class TestNobodyCopies:
         world.in_step()
 
     def test_resources_with_an_order_under_way(self, make_world: WorldFactory, source: str) -> None:
-        """An order that waits for its consumer may come through at any moment, with limits of its own."""
+        """Limits of its own are on their way, whichever side is read first."""
         world = make_world(limits_source=source)
         resource = self.drifted(world, cpu=10, mem=2)
         order = world.waldur.orders.place_update(resource, {"cpu": 5, "mem": 2})
