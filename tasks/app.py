@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 from celery import Celery
+
+from tasks import lean_celery
+
+lean_celery.become(sys.argv, sys.orig_argv)
 
 app = Celery("waldur_site_cluster", task_cls="tasks.base:SiteTask")
 app.config_from_object("tasks.celeryconfig")

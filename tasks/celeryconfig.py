@@ -14,7 +14,7 @@ from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_T
 broker_url = settings().broker_url.reveal()
 # Our own variable and the file were weighed already; Celery would let this one win over both.
 os.environ.pop("CELERY_BROKER_URL", None)
-imports = ("tasks.orders", "tasks.membership")
+imports = ("tasks.orders", "tasks.membership", "tasks.drift")
 
 _names = sorted({table.queue_name(o.queue) for o in settings().offerings}) or [table.queue_name("default")]
 task_queues = tuple(Queue(name, Exchange(name, type="direct"), routing_key=name) for name in _names)
@@ -42,6 +42,8 @@ worker_cancel_long_running_tasks_on_connection_loss = False
 worker_soft_shutdown_timeout = 30.0
 worker_enable_soft_shutdown_on_idle = True
 worker_concurrency = 2
+# KiB. A pass over a cluster of any size leaves its largest heap behind; after that the process is replaced.
+worker_max_memory_per_child = 58_000
 
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None

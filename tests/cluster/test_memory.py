@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""A process of the pool stays small: after some passes with twenty orders each it is below 60 MB."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.sim.server import SimulatedWaldur
+from tests.cluster import memory
+from tests.cluster.celery_process import environment
+from tests.real import processes
+from tests.real.processes import tail, wait_until
+from tests.real.redis_server import RedisServer
+from tests.real.slurm_cluster import SlurmCluster
+from tests.site import configuration
+
+LIMIT_MB = 60
+CELERY = Path(sys.executable).with_name("celery")
+
+
+def test_a_pool_process_is_below_its_limit_after_some_passes(
+    slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    weights = memory.resident_after(slurm, redis_server, tmp_path, passes=3)
+    assert len(weights) == 3
+    assert max(weight for _, weight in weights) < LIMIT_MB, weights
+
+
+def test_a_process_that_outgrows_its_limit_is_replaced(redis_server: RedisServer, tmp_path: Path) -> None:
+    with SimulatedWaldur() as waldur:
+        env = environment(configuration(waldur, tmp_path), redis_server.url)
+        ask = [sys.executable, "-c", "from tasks import app; print(app.conf.worker_max_memory_per_child)"]
+        said = subprocess.run(ask, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert LIMIT_MB * 0.95 < int(said) * 1024 / 1e6 < LIMIT_MB
+
+
+def test_a_worker_carries_no_flower_also_after_a_restart(
+    slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Celery's command imports it into every worker. Same pid throughout: it is what systemd watches."""
+    redis_server.flush()
+    log = tmp_path / "worker.log"
+    with SimulatedWaldur() as waldur:
+        variables = {"SLURM_CONF": slurm.env["SLURM_CONF"]}
+        env = environment(configuration(waldur, tmp_path), redis_server.url, variables)
+        worker = processes.start([str(CELERY), "-A", "tasks", "worker", "-c", "1"], log=log, env=env)
+        try:
+            for times in (1, 2):
+                wait_until("ready", lambda: tail(log, 10**9).count(" ready.") == times, 30)  # noqa: B023
+                assert "celery -A tasks worker" in command_line(worker.pid)
+                assert "tornado" not in Path(f"/proc/{worker.pid}/maps").read_text()
+                worker.send_signal(signal.SIGHUP)
+        finally:
+            processes.stop(worker, timeout_s=40)
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
