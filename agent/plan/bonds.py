@@ -77,21 +77,25 @@ class Bonds:
         `beside`: actions that do not happen for other reasons; they get no mark of these.
         """
         found = dict(marked)
+        left: dict[Action, int] = {}
         queue = deque(found)
         while queue:
             action = queue.popleft()
-            for other in (*self._along.get(action, ()), *self._without_purpose(action, found, beside)):
+            for other in (*self._along.get(action, ()), *self._without_purpose(action, left, beside)):
                 if other not in found and other not in beside:
                     found[other] = found[action]
                     queue.append(other)
         return found
 
     def _without_purpose(
-        self, action: Action, found: Mapping[Action, Mark], beside: Set[Action]
+        self, action: Action, left: dict[Action, int], beside: Set[Action]
     ) -> Iterator[Action]:
-        """What served this action and others, and serves nothing that happens any more."""
+        """What served this action and others, and serves nothing that happens any more. `left`: how many it serves."""
         for helper in self._serves.get(action, ()):
-            if all(reason in found or reason in beside for reason in self._reasons[helper]):
+            if helper not in left:
+                left[helper] = sum(reason not in beside for reason in self._reasons[helper])
+            left[helper] -= 1
+            if left[helper] == 0:
                 yield helper
 
     def _tie(self, one: Action, other: Action) -> None:

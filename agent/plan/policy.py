@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from hashlib import sha256
 
 from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount, RemoveMember, SetLimits
@@ -72,7 +73,7 @@ class Approvals:
         return plan.id in self.ids or plan.keys <= self.begun
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judgement:
     """Every action of the plan is in exactly one of `allowed`, `held` and `refused`; `released` was held once."""
 
@@ -81,15 +82,18 @@ class Judgement:
     refused: tuple[Refused, ...] = ()
     released: tuple[HeldPlan, ...] = ()
 
-    def reason(self, action: Action) -> str:
-        """Why this action does not happen, for a person; empty when it does."""
+    @cached_property
+    def blocked(self) -> Mapping[Action, str]:
+        """What does not happen, each with the reason for people."""
+        reasons = {refused.action: refused.sentence for refused in self.refused}
         for plan in self.held:
-            if action in plan.actions:
-                return f"held as plan {plan.id}: {plan.reason}; `approve {plan.id}` releases it"
-        return next((r.sentence for r in self.refused if r.action == action), "")
+            reason = f"held as plan {plan.id}: {plan.reason}; `approve {plan.id}` releases it"
+            reasons.update(dict.fromkeys(plan.actions, reason))
+        return reasons
 
-    def blocked(self) -> frozenset[Action]:
-        return frozenset((*(r.action for r in self.refused), *(a for p in self.held for a in p.actions)))
+    def reason(self, action: Action) -> str:
+        """Why this action does not happen; empty when it does."""
+        return self.blocked.get(action, "")
 
 
 def judge(
@@ -169,6 +173,7 @@ class _Brake:
         self, left: Sequence[Action], judge_: Judge, bonds: Bonds, refused: frozenset[Action]
     ) -> None:
         self._left = left
+        self._place = {action: number for number, action in enumerate(left)}
         self._judge = judge_
         self._rules = judge_.rules
         self._snapshot = judge_.snapshot
@@ -305,7 +310,7 @@ class _Brake:
 
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
         along = self._bonds.spread(dict.fromkeys(roots, True), beside=self._refused)
-        return tuple(action for action in self._left if action in along)
+        return tuple(sorted(along, key=self._place.__getitem__))
 
 
 def _some(names: Sequence[str]) -> str:

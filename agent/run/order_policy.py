@@ -62,14 +62,14 @@ def grounds_of(site: Site, planned: PlannedPass) -> Grounds:
 
 def wait_reason(plan: OrderPlan, judgement: Judgement) -> str:
     """Why an order waits, empty when it may go on."""
-    blocked = judgement.blocked()
+    blocked = judgement.blocked
     needed = [action for action in plan.actions if action in blocked and not _is_spare(action, plan)]
     return judgement.reason(needed[0]) if needed else ""
 
 
 def allowed_part(plan: OrderPlan, judgement: Judgement) -> OrderPlan:
     """The order without the actions that it can do without and must not carry out."""
-    blocked = judgement.blocked()
+    blocked = judgement.blocked
     if not any(action in blocked for action in plan.actions):
         return plan
     kept = tuple(action for action in plan.actions if action not in blocked)

@@ -15,7 +15,7 @@ from tests.cli.operator_site import UNKNOWN, OperatorSite, run_program
 from tests.real.processes import free_ports
 
 RUN = ("run", "order_process", "--once")
-KEYS = {"offerings", "orders", "actions", "commands", "requests", "failures", "seconds"}
+KEYS = {"offerings", "orders", "resources", "actions", "commands", "requests", "failures", "seconds"}
 
 
 def test_an_order_is_fulfilled_and_counted(site: OperatorSite) -> None:
