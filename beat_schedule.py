@@ -35,6 +35,11 @@ class Slot:
 PRIORITY_OF: Mapping[Mode, int] = {Mode.ORDER_PROCESS: 0, Mode.MEMBERSHIP_SYNC: 6, Mode.REPORT: 9}
 EVENT_PRIORITY = 3
 
+# The drift report of an offering: once an hour, after everything else.
+DRIFT_TASK = "drift.report"
+DRIFT_PERIOD_S = 3600.0
+DRIFT_PRIORITY = 9
+
 
 def queue_name(queue: str) -> str:
     """The queue that the workers of one head node read."""
@@ -42,6 +47,25 @@ def queue_name(queue: str) -> str:
 
 
 def slots(settings: Settings) -> list[Slot]:
+    return [*_passes(settings), *_drifts(settings)]
+
+
+def _drifts(settings: Settings) -> list[Slot]:
+    return [
+        Slot(
+            name=f"drift:{offering.uuid}",
+            task=DRIFT_TASK,
+            offering_uuid=offering.uuid,
+            period_s=DRIFT_PERIOD_S,
+            queue=queue_name(offering.queue),
+            priority=DRIFT_PRIORITY,
+        )
+        for offering in settings.offerings
+        if any(offering.backend_of(mode) and mode not in offering.stopped for mode in TASK_OF)
+    ]
+
+
+def _passes(settings: Settings) -> list[Slot]:
     return [
         Slot(
             name=f"{mode}:{offering.uuid}",

@@ -23,6 +23,7 @@ from agent.cli.options import (
 )
 from agent.cli.plan import EXIT_CHANGES, Planned
 from agent.config.model import Mode
+from agent.run import drift
 from agent.run.previews import Preview
 
 Report = dict[Mode, Planned]
@@ -56,8 +57,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, 
 
 def _differences(found: Preview) -> int:
     """Everything that differs, whether or not the policy lets a pass mend it."""
-    kept = {action for held in found.held for action in held.actions}
-    return len(found.happens.actions) + len(kept | {refused.action for refused in found.refused})
+    return len(drift.actions(found))
 
 
 def _document(mode: Mode, planned: Planned) -> dict[str, Any]:
@@ -71,9 +71,7 @@ def _document(mode: Mode, planned: Planned) -> dict[str, Any]:
 
 
 def _kinds(found: Preview) -> Counter[str]:
-    held = [action for each in found.held for action in each.actions]
-    refused = [each.action for each in found.refused]
-    return Counter(action.verb for action in dict.fromkeys([*found.happens, *held, *refused]))
+    return Counter(action.verb for action in drift.actions(found))
 
 
 def _print(mode: Mode, planned: Planned) -> None:

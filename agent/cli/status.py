@@ -21,7 +21,7 @@ from agent.cli.options import (
     settings_from,
 )
 from agent.config.model import Mode, Offering, Settings
-from agent.run import held, passes
+from agent.run import drift, held, passes
 from agent.run.held import Shelf
 
 PASSES_SHOWN = 3
@@ -79,7 +79,16 @@ def _lines(settings: Settings, offering: Offering, entries: list[approve.Entry])
         if offering.backend_of(mode):
             found += _left_out(Shelf(settings.state_dir, offering, mode))
             found += _passes(settings, offering, mode)
+            found += _drift(settings, offering, mode)
     return found
+
+
+def _drift(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
+    found = drift.last(settings.state_dir, offering.uuid, mode)
+    if found is None or not found.differences:
+        return []
+    kinds = ", ".join(f"{count} {verb}" for verb, count in found.kinds.items())
+    return [f"  {mode}: drift since {found.since}: {kinds} (looked at {found.looked}; `drift` looks now)"]
 
 
 def _pause(settings: Settings, offering: Offering) -> str:

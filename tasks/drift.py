@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""The drift report: what a pass would do, looked at on a schedule, and nothing of it done."""
+
+from __future__ import annotations
+
+import beat_schedule as table
+from agent.core.errors import SiteAgentError
+from agent.run import drift
+from tasks import broker, current
+from tasks.app import app
+from tasks.base import SiteTask
+
+
+@app.task(name=table.DRIFT_TASK, bind=True)
+def report(self: SiteTask, offering_uuid: str) -> dict[str, object]:
+    """All modes of one offering. What cannot be compared now is compared the next time."""
+    broker.taken_up(self.name, offering_uuid)
+    found: dict[str, object] = {}
+    offering = current.offering(offering_uuid)
+    for mode in table.TASK_OF:
+        if not offering.backend_of(mode) or mode in offering.stopped:
+            continue
+        try:
+            found[mode] = drift.look(current.site(offering_uuid, mode), mode).differences
+        except SiteAgentError as error:
+            found[mode] = str(error)
+    return found
