@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""A pass over one resource or project, as an event asks for it: that and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.membership.conftest import WorldFactory
+from tests.membership.world import World
+
+TEAM = {"ffrost5", "ggran6", "hholt7"}
+OTHER_TEAM = {"iilves8", "jjansen9", "akask10"}
+
+
+@pytest.fixture
+def changed(world: World) -> dict[str, str]:
+    """Three allocations in two projects, in each of which somebody came and somebody went; uuids by name."""
+    made = {
+        "one": world.allocate("one"),
+        "two": world.allocate("two"),
+        "three": world.allocate("three", project=1),
+    }
+    world.settled()
+    for project, leaver in ((0, "ggran6"), (1, "jjansen9")):
+        world.join(f"new{project}", project=project)
+        world.leave(leaver, project=project)
+    return made
+
+
+def test_one_resource(world: World, changed: dict[str, str]) -> None:
+    world.sync(resource=changed["one"])
+    assert world.members("a_one") == TEAM - {"ggran6"} | {"new0"}
+    assert world.members("a_two") == TEAM
+    assert world.members("a_three") == OTHER_TEAM
+
+
+def test_one_project(world: World, changed: dict[str, str]) -> None:
+    world.sync(project=world.waldur.seed.project_uuids[0])
+    assert world.members("a_one") == world.members("a_two") == TEAM - {"ggran6"} | {"new0"}
+    assert world.members("a_three") == OTHER_TEAM
+
+
+def test_the_team_is_asked_for_and_no_listing_of_everybody_is_read(
+    world: World, changed: dict[str, str]
+) -> None:
+    world.waldur.requests.reset()
+    world.sync(resource=changed["one"])
+    asked = world.waldur.request_counts()
+    assert asked["GET marketplace-provider-resources/{uuid}/team/"] == 1
+    assert "GET marketplace-service-providers/{uuid}/project_permissions/" not in asked
+    assert not world.waldur.requests.count("GET marketplace-provider-resources/") > 1
+
+
+@pytest.mark.parametrize("state", ["Creating", "Updating", "Terminated"])
+def test_a_resource_that_is_not_ready_is_left_alone(
+    world: World, changed: dict[str, str], state: str
+) -> None:
+    world.change(changed["one"], state=state)
+    report = world.sync(resource=changed["one"])
+    assert (report.error, report.outcomes) == (None, [])
+    assert world.members("a_one") == TEAM
+
+
+def test_a_pass_over_a_part_says_nothing_of_what_is_held_elsewhere(make_world: WorldFactory) -> None:
+    world = make_world(policy={"max_removed_members": 1})
+    one, two = world.allocate("one"), world.allocate("two", project=1)
+    world.settled()
+    for user in ("ffrost5", "ggran6"):
+        world.leave(user)
+    world.sync(resource=two)
+    assert not world.sync(resource=two).held
+    assert len(world.sync(resource=one).held) == 1
+    world.sync(resource=two)
+    assert len(world.sync().held) == 1
+    assert world.members("a_one") == TEAM
