@@ -247,7 +247,7 @@ def checked(
         values.update(dict(refusal.valid_data or {}))
         for name, sentences in refusal.messages_dict.items():
             message = f"`{name}` {' '.join(map(str, sentences))}"
-            wrong = schema.fields[name].metadata["wrong"] if name in given else None
+            wrong = schema.fields[name].metadata.get("wrong") if name in given else None
             _note(message, below(path, str(name)), wrong, findings)
             if wrong is not None:
                 values[name] = wrong.value
