@@ -188,6 +188,7 @@ def _write_configuration(demo: Demo, commands: Path) -> None:
         "waldur_api_token": waldur.token(),
         "waldur_offering_uuid": waldur.seed.offering_uuid,
         "order_processing_backend": "slurm",
+        "membership_sync_backend": "slurm",
         "backend_type": "slurm",
         "backend_settings": {
             "default_account": "root",
@@ -197,6 +198,8 @@ def _write_configuration(demo: Demo, commands: Path) -> None:
             "allocation_prefix": "a_",
             "cluster_name": "demo",
             "slurm_bin_path": str(commands),
+            # The people of the demo are none of this machine's.
+            "enable_user_homedir_account_creation": False,
         },
         "backend_components": COMPONENTS,
     }

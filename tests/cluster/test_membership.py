@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Membership through the queue: beat, Redis and a worker, all real, on the real SLURM; and a worker that is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.cluster.celery_process import REPOSITORY, environment
+from tests.cluster.conftest import Start
+from tests.real.processes import wait_until
+from tests.real.redis_server import RedisServer
+from tests.real.slurm_cluster import SlurmCluster
+from tests.site import configuration
+
+
+@pytest.fixture
+def config(waldur: SimulatedWaldur, tmp_path: Path) -> Path:
+    return configuration(waldur, tmp_path, membership_sync_backend="slurm")
+
+
+def members(slurm: SlurmCluster, account: str) -> set[str]:
+    rows = slurm.ask("sacctmgr", "-nP", "show", "assoc", f"account={account}", "format=user").split()
+    return {user for user in rows if user}
+
+
+def allocated(waldur: SimulatedWaldur) -> str:
+    """An order that is placed; the uuid of its resource."""
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10}, slug="one")
+    return waldur.order(order).resource_uuid
+
+
+def test_who_joins_and_leaves_in_waldur_does_so_on_the_cluster(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, start: Start
+) -> None:
+    project = waldur.seed.project_uuids[0]
+    resource = allocated(waldur)
+    worker = start("worker")
+    start("beat")
+    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3, 30)
+    waldur.people.add_user("newcomer")
+    waldur.people.add_member(project, "newcomer", account="newcomer")
+    wait_until("the newcomer is in", lambda: "newcomer" in members(slurm, "a_one"), 30)
+    waldur.people.remove_member(project, "newcomer")
+    wait_until("the leaver is out", lambda: "newcomer" not in members(slurm, "a_one"), 30)
+    assert waldur.resource(resource).state.value == "OK"
+    worker.stop()
+    assert "membership_sync of offering Test SLURM: 1 done" in worker.output()
+
+
+def test_an_event_is_about_one_resource(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, redis_server: RedisServer, config: Path, start: Start
+) -> None:
+    resource = allocated(waldur)
+    start("worker")
+    beat = start("beat")
+    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3, 30)
+    beat.stop()
+    waldur.site.change("resources", resource, restrict_member_access=True)
+    send = "from tasks import membership; import sys; membership.enqueue_part(sys.argv[1], resource_uuid=sys.argv[2])"
+    env = environment(config, redis_server.url, {"PYTHONPATH": str(REPOSITORY)})
+    command = [sys.executable, "-c", send, waldur.seed.offering_uuid, resource]
+    subprocess.run(command, env=env, cwd=REPOSITORY, check=True, timeout=60)
+    held = config.parent / "state" / "policy" / "held"
+    wait_until("the plan is held", lambda: any(held.rglob("*.json")), 30)
+    assert len(members(slurm, "a_one")) == 3
+
+
+def test_a_killed_worker_has_lost_nothing(tmp_path: Path, slurm: SlurmCluster, start: Start) -> None:
+    """Killed as soon as it has begun to write; the next worker plans from what stands."""
+    with SimulatedWaldur(
+        scenario=Scenario(projects_per_customer=4, allocations_per_project=1, backend_prefix="a_")
+    ) as waldur:
+        path = configuration(waldur, tmp_path, membership_sync_backend="slurm")
+        accounts = [waldur.resource(uuid).backend_id for uuid in waldur.seed.resource_uuids]
+        slurm.ask("sacctmgr", "-i", "add", "account", f"name={','.join(accounts)}", "cluster=test")
+        worker = start("worker")
+        start("beat")
+        wait_until("something is being written", lambda: _is_writing(path.parent), 30)
+        worker.kill()
+        start("worker")
+        wait_until("all are in", lambda: all(len(members(slurm, name)) == 3 for name in accounts), 60)
+        assert {waldur.resource(uuid).state.value for uuid in waldur.seed.resource_uuids} == {"OK"}
+
+
+def _is_writing(folder: Path) -> bool:
+    """Whether somebody holds the lock of the cluster's writes."""
+    lock = folder / "state" / "locks" / "writes-slurmdbd.lock"
+    if not lock.exists():
+        return False
+    number = f":{os.stat(lock).st_ino} "
+    return any(number in line for line in Path("/proc/locks").read_text().splitlines())
