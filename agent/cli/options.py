@@ -49,6 +49,14 @@ def offering_option(function: Function) -> Function:
     return click.option("--offering", "offering_uuid", metavar="UUID", help="This offering only.")(function)
 
 
+def hex_of(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """A uuid in the spelling that Waldur uses."""
+    try:
+        return uuid_hex(text) if text else None
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a uuid", param=parameter) from error
+
+
 def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")(function)
 

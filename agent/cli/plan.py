@@ -15,6 +15,7 @@ from agent.cli.options import (
     chosen,
     complain,
     config_option,
+    hex_of,
     json_option,
     mode_argument,
     offering_option,
@@ -25,7 +26,7 @@ from agent.cli.options import (
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.run import plan_files
-from agent.run.previews import Preview, preview
+from agent.run.previews import Preview, preview, preview_of_resource
 from agent.run.results import withheld
 from agent.run.sites import connect
 
@@ -46,6 +47,8 @@ class Planned:
 @mode_argument
 @config_option
 @offering_option
+@click.option("--resource", "resource_uuid", metavar="UUID", callback=hex_of,
+              help="This resource only; for membership_sync, with --offering where there are several.")  # fmt: skip
 @json_option
 @click.option("--commands", "as_commands", is_flag=True, help="Print the cluster commands that would be run.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
@@ -58,9 +61,18 @@ def command(mode: str, config_file: Path | None, offering_uuid: str | None, **op
         raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = settings_from(config_file)
     served = [o for o in chosen(settings, offering_uuid) if o.backend_of(Mode(mode))]
+    resource = options["resource_uuid"]
+    if resource and (mode != Mode.MEMBERSHIP_SYNC or len(served) != 1 or out):
+        raise click.UsageError(
+            "--resource shows the membership plan of one resource of one offering: choose it with --offering, and "
+            "leave out --out, which is about all of them."
+        )
     if out and len(served) != 1:
         raise click.UsageError("--out writes the plan of one offering: choose it with --offering.")
-    planned = [made(settings, offering, Mode(mode), as_commands=as_commands) for offering in served]
+    planned = [
+        made(settings, offering, Mode(mode), as_commands=as_commands, resource_uuid=resource)
+        for offering in served
+    ]
     if not served:
         say_unserved(mode)
     if as_json:
@@ -79,11 +91,18 @@ def command(mode: str, config_file: Path | None, offering_uuid: str | None, **op
     return EXIT_CHANGES if options["exit_code"] and changes else 0
 
 
-def made(settings: Settings, offering: Offering, mode: Mode, *, as_commands: bool = False) -> Planned:
+def made(
+    settings: Settings,
+    offering: Offering,
+    mode: Mode,
+    *,
+    as_commands: bool = False,
+    resource_uuid: str | None = None,
+) -> Planned:
     """The plan of one offering; what keeps it from being made stops no other."""
     try:
         site = connect(settings, offering, mode)
-        plan = preview(site, mode)
+        plan = preview_of_resource(site, resource_uuid) if resource_uuid else preview(site, mode)
         commands = site.backend.commands(plan.happens.cluster_actions()) if as_commands else ()
         return Planned(offering, plan, commands=commands)
     except SiteAgentError as error:

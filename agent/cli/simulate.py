@@ -19,8 +19,12 @@ from agent.sim.server import SimulatedWaldur
               help="TCP port; 0 takes a free one.")  # fmt: skip
 @click.option("--age", type=click.Choice([age.value for age in Age]), default="8.0", show_default=True,
               help="Which server to be: Waldur of October 2024, 8.0.5 or 8.1.")  # fmt: skip
-@click.option("--customers", type=click.IntRange(1), default=2, show_default=True, help="Customers with projects.")
-@click.option("--projects", type=click.IntRange(1), default=2, show_default=True, help="Projects per customer.")
+@click.option(
+    "--customers", type=click.IntRange(1), default=2, show_default=True, help="Customers with projects."
+)
+@click.option(
+    "--projects", type=click.IntRange(1), default=2, show_default=True, help="Projects per customer."
+)
 @click.option("--members", type=click.IntRange(0), default=5, show_default=True, help="Members per project.")
 @json_option
 def command(port: int, age: str, customers: int, projects: int, members: int, as_json: bool) -> int:

@@ -16,6 +16,7 @@ from agent.core.actions import Action, CancelJobs
 from agent.core.plans import Plan
 from agent.plan.policy import HeldPlan, Refused
 from agent.run import membership, order_policy, orders
+from agent.run.membership_facts import Reach
 from agent.run.results import OrderResult, PassReport, ResourceResult, postponed
 from agent.run.sites import Site
 
@@ -43,6 +44,11 @@ def preview(site: Site, mode: Mode) -> Preview:
     return PREVIEWS[mode](site)
 
 
+def preview_of_resource(site: Site, resource_uuid: str) -> Preview:
+    """The same for the members, state and limits of one resource."""
+    return _of_membership(site, Reach(resource_uuid=resource_uuid))
+
+
 def fingerprint(action: Action) -> str:
     """The same as long as neither Waldur nor the cluster has moved: what was there before the action counts, too."""
     hidden = SPOKEN | FLEETING.get(type(action), frozenset())
@@ -68,8 +74,8 @@ def _of_orders(site: Site) -> Preview:
     )
 
 
-def _of_membership(site: Site) -> Preview:
-    planned = membership.plan(site)
+def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
+    planned = membership.plan(site, reach)
     judgement = membership.judged(site, planned)
     return Preview(
         happens=Plan(judgement.allowed),

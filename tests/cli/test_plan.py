@@ -92,3 +92,20 @@ def test_orders_that_cannot_be_planned_are_listed(site: OperatorSite, command: C
     said = command(*PLAN, "-c", site.configure())
     assert f"order {order} (Create) stuck: GET marketplace-provider-resources/{resource}/" in said.out
     assert f"approve order {other}" in said.out
+
+
+def test_the_plan_of_one_resource_is_about_it_alone(site: OperatorSite, command: Command) -> None:
+    path = site.configure(membership_sync_backend="slurm")
+    for name in ("one", "two"):
+        site.place(name)
+    assert command("run", "order_process", "--once", "-c", path).code == 0
+    resource = next(r for r in site.waldur.site.resources() if r.slug == "one")
+    for each in site.waldur.site.resources():
+        site.waldur.site.change("resources", each.uuid, backend_metadata={"qos": "old"})
+    said = command("plan", "membership_sync", "--resource", resource.uuid, "--json", "-c", path)
+    (offering,) = said.document()["offerings"]
+    assert [(a["action"], a["resource"]) for a in offering["actions"]] == [("ReportMetadata", resource.uuid)]
+    for words in (("order_process", "--resource", resource.uuid), ("membership_sync", "--resource", "a_one")):
+        refused = command("plan", *words, "-c", path)
+        assert refused.code == 2
+        assert "--resource" in refused.err
