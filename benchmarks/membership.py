@@ -23,8 +23,8 @@ from tests.site import configuration, site_of
 ROOT = Path(__file__).parents[1]
 PROJECTS_PER_CUSTOMER = 10
 # Resources and members of each.
-FIRST_SYNC = (20, 5)
-IDLE = ((100, 10),)
+FIRST_SYNC = (200, 5)
+IDLE = ((100, 10), (1000, 10))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,13 @@ from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from agent.core.errors import BackendUnavailable, ClusterBusy, JobsStillActive, SiteAgentError
+from agent.core.errors import (
+    BackendUnavailable,
+    ClusterBusy,
+    JobsStillActive,
+    PassUnfinished,
+    SiteAgentError,
+)
 from agent.run.results import PassReport
 from tasks.limits import COUNTDOWN_MAX_S
 
@@ -42,6 +48,7 @@ class RetryPolicy:
 
 
 POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
+    PassUnfinished: RetryPolicy(attempts=100, base_s=1, cap_s=2),
     JobsStillActive: RetryPolicy(base_s=20, cap_s=120),
     ClusterBusy: RetryPolicy(base_s=10, cap_s=60),
     BackendUnavailable: RetryPolicy(base_s=5, cap_s=120),
@@ -114,7 +121,7 @@ class SiteTask(Task):
         return bool(maybe_make_aware(expires) <= datetime.now(UTC) + timedelta(seconds=seconds))
 
     def _log(self, report: PassReport) -> None:
-        if report.orders:
+        if report.results:
             # Orders that the policy lets wait have been told of once: nothing is new about them.
             log.log(
                 logging.INFO if report.outcomes or report.failed else logging.DEBUG,

@@ -290,8 +290,11 @@ def _closing(sync: Sync, plan: ResourcePlan, now: datetime) -> Iterator[WaldurAc
     fault = sync.faults.get(uuid)
     if plan.skipped or (uuid in sync.errors and fault is None):
         return
+    held = {action for each in sync.judgement.held for action in each.actions}
+    waits = any(action in held for action in plan.actions)
     for action in membership.closing(plan, sync.planned.rules, now, fault=fault):
-        if isinstance(action, WaldurAction):
+        # Of what waits for an approval nobody can say that it is well.
+        if isinstance(action, WaldurAction) and not (waits and isinstance(action, HealResource)):
             yield action
 
 

@@ -47,7 +47,6 @@ from agent.core.directory_actions import (
 )
 from agent.core.errors import BackendError
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
-from agent.core.host_actions import HostAction, MakeHome, SetQuota
 from agent.core.plans import Outcome, Plan, action_from_json
 from agent.core.waldur_actions import (
     ApproveOrder,
@@ -127,11 +126,6 @@ RENDERED: list[tuple[Action, str]] = [
     (AddToGroup(group="g", user="u"), "add to group g: u"),
     (RemoveFromGroup(group="g", user="u"), "remove from group g: u"),
     (DeleteGroup(group="g"), "delete group g"),
-    (MakeHome(user="u", path="/home/u", umask="0077"), "make home /home/u of u with umask 0077"),
-    (
-        SetQuota(user="u", provider="xfs", place="/home", limits=(("bsoft", "9g"), ("bhard", "10g"))),
-        "set quota of u on /home (xfs) bsoft=9g bhard=10g",
-    ),
     (MakeHome(user="u", path="/home/u", umask="0077"), "make home /home/u of u with umask 0077"),
     (
         SetQuota(user="u", provider="xfs", place="/home", limits=(("bsoft", "9g"), ("bhard", "10g"))),

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""What waits for a person, and what waits for the next pass."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from agent.config.model import Mode
+from agent.core.errors import PassUnfinished
+from agent.run.held import Shelf
+from agent.sim.records import ResourceState
+from tests.membership.conftest import WorldFactory
+from tests.membership.world import World
+
+MEMBERS = 3
+
+
+def emptied(world: World) -> str:
+    """An erred resource whose team is gone."""
+    resource = world.allocate("one")
+    world.settled()
+    for username in sorted(world.members("a_one")):
+        world.leave(username)
+    world.change(resource, state=ResourceState.ERRED)
+    return resource
+
+
+def test_an_emptied_team_waits_for_approval_and_its_resource_is_not_called_well(world: World) -> None:
+    resource = emptied(world)
+    report = world.sync()
+    (plan,) = report.held
+    assert [r.result.value for r in report.resources] == ["waiting"]
+    assert len(world.members("a_one")) == MEMBERS
+    assert world.resource(resource).state is ResourceState.ERRED
+    again = world.sync()
+    assert [held.id for held in again.held] == [plan.id]
+    shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    assert shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    world.sync()
+    assert world.members("a_one") == set()
+    assert world.resource(resource).state is ResourceState.OK
+
+
+def test_an_approval_is_for_that_plan_and_no_other(world: World) -> None:
+    """Somebody joined meanwhile and left again: the plan is another one."""
+    emptied(world)
+    (plan,) = world.sync().held
+    shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    assert shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    world.stray("stranger", "a_one")
+    (other,) = world.sync().held
+    assert other.id != plan.id
+    assert len(world.members("a_one")) == MEMBERS + 1
+
+
+def test_an_approval_that_has_expired_releases_nothing(world: World) -> None:
+    emptied(world)
+    (plan,) = world.sync().held
+    shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    shelf.approve(plan.id, expires=datetime.now(UTC) - timedelta(seconds=1), by="test")
+    assert [held.id for held in world.sync().held] == [plan.id]
+    assert len(world.members("a_one")) == MEMBERS
+
+
+def test_a_pass_without_time_begins_nothing_and_the_next_one_goes_on(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    world.join("newcomer")
+    late = world.sync(seconds=-1)
+    assert isinstance(late.retryable_error, PassUnfinished)
+    assert "newcomer" not in world.members("a_one")
+    assert world.sync().retryable_error is None
+    assert "newcomer" in world.members("a_one")
+
+
+@pytest.mark.parametrize("rules", [{"mode": "observe"}, {"paused": True}], ids=["observe", "paused"])
+def test_an_offering_that_may_not_act_changes_nothing_anywhere(
+    make_world: WorldFactory, rules: dict[str, object]
+) -> None:
+    world = make_world()
+    resource = world.allocate("one")
+    idle = make_world(policy=rules)
+    idle.backend.state = world.backend.state
+    idle.join("newcomer")
+    idle.change(resource, state=ResourceState.ERRED, last_sync=None)
+    report = idle.sync()
+    assert report.outcomes == []
+    assert len(report.refused) == 1
+    assert idle.members("a_one") == world.members("a_one")
+    assert idle.resource(resource).state is ResourceState.ERRED
