@@ -40,9 +40,7 @@ def _name(resource: Resource, names: NameRules) -> str:
     return fold(names.allocation_prefix + slug)[: names.max_length] if slug else ""
 
 
-def _stands_below_its_project(
-    resource: Resource, name: str, names: NameRules, snapshot: Snapshot
-) -> bool:
+def _stands_below_its_project(resource: Resource, name: str, names: NameRules, snapshot: Snapshot) -> bool:
     standing = snapshot.accounts.get(name)
     project = fold(names.project_prefix + resource.project_slug)
     return standing is not None and bool(resource.project_slug) and standing.parent == project

@@ -50,30 +50,22 @@ class Batch:
     program: str = "sacctmgr"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The cluster that commands are about; without a name the one of slurm.conf."""
+
+    name: str = ""
+
+    @property
+    def option(self) -> tuple[str, ...]:
+        return (f"cluster={self.name}",) if self.name else ()
+
+
 class Grammar:
     """Knows the cluster's name and the site's policies, and turns actions into commands."""
 
     def __init__(self, settings: SlurmSettings) -> None:
-        self._settings = settings
-        self._cluster = (f"cluster={settings.cluster_name}",) if settings.cluster_name else ()
-        self._phases: tuple[
-            tuple[type[ClusterAction], Callable[[Sequence[ClusterAction]], list[Batch]]], ...
-        ] = (
-            (CreateAccount, self._create),
-            (MoveAccount, self._move),
-            (CreateQos, self._create_qos),
-            (SetQos, self._qos),
-            (SetLimits, self._limits),
-            (AddMember, self._add),
-            (SetUserLimits, self._user_limits),
-            (MoveDefaultAccount, self._defaults),
-            (AllowSubmission, self._allow),
-            (BlockSubmission, self._block),
-            (CancelJobs, self._cancel),
-            (RemoveMember, self._remove),
-            (DeleteAccount, self._delete),
-            (DeleteQos, self._delete_qos),
-        )
+        self._place = Place(settings.cluster_name)
 
     def batches(self, actions: Iterable[ClusterAction]) -> list[Batch]:
         """All commands, in the order in which they may run: builders first, parents before children,
@@ -81,192 +73,207 @@ class Grammar:
         by_kind: dict[type[ClusterAction], list[ClusterAction]] = defaultdict(list)
         for action in dict.fromkeys(actions):
             by_kind[type(action)].append(action)
-        unknown = set(by_kind) - {kind for kind, _ in self._phases}
+        unknown = set(by_kind) - {kind for kind, _ in PHASES}
         if unknown:
             raise BackendError(f"SLURM has no command for {', '.join(kind.verb for kind in unknown)}")
-        return [batch for kind, make in self._phases for batch in make(by_kind[kind])]
+        return [batch for kind, make in PHASES for batch in make(self._place, by_kind[kind])]
 
     def single(self, action: ClusterAction) -> Batch:
         """The command for this action alone."""
         return self.batches([action])[0]
 
-    def _create(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        new = [a for a in actions if isinstance(a, CreateAccount)]
-        found = []
-        for level in levels(new, {a.account: a.parent for a in new}):
-            for (parent, description, organization), group in _grouped(
-                level,
-                lambda a: (
-                    a.parent,
-                    free_text(a.description, a.account),
-                    free_text(a.organization, a.account),
-                ),
-            ).items():
-                place = f"parent={checked('account', parent)}"
-                texts = (f"description={description}", f"organization={organization}")
-                found += self._named("add account", group, (place, *texts))
-        return found
 
-    def _move(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        moves = [a for a in actions if isinstance(a, MoveAccount)]
-        return self._modified(moves, lambda a: (f"parent={checked('account', a.after)}",))
-
-    def _qos(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        changes = [a for a in actions if isinstance(a, SetQos)]
-        return self._modified(
-            changes,
+def _create(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    new = [a for a in actions if isinstance(a, CreateAccount)]
+    found = []
+    for level in levels(new, {a.account: a.parent for a in new}):
+        for (parent, description, organization), group in _grouped(
+            level,
             lambda a: (
-                f"qos={','.join(checked('QoS', name) for name in a.after)}",
-                f"defaultqos={checked('QoS', a.default)}",
+                a.parent,
+                free_text(a.description, a.account),
+                free_text(a.organization, a.account),
+            ),
+        ).items():
+            below = f"parent={checked('account', parent)}"
+            texts = (f"description={description}", f"organization={organization}")
+            found += _named(place, "add account", group, (below, *texts))
+    return found
+
+
+def _move(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    moves = [a for a in actions if isinstance(a, MoveAccount)]
+    return _modified(place, moves, lambda a: (f"parent={checked('account', a.after)}",))
+
+
+def _qos(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    changes = [a for a in actions if isinstance(a, SetQos)]
+    return _modified(
+        place,
+        changes,
+        lambda a: (
+            f"qos={','.join(checked('QoS', name) for name in a.after)}",
+            f"defaultqos={checked('QoS', a.default)}",
+        ),
+    )
+
+
+def _create_qos(_: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    """QoS belong to no cluster: `cluster=` is left out."""
+    found = []
+    for made in (a for a in actions if isinstance(a, CreateQos)):
+        flags = (f"flags={made.flags}",) if made.flags else ()
+        limits = tuple(f"{option}={value}" for option, value in made.limits)
+        found.append(Batch((made,), ("add", "qos", f"name={checked('QoS', made.account)}", *flags, *limits)))
+    return found
+
+
+def _delete_qos(_: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    return [Batch((a,), ("remove", "qos", "where", f"name={checked('QoS', a.account)}")) for a in actions]
+
+
+def _limits(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    changes = [a for a in actions if isinstance(a, SetLimits)]
+    return _modified(place, changes, _tres_limits)
+
+
+def _user_limits(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    """MaxTRESMins of users; those with the same values in one account share a command."""
+    changes = [a for a in actions if isinstance(a, SetUserLimits)]
+    found = []
+    for (account, values), group in _grouped(changes, lambda a: (a.account, _values(a.after))).items():
+        where = (f"name={_users(group)}", f"account={checked('account', account)}", *place.option)
+        found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxTRESMins={values}")))
+    return found
+
+
+def _block(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    return _modified(place, actions, lambda _: ("GrpSubmitJobs=0",))
+
+
+def _allow(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    return _modified(place, actions, lambda _: ("GrpSubmitJobs=-1",))
+
+
+def _add(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    """One call per set of users: accounts with the same new users, partitions and QoS share it."""
+    joins = [a for a in actions if isinstance(a, AddMember)]
+    per_account = _grouped(
+        joins, lambda a: (a.account, a.default_account, a.partitions, a.qos, a.default_qos)
+    )
+    merged: dict[tuple[tuple[str, ...], tuple[str, ...]], list[AddMember]] = defaultdict(list)
+    for group in _portioned(per_account.values()):
+        users = tuple(sorted(checked("user", a.user) for a in group))
+        merged[users, _association_options(place, group[0])] += group
+    return [
+        Batch(
+            tuple(group),
+            ("add", "user", f"name={','.join(users)}", f"account={_accounts(group)}", *options),
+        )
+        for (users, options), group in merged.items()
+    ]
+
+
+def _association_options(place: Place, join: AddMember) -> tuple[str, ...]:
+    default = join.default_account
+    partitions = ",".join(checked("partition", name) for name in join.partitions)
+    qos = ",".join(checked("QoS", name) for name in join.qos)
+    options = (
+        *place.option,
+        f"DefaultAccount={checked('account', default)}" if default else "",
+        f"partitions={partitions}" if partitions else "",
+        f"qoslevel={qos}" if qos else "",
+        f"defaultqos={checked('QoS', join.default_qos)}" if join.default_qos else "",
+        # Without it each user gets a share of their own and the account's is split by head count.
+        "fairshare=parent",
+    )
+    return tuple(filter(None, options))
+
+
+def _defaults(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    moves = [a for a in actions if isinstance(a, MoveDefaultAccount)]
+    found = []
+    for group in _portioned(_grouped(moves, lambda a: a.account).values()):
+        where = ("modify", "user", "where", f"name={_users(group)}", *place.option)
+        home = checked("account", group[0].account)
+        found.append(Batch(tuple(group), (*where, "set", f"DefaultAccount={home}")))
+    return found
+
+
+def _cancel(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    cluster = (f"--clusters={place.name}",) if place.name else ()
+    found = []
+    for cancel in (a for a in actions if isinstance(a, CancelJobs)):
+        whose = (f"--user={checked('user', cancel.user)}",) if cancel.user else ()
+        found.append(
+            Batch(
+                (cancel,),
+                (*cluster, f"--account={checked('account', cancel.account)}", *whose),
+                "scancel",
+            )
+        )
+    return found
+
+
+def _remove(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    """Associations that are nobody's default first, and never in one command with a default one: 22.05 refuses
+    a default account that follows another row, by user name.
+    """
+    leaves = [a for a in actions if isinstance(a, RemoveMember)]
+    defaults = [a for a in leaves if a.is_default]
+    return [
+        *_removed(place, [a for a in leaves if not a.is_default]),
+        *_removed(place, defaults),
+    ]
+
+
+def _removed(place: Place, leaves: Sequence[RemoveMember]) -> list[Batch]:
+    """One command names users and accounts and ends all their pairs, so only equal sets may be merged: the
+    users who leave the same accounts, or the accounts that the same users leave, whichever is less.
+    """
+    by_users = _products(leaves, lambda a: a.user, lambda a: a.account)
+    by_accounts = _products(leaves, lambda a: a.account, lambda a: a.user)
+    groups = min(by_users, by_accounts, key=len)
+    return [
+        Batch(
+            tuple(group),
+            (
+                "remove",
+                "user",
+                "where",
+                f"name={_users(group)}",
+                f"account={_accounts(group)}",
+                *place.option,
             ),
         )
+        for group in groups
+    ]
 
-    def _create_qos(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        """QoS belong to no cluster: `cluster=` is left out."""
-        found = []
-        for made in (a for a in actions if isinstance(a, CreateQos)):
-            flags = (f"flags={made.flags}",) if made.flags else ()
-            limits = tuple(f"{option}={value}" for option, value in made.limits)
-            found.append(
-                Batch((made,), ("add", "qos", f"name={checked('QoS', made.account)}", *flags, *limits))
-            )
-        return found
 
-    def _delete_qos(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        return [Batch((a,), ("remove", "qos", "where", f"name={checked('QoS', a.account)}")) for a in actions]
+def _delete(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    gone = [a for a in actions if isinstance(a, DeleteAccount)]
+    depths = levels(gone, {a.account: a.parent for a in gone})
+    return [batch for level in reversed(depths) for batch in _named(place, "remove account where", level, ())]
 
-    def _limits(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        changes = [a for a in actions if isinstance(a, SetLimits)]
-        return self._modified(changes, _tres_limits)
 
-    def _user_limits(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        """MaxTRESMins of users; those with the same values in one account share a command."""
-        changes = [a for a in actions if isinstance(a, SetUserLimits)]
-        found = []
-        for (account, values), group in _grouped(changes, lambda a: (a.account, _values(a.after))).items():
-            where = (f"name={_users(group)}", f"account={checked('account', account)}", *self._cluster)
-            found.append(
-                Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxTRESMins={values}"))
-            )
-        return found
+def _modified(
+    place: Place, actions: Sequence[ClusterAction], changes: Callable[..., tuple[str, ...]]
+) -> list[Batch]:
+    """One `modify account` for all accounts that get the same values."""
+    found = []
+    for values, group in _grouped(actions, changes).items():
+        found += _named(place, "modify account where", group, ("set", *values))
+    return found
 
-    def _block(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        return self._modified(actions, lambda _: ("GrpSubmitJobs=0",))
 
-    def _allow(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        return self._modified(actions, lambda _: ("GrpSubmitJobs=-1",))
-
-    def _add(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        """One call per set of users: accounts with the same new users, partitions and QoS share it."""
-        joins = [a for a in actions if isinstance(a, AddMember)]
-        per_account = _grouped(
-            joins, lambda a: (a.account, a.default_account, a.partitions, a.qos, a.default_qos)
-        )
-        merged: dict[tuple[tuple[str, ...], tuple[str, ...]], list[AddMember]] = defaultdict(list)
-        for group in _portioned(per_account.values()):
-            users = tuple(sorted(checked("user", a.user) for a in group))
-            merged[users, self._association_options(group[0])] += group
-        return [
-            Batch(
-                tuple(group),
-                ("add", "user", f"name={','.join(users)}", f"account={_accounts(group)}", *options),
-            )
-            for (users, options), group in merged.items()
-        ]
-
-    def _association_options(self, join: AddMember) -> tuple[str, ...]:
-        default = join.default_account
-        partitions = ",".join(checked("partition", name) for name in join.partitions)
-        qos = ",".join(checked("QoS", name) for name in join.qos)
-        options = (
-            *self._cluster,
-            f"DefaultAccount={checked('account', default)}" if default else "",
-            f"partitions={partitions}" if partitions else "",
-            f"qoslevel={qos}" if qos else "",
-            f"defaultqos={checked('QoS', join.default_qos)}" if join.default_qos else "",
-            # Without it each user gets a share of their own and the account's is split by head count.
-            "fairshare=parent",
-        )
-        return tuple(filter(None, options))
-
-    def _defaults(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        moves = [a for a in actions if isinstance(a, MoveDefaultAccount)]
-        found = []
-        for group in _portioned(_grouped(moves, lambda a: a.account).values()):
-            where = ("modify", "user", "where", f"name={_users(group)}", *self._cluster)
-            home = checked("account", group[0].account)
-            found.append(Batch(tuple(group), (*where, "set", f"DefaultAccount={home}")))
-        return found
-
-    def _cancel(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        cluster = (f"--clusters={self._settings.cluster_name}",) if self._settings.cluster_name else ()
-        found = []
-        for cancel in (a for a in actions if isinstance(a, CancelJobs)):
-            whose = (f"--user={checked('user', cancel.user)}",) if cancel.user else ()
-            found.append(
-                Batch(
-                    (cancel,),
-                    (*cluster, f"--account={checked('account', cancel.account)}", *whose),
-                    "scancel",
-                )
-            )
-        return found
-
-    def _remove(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        """Associations that are nobody's default first, and never in one command with a default one: 22.05 refuses
-        a default account that follows another row, by user name.
-        """
-        leaves = [a for a in actions if isinstance(a, RemoveMember)]
-        defaults = [a for a in leaves if a.is_default]
-        return [
-            *self._removed([a for a in leaves if not a.is_default]),
-            *self._removed(defaults),
-        ]
-
-    def _removed(self, leaves: Sequence[RemoveMember]) -> list[Batch]:
-        """One command names users and accounts and ends all their pairs, so only equal sets may be merged: the
-        users who leave the same accounts, or the accounts that the same users leave, whichever is less.
-        """
-        by_users = _products(leaves, lambda a: a.user, lambda a: a.account)
-        by_accounts = _products(leaves, lambda a: a.account, lambda a: a.user)
-        groups = min(by_users, by_accounts, key=len)
-        return [
-            Batch(
-                tuple(group),
-                (
-                    "remove",
-                    "user",
-                    "where",
-                    f"name={_users(group)}",
-                    f"account={_accounts(group)}",
-                    *self._cluster,
-                ),
-            )
-            for group in groups
-        ]
-
-    def _delete(self, actions: Sequence[ClusterAction]) -> list[Batch]:
-        gone = [a for a in actions if isinstance(a, DeleteAccount)]
-        depths = levels(gone, {a.account: a.parent for a in gone})
-        return [
-            batch for level in reversed(depths) for batch in self._named("remove account where", level, ())
-        ]
-
-    def _modified(
-        self, actions: Sequence[ClusterAction], changes: Callable[..., tuple[str, ...]]
-    ) -> list[Batch]:
-        """One `modify account` for all accounts that get the same values."""
-        found = []
-        for values, group in _grouped(actions, changes).items():
-            found += self._named("modify account where", group, ("set", *values))
-        return found
-
-    def _named(self, verb: str, actions: Sequence[ClusterAction], options: tuple[str, ...]) -> list[Batch]:
-        words = tuple(verb.split())
-        return [
-            Batch(tuple(group), (*words, f"name={_accounts(group)}", *self._cluster, *options))
-            for group in _portioned([actions])
-        ]
+def _named(
+    place: Place, verb: str, actions: Sequence[ClusterAction], options: tuple[str, ...]
+) -> list[Batch]:
+    words = tuple(verb.split())
+    return [
+        Batch(tuple(group), (*words, f"name={_accounts(group)}", *place.option, *options))
+        for group in _portioned([actions])
+    ]
 
 
 def _accounts(actions: Iterable[ClusterAction]) -> str:
@@ -324,3 +331,23 @@ def levels(actions: Sequence[Located], parents: Mapping[str, str]) -> list[list[
 
     by_depth = _grouped(actions, lambda a: depth(a.account))
     return [by_depth[level] for level in sorted(by_depth)]
+
+
+Maker = Callable[[Place, Sequence[ClusterAction]], list[Batch]]
+# The order in which kinds of commands run: builders first, removals last.
+PHASES: tuple[tuple[type[ClusterAction], Maker], ...] = (
+    (CreateAccount, _create),
+    (MoveAccount, _move),
+    (CreateQos, _create_qos),
+    (SetQos, _qos),
+    (SetLimits, _limits),
+    (AddMember, _add),
+    (SetUserLimits, _user_limits),
+    (MoveDefaultAccount, _defaults),
+    (AllowSubmission, _allow),
+    (BlockSubmission, _block),
+    (CancelJobs, _cancel),
+    (RemoveMember, _remove),
+    (DeleteAccount, _delete),
+    (DeleteQos, _delete_qos),
+)
