@@ -8,7 +8,6 @@ where Waldur's answer does not depend on how often it is sent). Above, in the qu
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from agent.config.secret import mask_url
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.waldur import answers, transport
 from agent.waldur.auth import OidcAuth, auth_for
+from agent.waldur.features import Features
 from agent.waldur.transport import Patience, Tally
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,7 @@ class WaldurClient:
         self._attempts = attempts
         self._timeout = (patience.connect_s, patience.read_s)
         self._tally = Tally()
-        self._missing: set[str] = set()
-        self._missing_lock = threading.Lock()
+        self.features = Features()
         retries = transport.retries(attempts, patience)
         self._once = transport.session(access, self._tally, retries)
         self._repeated = transport.session(access, self._tally, retries.new(allowed_methods=None))
@@ -114,16 +113,15 @@ class WaldurClient:
         return document
 
     def if_supported(self, feature: str) -> bool:
-        """False once this server was seen to lack `feature`."""
-        return feature not in self._missing
+        """False while this server is known to lack `feature`."""
+        return not self.features.lacks(feature)
 
     def note_missing(self, feature: str, error: WaldurError) -> None:
-        """Remember, and say once, that this server lacks an endpoint that newer ones have."""
-        with self._missing_lock:
-            if feature in self._missing:
-                return
-            self._missing.add(feature)
-        log.info("%s has no %s (%s): done without it", mask_url(self.url), feature, error.status)
+        """Remember, and say once, that this server lacks an endpoint that newer ones have. Raises the error where it
+        had it before.
+        """
+        if self.features.note_missing(feature, error):
+            log.info("%s has no %s (%s): done without it", mask_url(self.url), feature, error.status)
 
     def _page(self, path: str, query: Params, *, first: bool) -> requests.Response:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from agent.core.errors import WaldurLacks
 from agent.core.model import OfferingUser, TeamMember
@@ -16,9 +15,6 @@ USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
 PERSON_FIELDS = ("user_username", "user_full_name", "user_first_name", "user_last_name", "user_email")
 ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")
-
-# Lists that a server was seen to have, for the life of its client.
-_there: WeakKeyDictionary[WaldurClient, set[str]] = WeakKeyDictionary()
 
 
 def team(client: WaldurClient, resource_uuid: str) -> list[TeamMember]:
@@ -61,9 +57,7 @@ def if_there(
     try:
         found = list(client.pages(path, params))
     except WaldurLacks as error:
-        if feature in _there.get(client, ()):
-            raise
         client.note_missing(feature, error)
         return None
-    _there.setdefault(client, set()).add(feature)
+    client.features.note_there(feature)
     return found

@@ -131,5 +131,6 @@ def _if_known(client: WaldurClient, resource_uuid: str, action: str, body: Mappi
         return
     try:
         client.post(f"{PATH}{resource_uuid}/{action}/", dict(body), repeatable=True)
+        client.features.note_there(action)
     except WaldurLacks as error:
         client.note_missing(action, error)
