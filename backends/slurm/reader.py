@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Reading a cluster: one command per part, all at once, joined to one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from agent.core.errors import BackendError
+from agent.core.model import Part, Snapshot
+from backends.base import Scope
+from backends.process import Runner
+from backends.slurm import parse
+from backends.slurm import used as use
+from backends.slurm.jobs import Jobs
+from backends.slurm.programs import Programs, answer
+from backends.slurm.schema import SlurmSettings
+
+
+class Reader:
+    """`seen_cluster` is the name under which the cluster was last seen, empty if never."""
+
+    def __init__(self, settings: SlurmSettings, runner: Runner, programs: Programs, jobs: Jobs) -> None:
+        self._settings = settings
+        self._runner = runner
+        self._programs = programs
+        self._jobs = jobs
+        self.seen_cluster = ""
+
+    @property
+    def cluster(self) -> str:
+        return self._settings.cluster_name or "default"
+
+    def observe(self, scope: Scope) -> Snapshot:
+        """One command per part, all at once: a read is 180 ms of waiting and 4 ms of work (22.05)."""
+        readers: dict[Part, Callable[[], Snapshot]] = {
+            Part.ACCOUNTS: self.tree,
+            Part.DEFAULT_ACCOUNTS: self._defaults,
+            Part.TRES: self._tres,
+        }
+        if self._settings.own_qos:
+            readers[Part.QOS] = self._qos
+        wanted = [read for part, read in readers.items() if part in scope.parts]
+        if scope.jobs_of:
+            wanted.append(lambda: self._active_jobs(scope.jobs_of))
+        if scope.usage_of:
+            wanted.append(lambda: self._use(scope.usage_of))
+        with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
+            return _joined(self.cluster, list(pool.map(lambda read: read(), wanted)))
+
+    def tree(self) -> Snapshot:
+        cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
+        columns = f"format={','.join(parse.ASSOCIATION_COLUMNS)}"
+        # Own values only: what is inherited is not ours to change, and resolving it doubles the time of the read.
+        command = (*self._programs.sacctmgr_read, "show", "assoc", *cluster, columns, "WOPLimits")
+        tree = parse.associations(answer(self._runner.read(command)))
+        if len(tree.clusters) > 1:
+            raise BackendError(
+                f"slurmdbd knows the clusters {', '.join(sorted(tree.clusters))}: set backend_settings.cluster_name "
+                "to the one that this offering is about"
+            )
+        self.seen_cluster = min(tree.clusters)
+        return Snapshot(
+            cluster=self.cluster,
+            accounts=tree.accounts,
+            associations=tree.associations,
+            user_limits=tree.user_limits,
+            complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
+        )
+
+    def _defaults(self) -> Snapshot:
+        # A user has one default account on each cluster; without a name, the one on slurm.conf's own is shown.
+        cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
+        command = (*self._programs.sacctmgr_read, "show", "user", *cluster, "format=user,defaultaccount")
+        defaults = parse.default_accounts(answer(self._runner.read(command)))
+        return Snapshot(self.cluster, default_accounts=defaults, complete=frozenset({Part.DEFAULT_ACCOUNTS}))
+
+    def _tres(self) -> Snapshot:
+        command = (*self._programs.sacctmgr_read, "list", "tres", "format=type,name")
+        names = parse.tres_names(answer(self._runner.read(command)))
+        return Snapshot(self.cluster, tres=names, complete=frozenset({Part.TRES}))
+
+    def _qos(self) -> Snapshot:
+        command = (*self._programs.sacctmgr_read, "show", "qos", "format=name")
+        names = parse.names("sacctmgr show qos", answer(self._runner.read(command)))
+        return Snapshot(self.cluster, qos=frozenset(names), complete=frozenset({Part.QOS}))
+
+    def _use(self, accounts: frozenset[str]) -> Snapshot:
+        used = use.read(self._runner, self._programs, self._settings.cluster_name, accounts)
+        if used is None:
+            return Snapshot(self.cluster)
+        return Snapshot(self.cluster, used=used, complete=frozenset({Part.USAGE}))
+
+    def _active_jobs(self, accounts: frozenset[str]) -> Snapshot:
+        counts = self._jobs.active(accounts)
+        if counts is None:
+            return Snapshot(self.cluster)
+        of_accounts = dict.fromkeys(accounts, 0)
+        for (account, _), number in counts.items():
+            of_accounts[account] = of_accounts.get(account, 0) + number
+        return Snapshot(
+            self.cluster, active_jobs=of_accounts, active_users=counts, complete=frozenset({Part.JOBS})
+        )
+
+
+def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
+    """One snapshot from several reads, each of which filled other fields."""
+    whole = Snapshot(cluster)
+    for part in parts:
+        whole = Snapshot(
+            cluster,
+            accounts={**whole.accounts, **part.accounts},
+            associations=whole.associations | part.associations,
+            default_accounts={**whole.default_accounts, **part.default_accounts},
+            tres=whole.tres | part.tres,
+            active_jobs={**whole.active_jobs, **part.active_jobs},
+            active_users={**whole.active_users, **part.active_users},
+            qos=whole.qos | part.qos,
+            user_limits={**whole.user_limits, **part.user_limits},
+            used={**whole.used, **part.used},
+            complete=whole.complete | part.complete,
+        )
+    return whole
