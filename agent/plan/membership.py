@@ -233,9 +233,9 @@ def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, s
 
 
 def _give_defaults(drafts: Iterable[_Draft], snapshot: Snapshot) -> None:
-    """Who has lost the default account gets one of the accounts that are theirs, the first of them."""
+    """Who has lost the default account gets one of the accounts that are theirs, the first by name."""
     given: set[str] = set()
-    for draft in drafts:
+    for draft in sorted(drafts, key=lambda draft: draft.case.account):
         for action in keeping.missing_defaults(draft.spec, snapshot, draft.case.reason):
             if action.user not in given:
                 given.add(action.user)
