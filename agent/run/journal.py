@@ -129,6 +129,8 @@ def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         descriptor = os.open(path, flags, 0o600)
         try:
             state_files.hand_over(state_dir, descriptor)
+            # The size of a file grows in the middle of another's write: without the lock a line would look cut.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             payload = (_line_end(descriptor) + text).encode("utf-8", "backslashreplace")
             if os.write(descriptor, payload) < len(payload):
                 log.warning("the journal %s is cut: the disk is full", path)
