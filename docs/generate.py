@@ -44,6 +44,8 @@ def actions() -> str:
         "|---|---|---|---|",
     ]
     for name, kind in KINDS.items():
+        if not kind.__module__.startswith("agent."):
+            continue  # a third party's, or a test's
         meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         meaning = "" if meaning.startswith(f"{name}(") else meaning
         where = "cluster" if issubclass(kind, ClusterAction) else "Waldur"
