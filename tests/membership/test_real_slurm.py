@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: MIT
+"""Membership passes on the real SLURM, against the simulated Waldur."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.sim.server import SimulatedWaldur
+from tests.membership.on_slurm import OnSlurm, changes
+from tests.real.processes import wait_until
+from tests.real.slurm_cluster import SlurmCluster
+
+Make = Callable[..., OnSlurm]
+TEAM = {"ffrost5", "ggran6", "hholt7"}
+OTHER_TEAM = {"iilves8", "jjansen9", "akask10"}
+BY_QOS = {"qos_default": "normal", "qos_downscaled": "slow", "qos_paused": "stop"}
+
+
+@pytest.fixture
+def make(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Make:
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+
+    def made(**options: Any) -> OnSlurm:
+        return OnSlurm(slurm, waldur, tmp_path, **options)
+
+    return made
+
+
+def add_qos(slurm: SlurmCluster, *names: str) -> None:
+    for name in names:
+        slurm.ask("sacctmgr", "-i", "add", "qos", f"name={name}")
+
+
+def run_job(slurm: SlurmCluster, user: str) -> None:
+    """Start a long job and wait until it runs; the user of this machine must reach its script."""
+    for folder in (slurm.folder.parent, slurm.folder / "slurmd"):
+        folder.chmod(0o755)
+    script = ("--chdir=/tmp", "-o", "/dev/null", "--wrap", "sleep 300")
+    slurm.ask("sbatch", f"--uid={user}", "-A", "a_one", *script)
+    running = ("squeue", "-h", f"--user={user}", "--states=R")
+    wait_until(f"{user}'s job", lambda: bool(slurm.ask(*running).strip()), 30)
+
+
+def test_people_come_and_go_and_keep_a_valid_default_account(make: Make) -> None:
+    site = make(policy={"max_removed_percent": 100})
+    site.allocate("one", "two")
+    site.allocate("three", project=1)
+    site.settled()
+    assert site.members("a_one") == site.members("a_two") == TEAM
+    ggran = next(r.user_uuid for r in site.waldur.store.offering_users if r.username == "ggran6")
+    site.waldur.people.add_member(site.waldur.seed.project_uuids[1], site.waldur.store.users[ggran].username)
+    site.leave("ggran6", "hholt7")
+    site.join("newcomer")
+    site.leave("jjansen9", project=1)
+    assert not site.sync().failed
+    assert site.members("a_one") == site.members("a_two") == {"ffrost5", "newcomer"}
+    assert site.members("a_three") == OTHER_TEAM - {"jjansen9"} | {"ggran6"}
+    defaults = site.defaults()
+    assert defaults["ggran6"] == "a_three"
+    assert defaults["newcomer"] in ("a_one", "a_two")
+    assert not {"hholt7", "jjansen9"} & set(defaults)
+    site.in_step()
+
+
+@pytest.mark.parametrize("policy", ["common", "individual"])
+def test_the_sites_policy_of_default_accounts_holds_for_who_comes_later(make: Make, policy: str) -> None:
+    site = make(backend={"default_account_policy": policy})
+    site.allocate("one")
+    site.settled()
+    site.join("newcomer")
+    site.sync()
+    assert site.defaults()["newcomer"] == {"common": "root", "individual": "a_one"}[policy]
+    site.in_step()
+    site.leave("newcomer")
+    site.sync()
+    assert site.members("a_one") == TEAM
+    site.in_step()
+
+
+def test_a_paused_resource_gets_its_qos_and_comes_back(slurm: SlurmCluster, make: Make) -> None:
+    add_qos(slurm, "slow", "stop")
+    site = make(backend=BY_QOS)
+    (resource,) = site.allocate("one")
+    site.settled()
+    for flags, qos in (
+        ({"paused": True}, "stop"),
+        ({"paused": False, "downscaled": True}, "slow"),
+        ({"downscaled": False}, "normal"),
+    ):
+        site.change(resource, **flags)
+        assert not site.sync().failed
+        assert set(site.assoc("user,qos,defaultqos", "a_one")) >= {f"|{qos}|{qos}"}
+        assert site.waldur.resource(resource).backend_metadata["qos"] == qos
+        site.in_step()
+
+
+def test_a_qos_that_does_not_exist_errs_its_resource_and_heals_when_it_does(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    site = make(backend=BY_QOS)
+    bad, good = site.allocate("one", "two")
+    site.settled()
+    site.change(bad, paused=True)
+    site.join("newcomer")
+    site.sync()
+    assert site.members("a_one") == site.members("a_two") == TEAM | {"newcomer"}
+    assert site.waldur.resource(bad).state.value == "Erred"
+    assert "stop" in site.waldur.resource(bad).error_message
+    assert site.waldur.resource(good).state.value == "OK"
+    add_qos(slurm, "stop")
+    site.sync()
+    assert site.waldur.resource(bad).state.value == "OK"
+    site.in_step()
+
+
+def test_where_qos_are_enforced_a_paused_account_takes_no_new_jobs(make: Make) -> None:
+    site = make(backend={"qos_enforcement_enabled": True, "enforce_offering_qos": True})
+    (resource,) = site.allocate("one")
+    site.settled()
+    for paused, limit in ((True, "0"), (False, "")):
+        site.change(resource, paused=paused)
+        site.sync()
+        assert f"|{limit}" in site.assoc("user,grpsubmit", "a_one")
+        site.in_step()
+
+
+def test_limits_of_the_cluster_are_shown(slurm: SlurmCluster, make: Make) -> None:
+    site = make()
+    (resource,) = site.allocate("one", cpu=10, mem=2)
+    site.settled()
+    slurm.ask("sacctmgr", "-i", "modify", "account", "name=a_one", "set", "GrpTRESMins=cpu=1200,mem=184320")
+    site.sync()
+    assert site.waldur.resource(resource).limits == {"cpu": 20, "mem": 3}
+    site.in_step()
+
+
+def test_limits_of_waldur_are_set(make: Make) -> None:
+    site = make(limits_source="waldur", policy={"limit_cuts": "allow"})
+    (resource,) = site.allocate("one", cpu=10, mem=2)
+    site.settled()
+    for limits, stored in (
+        ({"cpu": 20, "mem": 3}, "cpu=1200,mem=180G"),
+        ({"cpu": 1.5, "mem": 3}, "cpu=90,mem=180G"),
+    ):
+        site.change(resource, limits=limits)
+        site.sync()
+        assert f"|{stored}" in site.assoc("user,grptresmins", "a_one")
+        assert site.waldur.resource(resource).limits == limits
+        site.in_step()
+
+
+def test_limits_of_a_user_are_set_changed_and_lifted(make: Make) -> None:
+    site = make()
+    (resource,) = site.allocate("one")
+    site.settled()
+    owner = next(r for r in site.waldur.store.offering_users if r.username == "ggran6")
+    person = site.waldur.store.users[owner.user_uuid].username
+    row = site.waldur.site.add_user_limit(resource, person, component_type="cpu", limit=2)
+    for limit, stored in (("2", "cpu=120"), ("3", "cpu=180"), (None, "")):
+        if limit is None:
+            site.waldur.store.user_limits.remove(site.waldur.store.user_limits[row])
+        else:
+            site.waldur.site.change("user_limits", row, limit=limit)
+        site.sync()
+        assert f"ggran6|{stored}" in site.assoc("user,maxtresmins", "a_one")
+        site.in_step()
+
+
+def test_a_project_that_moves_takes_its_accounts_and_members_along(make: Make) -> None:
+    site = make()
+    site.allocate("one", "two")
+    site.settled()
+    with site.waldur.store.lock:
+        old = site.waldur.store.customers[site.waldur.seed.customer_uuids[0]]
+        site.waldur.store.customers.add(replace(old, uuid="c" * 32, slug="new-house", name="New House"))
+    project = site.waldur.seed.project_uuids[0]
+    site.waldur.site.change("projects", project, customer_uuid="c" * 32)
+    report = site.sync()
+    assert sorted(changes(report)) == [
+        "create account c_new-house below root",
+        "move account p_project-1-1 from c_kask-institute-1 to c_new-house",
+    ]
+    assert "|c_new-house" in site.assoc("user,parentname", "p_project-1-1")
+    assert site.members("a_one") == TEAM
+    site.in_step()
+
+
+def test_a_resource_that_lost_its_account_gets_it_back(make: Make) -> None:
+    site = make()
+    (resource,) = site.allocate("one")
+    site.settled()
+    site.change(resource, backend_id="")
+    assert changes(site.sync()) == [f"claim account a_one for resource {resource}"]
+    site.in_step()
+
+
+def test_jobs_of_a_leaver_end_before_the_association_does_and_those_of_others_go_on(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    site = make()
+    site.allocate("one", cpu=1000)
+    site.join("nobody", "daemon")
+    site.settled()
+    for user in ("nobody", "daemon"):
+        run_job(slurm, user)
+    site.leave("nobody")
+    report = site.sync()
+    assert changes(report) == ["cancel jobs of nobody in a_one (1 active)", "remove member nobody from a_one"]
+    assert site.members("a_one") == TEAM | {"daemon"}
+    assert slurm.ask("squeue", "-h", "-o", "%u %T").split() == ["daemon", "RUNNING"]
+    site.in_step()
+
+
+def test_a_team_emptied_by_mistake_is_held_and_a_member_joins_all_the_same(make: Make) -> None:
+    site = make()
+    (resource,) = site.allocate("one")
+    site.settled()
+    site.leave(*TEAM)
+    site.join("newcomer")
+    report = site.sync()
+    assert site.members("a_one") == TEAM | {"newcomer"}
+    assert [len([a for a in plan.actions if a.verb == "remove member"]) for plan in report.held] == [3]
+    assert site.waldur.resource(resource).state.value == "OK"
+
+
+class TestTrouble:
+    def test_slurmdbd_that_dies_between_two_batches_costs_time_and_nothing_else(
+        self, slurm: SlurmCluster, make: Make
+    ) -> None:
+        site = make(limits_source="waldur")
+        one, two = site.allocate("one", "two")
+        site.settled()
+        site.join("newcomer")
+        site.leave("ggran6")
+        site.change(one, limits={"cpu": 77}, last_sync=datetime.now(UTC) - timedelta(hours=1))
+        runner: Any = site.site.backend._runner  # type: ignore[attr-defined]
+        write = runner.write
+
+        def dies_after_the_first(*args: Any, **kwargs: Any) -> Any:
+            done = write(*args, **kwargs)
+            slurm.stop_slurmdbd()
+            return done
+
+        runner.write = dies_after_the_first
+        report = site.sync()
+        runner.write = write
+        assert {r.result for r in report.resources} == {"retry"}
+        assert report.effort.commands["write"] <= 2
+        assert {site.waldur.resource(r).state.value for r in (one, two)} == {"OK"}
+        slurm.start_slurmdbd()
+        site.sync()
+        assert site.members("a_one") == site.members("a_two") == TEAM - {"ggran6"} | {"newcomer"}
+        assert "|cpu=4620" in site.assoc("user,grptresmins", "a_one")
+        site.in_step()
+
+    def test_an_outage_of_slurmdbd_removes_and_errs_nothing(self, slurm: SlurmCluster, make: Make) -> None:
+        site = make()
+        (one,) = site.allocate("one")
+        site.settled()
+        site.leave("ggran6")
+        slurm.stop_slurmdbd()
+        report = site.sync()
+        assert report.error is not None
+        assert report.error.retryable
+        slurm.start_slurmdbd()
+        assert site.members("a_one") == TEAM
+        assert site.waldur.resource(one).state.value == "OK"
+        site.sync()
+        assert site.members("a_one") == TEAM - {"ggran6"}
+
+    @pytest.mark.parametrize("way", ["loaded", "single commands"])
+    def test_one_bad_username_in_a_batch_of_fifty(
+        self, slurm: SlurmCluster, make: Make, tmp_path: Path, way: str
+    ) -> None:
+        """The other forty-nine are in, the culprit is named, and the resource is none the worse."""
+        site = make(backend={"slurm_bin_path": str(_refusing(tmp_path, slurm.bin_path, "culprit"))})
+        (resource,) = site.allocate("one")
+        if way == "single commands":
+            site.change(resource, attributes={})
+            site.site.backend._writer._loader._refused = True  # type: ignore[attr-defined]
+        site.settled()
+        good = [f"good{number}" for number in range(49)]
+        site.join("culprit", *good)
+        report = site.sync()
+        assert site.members("a_one") == TEAM | set(good)
+        assert [(r.result, r.account) for r in report.resources] == [("stuck", "a_one")]
+        assert "culprit" in report.resources[0].message
+        assert not {name for name in good if name in report.resources[0].message.replace("culprit", "")}
+        assert site.waldur.resource(resource).state.value == "OK"
+        site.leave("culprit")
+        site.sync()
+        site.in_step()
+
+
+def _refusing(folder: Path, programs: Path, name: str) -> Path:
+    """SLURM's programs, with a sacctmgr that refuses one username wherever it is named."""
+    made = folder / "bin"
+    made.mkdir()
+    for program in ("squeue", "scancel", "scontrol"):
+        if shutil.which(program):
+            os.symlink(programs / program, made / program)
+    script = f"""#!/bin/sh
+case "$*" in *{name}*) echo " Problem adding user: {name}" >&2; exit 1;; esac
+for last; do :; done
+if [ -f "$last" ] && grep -q {name} "$last"; then echo " Problem with requests: {name}" >&2; exit 1; fi
+exec {programs}/sacctmgr "$@"
+"""
+    (made / "sacctmgr").write_text(script)
+    (made / "sacctmgr").chmod(0o755)
+    return made
