@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""What passes cost, counted: processes of the cluster and requests. Seconds are measured in benchmarks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from agent.core.model import Account, Association
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from agent.waldur.client import PAGE_SIZE
+from tests.membership.on_slurm import OnSlurm
+from tests.membership.world import World
+from tests.real.slurm_cluster import SlurmCluster
+from tests.scale import FULL
+
+MEMBERS = 5
+READS_AT_MOST = 4
+# Lists of a pass: orders, resources, offering users, roles, service and course accounts, limits of users.
+LISTS = 7
+FIRST_SYNC = 200 if FULL else 20
+
+
+def filled(world: World) -> None:
+    """The cluster as it is when every resource of the scenario is in step."""
+    store = world.waldur.store
+    accounts: dict[str, Account] = dict(world.cluster.accounts)
+    members: set[Association] = set()
+    names = {row.user_uuid: row.username for row in store.offering_users}
+    for resource in store.resources:
+        project = store.projects[resource.project_uuid]
+        customer = store.customers[project.customer_uuid]
+        accounts |= {
+            f"c_{customer.slug}": Account(f"c_{customer.slug}", "root"),
+            f"p_{project.slug}": Account(f"p_{project.slug}", f"c_{customer.slug}"),
+        }
+        name = resource.backend_id.lower()
+        accounts[name] = Account(name, f"p_{project.slug}")
+        members |= {Association(name, names[g.user_uuid]) for g in store.active_grants(project.uuid)}
+        world.change(resource.uuid, last_sync=datetime.now(UTC))
+    homes = {member.user: member.account for member in sorted(members, key=lambda m: m.account)}
+    world.backend.state = replace(
+        world.cluster, accounts=accounts, associations=frozenset(members), default_accounts=homes
+    )
+
+
+@pytest.mark.parametrize("number", [10, 100, 1000])
+def test_an_idle_pass_reads_the_cluster_once_and_pages_of_lists(tmp_path: Path, number: int) -> None:
+    scenario = Scenario(
+        customers=2,
+        projects_per_customer=number // 4,
+        members_per_project=MEMBERS,
+        allocations_per_project=2,
+        backend_prefix="a_",
+    )
+    with SimulatedWaldur(scenario=scenario) as waldur:
+        resources = len(waldur.seed.resource_uuids)
+        world = World(waldur, tmp_path)
+        filled(world)
+        world.sync()
+        waldur.requests.reset()
+        report = world.sync()
+        asked = waldur.request_counts()
+    assert report.in_step == resources >= number * 0.8
+    assert report.effort.commands == Counter(read=1)
+    people = MEMBERS * len(waldur.seed.project_uuids)
+    pages = LISTS - 3 + pages_of(resources) + 2 * pages_of(people)
+    assert sum(asked.values()) == pages, asked
+    assert not [kind for kind in asked if "{uuid}/team" in kind or kind.startswith("POST")]
+
+
+def pages_of(items: int) -> int:
+    return max(1, math.ceil(items / PAGE_SIZE))
+
+
+def on_slurm(
+    slurm: SlurmCluster, folder: Path, waldur: SimulatedWaldur, monkeypatch: pytest.MonkeyPatch
+) -> OnSlurm:
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    return OnSlurm(slurm, waldur, folder)
+
+
+@pytest.mark.parametrize(
+    "number", [10, pytest.param(100, marks=pytest.mark.skipif(not FULL, reason="FULL_TESTS"))]
+)
+def test_an_idle_pass_on_the_real_slurm_starts_few_processes_however_many_resources(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    with SimulatedWaldur(scenario=Scenario(members_per_project=MEMBERS)) as waldur:
+        site = on_slurm(slurm, tmp_path, waldur, monkeypatch)
+        site.allocate(*(f"r{n}" for n in range(number)))
+        site.settled()
+        waldur.requests.reset()
+        report = site.sync()
+        asked = waldur.request_counts()
+    print(
+        f"\nidle pass over {number} resources: {dict(report.effort.commands)}, {sum(asked.values())} requests"
+    )
+    assert report.in_step == number
+    assert report.effort.commands["read"] <= READS_AT_MOST
+    assert report.effort.commands["write"] == 0
+    assert sum(asked.values()) == LISTS
+
+
+def test_the_first_sync_of_many_new_members_writes_once_for_each_changed_account_at_most(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = Scenario(customers=2, projects_per_customer=FIRST_SYNC // 2, members_per_project=0)
+    with SimulatedWaldur(scenario=scenario) as waldur:
+        site = on_slurm(slurm, tmp_path, waldur, monkeypatch)
+        for number in range(FIRST_SYNC):
+            waldur.place_create_order(
+                waldur.seed.project_uuids[number], f"r{number}", limits={"cpu": 10}, slug=f"r{number}"
+            )
+        site.placed(FIRST_SYNC)
+        for number in range(FIRST_SYNC):
+            site.join(*(f"u{number}x{n}" for n in range(MEMBERS)), project=number)
+        waldur.requests.reset()
+        report = site.sync()
+        asked = waldur.request_counts()
+        counted = (
+            f"{dict(report.effort.commands)}, {sum(asked.values())} requests, {report.effort.seconds:.1f} s"
+        )
+        print(f"\nfirst sync of {FIRST_SYNC} x {MEMBERS}: {counted}")
+        assert report.counted() == {"done": FIRST_SYNC}, report.as_json()
+        assert report.effort.commands["write"] <= FIRST_SYNC
+        assert sum(asked.values()) <= LISTS + 2 + 2 * pages_of(FIRST_SYNC * MEMBERS) + FIRST_SYNC
+        assert site.members("a_r0") == {f"u0x{n}" for n in range(MEMBERS)}
+        site.in_step()
