@@ -16,6 +16,7 @@ from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.core.policy import PolicyMode
 from agent.plan.groups import GroupWishes
+from agent.plan.membership import ResourcePlan
 from agent.plan.orders import CREATING
 from agent.run import groups, homes, journal, policing, usernames
 from agent.run.groups import GroupReport
@@ -44,15 +45,22 @@ def after_sync(sync: Sync) -> None:
     in_step = [
         plan for plan in sync.planned.plans if plan.spec and plan.case.resource.uuid not in sync.errors
     ]
-    members = {plan.account: frozenset(plan.spec.members) for plan in in_step if plan.spec}
+    members: dict[str, frozenset[str]] = {}
+    for plan in in_step:
+        members[plan.account] = members.get(plan.account, frozenset()).union(
+            plan.spec.members if plan.spec else ()
+        )
     held = {a.account for plan in sync.judgement.held for a in plan.actions if isinstance(a, ClusterAction)}
-    complete = {
-        plan.account
-        for plan in in_step
-        if plan.case.people.complete and not plan.case.also_named_by and plan.account not in held
-    }
+    complete = {plan.account for plan in in_step if plan.account not in held and _is_all(sync, plan)}
     _groups(site, GroupWishes(members, complete=complete if _may_remove(site) else frozenset()), report)
     _homes(site, (user for users in members.values() for user in users), report)
+
+
+def _is_all(sync: Sync, plan: ResourcePlan) -> bool:
+    """Whether nobody is in the account but those who are wanted there: then who else is in the group may go."""
+    case = plan.case
+    is_known = case.people.complete and not (case.people.kept or sync.planned.rules.nobody_leaves)
+    return is_known and not (case.also_named_by or case.shared_with)
 
 
 def after_orders(site: Site, report: PassReport) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from agent.core.model import Account, Association
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import PAGE_SIZE
@@ -27,29 +24,6 @@ LISTS = 7
 FIRST_SYNC = 200 if FULL else 20
 
 
-def filled(world: World) -> None:
-    """The cluster as it is when every resource of the scenario is in step."""
-    store = world.waldur.store
-    accounts: dict[str, Account] = dict(world.cluster.accounts)
-    members: set[Association] = set()
-    names = {row.user_uuid: row.username for row in store.offering_users}
-    for resource in store.resources:
-        project = store.projects[resource.project_uuid]
-        customer = store.customers[project.customer_uuid]
-        accounts |= {
-            f"c_{customer.slug}": Account(f"c_{customer.slug}", "root"),
-            f"p_{project.slug}": Account(f"p_{project.slug}", f"c_{customer.slug}"),
-        }
-        name = resource.backend_id.lower()
-        accounts[name] = Account(name, f"p_{project.slug}")
-        members |= {Association(name, names[g.user_uuid]) for g in store.active_grants(project.uuid)}
-        world.change(resource.uuid, last_sync=datetime.now(UTC))
-    homes = {member.user: member.account for member in sorted(members, key=lambda m: m.account)}
-    world.backend.state = replace(
-        world.cluster, accounts=accounts, associations=frozenset(members), default_accounts=homes
-    )
-
-
 @pytest.mark.parametrize("number", [10, 100, 1000])
 def test_an_idle_pass_reads_the_cluster_once_and_pages_of_lists(tmp_path: Path, number: int) -> None:
     scenario = Scenario(
@@ -62,7 +36,7 @@ def test_an_idle_pass_reads_the_cluster_once_and_pages_of_lists(tmp_path: Path, 
     with SimulatedWaldur(scenario=scenario) as waldur:
         resources = len(waldur.seed.resource_uuids)
         world = World(waldur, tmp_path)
-        filled(world)
+        world.fill()
         world.sync()
         waldur.requests.reset()
         report = world.sync()

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.core.model import Association, Snapshot
+from agent.core.model import Account, Association, Snapshot
 from agent.run import membership, orders
 from agent.run.membership_facts import Reach
 from agent.run.results import PassReport
@@ -58,6 +59,28 @@ class World:
         report = orders.run_pass(self.site)
         assert report.counted() == {"done": 1}, report.as_json()
         return self.waldur.order(order).resource_uuid
+
+    def fill(self) -> None:
+        """The cluster as it is when every resource of the scenario is in step."""
+        store = self.waldur.store
+        accounts: dict[str, Account] = dict(self.cluster.accounts)
+        members: set[Association] = set()
+        names = {row.user_uuid: row.username for row in store.offering_users}
+        for resource in store.resources:
+            project = store.projects[resource.project_uuid]
+            customer = store.customers[project.customer_uuid]
+            accounts |= {
+                f"c_{customer.slug}": Account(f"c_{customer.slug}", "root"),
+                f"p_{project.slug}": Account(f"p_{project.slug}", f"c_{customer.slug}"),
+            }
+            name = resource.backend_id.lower()
+            accounts[name] = Account(name, f"p_{project.slug}")
+            members |= {Association(name, names[g.user_uuid]) for g in store.active_grants(project.uuid)}
+            self.change(resource.uuid, last_sync=datetime.now(UTC))
+        homes = {member.user: member.account for member in sorted(members, key=lambda m: m.account)}
+        self.backend.state = replace(
+            self.cluster, accounts=accounts, associations=frozenset(members), default_accounts=homes
+        )
 
     def settled(self) -> None:
         """Passes until nothing is left to do."""
