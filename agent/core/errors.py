@@ -85,8 +85,9 @@ class CommandFailed(BackendError):
         self.stdout = stdout
         self.stderr = stderr
         self.retryable = retryable
-        said = " / ".join(line.strip() for line in (stderr or stdout).splitlines() if line.strip())
-        super().__init__(f"`{' '.join(argv)}` ended with {returncode}: {said[:SAID_AT_MOST] or 'no output'}")
+        words = " / ".join(line.strip() for line in (stderr or stdout).splitlines() if line.strip())
+        self.said = words[:SAID_AT_MOST] or "no output"
+        super().__init__(f"`{' '.join(argv)}` ended with {returncode}: {self.said}")
 
 
 class CommandDenied(CommandFailed):

@@ -111,8 +111,12 @@ class _Draft:
     kept: list[Action] = field(default_factory=list)
 
 
-def skip(case: ResourceCase, rules: MembershipRules, snapshot: Snapshot) -> str:
-    """Why nothing is planned for a resource now, empty when something may be."""
+def skip(
+    case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, tiers: Set[str] = frozenset()
+) -> str:
+    """Why nothing is planned for a resource now, empty when something may be. `tiers`: accounts of projects and
+    customers, which are nobody's allocation whatever a backend id says.
+    """
     if not case.account:
         return "it names no account"
     if OrderType.TERMINATE in case.orders:
@@ -123,6 +127,11 @@ def skip(case: ResourceCase, rules: MembershipRules, snapshot: Snapshot) -> str:
     if not standing.parent or case.account == rules.offering.home:
         return (
             f"account {case.account} is no allocation: it is what the site's own accounts and users stand on"
+        )
+    if case.account in tiers or snapshot.children_of(case.account):
+        return (
+            f"account {case.account} is no allocation: it is a project's or customer's, or has accounts below it. "
+            "Correct the backend id of the resource"
         )
     return ""
 
@@ -137,9 +146,11 @@ def plans(
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
     drafts: list[_Draft] = []
     skipped = []
+    wanted = (spec for spec in specs.values() if isinstance(spec, AllocationSpec))
+    tiers = {tier.name for spec in wanted for tier in spec.ancestors}
     for case in merged(cases):
         spec = specs.get(case.resource.uuid)
-        if why := skip(case, rules, snapshot):
+        if why := skip(case, rules, snapshot, tiers):
             skipped.append(ResourcePlan(case, skipped=why))
         elif isinstance(spec, PlanRefused) or spec is None:
             skipped.append(ResourcePlan(case, refusal=spec))

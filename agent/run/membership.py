@@ -18,9 +18,18 @@ from agent.core.model import Snapshot
 from agent.core.names import fold
 from agent.plan.allowances import Grounds
 from agent.plan.policy import Judgement
-from agent.run import claims, followups, membership_apply, membership_facts, membership_plan, passes, policing
+from agent.run import (
+    claims,
+    followups,
+    membership_apply,
+    membership_facts,
+    membership_plan,
+    passes,
+    policing,
+    second_look,
+)
 from agent.run.membership_apply import Sync
-from agent.run.membership_facts import Reach
+from agent.run.membership_facts import MembershipFacts, Reach
 from agent.run.membership_plan import PlannedSync
 from agent.run.results import PassReport
 from agent.run.sites import Site, effort_of
@@ -38,7 +47,7 @@ _told: WeakKeyDictionary[WaldurClient, dict[str, tuple[str, ...]]] = WeakKeyDict
 
 def plan(site: Site, reach: Reach = Reach()) -> PlannedSync:
     """What a pass would do now. Changes nothing. Raises SiteAgentError."""
-    return membership_plan.plan_pass(site, membership_facts.gather(site, reach), _observed(site), reach)
+    return _planned(site, membership_facts.gather(site, reach), _observed(site), reach)
 
 
 def judged(site: Site, planned: PlannedSync) -> Judgement:
@@ -75,9 +84,16 @@ def _pass(site: Site, reach: Reach, report: PassReport, until_s: float) -> None:
         return
     snapshot = _observed(site)
     facts = followups.named(site, facts, snapshot, report)
-    planned = membership_plan.plan_pass(site, facts, snapshot, reach)
+    planned = _planned(site, facts, snapshot, reach)
     _tell_notes(site, planned)
     _carry_out(site, planned, report, whole=reach.is_everything, until_s=until_s)
+
+
+def _planned(site: Site, facts: MembershipFacts, snapshot: Snapshot, reach: Reach) -> PlannedSync:
+    """The plan; where somebody would leave, made again from what Waldur says now."""
+    planned = membership_plan.plan_pass(site, facts, snapshot, reach)
+    again = second_look.facts_of_leavers(site, facts, planned)
+    return planned if again is None else membership_plan.plan_pass(site, again, snapshot, reach)
 
 
 def apply_planned(site: Site, planned: PlannedSync) -> PassReport:

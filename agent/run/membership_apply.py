@@ -27,6 +27,7 @@ from agent.core.actions import (
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
+    CommandFailed,
     MemberRefused,
     NotApplied,
     PassUnfinished,
@@ -46,6 +47,7 @@ from agent.core.waldur_actions import (
     WaldurAction,
 )
 from agent.plan import membership
+from agent.plan.allowances import Why
 from agent.plan.membership import ResourcePlan
 from agent.plan.policy import Judgement
 from agent.run import journal, policing
@@ -102,6 +104,10 @@ class Sync:
         self.left_out: dict[str, SiteAgentError] = {}
         self.outage: BackendError | None = None
         self._allowed = frozenset(judgement.allowed)
+        # What should happen and does not; whom and what the site protects or ignores should not.
+        self.withheld = {action for each in judgement.held for action in each.actions} | {
+            each.action for each in judgement.refused if each.why not in (Why.PROTECTED, Why.IGNORED)
+        }
 
     def allowed(self, plan: ResourcePlan) -> list[ClusterAction]:
         return [action for action in plan.cluster_actions() if action in self._allowed]
@@ -233,13 +239,25 @@ def _judge(
     elif lasting:
         error = next(iter(lasting.values()))
         sync.errors.setdefault(uuid, error)
-        if fault := next((e for e in lasting.values() if _is_fault(e)), None):
-            sync.faults.setdefault(uuid, fault)
+        # A state's QoS is the site's word: that it is refused is no fault of the resource.
+        own_faults = [
+            _told_fault(action, e)
+            for action, e in lasting.items()
+            if not isinstance(action, SetQos) and _is_fault(e)
+        ]
+        if own_faults:
+            sync.faults.setdefault(uuid, own_faults[0])
     elif errors:
         sync.errors.setdefault(uuid, next(iter(errors.values())))
     elif left:
         first = next(action for action in portion.actions if action in left)
         sync.errors.setdefault(uuid, NotApplied(f"the cluster does not show it: {first.render()}"))
+
+
+def _told_fault(action: Action, error: SiteAgentError) -> BackendError:
+    """A fault for the people of a resource: what was tried and what was said, without the command."""
+    words = error.said if isinstance(error, CommandFailed) else str(error)
+    return BackendError(f"{action.verb} {action.target()}: {words}")
 
 
 def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
@@ -290,10 +308,9 @@ def _closing(sync: Sync, plan: ResourcePlan, now: datetime) -> Iterator[WaldurAc
     fault = sync.faults.get(uuid)
     if plan.skipped or (uuid in sync.errors and fault is None):
         return
-    held = {action for each in sync.judgement.held for action in each.actions}
-    waits = any(action in held for action in plan.actions)
+    waits = any(action in sync.withheld for action in plan.actions)
     for action in membership.closing(plan, sync.planned.rules, now, fault=fault):
-        # Of what waits for an approval nobody can say that it is well.
+        # Of what waits for an approval, or is left out by the mode, nobody can say that it is well.
         if isinstance(action, WaldurAction) and not (waits and isinstance(action, HealResource)):
             yield action
 
@@ -306,9 +323,8 @@ def _permitted(sync: Sync, actions: Sequence[Told]) -> list[Told]:
 
 def _conclude(sync: Sync) -> None:
     """One result for every resource that was not in step, or is not now."""
-    blocked = {action for held in sync.judgement.held for action in held.actions}
     for plan in sync.planned.plans:
-        result = _result(sync, plan, blocked)
+        result = _result(sync, plan)
         if result is None:
             sync.report.in_step += 1
         else:
@@ -317,7 +333,7 @@ def _conclude(sync: Sync) -> None:
         sync.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
 
 
-def _result(sync: Sync, plan: ResourcePlan, blocked: set[Action]) -> ResourceResult | None:
+def _result(sync: Sync, plan: ResourcePlan) -> ResourceResult | None:
     uuid, account = plan.case.resource.uuid, plan.account
     error = sync.errors.get(uuid)
     if error is not None:
@@ -326,8 +342,8 @@ def _result(sync: Sync, plan: ResourcePlan, blocked: set[Action]) -> ResourceRes
         return ResourceResult(uuid, Result.WAITING, account, plan.skipped)
     if refused := sync.left_out.get(uuid):
         return ResourceResult(uuid, Result.STUCK, account, str(refused), refused)
-    if held := next((action for action in plan.actions if action in blocked), None):
-        return ResourceResult(uuid, Result.WAITING, account, sync.judgement.reason(held))
-    if sync.allowed(plan):
-        return ResourceResult(uuid, Result.DONE, account, f"{len(sync.allowed(plan))} changes")
+    if waiting := next((action for action in plan.actions if action in sync.withheld), None):
+        return ResourceResult(uuid, Result.WAITING, account, sync.judgement.reason(waiting))
+    if count := len(sync.allowed(plan)):
+        return ResourceResult(uuid, Result.DONE, account, f"{count} change{'s' if count > 1 else ''}")
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -129,7 +129,7 @@ def _teams(
     project has nobody left: those teams are asked for.
     """
     named = [resource for resource in found if resource.backend_id]
-    narrowed = any(_offering(client).facts.plugin_options.get(option) for option in NARROWING)
+    narrowed = _is_narrowed(client)
     of_project = _bulk_teams(client) if reach.is_everything and named and not narrowed else None
     if of_project is None:
         return _single_teams(client, named, narrowed=narrowed)
@@ -140,6 +140,18 @@ def _teams(
     asked = [resource for resource in named if resource.project_uuid not in told]
     listed = {r.uuid: told[r.project_uuid] for r in named if r.project_uuid in told}
     return {**listed, **_single_teams(client, asked, narrowed=False)}
+
+
+def people_again(site: Site, facts: MembershipFacts, concerned: Sequence[Resource]) -> MembershipFacts:
+    """The facts with all that decides who belongs into these resources read once more. Raises WaldurError."""
+    client = site.client
+    users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
+    read = _single_teams(client, concerned, narrowed=_is_narrowed(client))
+    return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(client))
+
+
+def _is_narrowed(client: WaldurClient) -> bool:
+    return any(_offering(client).facts.plugin_options.get(option) for option in NARROWING)
 
 
 def _single_teams(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -328,3 +329,47 @@ def test_two_thousand_members_of_one_project(world: World) -> None:
     assert world.members("a_one") == TEAM | names
     assert sum(world.waldur.request_counts().values()) <= 7 + 2 * 7
     world.in_step()
+
+
+def test_who_joins_between_our_two_reads_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waldur is read before the cluster: an event's task may have added somebody in between."""
+    world.allocate("one")
+    world.settled()
+    observe = world.backend.observe
+
+    def late(*args: Any) -> Any:
+        monkeypatch.setattr(world.backend, "observe", observe)
+        world.join("latecomer")
+        world.stray("latecomer", "a_one")
+        return observe(*args)
+
+    monkeypatch.setattr(world.backend, "observe", late)
+    assert world.sync().error is None
+    assert "latecomer" in world.members("a_one")
+
+
+def test_what_is_left_out_by_the_mode_is_not_called_well(make_world: WorldFactory) -> None:
+    world = make_world(policy={"mode": "upsert-only"})
+    resource = world.allocate("one")
+    world.settled()
+    world.stray("intruder", "a_one")
+    world.change(resource, state="Erred")
+    report = world.sync()
+    assert world.resource(resource).state.value == "Erred"
+    assert [r.result.value for r in report.resources] == ["waiting"]
+    assert report.in_step == 0
+
+
+@pytest.mark.parametrize("name", ["c_kask-institute-1", "p_project-1-1", "p_project-1-2"])
+def test_a_backend_id_that_names_an_account_of_the_tree_moves_and_adds_nothing(
+    world: World, name: str
+) -> None:
+    resource = world.allocate("one")
+    world.allocate("two", project=1)
+    world.settled()
+    before = world.cluster
+    world.change(resource, backend_id=name)
+    report = world.sync()
+    assert world.cluster == before
+    (told,) = (r for r in report.resources if r.resource_uuid == resource)
+    assert "is no allocation" in told.message

@@ -125,7 +125,7 @@ class TestTrouble:
         world.backend.refuses = lambda a: isinstance(a, AddMember)
         world.sync()
         assert world.resource(resource).state.value == "Erred"
-        assert "add member a_one" in world.resource(resource).error_message
+        assert world.resource(resource).error_message.startswith("add member newcomer to a_one: ")
 
     def test_a_missing_right_on_the_cluster_errs_no_resource(self, make_world: WorldFactory) -> None:
         world = make_world(backend=BY_QOS)
