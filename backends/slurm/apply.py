@@ -39,6 +39,8 @@ from backends.slurm.programs import Programs, failure, one_line
 
 log = logging.getLogger(__name__)
 
+NOT_TRIED = "not tried: the accounting database does not answer"
+
 
 class Writer:
     """Applies actions for one cluster."""
@@ -154,7 +156,7 @@ class _Stops:
     """
 
     def __init__(self) -> None:
-        self._outage: BackendError | None = None
+        self._outage = False
         self._unmade: dict[str, SiteAgentError] = {}
         self._members: dict[tuple[str, str], BackendError] = {}
         self._accounts: dict[str, BackendError] = {}
@@ -162,7 +164,7 @@ class _Stops:
     def note(self, outcome: Outcome) -> None:
         action, error = outcome.action, outcome.error
         if isinstance(error, BackendUnavailable):
-            self._outage = error
+            self._outage = True
         if error is not None and isinstance(action, CreateAccount):
             self._unmade[action.account] = error
         if not isinstance(error, BackendError):
@@ -178,8 +180,8 @@ class _Stops:
             self._accounts.setdefault(action.parent, error)
 
     def error_for(self, action: ClusterAction) -> SiteAgentError | None:
-        if self._outage is not None:
-            return self._outage
+        if self._outage:
+            return BackendUnavailable(NOT_TRIED)  # what it said stands with the action that was tried
         place = action.parent if isinstance(action, CreateAccount) else action.account
         if place in self._unmade:
             return self._unmade[place]

@@ -219,6 +219,10 @@ def test_after_a_sign_of_an_outage_nothing_more_is_tried(node: HeadNode, number:
     assert len(node.calls()) == number
     assert [o.done for o in outcomes] == [True] * (number - 1) + [False] * (len(outcomes) - number + 1)
     assert {type(o.error) for o in outcomes if o.error} == {BackendUnavailable}
+    # Who was not tried does not tell the command of the one that was.
+    assert [str(o.error) for o in outcomes[number:]] == [
+        "not tried: the accounting database does not answer"
+    ] * (len(outcomes) - number)
 
 
 def test_after_an_outage_among_single_actions_nothing_more_is_tried(node: HeadNode) -> None:
