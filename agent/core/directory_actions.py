@@ -87,6 +87,17 @@ class DirectoryAction(Action):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MakeUser(DirectoryAction):
+    """A person's user made in the directory; in the journal only, for a plan shows the name that is assigned."""
+
+    verb: ClassVar[str] = "make user"
+    user: str
+
+    def target(self) -> str:
+        return self.user
+
+
+@dataclass(frozen=True, kw_only=True)
 class UpdateProfile(DirectoryAction):
     """Write a person's present name and e-mail to the directory. `changes`: attribute and new value."""
 

@@ -11,6 +11,7 @@ Pending ...                  the same again                none                 
 Creating                     a fault of this person        FailUsername                           Error creating
 Pending ...                  a fault of this person        none                                   stays
 any of these                 an outage, or unknown         none                                   stays
+any of these                 a fault of the site           none                                   stays
 
 An account that is OK keeps its name for ever. One that is OK without a name (a pass was cut off between the two
 calls of a pending one), and one of a server without states (2024), only gets a name.
@@ -92,7 +93,9 @@ def due(users: Iterable[OfferingUser]) -> list[OfferingUser]:
 
 def opening(user: OfferingUser) -> Action | None:
     """What tells Waldur that we have begun; None where it knows, or has no state for it."""
-    return BeginUsername(offering_user=user.uuid) if user.state in TO_BEGIN else None
+    if user.state not in TO_BEGIN:
+        return None
+    return BeginUsername(offering_user=user.uuid, reason=whose(user))
 
 
 def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
@@ -104,8 +107,9 @@ def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, .
         return ()
     if isinstance(answer, PersonMustAct):
         return _asking(user, answer)
-    if isinstance(answer, BackendError) and not answer.retryable and user.state not in PENDING:
-        return (FailUsername(offering_user=user.uuid, message=str(answer)),)
+    is_own = isinstance(answer, BackendError) and not answer.retryable and not answer.of_host
+    if is_own and user.state not in PENDING:
+        return (FailUsername(offering_user=user.uuid, message=str(answer), reason=whose(user)),)
     return ()
 
 
@@ -121,8 +125,15 @@ def _is_due(user: OfferingUser) -> bool:
 
 
 def _named(user: OfferingUser, username: str) -> tuple[Action, ...]:
-    name = AssignUsername(offering_user=user.uuid, username=username)
-    return (CompleteValidation(offering_user=user.uuid), name) if user.state in PENDING else (name,)
+    name = AssignUsername(offering_user=user.uuid, username=username, reason=whose(user))
+    if user.state not in PENDING:
+        return (name,)
+    return (CompleteValidation(offering_user=user.uuid, reason=whose(user)), name)
+
+
+def whose(user: OfferingUser) -> str:
+    """Why a name is made: for whom, by the login in Waldur, or their uuid where the server hides that."""
+    return f"Waldur user {user.waldur_username or user.user_uuid}"
 
 
 def _asking(user: OfferingUser, answer: PersonMustAct) -> tuple[Action, ...]:

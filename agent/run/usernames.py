@@ -21,6 +21,7 @@ from agent.core.directory_actions import (
     CompleteValidation,
     DeactivateUser,
     FailUsername,
+    MakeUser,
 )
 from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Part, Snapshot
@@ -31,7 +32,7 @@ from agent.run.sites import Site
 from agent.waldur import offering_users, pool
 from backends.base import Scope
 from backends.usernames import nss, registry
-from backends.usernames.base import UsernameBackend, UsernameContext
+from backends.usernames.base import UserDirectory, UsernameBackend, UsernameContext
 from backends.usernames.names import posix_problem
 
 log = logging.getLogger(__name__)
@@ -131,17 +132,40 @@ class _Run:
     def name(self, backend: UsernameBackend, due: Sequence[OfferingUser]) -> None:
         """Some users after the other, until all were asked about or the backend, or Waldur, is away."""
         for first in range(0, len(due), AT_ONCE):
-            begun = self._begin(due[first : first + AT_ONCE])
+            begun = self._begin(self._with_room(backend, due[first : first + AT_ONCE]))
             answers = self._ask(backend, begun)
             self._carry_out({u: planner.closing(self._users[u], answer) for u, answer in answers.items()})
-            if self.error is not None:
+            if self._is_cut_off:
                 return
 
     def update_profiles(self, backend: UsernameBackend) -> None:
-        if self.error is not None:
+        if self._is_cut_off:
             return
         stale = backend.stale_profiles(_with_profiles(self._users.values()))
         self._note(backend.apply(stale) if stale else ())
+
+    @property
+    def _is_cut_off(self) -> bool:
+        return self.error is not None and self.error.retryable
+
+    def _with_room(self, backend: UsernameBackend, users: Sequence[OfferingUser]) -> Sequence[OfferingUser]:
+        """All of them; where the directory has no room for new people, those whom it has already."""
+        if not users or not isinstance(backend, UserDirectory):
+            return users
+        try:
+            backend.require_room()
+        except BackendError as error:
+            if not error.of_host:
+                raise
+            self._blame_site(error)
+            return [user for user in users if _answer(user, self._owners, backend.find)]
+        return users
+
+    def _blame_site(self, error: BackendError) -> None:
+        """A fault of the site: told once in a pass, and nobody's state changes for it."""
+        if self.error is None:
+            log.error("usernames of offering %s: %s", self._site.offering.name, error)
+            self.error = error
 
     def _begin(self, users: Sequence[OfferingUser]) -> list[OfferingUser]:
         """Those whom Waldur lets us begin; who is refused has moved on, and the next pass sees where to."""
@@ -153,7 +177,7 @@ class _Run:
             for o in self._outcomes[before:]
             if isinstance(o.action, BeginUsername) and not o.done
         }
-        if self.error is not None:
+        if self._is_cut_off:
             return []
         return [self._users[user.uuid] for user in users if user.uuid not in refused]
 
@@ -163,16 +187,26 @@ class _Run:
         answers: dict[str, str | SiteAgentError] = {}
         for user in users:
             answer = _answer(user, self._owners, lambda user: backend.find(user) or backend.make(user))
+            self._note_made(backend, user)
             if isinstance(answer, BackendUnavailable):
                 log.warning("usernames: %s; who was not asked about stays as they are", answer)
                 self.error = answer
                 return answers
-            if isinstance(answer, SiteAgentError):
+            if isinstance(answer, BackendError) and answer.of_host:
+                self._blame_site(answer)
+            elif isinstance(answer, SiteAgentError):
                 log.warning("no username for user %s (%s): %s", user.user_uuid, user.state, answer)
             elif answer:
                 self._owners[answer] = user.user_uuid
             answers[user.uuid] = answer
         return answers
+
+    def _note_made(self, backend: UsernameBackend, user: OfferingUser) -> None:
+        """What the backend made of its own for this person, for the journal; its log has told it."""
+        if isinstance(backend, UserDirectory):
+            reason = planner.whose(user)
+            self._outcomes += [Outcome(MakeUser(user=name, reason=reason)) for name in backend.made]
+            backend.made.clear()
 
     def _carry_out(self, wanted: Mapping[str, tuple[Action, ...]]) -> None:
         """The calls of each user in their order, several users at once; a failed call ends its user's."""

@@ -2,8 +2,8 @@
 """What a username backend is. Third parties implement `UsernameBackend` and register a `UsernamePlugin`.
 
 A backend may raise `AccountLinkingRequired` or `AdditionalValidationRequired` where the person must act first,
-`BackendUnavailable` where nothing can be known now (nobody's state is changed then), and any other `BackendError` for
-a fault that concerns one person.
+`BackendUnavailable` where nothing can be known now (nobody's state is changed then), one with `of_host` for a fault of
+the site (nobody's state is changed, either), and any other `BackendError` for a fault that concerns one person.
 """
 
 from __future__ import annotations
@@ -66,6 +66,17 @@ class UsernameBackend(Protocol):
 
     def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
         """Carry out profile updates and deactivations; one outcome for each."""
+        ...
+
+
+@runtime_checkable
+class UserDirectory(Protocol):
+    """A username backend that keeps people in a directory. `made`: the users that it has made, oldest first."""
+
+    made: list[str]
+
+    def require_room(self) -> None:
+        """Raises a BackendError with `of_host` where nobody new can be made. Changes nothing."""
         ...
 
 

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from agent.config.model import Mode
+from agent.core.directory_actions import MakeUser
 from agent.core.errors import BackendError
 from agent.core.model import Association
-from agent.run import groups, usernames
+from agent.run import groups, journal, usernames
+from agent.run.journal import Query
 from agent.run.sites import Site
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
@@ -93,15 +96,52 @@ def test_a_server_that_is_away_errs_nobody_and_the_next_pass_goes_on(
     assert set(states(waldur).values()) == {"OK"}
 
 
-def test_full_ranges_err_those_who_come_too_late_and_say_which_key(
-    waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("kind", ["uid", "gid"])
+@pytest.mark.parametrize("state", ["Requested", "Error creating"])
+def test_a_full_range_is_the_sites_fault_and_changes_nobodys_state(
+    waldur: SimulatedWaldur,
+    site_for: SiteFactory,
+    slapd: Slapd,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    state: str,
 ) -> None:
-    settled(site_for("ldap", **raw(slapd, uid_range_start=20000, uid_range_end=20001)))
+    for login in logins(waldur):
+        set_state(waldur, login, state)
+    narrow = {f"{kind}_range_start": 20000, f"{kind}_range_end": 20001}
+    full = site_for("ldap", **raw(slapd, **narrow))
+    first = settled(full)
+    assert first.error is not None
+    assert not first.error.retryable
+    assert f"{kind}_range (20000 to 20001) are used up" in str(first.error)
+    assert f"raise backend_settings.ldap.{kind}_range_end" in str(first.error)
     found = sorted(states(waldur).values())
-    assert found == ["Error creating"] * (len(found) - 2) + ["OK"] * 2
-    assert "uid_range (20000 to 20001) are used up" in caplog.text
-    settled(site_for("ldap", **raw(slapd, uid_range_start=20000, uid_range_end=20100)))
+    assert (found.count("OK"), "Error creating" in found) == (2, False)
+    waldur.requests.reset()
+    caplog.clear()
+    again = settled(full)
+    assert (str(again.error), posts(waldur)) == (str(first.error), {})
+    assert caplog.text.count("are used up") == 1
+    newcomer = next(login for login, each in states(waldur).items() if each != "OK")
+    set_state(waldur, newcomer, state)
+    waldur.requests.reset()
+    settled(full)
+    assert (states(waldur)[newcomer], posts(waldur)) == (state, {})
+    settled(site_for("ldap", **raw(slapd, **(narrow | {f"{kind}_range_end": 20100}))))
     assert set(states(waldur).values()) == {"OK"}
+
+
+def test_the_journal_tells_who_was_made_in_the_directory_and_for_whom(
+    waldur: SimulatedWaldur, site: Site
+) -> None:
+    report = settled(site)
+    made = {o.action.user: o.action.reason for o in report.outcomes if isinstance(o.action, MakeUser)}
+    assert made == {name: f"Waldur user {login}" for login, (_, name) in accounts(waldur).items()}
+    journal.record(site, Mode.MEMBERSHIP_SYNC, report.outcomes)
+    login, (_, name) = next(iter(accounts(waldur).items()))
+    told = [line["action"]["text"] for line in journal.read(site.state_dir, Query(user=name))]
+    assert [text.split(" ")[0] for text in told] == ["make", "assign"]
+    assert all(f"(Waldur user {login})" in text for text in told)
 
 
 def test_a_name_that_only_the_cluster_knows_is_not_given(waldur: SimulatedWaldur, site: Site) -> None:

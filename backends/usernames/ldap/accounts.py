@@ -52,6 +52,10 @@ class Accounts:
         """The personal group that was made for this person, by us or by another agent; the oldest of several."""
         return min(self._people.groups_made_for(user), key=_gid, default=None)
 
+    def require_room(self) -> None:
+        """Raises RangeFull where nobody new can be made."""
+        self._ids.require_room()
+
     def create(self, user: OfferingUser, name: str, group: Entry | None = None) -> NewPerson:
         """Make the user, and its group unless that was begun. Raises NameGone where the name is taken after all."""
         uid = self._ids.next_uid()

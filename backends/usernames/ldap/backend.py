@@ -33,6 +33,7 @@ class LdapUsernames:
         self._people = People(self._directory, settings)
         self._accounts = Accounts(self._directory, self._people, settings)
         self._names = FreeNames(settings.name_format, context)
+        self.made: list[str] = []
 
     def open(self) -> None:
         self._directory.open()
@@ -49,6 +50,10 @@ class LdapUsernames:
         if is_of_the_system(entry):
             raise BackendError(f"LDAP: {name} is an account of the system; it is given to nobody")
         return name
+
+    def require_room(self) -> None:
+        """Raises RangeFull where a range is used up."""
+        self._accounts.require_room()
 
     def propose(self, user: OfferingUser) -> str:
         begun = self._accounts.begun(user)
@@ -69,6 +74,7 @@ class LdapUsernames:
                 log.info("%s: the next name is tried", error)
                 continue
             self._names.give(user, name)
+            self.made.append(name)
             log.info("LDAP: user %s made, uidNumber %d", name, person.uid_number)
             self._welcome(user, person)
             return name

@@ -25,6 +25,12 @@ KINDS = {"uid": "uidNumber", "gid": "gidNumber"}
 ON_HOST: dict[str, Callable[[int], bool]] = {"uid": nss.has_uid, "gid": nss.has_gid}
 
 
+class RangeFull(BackendError):
+    """No number is left in a range: the site's affair, and no fault of the person who comes too late."""
+
+    of_host = True
+
+
 class Ids:
     def __init__(self, directory: Directory, settings: LdapSettings) -> None:
         self._directory = directory
@@ -32,23 +38,33 @@ class Ids:
         self._counter = directory.group_dn(COUNTER)
 
     def next_uid(self) -> int:
-        """A uidNumber that was never given. Raises BackendError when the range is used up."""
+        """A uidNumber that was never given. Raises RangeFull."""
         return self._next("uid", self._settings.uids)
 
     def next_gid(self) -> int:
-        """A gidNumber that was never given. Raises BackendError when the range is used up."""
+        """A gidNumber that was never given. Raises RangeFull."""
         return self._next("gid", self._settings.gids)
+
+    def require_room(self) -> None:
+        """Raises RangeFull where the next person could not get both numbers. Takes none."""
+        for kind, numbers in (("uid", self._settings.uids), ("gid", self._settings.gids)):
+            self._candidate(kind, numbers)
 
     def _next(self, kind: str, numbers: IdRange) -> int:
         for _ in range(ROUNDS):
-            is_there, mark = self._mark(kind, numbers)
-            number = self._free_above(kind, numbers, self._highest(kind, numbers) if mark is None else mark)
+            is_there, mark, number = self._candidate(kind, numbers)
             try:
                 self._take(kind, number, mark, is_there=is_there)
             except (AlreadyThere, NotThere):
                 continue  # another agent was faster
             return number
         raise BackendUnavailable(f"LDAP: others take numbers from {self._counter} faster than we can")
+
+    def _candidate(self, kind: str, numbers: IdRange) -> tuple[bool, int | None, int]:
+        """Is the counter there, where it stands, and the number to be given next. Raises RangeFull."""
+        is_there, mark = self._mark(kind, numbers)
+        above = self._highest(kind, numbers) if mark is None else mark
+        return is_there, mark, self._free_above(kind, numbers, above)
 
     def _mark(self, kind: str, numbers: IdRange) -> tuple[bool, int | None]:
         """Is the counter there, and the highest number of this range that it names."""
@@ -78,7 +94,7 @@ class Ids:
             for number in wanted:
                 if number not in used and not ON_HOST[kind](number):
                     return number
-        raise BackendError(
+        raise RangeFull(
             f"LDAP: the numbers of {numbers.key} ({numbers.start} to {numbers.end}) are used up, for those of deleted "
             f"entries are not given again: raise backend_settings.ldap.{numbers.key}_end"
         )
