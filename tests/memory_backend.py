@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from agent.core.actions import (
     AddMember,
+    AllowMember,
     AllowSubmission,
+    BlockMember,
     BlockSubmission,
     CancelJobs,
     ClusterAction,
@@ -60,6 +62,7 @@ class MemoryBackend:
     outage: Callable[[str], bool] = lambda _: False
     refuses: Callable[[ClusterAction], bool] = lambda _: False
     endless: bool = False
+    closed: frozenset[tuple[str, str]] = frozenset()
     qos: frozenset[str] = frozenset({"normal", "slow", "stop"})
     applied: list[ClusterAction] = field(default_factory=list)
     executed: Counter[str] = field(default_factory=Counter)
@@ -108,7 +111,16 @@ class MemoryBackend:
 
     def _after(self, action: ClusterAction) -> Snapshot:
         self._needs(action)
-        if isinstance(action, AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits | CancelJobs):
+        if isinstance(
+            action,
+            AddMember
+            | RemoveMember
+            | MoveDefaultAccount
+            | SetUserLimits
+            | CancelJobs
+            | BlockMember
+            | AllowMember,
+        ):
             return self._after_people(action)
         state, name = self.state, action.account
         match action:
@@ -143,6 +155,10 @@ class MemoryBackend:
                 left = {m for m in state.associations if (m.account, m.user) != (name, action.user)}
                 lost = state.default_accounts.get(action.user) == name
                 return self._with_members(left, {action.user: ""} if lost else {})
+            case BlockMember() | AllowMember():
+                pair = {(name, action.user)}
+                self.closed = self.closed | pair if isinstance(action, BlockMember) else self.closed - pair
+                return state
             case MoveDefaultAccount():
                 return self._with_members(state.associations, {action.user: name})
             case SetUserLimits():

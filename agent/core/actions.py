@@ -204,6 +204,30 @@ class AllowSubmission(ClusterAction):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BlockMember(ClusterAction):
+    """No new jobs of one user in this account (MaxSubmitJobs=0), until their association goes."""
+
+    verb: ClassVar[str] = "block member"
+    account: str
+    user: str
+
+    def target(self) -> str:
+        return f"{self.user} in {self.account}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllowMember(ClusterAction):
+    """A user whom we blocked came back before they were out: new jobs are possible again."""
+
+    verb: ClassVar[str] = "allow member"
+    account: str
+    user: str
+
+    def target(self) -> str:
+        return f"{self.user} in {self.account}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CancelJobs(ClusterAction):
     """Cancel the jobs of an account, or of one user in it, and wait for a bounded time until they have ended."""
 

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 
 from agent.core.actions import (
     Action,
+    BlockMember,
     BlockSubmission,
     CancelJobs,
     ClusterAction,
@@ -32,12 +33,13 @@ from agent.core.names import fold
 from agent.core.policy import PolicyMode, PolicyRules
 from agent.plan.bonds import seat
 
-TAKING_AWAY = (RemoveMember, DeleteAccount, DeleteQos, BlockSubmission, CancelJobs)
+TAKING_AWAY = (RemoveMember, DeleteAccount, DeleteQos, BlockMember, BlockSubmission, CancelJobs)
 # What must have been read whole before an action may happen; nothing is taken away on half a picture.
 PARTS_NEEDED: Mapping[type[Action], frozenset[Part]] = {
     RemoveMember: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
     DeleteAccount: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
     DeleteQos: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.QOS}),
+    BlockMember: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
     CancelJobs: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
     MoveAccount: frozenset({Part.ACCOUNTS}),
     MoveDefaultAccount: frozenset({Part.DEFAULT_ACCOUNTS}),

@@ -20,6 +20,7 @@ from typing import TypeVar
 from agent.core.actions import (
     Action,
     AddMember,
+    BlockMember,
     BlockSubmission,
     CancelJobs,
     ClusterAction,
@@ -37,7 +38,7 @@ from agent.core.waldur_actions import ClaimAccount
 
 Mark = TypeVar("Mark")
 
-ENDING_STEPS = (RemoveMember, BlockSubmission, CancelJobs, DeleteAccount, DeleteQos)
+ENDING_STEPS = (RemoveMember, BlockMember, BlockSubmission, CancelJobs, DeleteAccount, DeleteQos)
 
 
 def seat(action: ClusterAction) -> str:
@@ -113,8 +114,8 @@ class Bonds:
         if any(isinstance(step, DeleteAccount) for step in steps):
             self._tie_all([*(step for step in steps if isinstance(step, ENDING_STEPS)), *moves])
             return
-        own = [s for s in steps if isinstance(s, CancelJobs) and s.user in leaving]
-        companions: list[MoveDefaultAccount | CancelJobs] = [*moves, *own]
+        own = [s for s in steps if isinstance(s, CancelJobs | BlockMember) and s.user in leaving]
+        companions: list[MoveDefaultAccount | CancelJobs | BlockMember] = [*moves, *own]
         for companion in companions:
             self._tie_all([leaving[companion.user], companion])
         stops: list[Action] = [s for s in steps if isinstance(s, CancelJobs) and not s.user]

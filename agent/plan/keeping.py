@@ -4,7 +4,7 @@
 wanted                          there                       action
 below its project's account     elsewhere                   CreateAccount (tiers above), MoveAccount
 member                          -                           AddMember
--                               member                      MoveDefaultAccount, CancelJobs, RemoveMember
+-                               member                      MoveDefaultAccount, BlockMember, CancelJobs, RemoveMember
 a default account               a member without one        MoveDefaultAccount
 paused, downscaled or free      other QoS or submission     SetQos, BlockSubmission, AllowSubmission
 limits of a user                other ones                  SetUserLimits
@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 
 from agent.core.actions import (
+    AllowMember,
     AllowSubmission,
+    BlockMember,
     BlockSubmission,
     CancelJobs,
     ClusterAction,
@@ -90,6 +92,15 @@ def departures(
     return found
 
 
+def returned(
+    spec: AllocationSpec, blocked: Set[str], snapshot: Snapshot, reason: str
+) -> Iterator[AllowMember]:
+    """Members whom we `blocked` to remove them, and who came back before that: they may submit again."""
+    account = spec.account.name
+    for user in sorted(blocked & set(spec.members) & snapshot.users_of(account)):
+        yield AllowMember(account=account, user=user, reason=f"{reason}: back before they were out")
+
+
 def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[MoveDefaultAccount]:
     """Members who have lost their default account get this one: without it `srun` alone is refused."""
     if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
@@ -127,4 +138,5 @@ def _ended_jobs(
     for user in sorted(users):
         jobs = snapshot.active_users.get((account, user), 0)
         if jobs or not known:
+            yield BlockMember(account=account, user=user, reason=reason)
             yield CancelJobs(account=account, user=user, jobs=jobs if known else None, reason=reason)

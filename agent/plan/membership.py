@@ -15,6 +15,7 @@ from typing import Any
 
 from agent.core.actions import (
     Action,
+    BlockMember,
     CancelJobs,
     ClusterAction,
     MoveDefaultAccount,
@@ -59,6 +60,7 @@ class ResourceCase:
     """A resource with all that Waldur knows about it.
 
     `orders`: kinds of its orders that are under way. `user_limits` by username, None where they are not known.
+    `blocked`: whom we have blocked in its account to remove them.
     `also_named_by`: a resource or offering that names the same account and whose people are not known here;
     `shared_with`: one whose people are, and count as this one's. Both empty for an account that is its own.
     """
@@ -69,6 +71,7 @@ class ResourceCase:
     user_limits: Mapping[str, Mapping[str, Any]] | None = None
     also_named_by: str = ""
     shared_with: str = ""
+    blocked: frozenset[str] = frozenset()
 
     @property
     def account(self) -> str:
@@ -175,7 +178,7 @@ def is_departure(action: Action, gone: Set[str]) -> bool:
     """Whether it is a step of somebody's leaving; `gone` are those who leave any account."""
     if isinstance(action, MoveDefaultAccount):
         return bool(action.before) and action.user in gone
-    return isinstance(action, RemoveMember | CancelJobs)
+    return isinstance(action, RemoveMember | BlockMember | CancelJobs)
 
 
 def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
@@ -227,6 +230,7 @@ def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, s
     """All but the departures."""
     draft = _Draft(case, spec, list(spec.notes))
     reason = case.reason
+    draft.built += keeping.returned(spec, case.blocked, snapshot, reason)
     if other := case.also_named_by or case.shared_with:
         draft.built += accounts.missing_members(spec, snapshot, reason)
         draft.notes.append(

@@ -50,7 +50,7 @@ from agent.plan import membership
 from agent.plan.allowances import Why
 from agent.plan.membership import ResourcePlan
 from agent.plan.policy import Judgement
-from agent.run import journal, policing
+from agent.run import blocked, journal, policing
 from agent.run.membership_plan import PlannedSync
 from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.sites import Site
@@ -116,6 +116,7 @@ class Sync:
         """Into the report, the journal and the log."""
         self.report.outcomes += outcomes
         journal.record(self.site, MODE, outcomes)
+        blocked.note(self.site, outcomes)
         for outcome in outcomes:
             if outcome.error is None:
                 log.info("%s", outcome.action.render())

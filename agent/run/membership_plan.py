@@ -23,7 +23,7 @@ from agent.plan import allocations, membership, orphans
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.people import people_of
 from agent.plan.shared_limits import LimitRules
-from agent.run import claims
+from agent.run import blocked, claims
 from agent.run.membership_facts import MembershipFacts, Reach, limits_by_username, named_accounts
 from agent.run.order_facts import rules_of
 from agent.run.sites import Site
@@ -64,6 +64,8 @@ def plan_pass(site: Site, facts: MembershipFacts, snapshot: Snapshot, reach: Rea
     foreign = claims.of_others(site)
     rules = sync_rules(site, facts, silent=foreign.silent)
     cases, unread = _cases(facts, foreign.accounts)
+    closed = blocked.by_account(site)
+    cases = [replace(case, blocked=closed.get(case.account, frozenset())) for case in cases]
     specs, refused = _specs(site, cases, rules, snapshot)
     named = named_accounts([*facts.resources, *facts.in_progress])
     planned = PlannedSync(rules, facts, snapshot, (), specs, named, unread=unread, refused=refused)

@@ -14,7 +14,9 @@ from typing import TypeVar
 
 from agent.core.actions import (
     AddMember,
+    AllowMember,
     AllowSubmission,
+    BlockMember,
     BlockSubmission,
     CancelJobs,
     ClusterAction,
@@ -145,6 +147,26 @@ def _user_limits(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
         where = (f"name={_users(group)}", f"account={checked('account', account)}", *place.option)
         found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxTRESMins={values}")))
     return found
+
+
+def _member_submission(place: Place, actions: Sequence[ClusterAction], value: int) -> list[Batch]:
+    """MaxSubmitJobs of users; those of one account share a command."""
+    found = []
+    members = [a for a in actions if isinstance(a, BlockMember | AllowMember)]
+    for account, group in _grouped(members, lambda a: a.account).items():
+        where = (f"name={_users(group)}", f"account={checked('account', account)}", *place.option)
+        found.append(
+            Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxSubmitJobs={value}"))
+        )
+    return found
+
+
+def _block_members(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    return _member_submission(place, actions, 0)
+
+
+def _allow_members(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+    return _member_submission(place, actions, -1)
 
 
 def _block(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
@@ -280,7 +302,11 @@ def _accounts(actions: Iterable[ClusterAction]) -> str:
     return ",".join(dict.fromkeys(checked("account", a.account) for a in actions))
 
 
-def _users(actions: Iterable[AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits]) -> str:
+def _users(
+    actions: Iterable[
+        AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits | BlockMember | AllowMember
+    ],
+) -> str:
     return ",".join(sorted({checked("user", a.user) for a in actions}))
 
 
@@ -345,7 +371,9 @@ PHASES: tuple[tuple[type[ClusterAction], Maker], ...] = (
     (SetUserLimits, _user_limits),
     (MoveDefaultAccount, _defaults),
     (AllowSubmission, _allow),
+    (AllowMember, _allow_members),
     (BlockSubmission, _block),
+    (BlockMember, _block_members),
     (CancelJobs, _cancel),
     (RemoveMember, _remove),
     (DeleteAccount, _delete),

@@ -373,3 +373,29 @@ def test_a_backend_id_that_names_an_account_of_the_tree_moves_and_adds_nothing(
     assert world.cluster == before
     (told,) = (r for r in report.resources if r.resource_uuid == resource)
     assert "is no allocation" in told.message
+
+
+def test_a_leaver_with_jobs_is_blocked_first_and_may_work_again_when_back_before_being_out(
+    world: World,
+) -> None:
+    world.allocate("one")
+    world.settled()
+    world.leave("ffrost5")
+    jobs = {("a_one", "ffrost5"): 3}
+    world.backend.state = replace(world.cluster, active_users=jobs, active_jobs={"a_one": 3})
+    world.backend.endless = True
+    world.sync()
+    assert world.backend.closed == {("a_one", "ffrost5")}
+    assert "ffrost5" in world.members("a_one")
+    world.join("ffrost5")
+    assert "allow member ffrost5 in a_one" in [line.split("  (")[0] for line in world.changes(world.sync())]
+    assert world.backend.closed == frozenset()
+    world.in_step()
+
+
+def test_whom_the_site_itself_has_blocked_stays_blocked(world: World) -> None:
+    world.allocate("one")
+    world.settled()
+    world.backend.closed = frozenset({("a_one", "ffrost5")})
+    world.in_step()
+    assert world.backend.closed == {("a_one", "ffrost5")}

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from agent.core import actions
 from agent.core.actions import (
     AddMember,
+    AllowMember,
     AllowSubmission,
+    BlockMember,
     BlockSubmission,
     CancelJobs,
     ClusterAction,
@@ -113,6 +115,14 @@ SINGLE: dict[str, tuple[ClusterAction, str]] = {
     "block": (BlockSubmission(account="a"), "sa modify account where name=a cluster=c1 set GrpSubmitJobs=0"),
     "allow": (AllowSubmission(account="a"), "sa modify account where name=a cluster=c1 set GrpSubmitJobs=-1"),
     "cancel": (CancelJobs(account="a"), "sc --clusters=c1 --account=a"),
+    "block of a member": (
+        BlockMember(account="a", user="u"),
+        "sa modify user where name=u account=a cluster=c1 set MaxSubmitJobs=0",
+    ),
+    "a member back": (
+        AllowMember(account="a", user="u"),
+        "sa modify user where name=u account=a cluster=c1 set MaxSubmitJobs=-1",
+    ),
     "cancel of one user": (CancelJobs(account="a", user="u"), "sc --clusters=c1 --account=a --user=u"),
     "limits of a user": (
         SetUserLimits(account="a", user="u", after=(("cpu", 60), ("mem", -1))),
@@ -267,7 +277,7 @@ def test_batches(what: str) -> None:
 EVERY_KIND = [action for action, _ in SINGLE.values()]
 IN_ORDER = [
     "add account", "modify account", "add qos", "modify account", "modify account", "add user", "modify user",
-    "modify user", "modify account", "modify account", "--clusters=c1 --account=a", "remove user", "remove account",
+    "modify user", "modify account", "modify user", "modify account", "modify user", "--clusters=c1 --account=a", "remove user", "remove account",
     "remove qos",
 ]  # fmt: skip
 
