@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -215,10 +217,40 @@ def test_jobs_of_a_leaver_end_before_the_association_does_and_those_of_others_go
         run_job(slurm, user)
     site.leave("nobody")
     report = site.sync()
-    assert changes(report) == ["cancel jobs of nobody in a_one (1 active)", "remove member nobody from a_one"]
+    assert changes(report) == [
+        "block member nobody in a_one",
+        "cancel jobs of nobody in a_one (1 active)",
+        "remove member nobody from a_one",
+    ]
     assert site.members("a_one") == TEAM | {"daemon"}
     assert slurm.ask("squeue", "-h", "-o", "%u %T").split() == ["daemon", "RUNNING"]
     site.in_step()
+
+
+def test_who_submits_in_a_loop_is_out_after_one_pass(slurm: SlurmCluster, make: Make) -> None:
+    site = make()
+    site.allocate("one", cpu=1000)
+    site.join("nobody")
+    site.settled()
+    run_job(slurm, "nobody")
+    site.leave("nobody")
+    script = ("--chdir=/tmp", "-o", "/dev/null", "--wrap", "sleep 300")
+    submit = ["sbatch", "--uid=nobody", "-A", "a_one", *script]
+    loop = subprocess.Popen(
+        ["sh", "-c", 'while :; do "$@"; done', "loop", *submit],
+        env=slurm.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_until("more jobs", lambda: len(slurm.ask("squeue", "-h", "-u", "nobody").splitlines()) > 3, 20)
+        report = site.sync()
+    finally:
+        os.killpg(loop.pid, signal.SIGKILL)
+        loop.wait()
+    assert changes(report)[-1] == "remove member nobody from a_one"
+    assert site.members("a_one") == TEAM
 
 
 def test_a_team_emptied_by_mistake_is_held_and_a_member_joins_all_the_same(make: Make) -> None:
