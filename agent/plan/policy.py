@@ -75,12 +75,15 @@ class Approvals:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Every action of the plan is in exactly one of `allowed`, `held` and `refused`; `released` was held once."""
+    """Every action of the plan is in exactly one of `allowed`, `held` and `refused`; `released` was held once. `notes`:
+    limits that are lowered all the same, with what is used of them.
+    """
 
     allowed: tuple[Action, ...] = ()
     held: tuple[HeldPlan, ...] = ()
     refused: tuple[Refused, ...] = ()
     released: tuple[HeldPlan, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def blocked(self) -> Mapping[Action, str]:
@@ -118,14 +121,17 @@ def judge(
         held=held,
         refused=tuple(refused.values()),
         released=tuple(p for p in plans if approved.release(p)),
+        notes=tuple(brake.lowered(stopped)),
     )
 
 
 def lowered_accounts(
     actions: Iterable[Action], snapshot: Snapshot, rules: PolicyRules, grounds: Grounds = Grounds()
 ) -> frozenset[str]:
-    """Accounts of which `judge` has to know what is used, and `snapshot` does not tell."""
-    if rules.paused or rules.mode is not PolicyMode.SYNC or rules.limit_cuts is LimitCuts.ALLOW:
+    """Accounts of which a limit is lowered and `snapshot` does not tell what is used: `judge` decides by it, or
+    shows it where cuts are allowed.
+    """
+    if rules.paused or rules.mode is not PolicyMode.SYNC:
         return frozenset()
     plan = set(actions)
     judge_ = Judge(snapshot, rules, grounds, made_by(plan))
@@ -287,22 +293,33 @@ class _Brake:
         return sorted(found, key=lambda plan: (plan.scope, plan.id))
 
     def _cut(self, action: SetLimits) -> str:
-        """What the limits would cut into, empty when nothing. An ordered end has stopped the jobs before."""
-        if action.account in self._judge.grounds.making | self._ending:
-            return ""
-        used = self._snapshot.used.get(action.account, {}) if Part.USAGE in self._snapshot.complete else {}
-        cuts = []
-        for tres, (now, then) in sorted(self._judge.lowered(action).items()):
-            spent = used.get(tres)
-            if spent is None or spent > then:
-                known = "what is used is not known" if spent is None else f"{spent} are used"
-                cuts.append(f"{tres} from {'unlimited' if now is None else now} to {then}, {known}")
+        """What the limits would cut into, empty when nothing."""
+        cuts = [
+            _told(tres, now, then, spent)
+            for tres, now, then, spent in self._lowered(action)
+            if spent is None or spent > then
+        ]
         if not cuts:
             return ""
         return (
             f"lowers limits of {action.account} (TRES-minutes): {'; '.join(cuts)}; "
             "running jobs are killed where less is left than used"
         )
+
+    def lowered(self, stopped: Set[Action]) -> Iterator[str]:
+        """A note for each account of which a limit is lowered now."""
+        for action in self._left:
+            if isinstance(action, SetLimits) and action not in stopped and (cuts := self._lowered(action)):
+                told = "; ".join(_told(*cut) for cut in cuts)
+                yield f"lowers limits of {action.account} (TRES-minutes): {told}"
+
+    def _lowered(self, action: SetLimits) -> list[tuple[str, int | None, int, int | None]]:
+        """TRES, limit now, limit then, and what is used. An ordered end has stopped the jobs before: nothing."""
+        if action.account in self._judge.grounds.making | self._ending:
+            return []
+        used = self._snapshot.used.get(action.account, {}) if Part.USAGE in self._snapshot.complete else {}
+        lowered = sorted(self._judge.lowered(action).items())
+        return [(tres, now, then, used.get(tres)) for tres, (now, then) in lowered]
 
     def _held(self, scope: str, reason: str, roots: Sequence[Action]) -> HeldPlan:
         actions = self._with_companions(roots)
@@ -311,6 +328,11 @@ class _Brake:
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
         along = self._bonds.spread(dict.fromkeys(roots, True), beside=self._refused)
         return tuple(sorted(along, key=self._place.__getitem__))
+
+
+def _told(tres: str, now: int | None, then: int, spent: int | None) -> str:
+    known = "what is used is not known" if spent is None else f"{spent} are used"
+    return f"{tres} from {'unlimited' if now is None else now} to {then}, {known}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -333,7 +333,11 @@ def test_a_cut_below_what_is_used_or_unknown_is_held(used: dict[str, dict[str, i
     judgement = judged([CUT], snapshot)
     assert held(judgement) == ([("account a_one", {CUT})] if says else [])
     assert says in "".join(plan.reason for plan in judgement.held)
-    assert judged([CUT], snapshot, limit_cuts=LimitCuts.ALLOW).allowed == (CUT,)
+    freely = judged([CUT], snapshot, limit_cuts=LimitCuts.ALLOW)
+    assert freely.allowed == (CUT,)
+    (note,) = freely.notes
+    assert note.startswith(f"lowers limits of {CUT.account} (TRES-minutes): ")
+    assert note.endswith(" are used") or "is not known" in note
 
 
 def test_use_that_was_not_read_counts_as_unknown() -> None:
