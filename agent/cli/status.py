@@ -112,14 +112,36 @@ def _passes(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
         return [f"  {mode}: no pass has ended on this head node yet"]
     found = []
     for entry in listed[:PASSES_SHOWN]:
-        counts = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
         what = f" of {entry['subject']}" if entry.get("subject") else ""
         found.append(
-            f"  {mode}{what}: {entry.get('result')} {_ago(entry)}: {counts or 'nothing to do'}, "
-            f"{number(entry.get('actions', 0), 'action')}, {entry.get('seconds')} s"
+            f"  {mode}{what}: {entry.get('result')} {_ago(entry)}: {_done(entry)}, {entry.get('seconds')} s"
         )
+        found += _homes(entry)
         found += [f"    {failure}" for failure in entry.get("failures", ())]
     return found
+
+
+def _done(entry: dict[str, Any]) -> str:
+    """What became of the orders or resources, and how much was done; by kind where no resource needed anything."""
+    counts = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
+    actions = number(entry.get("actions", 0), "action")
+    if counts or not entry.get("actions"):
+        return f"{counts or 'nothing to do'}, {actions}"
+    kinds = ", ".join(f"{count} {verb}" for verb, count in (entry.get("kinds") or {}).items())
+    return f"{entry.get('in_step', 0)} in step, {actions}{f' ({kinds})' if kinds else ''}"
+
+
+def _homes(entry: dict[str, Any]) -> list[str]:
+    """Homes that are not there yet, and why; those that are need no line."""
+    homes = entry.get("homes") or {}
+    told = {
+        "waiting": "for users that this head node does not know yet",
+        "unknown": "could not be looked up",
+        "later": "left for the next pass",
+        "failed": "failed",
+    }
+    parts = [f"{homes[state]} {words}" for state, words in told.items() if homes.get(state)]
+    return [f"    homes wait: {', '.join(parts)}"] if parts else []
 
 
 def _ago(entry: dict[str, Any]) -> str:

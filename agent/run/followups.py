@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agent.config.model import Mode
-from agent.core.actions import AddMember, ClusterAction, DeleteAccount
+from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount
+from agent.core.directory_actions import DirectoryAction
+from agent.core.errors import WaldurError
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.core.policy import PolicyMode
@@ -20,6 +22,7 @@ from agent.plan.membership import ResourcePlan
 from agent.plan.orders import CREATING
 from agent.run import groups, homes, journal, policing, usernames
 from agent.run.groups import GroupReport
+from agent.run.homes import HomesReport
 from agent.run.membership_apply import Sync
 from agent.run.membership_facts import MembershipFacts
 from agent.run.results import PassReport, Result
@@ -42,6 +45,13 @@ def after_sync(sync: Sync) -> None:
     site, report = sync.site, sync.report
     if not _may_act(site):
         return
+    wishes = group_wishes(sync)
+    _groups(site, wishes, report)
+    _homes(site, (user for users in wishes.members.values() for user in users), report)
+
+
+def group_wishes(sync: Sync) -> GroupWishes:
+    """The groups as the accounts that are in step want them."""
     in_step = [
         plan for plan in sync.planned.plans if plan.spec and plan.case.resource.uuid not in sync.errors
     ]
@@ -52,8 +62,17 @@ def after_sync(sync: Sync) -> None:
         )
     held = {a.account for plan in sync.judgement.held for a in plan.actions if isinstance(a, ClusterAction)}
     complete = {plan.account for plan in in_step if plan.account not in held and _is_all(sync, plan)}
-    _groups(site, GroupWishes(members, complete=complete if _may_remove(site) else frozenset()), report)
-    _homes(site, (user for users in members.values() for user in users), report)
+    return GroupWishes(members, complete=complete if _may_remove(sync.site) else frozenset())
+
+
+def foreseen_names(site: Site, facts: MembershipFacts, snapshot: Snapshot) -> list[Action]:
+    """What `named` would do now. Changes nothing. Raises SiteAgentError."""
+    return usernames.plan(site, facts.users, facts.offering, snapshot=snapshot) if _may_act(site) else []
+
+
+def foreseen_groups(sync: Sync) -> list[DirectoryAction]:
+    """What becomes of the groups after a pass that does all that it is allowed. Raises SiteAgentError."""
+    return groups.plan(sync.site, group_wishes(sync)) if _may_act(sync.site) else []
 
 
 def _is_all(sync: Sync, plan: ResourcePlan) -> bool:
@@ -89,16 +108,41 @@ def _tell(report: PassReport, what: str, settled: UsernameReport | GroupReport) 
     report.later = report.later or settled.retryable_error
     if settled.error is not None:
         report.problems.append(f"{what}: {settled.error}")
+    failed = [outcome for outcome in settled.outcomes if _is_failure(outcome)]
+    if failed:
+        first = failed[0]
+        report.problems.append(
+            f"{what}: {len(failed)} of {len(settled.outcomes)} actions failed, the first: "
+            f"{first.action.verb} {first.action.target()}: {first.error}"
+        )
+
+
+def _is_failure(outcome: Outcome) -> bool:
+    """Whether an operator should know. 409: the person has moved on meanwhile, the next pass sees where to."""
+    error = outcome.error
+    return error is not None and not (isinstance(error, WaldurError) and error.status == 409)
 
 
 def _homes(site: Site, users: Iterable[str], report: PassReport, mode: Mode = Mode.MEMBERSHIP_SYNC) -> None:
     settled = homes.settle(site, frozenset(users))
-    report.homes = settled.counted()
-    report.problems += [f"homes: {problem}" for problem in settled.problems]
-    if settled.failed:
-        user, error = next(iter(settled.failed.items()))
-        report.problems.append(f"homes of {len(settled.failed)} users failed, the first of {user}: {error}")
+    report.homes = _counted(settled)
+    report.home_problems += [f"homes: {problem}" for problem in settled.problems]
+    told = {user: error for user, error in settled.failed.items() if _is_news(settled, user)}
+    if told:
+        user, error = next(iter(told.items()))
+        report.home_problems.append(f"homes of {len(told)} users failed, the first of {user}: {error}")
     _note(site, report, settled.outcomes, mode)
+
+
+def _counted(settled: HomesReport) -> dict[str, int]:
+    """As `HomesReport.counted`; who can never have a home here is no failure of each pass."""
+    counts = {**settled.counted(), "refused": len(settled.refused)}
+    counts["failed"] = len(settled.failed) - len(settled.refused)
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+def _is_news(settled: HomesReport, user: str) -> bool:
+    return user not in settled.refused or user in settled.news
 
 
 def _note(

@@ -58,7 +58,8 @@ class HomesSite(Protocol):
 @dataclass(slots=True)
 class HomesReport:
     """What became of the homes. `waiting`: not known to the head node; `unknown`: could not be looked up;
-    `later`: left for the next pass; `problems`: what stopped more than one user.
+    `later`: left for the next pass; `problems`: what stopped more than one user; `news`: who waits, or cannot have
+    a home, and was told of now for the first time.
     """
 
     kept: int = 0
@@ -69,6 +70,7 @@ class HomesReport:
     later: list[str] = field(default_factory=list)
     failed: dict[str, SiteAgentError] = field(default_factory=dict)
     problems: list[SiteAgentError] = field(default_factory=list)
+    news: list[str] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     commands: Counter[str] = field(default_factory=Counter)
 
@@ -76,6 +78,11 @@ class HomesReport:
     def ok(self) -> bool:
         """Whether nobody needs to look: waiting and later are no faults."""
         return not self.failed and not self.problems
+
+    @property
+    def refused(self) -> dict[str, SiteAgentError]:
+        """Of those that failed, who can have no home here, now or later: users of the system, wrong names."""
+        return {user: error for user, error in self.failed.items() if isinstance(error, PlanRefused)}
 
     def counted(self) -> dict[str, int]:
         """Users by what became of them, without zeros."""
@@ -311,6 +318,7 @@ class _Settling:
         if self._memory[name].told != what:
             self._memory[name] = replace(self._memory[name], told=what)
             self._news.setdefault(what, []).append(name)
+            self.report.news.append(name)
 
     def _save(self) -> None:
         if not self._memory.save():

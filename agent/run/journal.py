@@ -190,8 +190,9 @@ def _ids(action: Action) -> dict[str, str]:
     found = {
         name: str(getattr(action, name)) for name in IDENTIFIERS if name in names and getattr(action, name)
     }
-    if "user" not in found and getattr(action, "username", ""):
-        found["user"] = str(getattr(action, "username", ""))
+    username = str(getattr(action, "username", ""))
+    if username and "user" not in found:
+        found["user"] = username
     order = ORDER_IN_REASON.search(action.reason)
     if order and "order" not in found:
         found["order"] = order.group(1)

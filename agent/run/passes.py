@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         "subject": subject,
         "result": _result(report),
         "results": dict(report.counted()),
+        "in_step": report.in_step,
         "actions": sum(outcome.done for outcome in report.outcomes),
+        "kinds": dict(Counter(outcome.action.verb for outcome in report.outcomes if outcome.done)),
+        "homes": dict(report.homes),
         "held": [plan.id for plan in report.held],
         "failures": _failures(report)[:FAILURES_SHOWN],
     }
@@ -74,4 +78,4 @@ def _failures(report: PassReport) -> list[str]:
     found = [str(report.error)] if report.error else []
     found += [f"order {o.order_uuid} {o.result}: {o.message}" for o in report.orders if o.error]
     found += [f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error]
-    return found + report.problems
+    return found + report.problems + report.home_problems

@@ -10,13 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 from agent.config.model import Mode
 from agent.core.actions import Action, CancelJobs
+from agent.core.directory_actions import AssignUsername
+from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan
+from agent.core.waldur_actions import FailResource, HealResource, WaldurAction
+from agent.plan import membership as membership_planner
 from agent.plan.policy import HeldPlan, Refused
-from agent.run import membership, order_policy, orders
+from agent.run import followups, membership, order_policy, orders, policing
+from agent.run.membership_apply import Sync
 from agent.run.membership_facts import Reach
+from agent.run.membership_plan import PlannedSync
 from agent.run.results import OrderResult, PassReport, ResourceResult, postponed
 from agent.run.sites import Site
 
@@ -68,30 +75,87 @@ def _of_orders(site: Site) -> Preview:
         happens=Plan.of(action for plan in going for action in plan.actions),
         held=judgement.held,
         refused=judgement.refused,
-        notes=tuple(f"order {p.case.order.uuid}: {note}" for p in planned.plans for note in p.notes),
+        notes=(
+            *(f"order {p.case.order.uuid}: {note}" for p in planned.plans for note in p.notes),
+            *judgement.notes,
+        ),
         unplanned=planned.results,
         apply=lambda: orders.apply_planned(site, planned),
     )
 
 
 def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
+    """The pass with what goes with it: names before it, then what Waldur is told in the end, and groups. The last sync
+    is left out: that it gets older is no difference.
+    """
     planned = membership.plan(site, reach)
     judgement = membership.judged(site, planned)
+    sync = Sync(
+        site, planned, judgement, PassReport(Mode.MEMBERSHIP_SYNC, site.offering.uuid, site.offering.name)
+    )
+    notes: list[str] = []
+    names = _unless_away(
+        "usernames", notes, lambda: followups.foreseen_names(site, planned.facts, planned.snapshot)
+    )
+    groups = _unless_away("groups", notes, lambda: followups.foreseen_groups(sync))
+    if any(isinstance(action, AssignUsername) for action in names):
+        notes.append("who gets a username now joins the accounts in the next pass")
+    told = [
+        f"resource {p.case.resource.uuid}: {note}"
+        for p in planned.plans
+        for note in (*((p.skipped,) if p.skipped else ()), *p.notes)
+    ]
     return Preview(
-        happens=Plan(judgement.allowed),
+        happens=Plan.of([*names, *judgement.allowed, *_endings(sync), *groups]),
         held=judgement.held,
         refused=judgement.refused,
-        notes=tuple(
-            f"resource {p.case.resource.uuid}: {note}"
-            for p in planned.plans
-            for note in (*((p.skipped,) if p.skipped else ()), *p.notes)
-        ),
+        notes=(*told, *judgement.notes, *notes),
         unplanned=[
             ResourceResult(uuid, postponed(error), "", str(error), error)
             for uuid, error in planned.unread.items()
         ],
-        apply=lambda: membership.apply_planned(site, planned),
+        apply=lambda: _applied(site, planned),
     )
+
+
+def _unless_away(what: str, notes: list[str], plan: Callable[[], Sequence[Action]]) -> Sequence[Action]:
+    """What a directory holds costs its own part of the plan only, as in a pass."""
+    try:
+        return plan()
+    except SiteAgentError as error:
+        notes.append(f"{what} cannot be planned: {error}")
+        return []
+
+
+def _endings(sync: Sync) -> list[WaldurAction]:
+    """What Waldur would be told of each resource in the end, if all goes well."""
+    now, rules = datetime.now(UTC), sync.planned.rules
+    found: list[WaldurAction] = []
+    for plan in sync.planned.plans:
+        fault = sync.faults.get(plan.case.resource.uuid)
+        waits = any(action in sync.withheld for action in plan.actions)
+        if plan.skipped or (plan.spec is None and fault is None):
+            continue
+        found += [
+            action
+            for action in membership_planner.closing(plan, rules, now, fault=fault)
+            if isinstance(action, FailResource) or (isinstance(action, HealResource) and not waits)
+        ]
+    if not found:
+        return []
+    allowed = policing.judged(sync.site, Mode.MEMBERSHIP_SYNC, found, sync.planned.snapshot).allowed
+    return [action for action in found if action in allowed]
+
+
+def _applied(site: Site, planned: PlannedSync) -> PassReport:
+    """The steps of an ordinary pass, with the plan that was looked at: who gets a name now joins in the next one."""
+    naming = PassReport(Mode.MEMBERSHIP_SYNC, site.offering.uuid, site.offering.name)
+    followups.named(site, planned.facts, planned.snapshot, naming)
+    report = membership.apply_planned(site, planned)
+    report.outcomes = [*naming.outcomes, *report.outcomes]
+    report.problems = [*naming.problems, *report.problems]
+    report.later = report.later or naming.later
+    return report
 
 
 PREVIEWS: Mapping[Mode, Callable[[Site], Preview]] = {

@@ -75,8 +75,9 @@ class PassReport:
     """One pass over one offering. `error` is what ended it before its orders or resources could be looked at.
 
     `resources` has those that needed something; `in_step` counts the others. `later`: why something beside them
-    (a name, a group) is worth another try soon. `homes` counts users by what became of their homes, `problems` says
-    what stopped names, groups or homes of many.
+    (a name, a group) is worth another try soon. `homes` counts users by what became of their homes. `problems` says
+    what stopped names or groups, and makes the pass a failed one; `home_problems` are told beside it: homes hold
+    nothing up.
     """
 
     mode: str
@@ -93,6 +94,7 @@ class PassReport:
     later: SiteAgentError | None = None
     homes: Mapping[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    home_problems: list[str] = field(default_factory=list)
 
     @property
     def retryable_error(self) -> SiteAgentError | None:
@@ -108,7 +110,8 @@ class PassReport:
     @property
     def failed(self) -> bool:
         """Whether an operator should look: something did not work that is not an order's own fault."""
-        return self.error is not None or any(o.result in (Result.RETRY, Result.STUCK) for o in self.results)
+        is_stopped = self.error is not None or bool(self.problems)
+        return is_stopped or any(o.result in (Result.RETRY, Result.STUCK) for o in self.results)
 
     def counted(self) -> Counter[str]:
         return Counter(o.result.value for o in self.results)
@@ -122,7 +125,7 @@ class PassReport:
             "resources": [r.as_json() for r in self.resources],
             "in_step": self.in_step,
             "homes": dict(self.homes),
-            "problems": self.problems,
+            "problems": [*self.problems, *self.home_problems],
             "actions": [
                 {**o.action.as_json(), "error": str(o.error) if o.error else None} for o in self.outcomes
             ],

@@ -3,9 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from agent.core.plans import Outcome
+from agent.core.waldur_actions import RefreshLastSync
+from agent.run import passes
+from agent.run.results import PassReport
 from agent.sim.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
+from tests.site import settings_of
 
 RUN = ("run", "order_process", "--once")
 
@@ -25,9 +32,26 @@ def test_passes_are_shown_newest_first_and_idle_ones_once(site: OperatorSite, co
     site.place("one")
     for _ in range(3):
         command(*RUN, "-c", config)
-    first, second = command("status", "-c", config).out.splitlines()[2:]
+    first, second, *homes = command("status", "-c", config).out.splitlines()[2:]
     assert first.startswith("  order_process: ok 0 min ago: nothing to do, 0 actions")
     assert second.startswith("  order_process: ok 0 min ago: 1 done, 9 actions")
+    assert homes == ["    homes wait: 2 for users that this head node does not know yet"]
+
+
+def test_what_only_names_groups_or_moments_needed_is_told_by_kind(
+    site: OperatorSite, command: Command, tmp_path: Path
+) -> None:
+    config = site.configure()
+    settings = settings_of(Path(config))
+    report = PassReport("order_process", settings.offerings[0].uuid, "Test SLURM", in_step=24)
+    report.outcomes = [Outcome(RefreshLastSync(resource=str(number))) for number in range(24)]
+    report.problems = ["usernames: the directory is away"]
+    report.home_problems = ["homes: no helper"]
+    passes.record(settings.state_dir, report)
+    out = command("status", "-c", config).out
+    assert "something failed 0 min ago: 24 in step, 24 actions (24 refresh last sync), 0.0 s" in out
+    assert "    usernames: the directory is away\n    homes: no helper\n" in out
+    assert (report.failed, PassReport("m", "u", "n", home_problems=["homes: x"]).failed) == (True, False)
 
 
 def test_a_pass_that_failed_says_why(site: OperatorSite, command: Command) -> None:

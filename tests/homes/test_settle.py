@@ -256,8 +256,13 @@ def test_homes_in_trouble_are_failures_told_once(
         (world.folder / "users").write_text(json.dumps({"ann": [0, "/root"]}))
     else:
         (world.homes / "ann").symlink_to("/etc")
+    news = []
     for _ in range(2):
-        assert isinstance(homes_of.settle("ann").failed["ann"], PlanRefused)
+        report = homes_of.settle("ann")
+        assert isinstance(report.failed["ann"], PlanRefused)
+        assert set(report.refused) == {"ann"}
+        news.append(report.news)
+    assert news == [["ann"], []]
     assert world.calls() == []
     assert len(warnings(caplog)) == 1
 
