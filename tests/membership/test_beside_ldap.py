@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""The groups of a real OpenLDAP are part of a membership plan, and of what `apply` carries out."""
+
+from __future__ import annotations
+
+from agent.config.model import Mode
+from agent.core.directory_actions import DirectoryAction
+from agent.run.previews import preview
+from tests.backends.usernames.conftest import raw
+from tests.membership.conftest import WorldFactory
+from tests.real.slapd import Slapd
+
+
+def test_a_group_that_is_missing_is_shown_made_and_then_no_difference(
+    make_world: WorldFactory, slapd: Slapd
+) -> None:
+    plain = make_world()
+    plain.allocate("one")
+    plain.settled()
+    world = make_world(backend=raw(slapd))
+    world.backend.state = plain.cluster
+    members = len(world.members("a_one"))
+    looked_at = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    verbs = [action.verb for action in looked_at.happens if isinstance(action, DirectoryAction)]
+    assert verbs == ["create group", *["add to group"] * members]
+    assert not looked_at.apply().problems
+    assert preview(world.site, Mode.MEMBERSHIP_SYNC).happens.actions == ()
+    slapd.stop()
+    away = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    assert any(note.startswith("groups cannot be planned: ") for note in away.notes)
+    assert world.sync().failed
