@@ -277,8 +277,8 @@ def test_batches(what: str) -> None:
 EVERY_KIND = [action for action, _ in SINGLE.values()]
 IN_ORDER = [
     "add account", "modify account", "add qos", "modify account", "modify account", "add user", "modify user",
-    "modify user", "modify account", "modify user", "modify account", "modify user", "--clusters=c1 --account=a", "remove user", "remove account",
-    "remove qos",
+    "modify user", "modify account", "modify user", "modify account", "modify user", "--clusters=c1 --account=a",
+    "remove user", "remove account", "remove qos",
 ]  # fmt: skip
 
 
