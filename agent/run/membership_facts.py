@@ -25,6 +25,7 @@ from agent.core.model import (
 )
 from agent.core.names import fold
 from agent.core.people import ProjectAccounts
+from agent.run import account_lists
 from agent.run.sites import Site
 from agent.waldur import members, offerings, orders, resources, teams
 from agent.waldur.client import WaldurClient
@@ -100,7 +101,7 @@ def gather(site: Site, reach: Reach = Reach()) -> MembershipFacts:
         in_progress=[resource for resource in listed if resource.state in IN_PROGRESS],
         users=users,
         teams=_teams(client, reach, found, users),
-        accounts=_accounts(client),
+        accounts=_accounts(site),
         orders=under_way,
         user_limits=teams.user_limits(client),
     )
@@ -147,7 +148,7 @@ def people_again(site: Site, facts: MembershipFacts, concerned: Sequence[Resourc
     client = site.client
     users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
     read = _single_teams(client, concerned, narrowed=_is_narrowed(client))
-    return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(client))
+    return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(site))
 
 
 def _is_narrowed(client: WaldurClient) -> bool:
@@ -199,9 +200,9 @@ def limits_by_username(
     return {names[uuid]: dict(values) for uuid, values in limits.items() if names[uuid]}
 
 
-def _accounts(client: WaldurClient) -> Mapping[str, ProjectAccounts] | None:
+def _accounts(site: Site) -> Mapping[str, ProjectAccounts] | None:
     try:
-        return teams.accounts_of_projects(client)
+        return account_lists.read(site)
     except WaldurError as error:
         log.warning(
             "service and course accounts could not be read, so nobody is removed in this pass: %s", error

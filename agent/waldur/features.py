@@ -28,6 +28,11 @@ class Features:
         since_s = self._missing.get(feature)
         return since_s is not None and time.monotonic() - since_s < FORGOTTEN_AFTER_S
 
+    def forget(self, feature: str) -> None:
+        """Ask for what seemed to be lacking with the next use."""
+        with self._lock:
+            self._missing.pop(feature, None)
+
     def note_there(self, feature: str) -> None:
         with self._lock:
             self._there.add(feature)

@@ -307,15 +307,6 @@ def test_a_listing_that_a_gateway_mislays_is_not_taken_for_one_that_the_server_l
     world.in_step()
 
 
-def test_a_server_without_service_accounts_does_without_them(world: World) -> None:
-    world.waldur.inject(Fault(path="list_(project_service|course)_accounts", status=404, times=None))
-    world.allocate("one")
-    world.settled()
-    world.leave("ggran6")
-    world.sync()
-    assert world.members("a_one") == TEAM - {"ggran6"}
-
-
 def test_two_thousand_members_of_one_project(world: World) -> None:
     world.allocate("one")
     world.settled()

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""A listing of service or course accounts that lacks: an older server, or a gateway that mislays it for a while."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent.sim.faults import Fault
+from agent.waldur.features import Features
+from tests.membership.world import World
+
+TEAM = {"ffrost5", "ggran6", "hholt7"}
+
+
+def other_process(world: World) -> None:
+    """What a worker remembers is gone; what is in `state_dir` stays."""
+    world.site.client.features = Features()
+
+
+def an_hour_later(world: World) -> None:
+    (path,) = (world.site.state_dir / "waldur-lists").iterdir()
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r'("lacking_since": )(\d+)', lambda m: f"{m[1]}{int(m[2]) - 3601}", text))
+
+
+@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize("listing", ["list_project_service_accounts", "list_course_accounts"])
+def test_what_another_process_has_seen_is_not_lacking(world: World, listing: str, status: int) -> None:
+    """A gateway mislays the listing for longer than an hour."""
+    kind = "course" if "course" in listing else "project"
+    world.waldur.site.add_shared_account(world.waldur.seed.project_uuids[0], "robot", kind=kind)
+    world.allocate("one")
+    world.settled()
+    world.waldur.inject(Fault(path=listing, status=status, times=None))
+    for _ in range(3):
+        other_process(world)
+        assert world.changes(world.sync()) == []
+        an_hour_later(world)
+    assert world.members("a_one") == TEAM | {"robot"}
+    world.waldur.faults.clear()
+    world.in_step()
+
+
+def test_a_listing_that_lacks_in_the_first_pass_of_all_removes_nobody(world: World) -> None:
+    """The site's state is fresh, and the service account was put there by an agent before this one."""
+    world.waldur.site.add_shared_account(world.waldur.seed.project_uuids[0], "robot")
+    world.allocate("one")
+    world.stray("robot", "a_one")
+    fault = Fault(path="list_project_service_accounts", status=404, times=None)
+    world.waldur.inject(fault)
+    for _ in range(3):
+        other_process(world)
+        world.sync()
+        assert "robot" in world.members("a_one")
+    world.waldur.faults.clear()
+    world.sync()
+    an_hour_later(world)
+    world.waldur.inject(fault)
+    other_process(world)
+    world.sync()
+    assert "robot" in world.members("a_one"), "it was there in between"
+
+
+def test_a_server_without_service_accounts_does_without_them_after_an_hour(world: World) -> None:
+    world.waldur.inject(Fault(path="list_(project_service|course)_accounts", status=404, times=None))
+    world.allocate("one")
+    world.settled()
+    world.leave("ggran6")
+    world.sync()
+    assert world.members("a_one") == TEAM, "it may be a gateway"
+    an_hour_later(world)
+    world.sync()
+    assert world.members("a_one") == TEAM - {"ggran6"}
+    world.leave("hholt7")
+    other_process(world)
+    world.sync()
+    assert world.members("a_one") == TEAM - {"ggran6", "hholt7"}, "it is known now"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"url": 1, "listings": {}}', '{"listings": []}'])
+def test_a_damaged_note_about_the_listings_starts_the_hour_again(world: World, text: str) -> None:
+    world.waldur.inject(Fault(path="list_(project_service|course)_accounts", status=404, times=None))
+    world.allocate("one")
+    world.settled()
+    an_hour_later(world)
+    (path,) = (world.site.state_dir / "waldur-lists").iterdir()
+    path.write_text(text)
+    world.leave("ggran6")
+    world.sync()
+    assert world.members("a_one") == TEAM
+    an_hour_later(world)
+    world.sync()
+    assert world.members("a_one") == TEAM - {"ggran6"}
