@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProjectAccounts:
-    """Service and course accounts of one project: those in use, and those whose state is not settled."""
+    """Service and course accounts of one project: those in use, those whose state is not settled, and closed ones."""
 
     active: frozenset[str] = frozenset()
     unsettled: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,18 @@ class People:
     """`wanted` belong in, `kept` may stay if they are there. `nameless` counts members who have no name here yet.
 
     Where `complete` is false nobody is removed: somebody who belongs in may be missing from `wanted`.
+    `known`: names that Waldur tells whose they are; told only where there are nameless members.
     """
 
     wanted: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
     nameless: int = 0
     complete: bool = True
+    known: frozenset[str] = frozenset()
+
+    def unclear(self, stale: frozenset[str]) -> frozenset[str]:
+        """Those of `stale` who may be a member whose name was blanked: nobody else has their name in Waldur."""
+        return stale - self.known if self.nameless else frozenset()
 
     def joined(self, other: People) -> People:
         """Those of two resources that stand for one account."""
@@ -33,4 +40,5 @@ class People:
             self.kept | other.kept,
             self.nameless + other.nameless,
             self.complete and other.complete,
+            self.known | other.known,
         )

@@ -267,6 +267,14 @@ def _departures(
         stale = snapshot.users_of(draft.case.account) - people.wanted - people.kept
         if not stale or draft.case.also_named_by:
             continue
+        if unclear := people.unclear(stale):
+            draft.notes.append(
+                f"{', '.join(sorted(unclear)[:5])} ({len(unclear)} in all) stay for now: a member without a name may "
+                "be meant, and Waldur knows nobody else who is called so"
+            )
+            stale -= unclear
+            if not stale:
+                continue
         if why := rules.nobody_leaves or _nobody_leaves(people, snapshot):
             draft.notes.append(f"{len(stale)} who are not of its team stay for now: {why}")
         else:

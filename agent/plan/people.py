@@ -16,8 +16,10 @@ def people_of(
     accounts: ProjectAccounts | None,
     *,
     restricted: bool,
+    known: frozenset[str] = frozenset(),
 ) -> People:
-    """The people of one resource. `users` by user uuid; `accounts` None where they could not be read.
+    """The people of one resource. `users` by user uuid; `accounts` None where they could not be read; `known`: all
+    names that somebody has at the offering.
 
     `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
     Users whom the provider restricted are not added; where they are in, that is left to the provider.
@@ -25,12 +27,17 @@ def people_of(
     names = {member.user_uuid: _name(member, users) for member in team}
     blocked = {uuid for uuid in names if uuid in users and users[uuid].is_restricted}
     wanted = set() if restricted else {name for uuid, name in names.items() if name and uuid not in blocked}
-    active, unsettled = (accounts.active, accounts.unsettled) if accounts else (frozenset(), frozenset())
+    active, unsettled, ended = (
+        (accounts.active, accounts.unsettled, accounts.ended) if accounts else (frozenset(),) * 3
+    )
+    # Where no people belong in, nobody's name is waited for.
+    nameless = 0 if restricted else sum(not name for name in names.values())
     return People(
         wanted=frozenset(wanted | set(map(fold, active))),
         kept=frozenset({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""},
-        nameless=sum(not name for name in names.values()),
+        nameless=nameless,
         complete=accounts is not None,
+        known=known.union(map(fold, ended)) if nameless else frozenset(),
     )
 
 

@@ -101,6 +101,7 @@ def _cases(
     unread = {r.uuid: team for r in named if isinstance(team := facts.teams.get(r.uuid), WaldurError)}
     strangers = [*facts.in_progress, *(resource for resource in named if resource.uuid in unread)]
     also = {fold(r.backend_id): f"resource {r.uuid}" for r in strangers if r.backend_id} | dict(foreign)
+    names = frozenset(fold(user.username) for user in facts.users)
     cases = []
     for resource in named:
         team = facts.teams.get(resource.uuid, ())
@@ -108,7 +109,7 @@ def _cases(
             continue
         known = facts.accounts
         accounts = None if known is None else known.get(resource.project_uuid, ProjectAccounts())
-        people = people_of(team, users, accounts, restricted=resource.restrict_member_access)
+        people = people_of(team, users, accounts, restricted=resource.restrict_member_access, known=names)
         orders = facts.orders.get(resource.uuid, frozenset())
         case = ResourceCase(resource, people, orders, _user_limits(facts, resource))
         cases.append(replace(case, also_named_by=also.get(case.account, "")))

@@ -53,14 +53,17 @@ def accounts_of_projects(client: WaldurClient) -> Mapping[str, ProjectAccounts]:
     """Service and course accounts by project uuid; empty on servers without them. Raises WaldurError."""
     active: dict[str, set[str]] = defaultdict(set)
     unsettled: dict[str, set[str]] = defaultdict(set)
+    ended: dict[str, set[str]] = defaultdict(set)
     for item in members.listed_accounts(client):
         state, name = item.get("state"), item.get("username")
-        if isinstance(name, str) and name and state != ENDED:
-            kind = active if state == IN_USE else unsettled
+        if isinstance(name, str) and name:
+            kind = {IN_USE: active, ENDED: ended}.get(str(state), unsettled)
             kind[records.hex_text(item, "project_uuid")].add(name)
     return {
-        project: ProjectAccounts(frozenset(active[project]), frozenset(unsettled[project]))
-        for project in {*active, *unsettled}
+        project: ProjectAccounts(
+            frozenset(active[project]), frozenset(unsettled[project]), frozenset(ended[project])
+        )
+        for project in {*active, *unsettled, *ended}
     }
 
 

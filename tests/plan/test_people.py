@@ -23,7 +23,7 @@ TEAM = [TeamMember("u1"), TeamMember("u2"), TeamMember("u3")]
         ([], ProjectAccounts(), False, People()),
         (TEAM[:1], ProjectAccounts(), False, People(frozenset({"ann"}))),
         (TEAM, ROBOTS, False, People(frozenset({"ann", "robot"}), frozenset({"bob", "half"}), nameless=1)),
-        (TEAM, ROBOTS, True, People(frozenset({"robot"}), frozenset({"bob", "half"}), nameless=1)),
+        (TEAM, ROBOTS, True, People(frozenset({"robot"}), frozenset({"bob", "half"}))),
         (TEAM[:1], None, False, People(frozenset({"ann"}), complete=False)),
         # Somebody whose account at the offering is out of sight has the name that the team shows.
         ([TeamMember("u9", "Eve")], ProjectAccounts(), False, People(frozenset({"eve"}))),
