@@ -106,7 +106,7 @@ def test_a_paused_resource_gets_its_qos_and_comes_back(slurm: SlurmCluster, make
         site.in_step()
 
 
-def test_a_qos_that_does_not_exist_errs_its_resource_and_heals_when_it_does(
+def test_a_qos_of_a_state_that_does_not_exist_errs_nobody_and_is_set_when_it_does(
     slurm: SlurmCluster, make: Make
 ) -> None:
     site = make(backend=BY_QOS)
@@ -114,14 +114,14 @@ def test_a_qos_that_does_not_exist_errs_its_resource_and_heals_when_it_does(
     site.settled()
     site.change(bad, paused=True)
     site.join("newcomer")
-    site.sync()
+    report = site.sync()
     assert site.members("a_one") == site.members("a_two") == TEAM | {"newcomer"}
-    assert site.waldur.resource(bad).state.value == "Erred"
-    assert "stop" in site.waldur.resource(bad).error_message
-    assert site.waldur.resource(good).state.value == "OK"
+    (stuck,) = (r for r in report.resources if r.result.value == "stuck")
+    assert (stuck.resource_uuid, "stop" in stuck.message) == (bad, True)
+    assert {site.waldur.resource(uuid).state.value for uuid in (bad, good)} == {"OK"}
     add_qos(slurm, "stop")
     site.sync()
-    assert site.waldur.resource(bad).state.value == "OK"
+    assert site.assoc("user,qos", "a_one")[0] == "|stop"
     site.in_step()
 
 
