@@ -131,6 +131,7 @@ class Resource:
     last_sync: datetime | None = None
     created: datetime | None = None
     end_date: datetime | None = None
+    offering_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

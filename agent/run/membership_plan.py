@@ -70,7 +70,7 @@ def plan_pass(site: Site, facts: MembershipFacts, snapshot: Snapshot, reach: Rea
     named = named_accounts([*facts.resources, *facts.in_progress])
     planned = PlannedSync(rules, facts, snapshot, (), specs, named, unread=unread, refused=refused)
     plans = membership.plans(cases, {**specs, **refused}, rules, snapshot)
-    if not reach.is_everything and (others := _other_holders(site, plans)):
+    if others := _other_holders(site, plans):
         cases = [replace(case, also_named_by=others.get(case.account, case.also_named_by)) for case in cases]
         plans = membership.plans(cases, {**specs, **refused}, rules, snapshot)
     if more := _looked_closer(site, plans, snapshot):
@@ -154,17 +154,23 @@ def _spec(site: Site, case: ResourceCase, rules: MembershipRules, snapshot: Snap
 
 
 def _other_holders(site: Site, plans: Sequence[ResourcePlan]) -> dict[str, str]:
-    """Accounts that somebody leaves and that resources outside of this plan name, too: Waldur is asked."""
+    """Accounts that somebody leaves and that resources outside of this plan name, too: Waldur is asked, and tells of
+    all offerings that the token sees, whoever's agent serves them.
+    """
     leaving = membership.leaving_accounts(plans)
-    spelled = {plan.case.resource.backend_id: plan.account for plan in plans if plan.account in leaving}
+    concerned = [plan for plan in plans if plan.account in leaving]
+    spelled = {
+        name: plan.account for plan in concerned for name in (plan.account, plan.case.resource.backend_id)
+    }
     inside = {plan.case.resource.uuid for plan in plans}
     found = {}
-    for name, holders in resources.holders_of_each(site.client, spelled).items():
+    for name, holders in resources.holders_of_each(site.client, spelled, everywhere=True).items():
         if isinstance(holders, WaldurError):
             found[spelled[name]] = f"whoever does ({holders})"
             continue
         for holder in holders:
-            if holder.uuid not in inside and holder.state is not ResourceState.TERMINATED:
+            is_over = holder.state is ResourceState.TERMINATED or holder.offering_uuid in site.elsewhere
+            if holder.uuid not in inside and not is_over:
                 found[spelled[name]] = f"resource {holder.uuid}"
     return found
 

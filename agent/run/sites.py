@@ -20,13 +20,16 @@ from backends.base import Backend, BackendContext
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`neighbours`: other offerings of the configuration whose members are kept on the same cluster, name by uuid."""
+    """`neighbours`: other offerings of the configuration whose members are kept on the same cluster, name by uuid;
+    `elsewhere`: uuids of those that are known to be on another one.
+    """
 
     offering: Offering
     client: WaldurClient
     backend: Backend
     state_dir: Path
     neighbours: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -49,6 +52,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         configured.connect(context),
         settings.state_dir,
         neighbours={o.uuid: o.name for o in settings.offerings if _is_neighbour(o, offering)},
+        elsewhere=frozenset(o.uuid for o in settings.offerings if _is_elsewhere(o, offering)),
     )
 
 
@@ -60,6 +64,12 @@ def _is_neighbour(other: Offering, offering: Offering) -> bool:
         and bool(other.backend_of(mode))
         and _cluster_name(other) == _cluster_name(offering)
     )
+
+
+def _is_elsewhere(other: Offering, offering: Offering) -> bool:
+    """Both name their clusters, and not the same one."""
+    names = {_cluster_name(other), _cluster_name(offering)}
+    return len(names) == 2 and "" not in names
 
 
 def _cluster_name(offering: Offering) -> str:

@@ -66,6 +66,7 @@ def resource(record: Json) -> Resource:
         last_sync=_time(record, "last_sync"),
         created=_time(record, "created"),
         end_date=_time(record, "end_date"),
+        offering_uuid=hex_text(record, "offering_uuid"),
     )
 
 

@@ -22,7 +22,7 @@ FIELDS = (
     "customer_uuid", "customer_slug", "customer_name", "limits", "attributes", "offering_plugin_options",
     "restrict_member_access", "resource_type", "created", "end_date",
 )  # fmt: skip
-HOLDER_FIELDS = ("uuid", "state", "backend_id", "created")
+HOLDER_FIELDS = ("uuid", "state", "backend_id", "created", "offering_uuid")
 
 # What keeping a resource in step needs beyond that.
 SYNC_FIELDS = (*FIELDS, "backend_metadata", "paused", "downscaled", "last_sync", "error_message")

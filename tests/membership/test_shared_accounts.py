@@ -161,6 +161,58 @@ class TestTwoOfferings:
         assert "a_one is also named by offering Second" in caplog.text
         assert "a_one is also named by offering Test SLURM" in caplog.text
 
+    @pytest.mark.parametrize("spelling", ["a_one", "A_one"])
+    @pytest.mark.parametrize("reach", ["everything", "resource"])
+    def test_agents_that_know_nothing_of_each_other_remove_nobody_of_the_other(
+        self, world: World, other: World, tmp_path: Path, reach: str, spelling: str
+    ) -> None:
+        """Two configurations: no neighbours, and a state of their own."""
+        world.site = replace(world.site, neighbours={})
+        other.site = replace(other.site, neighbours={}, state_dir=tmp_path / "other")
+        first = world.allocate("one")
+        world.change(first, backend_id=spelling)
+        self.shared(world)
+        for user in OTHER_TEAM:
+            world.stray(user, "a_one")
+        for _ in range(2):
+            world.sync(resource=first if reach == "resource" else "")
+            if spelling == "a_one":  # Waldur compares names letter by letter
+                other.sync()
+            assert world.members("a_one") == TEAM | OTHER_TEAM
+        world.in_step()
+
+    def test_nobody_leaves_while_waldur_does_not_tell_who_else_names_the_account(self, world: World) -> None:
+        world.allocate("one")
+        world.settled()
+        world.leave("ggran6")
+        world.waldur.inject(Fault(path="provider-resources/$", status=500, skip=1, times=None))
+        world.sync()
+        assert world.members("a_one") == TEAM
+        world.waldur.faults.clear()
+        world.sync()
+        assert world.members("a_one") == TEAM - {"ggran6"}
+
+    def test_an_offering_that_is_known_to_be_on_another_cluster_holds_nobody_up(
+        self, world: World, other: World
+    ) -> None:
+        world.site = replace(world.site, neighbours={}, elsewhere=frozenset({"f" * 32}))
+        world.allocate("one")
+        self.shared(world)
+        world.stray("stranger", "a_one")
+        world.sync()
+        assert world.members("a_one") == TEAM
+
+    def test_an_ended_resource_of_another_offering_holds_nobody_up(self, world: World, other: World) -> None:
+        world.site = replace(world.site, neighbours={})
+        world.allocate("one")
+        self.shared(world)
+        with world.waldur.store.lock:
+            (second,) = (r for r in world.waldur.store.resources if r.offering_uuid == "f" * 32)
+        world.change(second.uuid, state="Terminated")
+        world.stray("stranger", "a_one")
+        world.sync()
+        assert world.members("a_one") == TEAM
+
     def test_an_offering_that_names_nothing_says_so_and_holds_nobody_up(
         self, world: World, other: World
     ) -> None:
@@ -187,3 +239,17 @@ def test_neighbours_are_those_whose_members_are_kept_on_the_same_cluster(
     settings = replace(settings, offerings=(one, alike, elsewhere, without))
     site = sites.connect(settings, one, Mode.MEMBERSHIP_SYNC)
     assert site.neighbours == {"2" * 32: "alike"}
+
+
+def test_only_an_offering_that_names_another_cluster_is_elsewhere(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    settings = settings_of(configuration(waldur, tmp_path, membership_sync_backend="slurm"))
+    (one,) = settings.offerings
+    here, alike, away, unnamed = (
+        replace(one, uuid=uuid * 32, backend_settings={**one.backend_settings, "cluster_name": name})
+        for uuid, name in (("1", "x"), ("2", "x"), ("3", "y"), ("4", None))
+    )
+    settings = replace(settings, offerings=(here, alike, away, unnamed))
+    assert sites.connect(settings, here, Mode.MEMBERSHIP_SYNC).elsewhere == {"3" * 32}
+    assert sites.connect(settings, unnamed, Mode.MEMBERSHIP_SYNC).elsewhere == frozenset()
