@@ -92,8 +92,11 @@ def tres_names(stdout: str) -> frozenset[str]:
 
 
 def default_accounts(stdout: str) -> dict[str, str]:
-    """`show user format=user,defaultaccount`: users without a default account are left out."""
-    return {user: account for user, account in _rows("sacctmgr show user", stdout, 2) if account}
+    """`show user format=user,defaultaccount`: every user that is listed, with "" where there is no default account.
+
+    An answer that is cut at the end of a line looks whole: only the tree tells who had to be in it.
+    """
+    return dict(_rows("sacctmgr show user", stdout, 2))
 
 
 def job_counts(stdout: str) -> Counter[tuple[str, str]]:

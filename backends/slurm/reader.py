@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from agent.core.errors import BackendError
 from agent.core.model import Part, Snapshot
@@ -15,6 +17,8 @@ from backends.slurm import used as use
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, answer
 from backends.slurm.schema import SlurmSettings
+
+log = logging.getLogger(__name__)
 
 
 class Reader:
@@ -46,7 +50,7 @@ class Reader:
         if scope.usage_of:
             wanted.append(lambda: self._use(scope.usage_of))
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
-            return _joined(self.cluster, list(pool.map(lambda read: read(), wanted)))
+            return _checked_defaults(_joined(self.cluster, list(pool.map(lambda read: read(), wanted))))
 
     def tree(self) -> Snapshot:
         cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
@@ -101,6 +105,31 @@ class Reader:
         return Snapshot(
             self.cluster, active_jobs=of_accounts, active_users=counts, complete=frozenset({Part.JOBS})
         )
+
+
+def _checked_defaults(whole: Snapshot) -> Snapshot:
+    """Default accounts are complete where everybody in the tree was listed among the users; without a tree nobody
+    can tell. Who was added between the two reads makes them incomplete for this time.
+    """
+    if Part.DEFAULT_ACCOUNTS not in whole.complete:
+        return whole
+    listed = whole.default_accounts
+    unlisted = sorted({association.user for association in whole.associations} - listed.keys())
+    complete = whole.complete
+    if unlisted or Part.ASSOCIATIONS not in whole.complete:
+        complete -= {Part.DEFAULT_ACCOUNTS}
+    if unlisted:
+        log.warning(
+            "sacctmgr show user leaves out %s (%s in all) who have associations: the default accounts are taken as "
+            "not read",
+            unlisted[0],
+            len(unlisted),
+        )
+    return replace(
+        whole,
+        default_accounts={user: account for user, account in listed.items() if account},
+        complete=complete,
+    )
 
 
 def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:

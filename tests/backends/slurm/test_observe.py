@@ -86,6 +86,31 @@ def test_the_parts_are_joined_to_one_snapshot(node: HeadNode) -> None:
     assert snapshot.active_jobs == {"a": 2, "b": 0}
 
 
+USERS = "ann|a\nbob|\nroot|root\nzoe|a\n"
+DEFAULTS_AND_TREE = Scope(frozenset({Part.ACCOUNTS, Part.DEFAULT_ACCOUNTS}))
+
+
+@pytest.mark.parametrize("lines", range(5))
+def test_users_that_are_cut_at_the_end_of_a_line_are_not_complete(
+    node: HeadNode, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.answer("assoc", f"{ROOT}c1|a|||root|||normal||\nc1|a|ann|||||||\nc1|a|bob|||||||\nc1|a|zoe|||||||\n")
+    node.answer("user", "".join(USERS.splitlines(keepends=True)[:lines]))
+    snapshot = node.backend().observe(DEFAULTS_AND_TREE)
+    assert (Part.DEFAULT_ACCOUNTS in snapshot.complete) == (lines == 4)
+    assert {Part.ACCOUNTS, Part.ASSOCIATIONS} <= snapshot.complete
+    assert "bob" not in snapshot.default_accounts
+    left_out = {0: "ann (4 in all)", 1: "bob (3 in all)", 2: "root (2 in all)", 3: "zoe (1 in all)"}
+    assert left_out.get(lines, "") in caplog.text
+    assert bool(caplog.text) == (lines < 4)
+
+
+def test_default_accounts_without_the_tree_are_not_known_to_be_complete(node: HeadNode) -> None:
+    snapshot = node.backend().observe(Scope(frozenset({Part.DEFAULT_ACCOUNTS})))
+    assert snapshot.default_accounts == {"root": "root", "ann": "a"}
+    assert snapshot.complete == frozenset()
+
+
 def test_without_a_name_of_the_cluster_all_of_slurmdbd_is_read(node: HeadNode) -> None:
     node.backend({"cluster_name": None}).observe()
     assert not [line for line in node.calls() if "cluster=" in line]

@@ -70,8 +70,10 @@ def test_the_rows_of_another_cluster_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_default_accounts_leave_out_who_has_none(version: str) -> None:
+def test_default_accounts_name_every_user_with_or_without_one(version: str) -> None:
+    without = {"u1": "", "u2": ""} if version == "22.05" else {}
     assert parse.default_accounts(transcript(version, "user")) == {
+        **without,
         "root": "root",
         "ann": "a_one",
         "bob": "a_one",
