@@ -17,6 +17,7 @@ from agent.config.model import Problem
 from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
 from agent.core.plans import Outcome
+from agent.core.usage import JobUse, Usage, UsageQuery
 
 BULK_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.QOS})
 
@@ -82,6 +83,30 @@ class Backend(Protocol):
 
     def check(self) -> Health:
         """Can this host read and write the cluster? Raises BackendUnavailable where that cannot be known now."""
+        ...
+
+
+@runtime_checkable
+class UsageReader(Protocol):
+    """A backend that tells what was used; found by `isinstance`."""
+
+    def usage(self, query: UsageQuery) -> Usage:
+        """One month of all accounts, in one command however many they are. Raises BackendError: an answer that is
+        broken anywhere is none.
+        """
+        ...
+
+    def usage_command(self, query: UsageQuery, account: str) -> str:
+        """The command, as a shell takes it, by which a person can check the month of one account."""
+        ...
+
+
+@runtime_checkable
+class JobReader(Protocol):
+    """A backend that tells of single jobs, to explain figures; found by `isinstance`."""
+
+    def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
+        """What these jobs count in the month now; one that is not named is known no more. Raises BackendError."""
         ...
 
 

@@ -16,6 +16,7 @@ from agent.core.homes import HomeRules
 from agent.core.model import Component
 from agent.core.names import NameRules
 from agent.core.policy import LimitsSource, PolicyRules
+from agent.core.usage import UsageSource
 
 
 class Mode(StrEnum):
@@ -89,7 +90,8 @@ class Offering:
 
     `path` is where it stands in the file (`offerings[0]`); `command_prefix` goes before every command of the
     cluster (`docker exec slurmctld`); `component_extras` holds component keys that only a backend may know.
-    `stopped` has a sentence for each mode that a value of this offering makes unusable.
+    `stopped` has a sentence for each mode that a value of this offering makes unusable. `staff_token_file` is read
+    when history is loaded, on the node that does it.
     """
 
     name: str
@@ -113,6 +115,8 @@ class Offering:
     component_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
     policy: PolicyRules = field(default_factory=PolicyRules)
     limits_source: LimitsSource = LimitsSource.CLUSTER
+    usage_source: UsageSource = UsageSource.REQUESTED
+    staff_token_file: Path | None = None
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
 
     def backend_of(self, mode: Mode) -> str:

@@ -20,6 +20,7 @@ from agent.config.schema import ALL_MODES, OFFERING, checked
 from agent.config.secret import Secret
 from agent.config.sources import Sources, secret_of
 from agent.core.policy import LimitsSource, PolicyRules
+from agent.core.usage import UsageSource
 
 BACKEND_KEYS = {
     Mode.ORDER_PROCESS: "order_processing_backend",
@@ -89,6 +90,8 @@ def read_offering(
         component_extras=extras,
         policy=of_offering(policy, values["backend_settings"], common.names),
         limits_source=LimitsSource(values["limits_source"]),
+        usage_source=UsageSource(values["usage_source"]),
+        staff_token_file=sources.located(values["staff_token_file"]) if values["staff_token_file"] else None,
         stopped=_stopped(findings.problems[noted_before:]),
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 from agent.config.findings import Findings, key_name
 from agent.config.schema import POLICY, checked
 from agent.core.names import NameRules, fold
-from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
+from agent.core.policy import LimitCuts, PolicyMode, PolicyRules, UsageDecreases
 
 LISTS = ("protected_users", "protected_accounts", "ignore_users", "ignore_accounts")
 # Accounts on which a site's own users and accounts stand, by the names of `backend_settings`.
@@ -36,6 +36,8 @@ def read_policy(
         changes["mode"] = PolicyMode(changes["mode"])
     if "limit_cuts" in changes:
         changes["limit_cuts"] = LimitCuts(changes["limit_cuts"])
+    if "usage_decreases" in changes:
+        changes["usage_decreases"] = UsageDecreases(changes["usage_decreases"])
     return replace(above, **changes)
 
 

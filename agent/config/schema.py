@@ -16,7 +16,8 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields
 from agent.config import kinds
 from agent.config.findings import Findings, below, key_name, unknown_keys
 from agent.config.model import Mode
-from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules
+from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules, UsageDecreases
+from agent.core.usage import UsageSource
 
 ACCOUNTING_TYPES = ("usage", "limit", "one")
 # Waldur's periodic usage policy owns these; old files have them in components and in `periodic_limits`.
@@ -55,6 +56,7 @@ class Wrong:
 STOPS_ALL = Wrong(ALL_MODES)
 STOPS_ORDERS = Wrong(ORDERS)
 STOPS_REPORTS = Wrong(frozenset({Mode.REPORT}))
+UNKNOWN_SOURCE = Wrong(frozenset({Mode.REPORT}), UsageSource.REQUESTED.value)
 NO_HOMES = Wrong(value=False, meanwhile="no homes are made")
 WRONG_HOMES = Wrong(value="", meanwhile="homes are made where the system's user database says")
 USUAL_UMASK = Wrong(meanwhile="homes are private, as without this key")
@@ -113,6 +115,7 @@ class PolicySchema(SectionSchema):
     small_removal = key(kinds.whole(0), USUAL.small_removal)
     max_removed_accounts = key(kinds.whole(0), USUAL.max_removed_accounts)
     limit_cuts = key(kinds.choice(*LimitCuts), LimitCuts.HOLD.value)
+    usage_decreases = key(kinds.choice(*UsageDecreases), UsageDecreases.HOLD.value)
     protected_users = key(kinds.names, ())
     protected_accounts = key(kinds.names, ())
     ignore_users = key(kinds.names, ())
@@ -158,6 +161,8 @@ class OfferingSchema(SectionSchema):
     queue = key(kinds.queue_name, "", Wrong(ALL_MODES, ""))
     policy = key(kinds.mapping, {})
     limits_source = key(kinds.choice(*LimitsSource), LimitsSource.CLUSTER.value)
+    usage_source = key(kinds.choice(*UsageSource), UsageSource.REQUESTED.value, UNKNOWN_SOURCE)
+    staff_token_file = key(kinds.text, "")
 
 
 class BackendSettingsSchema(SectionSchema):

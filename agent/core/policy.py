@@ -23,6 +23,13 @@ class LimitCuts(StrEnum):
     ALLOW = "allow"
 
 
+class UsageDecreases(StrEnum):
+    """What becomes of a usage figure below the one that Waldur has already: somebody may have been billed for that."""
+
+    HOLD = "hold"
+    ALLOW = "allow"
+
+
 class LimitsSource(StrEnum):
     """Whose limits count: those on the cluster are shown in Waldur, or Waldur's are set on the cluster."""
 
@@ -48,6 +55,7 @@ class PolicyRules:
     small_removal: int = 2
     max_removed_accounts: int = 10
     limit_cuts: LimitCuts = LimitCuts.HOLD
+    usage_decreases: UsageDecreases = UsageDecreases.HOLD
     protected_users: frozenset[str] = frozenset({"root"})
     protected_accounts: frozenset[str] = frozenset({"root"})
     ignore_users: frozenset[str] = frozenset()

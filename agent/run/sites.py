@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from agent import __version__
 from agent.config.model import Mode, Offering, Problem, Settings, Severity
@@ -18,10 +19,13 @@ from backends import registry
 from backends.base import Backend, BackendContext
 
 
+UTC = ZoneInfo("UTC")
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """`neighbours`: other offerings of the configuration whose members are kept on the same cluster, name by uuid;
-    `elsewhere`: uuids of those that are known to be on another one.
+    `elsewhere`: uuids of those that are known to be on another one. `zone`: where billing months begin and end.
     """
 
     offering: Offering
@@ -30,6 +34,8 @@ class Site:
     state_dir: Path
     neighbours: Mapping[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] = frozenset()
+    zone: ZoneInfo = UTC
+    reporting_periods: int = 2
 
 
 @dataclass(slots=True)
@@ -53,6 +59,8 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         settings.state_dir,
         neighbours={o.uuid: o.name for o in settings.offerings if _is_neighbour(o, offering)},
         elsewhere=frozenset(o.uuid for o in settings.offerings if _is_elsewhere(o, offering)),
+        zone=settings.timezone,
+        reporting_periods=settings.reporting_periods,
     )
 
 

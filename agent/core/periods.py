@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""Billing months: which there are, when they begin in a zone, and by which date Waldur knows them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, tzinfo
+
+_TEXT = re.compile(r"(\d{4})-(\d{2})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Month:
+    """A calendar month. Raises ValueError where there is no such month."""
+
+    year: int
+    month: int
+
+    def __post_init__(self) -> None:
+        date(self.year, self.month, 1)
+
+    @classmethod
+    def of(cls, day: date) -> Month:
+        """The month of a day, or of a moment in its own zone."""
+        return cls(day.year, day.month)
+
+    @classmethod
+    def parse(cls, text: str) -> Month:
+        """From `2024-03`. Raises ValueError."""
+        found = _TEXT.fullmatch(text)
+        if not found:
+            raise ValueError(f"{text!r} is no month: write it as 2024-03")
+        return cls(int(found[1]), int(found[2]))
+
+    @property
+    def first_day(self) -> date:
+        return date(self.year, self.month, 1)
+
+    @property
+    def next(self) -> Month:
+        return Month(self.year + self.month // 12, self.month % 12 + 1)
+
+    @property
+    def previous(self) -> Month:
+        return Month(self.year - (self.month == 1), 12 if self.month == 1 else self.month - 1)
+
+    def start(self, zone: tzinfo) -> datetime:
+        """The first midnight of the month in a zone."""
+        return datetime(self.year, self.month, 1, tzinfo=zone)
+
+    def __str__(self) -> str:
+        return f"{self.year:04}-{self.month:02}"
+
+
+def last_months(current: Month, count: int) -> tuple[Month, ...]:
+    """`count` months up to and with `current`, oldest first."""
+    months = [current]
+    while len(months) < count:
+        months.append(months[-1].previous)
+    return tuple(reversed(months))
+
+
+def months_between(first: date, last: date) -> tuple[Month, ...]:
+    """Every month that the days from `first` to `last` touch, oldest first; none where `last` comes before."""
+    months = []
+    month = Month.of(first)
+    while month.first_day <= last:
+        months.append(month)
+        month = month.next
+    return tuple(months)
+
+
+def attribution(month: Month, zone: tzinfo) -> datetime:
+    """The moment by which Waldur files usage under a month: its first day, in the site's zone and in UTC alike.
+
+    Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0), which is the
+    site's or UTC: 00:00 in Tokyo is still the month before in UTC.
+    """
+    local = month.start(zone)
+    return max(local, month.start(UTC)).astimezone(zone)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""What was used: whole counts by account, user and component of the cluster, for one billing month.
+
+A count divided by its `scale` is in the units of the cluster's limits. SLURM counts TRES-seconds with scale 60
+(limits are in TRES-minutes; memory in MiB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.core.periods import Month
+
+# Counts by name (`cpu`, `mem`, `gres/gpu`, `gres/gpu:a100`, `billing`).
+Counts = Mapping[str, int]
+
+
+class UsageSource(StrEnum):
+    """What a job is charged for: what it asked for, or what it was given (as the limits of SLURM and sreport count)."""
+
+    REQUESTED = "requested"
+    ALLOCATED = "allocated"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """All usage of one month; `zone` is the IANA name of the time zone in which the month begins and ends."""
+
+    month: Month
+    zone: str = "UTC"
+    source: UsageSource = UsageSource.REQUESTED
+
+
+@dataclass(frozen=True, slots=True)
+class AccountUsage:
+    """One account: `total` is the sum over `users`."""
+
+    total: Counts = field(default_factory=dict)
+    users: Mapping[str, Counts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobUse:
+    """What one job has counted in a month. `state` as the cluster writes it."""
+
+    id: str
+    account: str
+    user: str
+    state: str
+    seconds: int
+    counts: Counts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One month of the whole cluster, of accounts that had jobs in it; those gone meanwhile, too.
+
+    `records`: how many the cluster told of. None at all says nothing about any account (docs/reports.md). `live`:
+    jobs that had not ended, whose counts still grow.
+    """
+
+    query: UsageQuery
+    accounts: Mapping[str, AccountUsage] = field(default_factory=dict)
+    records: int = 0
+    scale: int = 60
+    live: tuple[JobUse, ...] = ()
