@@ -18,7 +18,6 @@ from agent.waldur.client import WaldurClient
 from backends import registry
 from backends.base import Backend, BackendContext
 
-
 UTC = ZoneInfo("UTC")
 
 
