@@ -16,7 +16,10 @@ from agent.config.model import Mode, Settings
 TASK_OF: Mapping[Mode, str] = {
     Mode.ORDER_PROCESS: "order_process.poll",
     Mode.MEMBERSHIP_SYNC: "membership_sync.poll",
+    Mode.REPORT: "report.poll",
 }
+# Modes that change the cluster: the drift report compares these.
+STEERING = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def _drifts(settings: Settings) -> list[Slot]:
             priority=DRIFT_PRIORITY,
         )
         for offering in settings.offerings
-        if any(offering.backend_of(mode) and mode not in offering.stopped for mode in TASK_OF)
+        if any(offering.backend_of(mode) and mode not in offering.stopped for mode in STEERING)
     ]
 
 

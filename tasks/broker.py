@@ -73,6 +73,20 @@ def take_over() -> None:
         )
 
 
+def urgent_waits(queue: str, below: int) -> bool:
+    """Does a task of a smaller priority number than `below` wait in this queue? False where nobody can tell."""
+    if not uses_redis():
+        return False
+    steps = [step for step in app.conf.broker_transport_options["priority_steps"] if step < below]
+    try:
+        with app.connection_for_write() as connection:
+            name = connection.default_channel._q_for_pri
+            return any(client().llen(name(queue, step)) for step in steps)
+    except RedisError as error:
+        log.debug("whether something waits in %s is not known: %s", queue, error)
+        return False
+
+
 def taken_up(task: str, offering_uuid: str) -> None:
     """A periodic task has begun: from now on beat may queue the next one."""
     if not uses_redis():

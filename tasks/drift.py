@@ -17,7 +17,7 @@ def report(self: SiteTask, offering_uuid: str) -> dict[str, object]:
     broker.taken_up(self.name, offering_uuid)
     found: dict[str, object] = {}
     offering = current.offering(offering_uuid)
-    for mode in table.TASK_OF:
+    for mode in table.STEERING:
         if not offering.backend_of(mode) or mode in offering.stopped:
             continue
         try:

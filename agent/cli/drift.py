@@ -11,7 +11,7 @@ import click
 
 from agent.cli import plan
 from agent.cli.options import (
-    MODES,
+    STEERING,
     chosen,
     complain,
     config_option,
@@ -38,7 +38,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, 
     """Report how the cluster differs from what Waldur wants, in every mode. Reads both, changes neither."""
     settings = settings_from(config_file)
     reports = [
-        {mode: plan.made(settings, offering, mode) for mode in MODES if offering.backend_of(mode)}
+        {mode: plan.made(settings, offering, mode) for mode in STEERING if offering.backend_of(mode)}
         for offering in chosen(settings, offering_uuid)
     ]
     if as_json:

@@ -26,8 +26,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 PIPE_WIDTH = 1000
 
-# Modes that are built; the others are refused by name until they are.
-MODES = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC)
+MODES = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC, Mode.REPORT)
+# Modes that change the cluster, and so can tell how far it is from what Waldur wants.
+STEERING = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC)
 
 mode_argument = click.argument("mode", metavar="MODE", type=click.Choice([mode.value for mode in MODES]))
 MODE_EPILOG = f"MODE is one of: {', '.join(MODES)}."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From Waldur's units to the cluster's: factors, component mapping, prepaid months.
+"""From Waldur's units to the cluster's and back: factors, component mapping, prepaid months.
 
 Whole numbers come out: a cluster counts TRES-minutes in integers. Decimal is used so that `1.1 * 60000`
 is 66000 and not 66000.00000000001.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation, localcontext
 from typing import Any
 
 from agent.core.errors import PlanRefused
@@ -20,6 +20,11 @@ from agent.core.model import AccountingType, Component
 MAX_BACKEND_VALUE = 2**63 - 1
 
 MAX_DIGITS = 40
+PRECISION = 60
+CENT = Decimal("0.01")
+WHOLE = Decimal(1)
+# Added to a whole amount, it gives two decimals.
+ZERO = Decimal("0.00")
 
 LIMIT_TYPES = frozenset({AccountingType.LIMIT, AccountingType.ONE})
 
@@ -93,6 +98,20 @@ def backend_limits(
             orders.setdefault(tres, []).append(f"{_digits(number)} of {component.name} * {_digits(factor)}")
     values = {tres: _whole(tres, total, " + ".join(orders[tres])) for tres, total in sorted(totals.items())}
     return BackendLimits(values, tuple(left_out))
+
+
+def reported_amount(component: Component, counts: Mapping[str, int], scale: int) -> Decimal:
+    """What was used of one component, in Waldur's units: divided once, and rounded to the two decimals that it takes.
+
+    A component with `targets` is the sum over these and comes out whole, as the reference reports it; a TRES that two
+    components name counts for both. `scale`: counts per unit of the cluster's limits.
+    """
+    own = component.unit_factor_reporting or component.unit_factor
+    factors = targets_of(component) if component.targets else {component.name: Decimal(str(own))}
+    with localcontext() as context:
+        context.prec = PRECISION
+        total = sum((counts.get(name, 0) / (scale * factor) for name, factor in factors.items()), Decimal(0))
+        return total.quantize(WHOLE if component.targets else CENT, ROUND_HALF_EVEN) + ZERO
 
 
 def waldur_limits(asked: Mapping[str, Any], components: Iterable[Component]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 
 from agent.core.periods import Month
@@ -66,3 +67,24 @@ class Usage:
     records: int = 0
     scale: int = 60
     live: tuple[JobUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """What Waldur holds for one component of a resource in a month; `amount` in its units, None where that is no
+    number.
+    """
+
+    uuid: str
+    resource: str
+    component: str
+    amount: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class UserUsageRecord:
+    """The share of a user in the usage record `record`."""
+
+    record: str
+    username: str
+    amount: Decimal | None

@@ -2,7 +2,7 @@
 """Policy over a plan: what of it is allowed, what waits for a person's approval, and what is refused.
 
 actions of one pass -> refused (mode, ownership, protection; `allowances`)
-                    -> held (mass change, limit cut), each plan under an id that a person may approve
+                    -> held (mass change, limit cut, less usage), each plan under an id that a person may approve
                     -> allowed, in their order
 Nothing is left half: `bonds` says what goes along. The same actions have the same plan id in every pass.
 """
@@ -20,6 +20,7 @@ from agent.core.model import Part, Snapshot
 from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.plan.allowances import Grounds, Judge, Why, made_by
 from agent.plan.bonds import Bonds
+from agent.plan.decreases import held_decreases
 
 ID_LENGTH = 12
 NAMED_AT_MOST = 5
@@ -113,7 +114,10 @@ def judge(
     refused = _refused(plan, judge_, bonds)
     left = [action for action in plan if action not in refused]
     brake = _Brake(left, judge_, bonds, frozenset(refused))
-    plans = brake.plans(approved.standing)
+    decreases = [
+        HeldPlan(plan_id(d.scope, ()), d.scope, d.sentence, d.actions) for d in held_decreases(left, rules)
+    ]
+    plans = [*brake.plans(approved.standing), *decreases]
     held = tuple(p for p in plans if not approved.release(p))
     stopped = {action for p in held for action in p.actions}
     return Judgement(
@@ -250,7 +254,7 @@ class _Brake:
                 f"{len(gone)} accounts would be deleted or emptied at once: {_some(gone)} "
                 f"(max_removed_accounts is {self._rules.max_removed_accounts})"
             )
-            roots |= {a for a in self._left if self._takes_away_in(a, gone)}
+            roots |= {a for a in self._left if _takes_away_in(a, gone, self._ending)}
         count = sum(len(users) for account, users in self._leaving.items() if account not in alone)
         members = sum(self._members.values())
         if limit := self._exceeded(count, members):
@@ -277,11 +281,6 @@ class _Brake:
         }
         bare = {account for account in deleted if self._snapshot.children_of(account)}
         return sorted((deleted - bare) | ended | emptied)
-
-    def _takes_away_in(self, action: Action, gone: Sequence[str]) -> bool:
-        if not isinstance(action, ClusterAction) or action.account not in gone:
-            return False
-        return isinstance(action, RemoveMember | DeleteAccount) or action.account in self._ending
 
     def _cuts(self) -> list[HeldPlan]:
         if self._rules.limit_cuts is LimitCuts.ALLOW:
@@ -328,6 +327,12 @@ class _Brake:
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
         along = self._bonds.spread(dict.fromkeys(roots, True), beside=self._refused)
         return tuple(sorted(along, key=self._place.__getitem__))
+
+
+def _takes_away_in(action: Action, gone: Sequence[str], ending: Set[str]) -> bool:
+    if not isinstance(action, ClusterAction) or action.account not in gone:
+        return False
+    return isinstance(action, RemoveMember | DeleteAccount) or action.account in ending
 
 
 def _told(tres: str, now: int | None, then: int, spent: int | None) -> str:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent.config.model import Mode
-from agent.run import membership, orders
+from agent.run import membership, orders, report
 from agent.run.results import PassReport
 from agent.run.sites import Site
 
 PASSES: Mapping[Mode, Callable[[Site], PassReport]] = {
     Mode.ORDER_PROCESS: orders.run_pass,
     Mode.MEMBERSHIP_SYNC: membership.run_pass,
+    Mode.REPORT: report.run_pass,
 }

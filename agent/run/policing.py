@@ -16,7 +16,7 @@ from agent.config.model import Mode
 from agent.core.actions import Action
 from agent.core.errors import BackendError
 from agent.core.model import Snapshot
-from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
+from agent.core.policy import LimitCuts, PolicyMode, PolicyRules, UsageDecreases
 from agent.plan.allowances import Grounds, Why
 from agent.plan.policy import HeldPlan, Judgement, judge, lowered_accounts
 from agent.run import held
@@ -97,6 +97,7 @@ def permitted(
         small_removal=everything,
         max_removed_accounts=everything,
         limit_cuts=LimitCuts.ALLOW,
+        usage_decreases=UsageDecreases.ALLOW,
     )
     return judge(actions, snapshot, rules, grounds=grounds)
 

@@ -20,11 +20,11 @@ from agent.core.plans import Plan
 from agent.core.waldur_actions import FailResource, HealResource, WaldurAction
 from agent.plan import membership as membership_planner
 from agent.plan.policy import HeldPlan, Refused
-from agent.run import followups, membership, order_policy, orders, policing
+from agent.run import followups, membership, order_policy, orders, policing, report
 from agent.run.membership_apply import Sync
 from agent.run.membership_facts import Reach
 from agent.run.membership_plan import PlannedSync
-from agent.run.results import OrderResult, PassReport, ResourceResult, postponed
+from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.sites import Site
 
 # What may differ between two plans that mean the same: words for people, and what changes by the second.
@@ -118,6 +118,25 @@ def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
     )
 
 
+def _of_report(site: Site) -> Preview:
+    planned = report.plan(site)
+    judgement = report.judged(site, planned)
+    skipped = {plan.resource.uuid: plan for month in planned.months for plan in month.plans if plan.skipped}
+    return Preview(
+        happens=Plan.of(judgement.allowed),
+        held=judgement.held,
+        refused=judgement.refused,
+        notes=planned.notes,
+        unplanned=[
+            ResourceResult(
+                uuid, Result.STUCK if plan.needs_person else Result.WAITING, plan.account, plan.skipped
+            )
+            for uuid, plan in skipped.items()
+        ],
+        apply=lambda: report.apply_planned(site, planned),
+    )
+
+
 def _unless_away(what: str, notes: list[str], plan: Callable[[], Sequence[Action]]) -> Sequence[Action]:
     """What a directory holds costs its own part of the plan only, as in a pass."""
     try:
@@ -161,4 +180,5 @@ def _applied(site: Site, planned: PlannedSync) -> PassReport:
 PREVIEWS: Mapping[Mode, Callable[[Site], Preview]] = {
     Mode.ORDER_PROCESS: _of_orders,
     Mode.MEMBERSHIP_SYNC: _of_membership,
+    Mode.REPORT: _of_report,
 }

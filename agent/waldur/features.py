@@ -28,6 +28,10 @@ class Features:
         since_s = self._missing.get(feature)
         return since_s is not None and time.monotonic() - since_s < FORGOTTEN_AFTER_S
 
+    def has(self, feature: str) -> bool:
+        """True where the server was seen to have it."""
+        return feature in self._there
+
     def forget(self, feature: str) -> None:
         """Ask for what seemed to be lacking with the next use."""
         with self._lock:

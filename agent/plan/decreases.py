@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Usage figures below those that Waldur has: somebody may have been billed for these, so a person looks first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from agent.core.actions import Action
+from agent.core.policy import PolicyRules, UsageDecreases
+from agent.core.usage_actions import ReportUsage, ReportUserUsage
+
+NAMED_AT_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Decrease:
+    """All that would be told of one resource in one month, and what of it gets less."""
+
+    scope: str
+    sentence: str
+    actions: tuple[Action, ...]
+
+
+def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrease]:
+    """A decrease keeps back whatever is told of its resource in that month; the figures belong together."""
+    if rules.usage_decreases is UsageDecreases.ALLOW:
+        return []
+    reports: dict[tuple[str, str, str], list[ReportUsage | ReportUserUsage]] = {}
+    for action in actions:
+        if isinstance(action, ReportUsage | ReportUserUsage):
+            reports.setdefault((action.account, action.month, action.resource), []).append(action)
+    found = []
+    for (account, month, _), several in sorted(reports.items()):
+        if less := [words for action in several for words in _less(action)]:
+            why = next((action.reason for action in several if action.reason), "")
+            sentence = (
+                f"usage of {account} in {month} would get less: {_some(less)}{f'; {why}' if why else ''}"
+            )
+            found.append(Decrease(f"account {account}, {month}", sentence, tuple(several)))
+    return found
+
+
+def lowered(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str, str]]:
+    """Names with the amount that Waldur has and the smaller one that was counted."""
+    before = dict(action.before)
+    for name, amount in action.after:
+        held = before.get(name)
+        if held is not None and amount is not None and Decimal(amount) < Decimal(held):
+            yield name, held, amount
+
+
+def _less(action: ReportUsage | ReportUserUsage) -> Iterator[str]:
+    what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
+    for name, held, amount in lowered(action):
+        yield f"{what}{name} from {held} to {amount}"
+
+
+def _some(words: Sequence[str]) -> str:
+    more = len(words) - NAMED_AT_MOST
+    return ", ".join(words[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: MIT
+"""What Waldur is to be told of usage: what the cluster counted against what Waldur has, for one month.
+
+account            jobs in the month     told
+on the cluster     yes / no              its usage / zero
+gone               yes                   its usage: what was used was used
+gone or never made no                    nothing: nobody knows
+Nothing is told of any account where the cluster named no job at all: an empty answer is no answer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from agent.core.actions import Action
+from agent.core.model import Component, Resource, ResourceState
+from agent.core.names import fold
+from agent.core.periods import Month
+from agent.core.units import reported_amount, targets_of
+from agent.core.usage import AccountUsage, Usage, UsageRecord, UserUsageRecord
+from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
+from agent.core.waldur_actions import WaldurAction
+
+# Waldur keeps 20 digits, two of them behind the point.
+MAX_AMOUNT = Decimal(10) ** 18
+TAKING = frozenset({ResourceState.OK, ResourceState.UPDATING, ResourceState.TERMINATING})
+
+UserAmounts = dict[str, Decimal]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What Waldur holds for one month."""
+
+    records: Mapping[tuple[str, str], Sequence[UsageRecord]] = field(default_factory=dict)
+    shares: Mapping[str, Sequence[UserUsageRecord]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Iterable[UsageRecord], shares: Iterable[UserUsageRecord] = ()) -> Ledger:
+        by_place: dict[tuple[str, str], list[UsageRecord]] = defaultdict(list)
+        for record in records:
+            by_place[record.resource, record.component].append(record)
+        by_record: dict[str, list[UserUsageRecord]] = defaultdict(list)
+        for share in shares:
+            by_record[share.record].append(share)
+        return cls(dict(by_place), dict(by_record))
+
+    def record(self, resource: str, component: str) -> UsageRecord | None:
+        found = self.records.get((resource, component), ())
+        return found[0] if found else None
+
+    def is_doubled(self, resource: str, component: str) -> bool:
+        return len(self.records.get((resource, component), ())) > 1
+
+
+@dataclass(frozen=True)
+class UsageRules:
+    """What holds for the whole offering in this month.
+
+    `components`: those that are configured and that Waldur takes usage of. `known`: accounts of the cluster. `names`:
+    how Waldur spells the users, by folded name. `in_full`: all components of a resource are told when one changes
+    (servers of 2024 forget the others).
+    """
+
+    components: tuple[Component, ...]
+    known: frozenset[str]
+    names: Mapping[str, str] = field(default_factory=dict)
+    with_users: bool = True
+    in_full: bool = False
+
+
+@dataclass(frozen=True)
+class UsagePlan:
+    """One resource in one month: `totals` first, then the shares of users. `skipped`: why nothing can be told.
+
+    `needs_person`: somebody has to look at it, it does not pass by itself.
+    """
+
+    resource: Resource
+    account: str
+    totals: ReportUsage | None = None
+    shares: tuple[ReportUserUsage, ...] = ()
+    skipped: str = ""
+    needs_person: bool = False
+
+    @property
+    def actions(self) -> tuple[WaldurAction, ...]:
+        return (*((self.totals,) if self.totals else ()), *self.shares)
+
+    def without(self, refused: Container[Action]) -> UsagePlan:
+        """The plan without what the policy keeps back."""
+        totals = None if self.totals in refused else self.totals
+        return replace(self, totals=totals, shares=tuple(s for s in self.shares if s not in refused))
+
+
+def plan_month(
+    resources: Iterable[Resource], usage: Usage, ledger: Ledger, rules: UsageRules
+) -> list[UsagePlan]:
+    """A plan for each resource that has an account, by account. An answer without any job plans nothing."""
+    named = sorted(
+        ((fold(r.backend_id), r) for r in resources if r.backend_id), key=lambda n: (n[0], n[1].uuid)
+    )
+    holders: dict[str, list[Resource]] = defaultdict(list)
+    for account, resource in named:
+        holders[account].append(resource)
+    return [
+        _of_resource(resource, account, _others(resource, holders[account]), usage, ledger, rules)
+        for account, resource in named
+    ]
+
+
+def accountable(
+    components: Iterable[Component], billing_types: Mapping[str, str]
+) -> tuple[tuple[Component, ...], tuple[str, ...]]:
+    """The components that Waldur takes usage of, and those that its offering does not have at all."""
+    listed = list(components)
+    taken = tuple(c for c in listed if billing_types.get(c.name) in ("usage", "limit"))
+    return taken, tuple(c.name for c in listed if c.name not in billing_types)
+
+
+def untracked(components: Iterable[Component], tracked: frozenset[str]) -> dict[str, str]:
+    """Components that count something which the cluster does not track, with the missing TRES."""
+    return {c.name: ", ".join(lacks) for c in components if (lacks := sorted(targets_of(c).keys() - tracked))}
+
+
+def counted(usage: Usage) -> frozenset[str]:
+    """Names of everything that was counted for anybody."""
+    return frozenset(name for account in usage.accounts.values() for name in account.total)
+
+
+def _others(resource: Resource, holders: Sequence[Resource]) -> list[Resource]:
+    return [holder for holder in holders if holder.uuid != resource.uuid]
+
+
+def _of_resource(
+    resource: Resource,
+    account: str,
+    others: Sequence[Resource],
+    usage: Usage,
+    ledger: Ledger,
+    rules: UsageRules,
+) -> UsagePlan:
+    plan = UsagePlan(resource, account)
+    if others:
+        whose = ", ".join(sorted(f"{r.name} ({r.uuid})" for r in (resource, *others)))
+        sentence = f"account {account} is claimed by several resources: {whose}; its usage is told of none"
+        return replace(plan, skipped=sentence, needs_person=True)
+    if resource.state not in TAKING:
+        return replace(plan, skipped=f"Waldur takes no usage of a resource that is {resource.state}")
+    used = usage.accounts.get(account)
+    if used is None and account not in rules.known:
+        return replace(
+            plan, skipped=f"account {account} is not on the cluster: nothing is known of its usage"
+        )
+    doubled = [c.name for c in rules.components if ledger.is_doubled(resource.uuid, c.name)]
+    if doubled:
+        sentence = f"Waldur holds several records of {', '.join(doubled)} for one month: none is changed"
+        return replace(plan, skipped=sentence, needs_person=True)
+    return _with_actions(plan, used or AccountUsage(), usage, ledger, rules)
+
+
+def _with_actions(
+    plan: UsagePlan, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
+) -> UsagePlan:
+    amounts = {c.name: reported_amount(c, used.total, usage.scale) for c in rules.components}
+    beyond = [name for name, amount in amounts.items() if amount >= MAX_AMOUNT]
+    if beyond:
+        sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
+        return replace(plan, skipped=sentence, needs_person=True)
+    totals = _totals(plan, usage.query.month, amounts, ledger, rules)
+    if not rules.with_users:
+        return replace(plan, totals=totals)
+    shares = (_shares(plan, component, used, usage, ledger, rules) for component in rules.components)
+    return replace(plan, totals=totals, shares=tuple(share for share in shares if share))
+
+
+def _totals(
+    plan: UsagePlan, month: Month, amounts: Mapping[str, Decimal], ledger: Ledger, rules: UsageRules
+) -> ReportUsage | None:
+    before = {name: _held(ledger.record(plan.resource.uuid, name)) for name in amounts}
+    changed = [name for name, amount in amounts.items() if before[name] != amount]
+    if not changed:
+        return None
+    told = list(amounts) if rules.in_full else changed
+    return ReportUsage(
+        resource=plan.resource.uuid,
+        account=plan.account,
+        month=str(month),
+        before=tuple((name, _text(before[name])) for name in told),
+        after=tuple((name, f"{amounts[name]:f}") for name in told),
+    )
+
+
+def _shares(
+    plan: UsagePlan, component: Component, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
+) -> ReportUserUsage | None:
+    """What changes for the users of one component. Who has nothing, and had nothing, is not named."""
+    record = ledger.record(plan.resource.uuid, component.name)
+    held = {share.username: share.amount for share in ledger.shares.get(record.uuid, ())} if record else {}
+    spelled = {**rules.names, **{fold(name): name for name in held}}
+    wanted: UserAmounts = {}
+    for user, counts in used.users.items():
+        if amount := reported_amount(component, counts, usage.scale):
+            wanted[spelled.get(fold(user), user)] = amount
+    wanted |= {name: Decimal("0.00") for name, amount in held.items() if name not in wanted and amount != 0}
+    changed = sorted(name for name, amount in wanted.items() if held.get(name) != amount)
+    if not changed:
+        return None
+    return ReportUserUsage(
+        resource=plan.resource.uuid,
+        account=plan.account,
+        month=str(usage.query.month),
+        component=component.name,
+        before=_amounts({name: held.get(name) for name in changed}),
+        after=tuple((name, f"{wanted[name]:f}") for name in changed),
+    )
+
+
+def _held(record: UsageRecord | None) -> Decimal | None:
+    return record.amount if record else None
+
+
+def _amounts(values: Mapping[str, Decimal | None]) -> Amounts:
+    return tuple((name, _text(value)) for name, value in values.items())
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else f"{amount:f}"

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""Usage as Waldur keeps it: one record for each resource, component and month, with the shares of users below it.
+
+Values are set, never added: the same request twice does the same as once. Servers before 8.0.5 take the shares of
+users one by one; servers of 2024 ignore dates and would file a past month under the present one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from agent.core.errors import WaldurError, WaldurLacks
+from agent.core.periods import Month
+from agent.core.usage import UsageRecord, UserUsageRecord
+from agent.waldur import records
+from agent.waldur.client import WaldurClient
+
+PATH = "marketplace-component-usages/"
+USER_PATH = "marketplace-component-user-usages/"
+OFFERING_PATH = "marketplace-provider-offerings/"
+BULK = "set_user_usages"
+DATES = "usage of past months"
+# The oldest server that is known to have this has dates of usage, too; those of 2024 have neither.
+DATES_SHOWN_BY = "user-attribute-config/"
+# Waldur 8.0: a provider's token may not change what was billed.
+BACKFILL = "backfilling past billing periods"
+RECORD_FIELDS = ("uuid", "type", "usage", "resource_uuid", "billing_period")
+USER_FIELDS = ("username", "usage", "component_usage")
+
+
+def of_month(client: WaldurClient, month: Month) -> list[UsageRecord]:
+    """What the offering's resources have in a month."""
+    day = month.first_day.isoformat()
+    params = [("offering_uuid", client.offering_uuid), ("billing_period", day)]
+    items = client.pages(PATH, [*params, *(("field", name) for name in RECORD_FIELDS)])
+    return [
+        UsageRecord(
+            uuid=records.uuid(item, "a usage record"),
+            resource=records.hex_text(item, "resource_uuid"),
+            component=str(item.get("type") or ""),
+            amount=amount(item.get("usage")),
+        )
+        for item in items
+        if item.get("billing_period", day) == day
+    ]
+
+
+def of_users(client: WaldurClient, month: Month) -> list[UserUsageRecord]:
+    """What users have in a month, in all resources of the offering."""
+    params = [
+        ("offering_uuid", client.offering_uuid),
+        ("billing_period_year", str(month.year)),
+        ("billing_period_month", str(month.month)),
+    ]
+    items = client.pages(USER_PATH, [*params, *(("field", name) for name in USER_FIELDS)])
+    return [
+        UserUsageRecord(
+            record=_last_part(item.get("component_usage")),
+            username=str(item.get("username") or ""),
+            amount=amount(item.get("usage")),
+        )
+        for item in items
+    ]
+
+
+def set_totals(
+    client: WaldurClient, resource_uuid: str, amounts: Iterable[tuple[str, str]], date: datetime
+) -> None:
+    """Set components of one resource in the month of `date`; all of them or none. Raises WaldurError."""
+    listed = [{"type": component, "amount": value} for component, value in amounts]
+    body = {"usages": listed, "resource": resource_uuid, "date": date.isoformat()}
+    client.post(f"{PATH}set_usage/", body, repeatable=True)
+
+
+def set_users(
+    client: WaldurClient,
+    record_uuid: str,
+    amounts: Sequence[tuple[str, str]],
+    links: Mapping[str, str],
+    date: datetime,
+) -> Mapping[str, WaldurError]:
+    """Set users' shares of one record; `links` has their offering users by name. In one request where the server can.
+
+    A share that Waldur refuses keeps none of the others back: the result names who was refused, and why. Raises
+    WaldurError where nothing could be sent.
+    """
+    items = [_share(client, name, value, links.get(name, ""), date) for name, value in amounts]
+    if client.if_supported(BULK):
+        try:
+            client.post(f"{PATH}{record_uuid}/{BULK}/", {"usages": items}, repeatable=True)
+            client.features.note_there(BULK)
+            return {}
+        except WaldurLacks as error:
+            client.note_missing(BULK, error)
+        except WaldurError as error:
+            if error.status != 400 or is_backfill(error) or len(items) == 1:
+                raise
+    refused: dict[str, WaldurError] = {}
+    for item in items:
+        try:
+            client.post(f"{PATH}{record_uuid}/set_user_usage/", item, repeatable=True)
+        except WaldurError as error:
+            if error.status != 400 or is_backfill(error):
+                raise
+            refused[item["username"]] = error
+    return refused
+
+
+def takes_dates(client: WaldurClient) -> bool:
+    """Whether past months can be told of at all. One request, until the answer is known. Raises WaldurError."""
+    features = client.features
+    if features.has(DATES) or features.lacks(DATES):
+        return features.has(DATES)
+    try:
+        client.get(f"{OFFERING_PATH}{client.offering_uuid}/{DATES_SHOWN_BY}")
+    except WaldurLacks as error:
+        client.note_missing(DATES, error)
+        return False
+    except WaldurError as error:
+        if error.status != 403:
+            raise
+    features.note_there(DATES)
+    return True
+
+
+def is_backfill(error: WaldurError) -> bool:
+    """Whether Waldur refuses because the month is closed for this token."""
+    return error.status == 400 and BACKFILL in error.detail.lower()
+
+
+def amount(value: Any) -> Decimal | None:
+    """A number as Waldur prints it: text with decimals in 8.x, a number before."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _share(client: WaldurClient, username: str, value: str, link: str, date: datetime) -> dict[str, str]:
+    item = {"username": username, "usage": value, "date": date.isoformat()}
+    return {**item, "user": f"{client.url}marketplace-offering-users/{link}/"} if link else item
+
+
+def _last_part(url: Any) -> str:
+    """The uuid at the end of a link, in hex."""
+    text = url.rstrip("/").rpartition("/")[2] if isinstance(url, str) else ""
+    return records.hex_text({"uuid": text}, "uuid")

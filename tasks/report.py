@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""Report tasks: the periodic report of an offering. It makes way for orders and members that wait."""
+
+from __future__ import annotations
+
+import beat_schedule as table
+from agent.config.model import Mode
+from agent.run import report
+from tasks import broker, current
+from tasks.app import app
+from tasks.base import SiteTask
+from tasks.limits import PASS_BUDGET_S
+from tasks.locks import held
+
+MODE = Mode.REPORT
+
+
+@app.task(name="report.poll", bind=True)
+def poll(self: SiteTask, offering_uuid: str) -> object:
+    """All resources of the offering. What is not told when something urgent comes is told by the next task, at once."""
+    broker.taken_up(self.name, offering_uuid)
+    queue = table.queue_name(current.offering(offering_uuid).queue)
+    with held(broker.locks()) as locks:
+        if not locks.take(f"{MODE}:{offering_uuid}"):
+            return "another pass is under way"
+        found = report.run_pass(
+            current.site(offering_uuid, MODE),
+            seconds=PASS_BUDGET_S,
+            interrupted=lambda: broker.urgent_waits(queue, table.PRIORITY_OF[MODE]),
+        )
+    return self.finish(found)
