@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: MIT
 """The only place that starts a process: argv lists, a clean environment, time-outs, nothing inherited by accident.
 
-Reads may be killed. A write that has begun is left to finish: a killed `sacctmgr` left row locks that blocked
-every writer for minutes and ended slurmdbd (22.05). So a write runs in a session of its own, writes its
-output to files that outlive us, and inherits the cluster's lock, which therefore lasts as long as it does.
+Reads may be killed; one whose answer may be long hands it on line by line. A write that has begun is left to
+finish: a killed `sacctmgr` left row locks that blocked every writer for minutes and ended slurmdbd (22.05). So a
+write runs in a session of its own, writes its output to files that outlive us, and inherits the cluster's lock,
+which therefore lasts as long as it does.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import resource
+import select
 import signal
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
@@ -29,8 +32,20 @@ log = logging.getLogger(__name__)
 READ_TIMEOUT_S = 60.0
 WRITE_WARNING_S = 60.0
 OUTPUT_LIMIT_BYTES = 1 << 30
+CHUNK_BYTES = 1 << 18
+LINE_LIMIT_BYTES = 1 << 20
 READS_AT_ONCE = 4
-PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF", "SLURM_JWT", "LD_LIBRARY_PATH")
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "TZDIR",
+    "SLURM_CONF",
+    "SLURM_JWT",
+    "LD_LIBRARY_PATH",
+)
 PASSED_ON_PREFIX = "SLURM_EMULATOR_"
 
 
@@ -72,33 +87,68 @@ class Runner:
         """Whether commands run elsewhere (in a container): files of ours are not there."""
         return bool(self._prefix)
 
-    def argv(self, command: Sequence[str]) -> tuple[str, ...]:
-        return (*self._prefix, *command)
+    def argv(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        """What is started. Our environment does not go through a prefix: `env` sets it there."""
+        if not (self._prefix and environment):
+            return (*self._prefix, *command)
+        return (*self._prefix, "env", *(f"{name}={value}" for name, value in environment.items()), *command)
 
-    def read(self, command: Sequence[str], *, timeout_s: float = READ_TIMEOUT_S) -> Completed:
+    def read(
+        self,
+        command: Sequence[str],
+        *,
+        timeout_s: float = READ_TIMEOUT_S,
+        environment: Mapping[str, str] | None = None,
+    ) -> Completed:
         """Run a command that changes nothing. Raises BackendUnavailable when it does not end in time, BackendError
-        when it prints without end.
+        when it prints without end. `environment` is for this call, on top of what every child gets.
         """
-        argv = self.argv(command)
-        limit = self._output_limit_bytes
+        argv = self.argv(command, environment)
         with self._reads, _output() as stdout, _output() as stderr:
             started_s = time.monotonic()
-            child = self._start(argv, stdout, stderr)
-            self.executed["read"] += 1
+            child = self._start_read(argv, stdout, stderr, environment)
             try:
-                # Behind a setuid prefix (sudo) a process of another user is not ours to limit: it is read unlimited.
-                with suppress(OSError):
-                    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
                 child.wait(timeout_s)
             except subprocess.TimeoutExpired as error:
-                raise BackendUnavailable(
-                    f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {_text(stderr).strip() or 'no words'}"
-                ) from error
+                raise _silent(argv, timeout_s, stderr) from error
             finally:
                 _end(child)
-            if max(os.fstat(stream.fileno()).st_size for stream in (stdout, stderr)) >= limit:
-                raise BackendError(f"`{' '.join(argv)}` was stopped: it printed {limit} bytes and more")
+            self._check_sizes(argv, stdout, stderr)
             return _completed(argv, child, stdout, stderr, started_s)
+
+    def lines(
+        self,
+        command: Sequence[str],
+        *,
+        timeout_s: float = READ_TIMEOUT_S,
+        environment: Mapping[str, str] | None = None,
+    ) -> Generator[str, None, Completed]:
+        """Like `read`, for an answer that may be long: its lines as they come, in memory a chunk at a time.
+
+        What is returned at the end has the exit code, and in `stdout` only what no line break ended. Nothing that
+        was yielded may count before that has been judged. Closed early, the command is killed.
+        """
+        argv = self.argv(command, environment)
+        with self._reads, _output() as stderr:
+            started_s = time.monotonic()
+            child = self._start_read(argv, subprocess.PIPE, stderr, environment)
+            rest = b""
+            try:
+                for chunk in _chunks(child, started_s + timeout_s):
+                    whole, line_break, begun = chunk.rpartition(b"\n")
+                    if line_break:
+                        yield from (rest + whole).decode("utf-8", "replace").split("\n")
+                        rest = begun
+                    else:
+                        rest += chunk
+                    if len(rest) > LINE_LIMIT_BYTES:
+                        raise BackendError(f"`{' '.join(argv)}` was stopped: it printed a line without end")
+            except subprocess.TimeoutExpired as error:
+                raise _silent(argv, timeout_s, stderr) from error
+            finally:
+                _end(child)
+            self._check_sizes(argv, stderr)
+            return _completed(argv, child, io.BytesIO(rest), stderr, started_s)
 
     def write(
         self, command: Sequence[str], lock: WriteLock, *, answers: str = "", patience_s: float | None = None
@@ -130,14 +180,35 @@ class Runner:
                     )
             return _completed(argv, child, stdout, stderr, started_s)
 
+    def _start_read(
+        self,
+        argv: Sequence[str],
+        stdout: IO[bytes] | int,
+        stderr: IO[bytes],
+        environment: Mapping[str, str] | None,
+    ) -> subprocess.Popen[bytes]:
+        child = self._start(argv, stdout, stderr, environment=environment)
+        self.executed["read"] += 1
+        limit = self._output_limit_bytes
+        # Behind a setuid prefix (sudo) a process of another user is not ours to limit: it is read unlimited.
+        with suppress(OSError):
+            resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        return child
+
+    def _check_sizes(self, argv: Sequence[str], *streams: IO[bytes]) -> None:
+        limit = self._output_limit_bytes
+        if max(os.fstat(stream.fileno()).st_size for stream in streams) >= limit:
+            raise BackendError(f"`{' '.join(argv)}` was stopped: it printed {limit} bytes and more")
+
     def _start(
         self,
         argv: Sequence[str],
-        stdout: IO[bytes],
+        stdout: IO[bytes] | int,
         stderr: IO[bytes],
         *,
         stdin: IO[bytes] | None = None,
         keep: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
@@ -145,7 +216,7 @@ class Runner:
                 stdin=stdin or subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env=self._environment,
+                env={**self._environment, **(environment or {})},
                 start_new_session=True,
                 pass_fds=keep,
             )
@@ -175,6 +246,28 @@ def _input(text: str) -> IO[bytes]:
     stream.flush()
     stream.seek(0)
     return stream
+
+
+def _chunks(child: subprocess.Popen[bytes], deadline_s: float) -> Iterator[bytes]:
+    """What a child prints until it has ended. Raises TimeoutExpired when it has not by the deadline."""
+    assert child.stdout
+    with child.stdout as stream:
+        ready = select.poll()
+        ready.register(stream, select.POLLIN)
+        while True:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or not ready.poll(left_s * 1000):
+                raise subprocess.TimeoutExpired(child.args, left_s)
+            chunk = os.read(stream.fileno(), CHUNK_BYTES)
+            if not chunk:
+                break
+            yield chunk
+    child.wait(max(0.0, deadline_s - time.monotonic()))
+
+
+def _silent(argv: Sequence[str], timeout_s: float, stderr: IO[bytes]) -> BackendUnavailable:
+    said = _text(stderr).strip() or "no words"
+    return BackendUnavailable(f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {said}")
 
 
 def _text(stream: IO[bytes]) -> str:

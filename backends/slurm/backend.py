@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
 from agent.core.plans import Outcome
+from agent.core.usage import JobUse, Usage, UsageQuery
 from backends.base import BackendContext, Scope
 from backends.lock import WriteLock
 from backends.process import Runner
@@ -21,10 +22,11 @@ from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, answer
 from backends.slurm.reader import Reader
 from backends.slurm.schema import SlurmSettings
+from backends.slurm.usage import Accounting
 
 
 class SlurmBackend:
-    """Accounts, associations, limits and QoS by sacctmgr; jobs by squeue and scancel."""
+    """Accounts, associations, limits and QoS by sacctmgr; jobs by squeue and scancel; usage by sacct."""
 
     def __init__(self, settings: SlurmSettings, context: BackendContext) -> None:
         self._settings = settings
@@ -33,6 +35,7 @@ class SlurmBackend:
         self._grammar = Grammar(settings)
         jobs = Jobs(self._runner, self._programs, settings.cluster_name)
         self._reader = Reader(settings, self._runner, self._programs, jobs)
+        self._accounting = Accounting(self._runner, self._programs, settings.cluster_name)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
         self._lock = WriteLock(context.state_dir, "slurmdbd")
         self._writer = Writer(
@@ -80,6 +83,15 @@ class SlurmBackend:
                 for batch in self._grammar.batches(action for action in actions if action not in loaded)
             ),
         ]
+
+    def usage(self, query: UsageQuery) -> Usage:
+        return self._accounting.usage(query)
+
+    def usage_command(self, query: UsageQuery, account: str) -> str:
+        return self._accounting.command(query, account)
+
+    def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
+        return self._accounting.job_uses(query, ids)
 
     def check(self) -> Health:
         """Version, cluster name, and the accounts that everything hangs below."""

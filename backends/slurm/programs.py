@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Generator
 
-from agent.core.errors import BackendError, BackendUnavailable, CommandDenied, CommandFailed, JobsStillActive
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    CommandDenied,
+    CommandFailed,
+    JobsStillActive,
+    ParseError,
+)
 from backends.process import Completed
 
 log = logging.getLogger(__name__)
@@ -49,6 +57,10 @@ class Programs:
         self.sacctmgr_write = (self.sacctmgr, "--immediate", "--parsable2", "--noheader")
         self.sacctmgr_read = self.sacctmgr_write
         self.sacctmgr_ask = (self.sacctmgr, "--parsable2", "--noheader")
+        self.sacct_read = (
+            *(self._path(bin_path, "sacct"), "--allusers", "--allocations", "--noheader", "--parsable2"),
+            *("--truncate", "--noconvert"),
+        )
 
     @staticmethod
     def _path(bin_path: str, program: str) -> str:
@@ -63,6 +75,16 @@ def answer(completed: Completed) -> str:
     if completed.stderr.strip():
         log.warning("`%s` said: %s", " ".join(completed.argv), completed.stderr.strip())
     return completed.stdout
+
+
+def streamed(lines: Generator[str, None, Completed]) -> Generator[str, None, None]:
+    """The lines of a long read. Only after the last one it is known whether any of them counts: raises what `answer`
+    does, and ParseError where the last line is cut.
+    """
+    completed = yield from lines
+    cut = answer(completed)
+    if cut:
+        raise ParseError(" ".join(completed.argv), cut, "the last line is cut")
 
 
 def failure(completed: Completed) -> BackendError | None:

@@ -68,7 +68,12 @@ for number, rule in enumerate(rules):
         open(os.path.join(used, str(count)), "w").close()
         end(rule["code"], rule["stdout"], rule["stderr"])
 
-flags = {"sacctmgr": ["--immediate", "--parsable2", "--noheader"], "squeue": ["--noheader", "--all"], "scancel": []}
+flags = {
+    "sacctmgr": ["--immediate", "--parsable2", "--noheader"],
+    "squeue": ["--noheader", "--all"],
+    "scancel": [],
+    "sacct": ["--allusers", "--allocations", "--noheader", "--parsable2", "--truncate", "--noconvert"],
+}
 if words == ["--version"]:
     end(0, "slurm-wlm 22.05.8\n")
 if words[: len(flags[program])] != flags[program] or any(word == "" for word in words):
@@ -78,6 +83,11 @@ if program == "squeue" and (not rest[-2].startswith("--account=") or rest[-1] !=
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 if program == "scancel" and not all(word.startswith(("--clusters=", "--account=", "--user=")) for word in words):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
+if program == "sacct" and (rest[0] != "--duplicates" or not rest[-1].endswith(",State,ElapsedRaw,Suspended,JobIDRaw")):
+    end(64, stderr=f"stand-in: unexpected options: {line}\n")
+if program == "sacct":
+    with open(os.path.join(folder, "sacct")) as stream:
+        end(0, stream.read())
 if program == "sacctmgr" and any(word.startswith("-") for word in rest):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 if program == "sacctmgr" and rest[0] in ("show", "list"):

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: MIT
+"""What was used, from lines of sacct that a stand-in prints: what they add up to, and which answers are none."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
+from agent.core.periods import Month
+from agent.core.usage import AccountUsage, JobUse, Usage, UsageQuery, UsageSource
+from backends.base import JobReader, UsageReader
+from backends.process import CommandMissing
+from backends.slurm import tally
+from backends.slurm.zones import ZoneMissing
+from tests.backends.slurm.stand_in import OUTAGES, HeadNode, Rule
+
+MAY = UsageQuery(Month(2026, 5), "Europe/Tallinn")
+GIVEN = UsageQuery(Month(2026, 5), "Europe/Tallinn", UsageSource.ALLOCATED)
+GOOD = "a|ann|cpu=2|COMPLETED|60|00:00:00|1\n"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> HeadNode:
+    return HeadNode(tmp_path, programs=("sacct",))
+
+
+Told = Callable[..., Usage]
+
+
+@pytest.fixture
+def told(node: HeadNode) -> Told:
+    """The usage that the backend makes of these lines."""
+
+    def usage(*lines: str, query: UsageQuery = MAY) -> Usage:
+        node.answer("sacct", "".join(f"{line}\n" for line in lines))
+        return node.backend().usage(query)
+
+    return usage
+
+
+def test_one_command_asks_for_all_accounts(node: HeadNode) -> None:
+    node.answer("sacct", GOOD)
+    backend = node.backend()
+    assert isinstance(backend, UsageReader)
+    assert isinstance(backend, JobReader)
+    assert backend.usage(MAY).query is MAY
+    assert backend.executed == {"read": 1}
+    assert node.calls() == [
+        "sacct --allusers --allocations --noheader --parsable2 --truncate --noconvert --duplicates --clusters=c1 "
+        "--starttime=2026-05-01T00:00:00 --endtime=2026-06-01T00:00:00 "
+        "--format=Account,User,ReqTRES,State,ElapsedRaw,Suspended,JobIDRaw"
+    ]
+
+
+def test_without_a_cluster_name_it_is_the_cluster_of_slurm_conf(node: HeadNode) -> None:
+    node.answer("sacct", GOOD)
+    node.backend({"cluster_name": ""}).usage(UsageQuery(Month(2026, 12), "UTC", UsageSource.ALLOCATED))
+    (call,) = node.calls()
+    assert "--clusters" not in call
+    assert "--starttime=2026-12-01T00:00:00 --endtime=2027-01-01T00:00:00" in call
+    assert "=Account,User,AllocTRES,State" in call
+
+
+def test_seconds_times_tres_are_summed_by_account_and_user(told: Told) -> None:
+    usage = told(
+        "a|ann|billing=2,cpu=2,mem=1000M,node=1|COMPLETED|100|00:00:00|1",
+        "a|ann|billing=2,cpu=2,mem=1000M,node=1|FAILED|11|00:00:00|2",
+        "a|bob|billing=1,cpu=1,gres/gpu=2,gres/gpu:a100=2,mem=2G,node=1|TIMEOUT|10|00:00:00|3",
+        "b|bob|cpu=1|CANCELLED by 1000|7|00:00:00|4",
+    )
+    ann = {"billing": 222, "cpu": 222, "mem": 111_000, "node": 111}
+    bob = {"billing": 10, "cpu": 10, "gres/gpu": 20, "gres/gpu:a100": 20, "mem": 20_480, "node": 10}
+    total = {name: ann.get(name, 0) + bob[name] for name in bob}
+    assert usage.accounts == {
+        "a": AccountUsage(total, {"ann": ann, "bob": bob}),
+        "b": AccountUsage({"cpu": 7}, {"bob": {"cpu": 7}}),
+    }
+    assert (usage.records, usage.scale, usage.live) == (4, 60, ())
+
+
+def test_names_are_folded_as_in_the_snapshot(told: Told) -> None:
+    usage = told("Proj|Ann|cpu=1|COMPLETED|1|00:00:00|1", "proj|ann|cpu=1|COMPLETED|2|00:00:00|2")
+    assert usage.accounts == {"proj": AccountUsage({"cpu": 3}, {"ann": {"cpu": 3}})}
+
+
+AMOUNTS = {
+    "cpu=3": {"cpu": 3},
+    "mem=7M": {"mem": 7},
+    "mem=7": {"mem": 7},
+    "mem=2048K": {"mem": 2},
+    "mem=3T": {"mem": 3 * 1024**2},
+    "mem=2P": {"mem": 2 * 1024**3},
+    "cpu=2K": {"cpu": 2048},
+    "bb/cray=5G": {"bb/cray": 5120},
+    "license/matlab@db=2": {"license/matlab@db": 2},
+    "cpu=1,energy=987": {"cpu": 1},
+    "cpu=18446744073709551614": {"cpu": 2**64 - 2},
+    "": {},
+}
+
+
+@pytest.mark.parametrize("text", AMOUNTS)
+def test_amounts_are_whole_and_memory_is_in_mebibytes(told: Told, text: str) -> None:
+    usage = told(f"a|ann|{text}|COMPLETED|1|00:00:00|1")
+    assert usage.accounts["a"] == AccountUsage(AMOUNTS[text], {"ann": AMOUNTS[text]})
+
+
+def test_what_pends_counts_nothing_and_what_runs_is_named(told: Told) -> None:
+    usage = told(
+        "a|ann|cpu=4|PENDING|0|00:00:00|1",
+        "a|ann|cpu=4|RUNNING|10|00:00:00|2",
+        "a|ann|cpu=2|SUSPENDED|5|1-00:00:01|3",
+        "a|ann|cpu=1|REQUEUED|9|00:00:00|4",
+        "a|ann|cpu=4|RUNNING|0|00:00:00|5",
+    )
+    assert usage.accounts["a"].total == {"cpu": 59}
+    assert usage.live == (
+        JobUse("2", "a", "ann", "RUNNING", 10, {"cpu": 40}),
+        JobUse("3", "a", "ann", "SUSPENDED", 5, {"cpu": 10}),
+    )
+
+
+def test_time_in_suspension_counts_for_what_was_kept_where_alloctres_counts(told: Told) -> None:
+    line = "a|ann|cpu=2,mem=10M,gres/gpu=1|COMPLETED|100|1-00:01:40|1"
+    assert told(line).accounts["a"].total == {"cpu": 200, "mem": 1000, "gres/gpu": 100}
+    kept_s = 100 + 86_500
+    expected = {"cpu": 200, "mem": 10 * kept_s, "gres/gpu": kept_s}
+    assert told(line, query=GIVEN).accounts["a"].total == expected
+
+
+def test_jobs_without_an_account_are_nobodys_and_yet_an_answer(told: Told) -> None:
+    usage = told("|1000|cpu=1|COMPLETED|5|00:00:00|1")
+    assert (usage.accounts, usage.records) == ({}, 1)
+
+
+def test_jobs_that_ran_without_tres_count_nothing_and_are_told(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    usage = told("a|ann||COMPLETED|5|00:00:00|1", "a|ann||PENDING|0|00:00:00|2", query=GIVEN)
+    assert usage.accounts["a"].total == {}
+    assert "no AllocTRES for some jobs that ran, most of them (5 s) in account a" in caplog.text
+
+
+def test_no_line_is_no_record(told: Told) -> None:
+    usage = told()
+    assert (usage.records, usage.accounts) == (0, {})
+
+
+def test_many_kinds_of_jobs_are_folded_and_lose_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "FOLD_AT", 3)
+    lines = [f"a{n % 4}|u{n % 5}|cpu={n % 7}|RUNNING|1|00:00:01|{n}" for n in range(500)]
+    usage = told(*lines, query=GIVEN)
+    assert sum(a.total["cpu"] for a in usage.accounts.values()) == sum(n % 7 for n in range(500))
+    assert sum(len(a.users) for a in usage.accounts.values()) == 20
+    assert len(usage.live) == sum(1 for n in range(500) if n % 7)
+
+
+def test_live_jobs_are_named_up_to_a_bound(
+    told: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tally, "LIVE_KEPT", 2)
+    usage = told(*(f"a|ann|cpu=1|RUNNING|1|00:00:00|{n}" for n in range(5)))
+    assert [job.id for job in usage.live] == ["0", "1"]
+    assert usage.accounts["a"].total == {"cpu": 5}
+    assert "3 live jobs beyond 2" in caplog.text
+
+
+# Answers that are none ----------------------------------------------------------------------------
+
+FOREIGN = {
+    "words": "sacct: this is a notice",
+    "an empty line": "",
+    "too few columns": "a|ann|cpu=2|COMPLETED|60|00:00:00",
+    "too many columns": "a|ann|cpu=2|COMPLETED|60|00:00:00|1|x",
+    "a bar in a name": "a|an|n|cpu=2|COMPLETED|60|00:00:00|1",
+    "seconds that are no number": "a|ann|cpu=2|COMPLETED|0:60|00:00:00|1",
+    "no seconds": "a|ann|cpu=2|COMPLETED||00:00:00|1",
+    "negative seconds": "a|ann|cpu=2|COMPLETED|-60|00:00:00|1",
+    "digits of another script": "a|ann|cpu=2|COMPLETED|\u0666\u0660|00:00:00|1",
+    "digits with a line between": "a|ann|cpu=2|COMPLETED|6_0|00:00:00|1",
+    "a clock that is none": "a|ann|cpu=2|COMPLETED|60|x|1",
+    "a fraction": "a|ann|cpu=2,mem=62.50G|COMPLETED|60|00:00:00|1",
+    "a TRES without amount": "a|ann|cpu=2,mem|COMPLETED|60|00:00:00|1",
+    "an amount that is no number": "a|ann|cpu=two|COMPLETED|60|00:00:00|1",
+    "an unknown unit": "a|ann|cpu=2E|COMPLETED|60|00:00:00|1",
+    "an amount without TRES": "a|ann|=2|COMPLETED|60|00:00:00|1",
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_a_line_that_was_not_asked_for_makes_the_whole_answer_unknown(
+    told: Told, kind: str, where: str
+) -> None:
+    good = [GOOD.strip()] * 3
+    with pytest.raises(ParseError) as error:
+        told(*([FOREIGN[kind], *good] if where == "first" else [*good, FOREIGN[kind]]))
+    assert error.value.line == FOREIGN[kind]
+    assert error.value.retryable
+
+
+def test_a_last_line_that_is_cut_makes_the_whole_answer_unknown(node: HeadNode) -> None:
+    node.answer("sacct", GOOD + GOOD[:-1])
+    with pytest.raises(ParseError, match="the last line is cut"):
+        node.backend().usage(MAY)
+
+
+def test_a_warning_is_logged_and_the_answer_used(node: HeadNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.rules(Rule("sacct", stdout=GOOD, stderr="sacct: warning: something is deprecated\n"))
+    assert node.backend().usage(MAY).accounts["a"].total == {"cpu": 120}
+    assert "something is deprecated" in caplog.text
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("said", OUTAGES)
+def test_words_of_an_outage_make_an_answer_unknown_whatever_came_before(
+    node: HeadNode, said: str, code: int
+) -> None:
+    node.rules(Rule("sacct", code=code, stdout=GOOD, stderr=said))
+    with pytest.raises(BackendUnavailable):
+        node.backend().usage(MAY)
+
+
+@pytest.mark.parametrize(("code", "retryable"), [(1, False), (-9, True)])
+def test_an_end_with_an_error_after_rows_makes_the_answer_unknown(
+    node: HeadNode, code: int, retryable: bool
+) -> None:
+    node.rules(Rule("sacct", code=code, stdout=GOOD * 1000, stderr="sacct: error: Invalid field requested\n"))
+    with pytest.raises(CommandFailed, match="Invalid field requested") as error:
+        node.backend().usage(MAY)
+    assert error.value.retryable is retryable
+
+
+def test_without_sacct_the_operator_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CommandMissing, match=r"cannot start `.*/sacct`"):
+        HeadNode(tmp_path, programs=()).backend().usage(MAY)
+
+
+# The zone -----------------------------------------------------------------------------------------
+
+WHOSE_ZONE = f"""#!{sys.executable} -SE
+import os, sys
+sys.stdout.write("a|" + os.environ["TZ"] + "|cpu=1|COMPLETED|1|00:00:00|1\\n")
+"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Tallinn", "Asia/Tokyo"])
+def test_sacct_reads_times_in_the_zone_of_the_query(node: HeadNode, zone: str) -> None:
+    (node.bin / "sacct").write_text(WHOSE_ZONE)
+    usage = node.backend().usage(UsageQuery(Month(2026, 5), zone))
+    assert list(usage.accounts["a"].users) == [zone.lower()]
+
+
+def test_behind_a_prefix_the_zone_goes_along(node: HeadNode) -> None:
+    (node.bin / "sacct").write_text(WHOSE_ZONE)
+    usage = node.backend({"command_prefix": ["env", "-u", "TZ"]}).usage(MAY)
+    assert list(usage.accounts["a"].users) == ["europe/tallinn"]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "Europe", "", "EET-2"])
+def test_a_zone_without_a_file_would_silently_be_utc_and_is_refused(node: HeadNode, zone: str) -> None:
+    with pytest.raises(ZoneMissing, match="install the package tzdata, or set `timezone`") as error:
+        node.backend().usage(UsageQuery(Month(2026, 5), zone))
+    assert error.value.of_host
+    assert node.calls() == []
+
+
+def test_zones_are_looked_for_where_the_c_library_does(
+    node: HeadNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZDIR", str(tmp_path))
+    with pytest.raises(ZoneMissing):
+        node.backend().usage(MAY)
+    (tmp_path / "Europe").mkdir()
+    (tmp_path / "Europe" / "Tallinn").touch()
+    (node.bin / "sacct").write_text(WHOSE_ZONE.replace('"TZ"', '"TZDIR"'))
+    assert list(node.backend().usage(MAY).accounts["a"].users) == [str(tmp_path).lower()]
+
+
+# One account, and single jobs -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", [[], ["docker", "exec", "slurm ctld"]])
+def test_the_command_for_one_account_is_a_line_for_a_shell(node: HeadNode, prefix: list[str]) -> None:
+    line = node.backend({"command_prefix": prefix}).usage_command(GIVEN, "a b")
+    words = shlex.split(line)
+    start = [*prefix, "env", "TZ=Europe/Tallinn"] if prefix else ["TZ=Europe/Tallinn"]
+    assert words[: len(start) + 1] == [*start, str(node.bin / "sacct")]
+    assert words[-2:] == [
+        "--accounts=a b",
+        "--format=Account,User,AllocTRES,State,ElapsedRaw,Suspended,JobIDRaw",
+    ]
+    assert "\n" not in line
+    assert node.calls() == []
+
+
+def test_single_jobs_are_told_with_all_their_runs(node: HeadNode) -> None:
+    lines = (
+        "a|ann|cpu=2|NODE_FAIL|10|00:00:00|7",
+        "a|ann|cpu=2|COMPLETED|5|00:00:00|7",
+        "a|ann|cpu=1|COMPLETED|3|00:00:00|8",
+        "a|bob|cpu=9|COMPLETED|9|00:00:00|12",
+    )
+    node.answer("sacct", "".join(f"{line}\n" for line in lines))
+    found = node.backend().job_uses(MAY, ["12", "7", "99", "7", "", "x", "1;2"])
+    assert found == [
+        JobUse("7", "a", "ann", "COMPLETED", 15, {"cpu": 30}),
+        JobUse("12", "a", "bob", "COMPLETED", 9, {"cpu": 81}),
+    ]
+    (call,) = node.calls()
+    assert "--jobs=7,12,99 " in call
+    assert "--starttime=2026-05-01T00:00:00 --endtime=2026-06-01T00:00:00" in call
+
+
+def test_many_jobs_are_asked_for_in_few_commands(node: HeadNode) -> None:
+    node.answer("sacct", "")
+    assert node.backend().job_uses(MAY, [str(n) for n in range(2500)]) == []
+    assert len(node.calls()) == 3
+    assert node.backend().job_uses(MAY, []) == []
+    assert len(node.calls()) == 3
+
+
+def test_single_jobs_of_a_broken_answer_are_unknown(node: HeadNode) -> None:
+    node.answer("sacct", GOOD + "x\n")
+    with pytest.raises(BackendError):
+        node.backend().job_uses(MAY, ["1"])
