@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.real.mosquitto import Mosquitto
 from tests.real.parts import require
 from tests.real.processes import RealPartError
+from tests.real.rabbitmq import RabbitMq
 from tests.real.redis_server import RedisServer
 from tests.real.slapd import Slapd
 from tests.real.slurm_cluster import SlurmCluster
@@ -70,6 +72,28 @@ def slapd() -> Iterator[Slapd]:
     require("slapd")
     with tempfile.TemporaryDirectory(prefix="slapd-", ignore_cleanup_errors=True) as folder:
         server = Slapd(Path(folder))
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMq]:
+    """The real RabbitMQ of this test session (it takes 5 s to start); tests have vhosts of their own in it."""
+    require("rabbitmq")
+    with tempfile.TemporaryDirectory(prefix="rabbitmq-", ignore_cleanup_errors=True) as folder:
+        server = RabbitMq(Path(folder), tls=True)
+        server.start()
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def mosquitto() -> Iterator[Mosquitto]:
+    """A real mosquitto without any session; it starts in a moment, so each test has its own."""
+    require("mosquitto")
+    with tempfile.TemporaryDirectory(prefix="mosquitto-", ignore_cleanup_errors=True) as folder:
+        server = Mosquitto(Path(folder))
         server.start()
         yield server
         server.stop()

@@ -25,6 +25,8 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     ),
     "redis": ("redis-server|valkey-server", "setpriv"),
     "slapd": ("slapd", "slapadd", "openssl", "setpriv"),
+    "mosquitto": ("mosquitto", "setpriv"),
+    "rabbitmq": ("rabbitmq-server", "erl", "openssl"),
 }
 """Part name to the programs it needs; `a|b` is met by either."""
 
