@@ -110,6 +110,18 @@ class JobReader(Protocol):
         ...
 
 
+@runtime_checkable
+class UsageCheck(Protocol):
+    """A backend that can count a month a second time, from other records; found by `isinstance`."""
+
+    def rolled_up(self, query: UsageQuery) -> Usage:
+        """What was given (AllocTRES, whatever `query.source` is) in a closed month, as the cluster's own summary has
+        it. It is exact when the month has been summed up, and may be short before; no records at all say nothing.
+        Raises BackendError, also where this month cannot be asked for without harm.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """A plugin's own settings, None when `problems` holds an error."""

@@ -27,11 +27,16 @@ class UsageSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """All usage of one month; `zone` is the IANA name of the time zone in which the month begins and ends."""
+    """All usage of one month; `zone` is the IANA name of the time zone in which the month begins and ends.
+
+    `as_reference`: only to compare with the reference, which leaves out the month's last second and all runs of a
+    requeued job but the last.
+    """
 
     month: Month
     zone: str = "UTC"
     source: UsageSource = UsageSource.REQUESTED
+    as_reference: bool = False
 
 
 @dataclass(frozen=True, slots=True)

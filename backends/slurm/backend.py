@@ -22,11 +22,13 @@ from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, answer
 from backends.slurm.reader import Reader
 from backends.slurm.schema import SlurmSettings
+from backends.slurm.sreport import Rollup
 from backends.slurm.usage import Accounting
+from backends.slurm.zones import Zones
 
 
 class SlurmBackend:
-    """Accounts, associations, limits and QoS by sacctmgr; jobs by squeue and scancel; usage by sacct."""
+    """Accounts, associations, limits and QoS by sacctmgr; jobs by squeue and scancel; usage by sacct and sreport."""
 
     def __init__(self, settings: SlurmSettings, context: BackendContext) -> None:
         self._settings = settings
@@ -35,7 +37,9 @@ class SlurmBackend:
         self._grammar = Grammar(settings)
         jobs = Jobs(self._runner, self._programs, settings.cluster_name)
         self._reader = Reader(settings, self._runner, self._programs, jobs)
-        self._accounting = Accounting(self._runner, self._programs, settings.cluster_name)
+        zones = Zones(self._runner)
+        self._accounting = Accounting(self._runner, self._programs, settings.cluster_name, zones)
+        self._rollup = Rollup(self._runner, self._programs, settings.cluster_name, zones)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
         self._lock = WriteLock(context.state_dir, "slurmdbd")
         self._writer = Writer(
@@ -92,6 +96,9 @@ class SlurmBackend:
 
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
         return self._accounting.job_uses(query, ids)
+
+    def rolled_up(self, query: UsageQuery) -> Usage:
+        return self._rollup.usage(query)
 
     def check(self) -> Health:
         """Version, cluster name, and the accounts that everything hangs below."""

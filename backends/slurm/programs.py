@@ -53,6 +53,7 @@ class Programs:
         self.scancel = self._path(bin_path, "scancel")
         self.squeue = self._path(bin_path, "squeue")
         self.scontrol = self._path(bin_path, "scontrol")
+        self.sreport = self._path(bin_path, "sreport")
         # Without --immediate and with no input, 22.05 asks its question for ever; some reads ask one, too.
         self.sacctmgr_write = (self.sacctmgr, "--immediate", "--parsable2", "--noheader")
         self.sacctmgr_read = self.sacctmgr_write

@@ -37,9 +37,11 @@ _QUANTITY = re.compile(r"([0-9]+)([KMGTP]?)")
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _MEBI = 2
 # A sum over the job's time already, and not tracked by every release: no rate that times could multiply.
-_TOTALS = frozenset({"energy"})
+TOTALS = frozenset({"energy"})
 
 Pairs = tuple[tuple[str, int], ...]
+# Counts by account and user.
+Sums = dict[tuple[str, str], Counter[str]]
 
 
 def columns(source: UsageSource) -> str:
@@ -57,7 +59,7 @@ class Tally:
         self._suspended: Counter[str] = Counter()
         self._live_alike: set[str] = set()
         self._pairs: dict[str, Pairs] = {}
-        self._sums: dict[tuple[str, str], Counter[str]] = {}
+        self._sums: Sums = {}
         self._live: list[JobUse] = []
         self._live_left_out = 0
         self._without_tres: Counter[str] = Counter()
@@ -98,7 +100,7 @@ class Tally:
             )
         if self._live_left_out:
             log.warning("%s live jobs beyond %s are not listed", self._live_left_out, LIVE_KEPT)
-        return Usage(self.query, _accounts(self._sums), self.records, live=tuple(self._live))
+        return Usage(self.query, accounts(self._sums), self.records, live=tuple(self._live))
 
     def _meet(self, job_like: str, line: str) -> None:
         """The first line of its kind: is it one at all?"""
@@ -154,7 +156,7 @@ class Tally:
         self._pairs.clear()
 
 
-def _accounts(sums: Mapping[tuple[str, str], Counter[str]]) -> dict[str, AccountUsage]:
+def accounts(sums: Sums) -> dict[str, AccountUsage]:
     """Accounts with their users. Jobs without an account, from before there was accounting, are nobody's."""
     users: dict[str, dict[str, Mapping[str, int]]] = {}
     totals: dict[str, Counter[str]] = {}
@@ -179,7 +181,7 @@ def _tres(text: str, line: str) -> Iterator[tuple[str, int]]:
         quantity = _QUANTITY.fullmatch(value)
         if not (name and quantity):
             raise ParseError("sacct", line, f"{pair!r} should read like cpu=4 or mem=2000M")
-        if name in _TOTALS:
+        if name in TOTALS:
             continue
         whole, unit = quantity.groups()
         exponent = _EXPONENT[unit] - (_MEBI if unit and (name == "mem" or name.startswith("bb/")) else 0)

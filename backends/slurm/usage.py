@@ -4,7 +4,7 @@
 The window goes from the first instant of the month to the first of the next, in the query's zone: with 23:59:59 a
 second of every job that runs across the border was lost (22.05). `--truncate` cuts jobs at the window,
 `--duplicates` shows every run of a requeued job, and a running job counts to now. An end that is still to come does
-no harm.
+no harm. A query `as_reference` asks otherwise, for comparison only.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from datetime import timedelta
 
 from agent.core.usage import JobUse, Usage, UsageQuery
 from backends.process import Runner
-from backends.slurm import zones
 from backends.slurm.programs import Programs, streamed
 from backends.slurm.tally import Tally, columns
+from backends.slurm.zones import Zones
 
 # A month of a big site is read in seconds, but minutes while slurmdbd rolls up. What a killed sacct has asked goes
 # on in the database: it is not asked again at once.
@@ -28,10 +29,11 @@ JOBS_PER_COMMAND = 1000
 class Accounting:
     """The jobs of one cluster through sacct; without a name, of the cluster that slurm.conf names."""
 
-    def __init__(self, runner: Runner, programs: Programs, cluster: str) -> None:
+    def __init__(self, runner: Runner, programs: Programs, cluster: str, zones: Zones) -> None:
         self._runner = runner
         self._programs = programs
         self._clusters = (f"--clusters={cluster}",) if cluster else ()
+        self._zones = zones
 
     def usage(self, query: UsageQuery) -> Usage:
         """The whole month of all accounts, in one command. Raises BackendError."""
@@ -60,20 +62,25 @@ class Accounting:
         return list(found.values())
 
     def _lines(self, query: UsageQuery, *options: str) -> Generator[str, None, None]:
-        environment = zones.environment(self._runner, query.zone)
+        environment = self._zones.environment(query)
         command = self._command(query, *options)
         return streamed(self._runner.lines(command, timeout_s=TIMEOUT_S, environment=environment))
 
     def _command(self, query: UsageQuery, *options: str) -> tuple[str, ...]:
         return (
             *self._programs.sacct_read,
-            "--duplicates",
+            *(() if query.as_reference else ("--duplicates",)),
             *self._clusters,
             f"--starttime={query.month.first_day}T00:00:00",
-            f"--endtime={query.month.next.first_day}T00:00:00",
+            f"--endtime={_end(query)}",
             *options,
             f"--format={columns(query.source)}",
         )
+
+
+def _end(query: UsageQuery) -> str:
+    following = query.month.next.first_day
+    return f"{following - timedelta(days=1)}T23:59:59" if query.as_reference else f"{following}T00:00:00"
 
 
 def _joined(before: JobUse | None, job: JobUse) -> JobUse:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""A closed month by sreport, to compare with: what slurmdbd's rollup has summed up of AllocTRES.
+
+Whole months of slurmdbd's own zone only, for these it reads one small table. Anything else it adds up from the
+hours: that ran for minutes, went on when sreport had been killed, and ended slurmdbd (22.05). No rows are no
+answer: so it ends, with 0, where the cluster has no summary of that time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from agent.core.errors import BackendError, ParseError
+from agent.core.names import fold
+from agent.core.usage import Usage, UsageQuery, UsageSource
+from backends.process import Runner
+from backends.slurm.programs import Programs, streamed
+from backends.slurm.tally import TOTALS, Sums, accounts
+from backends.slurm.zones import Zones
+
+TIMEOUT_S = 120.0
+COLUMNS = ("Account", "Login", "TRESName", "Used")
+
+
+class MonthOpen(BackendError):
+    """The month has not ended: there is no summary of it."""
+
+
+class Rollup:
+    """The summaries of one cluster; without a name, of the cluster that slurm.conf names."""
+
+    def __init__(self, runner: Runner, programs: Programs, cluster: str, zones: Zones) -> None:
+        self._runner = runner
+        self._programs = programs
+        self._clusters = (f"clusters={cluster}",) if cluster else ()
+        self._zones = zones
+
+    def usage(self, query: UsageQuery) -> Usage:
+        """The month as the rollup has it. Raises BackendError."""
+        environment = self._zones.environment(query)
+        end = query.month.next.start(ZoneInfo(query.zone))
+        if datetime.now(UTC) < end:
+            raise MonthOpen(f"{query.month} has not ended: sreport tells of closed months only")
+        self._zones.require_own(query)
+        command = (
+            *(self._programs.sreport, "--noheader", "--parsable2", "-t", "seconds", "--tres=all"),
+            *("cluster", "AccountUtilizationByUser", *self._clusters),
+            *(f"start={query.month.first_day}", f"end={query.month.next.first_day}"),
+            f"format={','.join(COLUMNS)}",
+        )
+        with closing(self._runner.lines(command, timeout_s=TIMEOUT_S, environment=environment)) as lines:
+            sums, records = _sums(streamed(lines))
+        return Usage(replace(query, source=UsageSource.ALLOCATED), accounts(sums), records)
+
+
+def _sums(lines: Iterable[str]) -> tuple[Sums, int]:
+    """The rows of users. A row without a user is an account's own, which holds those of the accounts below it."""
+    sums: Sums = {}
+    records = 0
+    for line in lines:
+        row = line.split("|")
+        if len(row) != len(COLUMNS) or not (row[3].isdecimal() and row[3].isascii()):
+            raise ParseError("sreport", line, "it is not what was asked for (account, user, TRES, seconds)")
+        account, user, tres, used = row
+        if not user:
+            continue
+        records += 1
+        counts = sums.setdefault((fold(account), fold(user)), Counter())
+        if used != "0" and tres not in TOTALS:
+            counts[tres] += int(used)
+    return sums, records
