@@ -28,8 +28,20 @@ def needs_logins(words: Sequence[str]) -> bool:
     return command == "worker"
 
 
+# Settings that a command of ours has read already, with its own `-c`.
+_given: list[Settings] = []
+
+
+def use(loaded: Settings) -> None:
+    """Take these settings. Before the first use of any others."""
+    _given[:] = [loaded]
+    settings.cache_clear()
+
+
 @cache
 def settings() -> Settings:
+    if _given:
+        return _given[0]
     try:
         loaded, warnings = configuration.usable(None, os.environ, with_logins=needs_logins(sys.argv[1:]))
     except ConfigError as error:

@@ -84,7 +84,21 @@ def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Source
     place = below(path, given[0])
     if given[0].endswith("_env"):
         return _from_variable(values[given[0]], place, sources)
-    return _from_file(sources.located(values[given[0]]), place, sources.findings)
+    return secret_in(sources.located(values[given[0]]), place, sources.findings)
+
+
+def secret_in(file: Path, place: str, findings: Findings) -> str | None:
+    """The one line of a file that holds a secret; None, noted at `place`, where it has none."""
+    content = _text_of(file, place, findings)
+    if content is None:
+        return None
+    secret = content.strip()
+    if not secret or "\n" in secret:
+        findings.error(place, f"{file} {'has more than one line' if secret else 'is empty'}")
+        return None
+    if is_open_to_all(file):
+        findings.warn(place, f"everybody here may read {file}: chmod 600 {file}")
+    return secret
 
 
 def is_open_to_all(file: Path) -> bool:
@@ -116,19 +130,6 @@ def _from_variable(variable: str, place: str, sources: Sources) -> str | None:
         sources.findings.error(place, f"the environment variable {variable} is not set")
         return None
     return value
-
-
-def _from_file(file: Path, place: str, findings: Findings) -> str | None:
-    content = _text_of(file, place, findings)
-    if content is None:
-        return None
-    secret = content.strip()
-    if not secret or "\n" in secret:
-        findings.error(place, f"{file} {'has more than one line' if secret else 'is empty'}")
-        return None
-    if is_open_to_all(file):
-        findings.warn(place, f"everybody here may read {file}: chmod 600 {file}")
-    return secret
 
 
 def _text_of(file: Path, place: str, findings: Findings) -> str | None:

@@ -59,12 +59,17 @@ class Delivery:
 
 
 def apply(delivery: Delivery) -> None:
-    """All months, oldest first."""
+    """All months, oldest first, and what the next report has to know of them."""
+    tell(delivery)
+    _remember(delivery)
+
+
+def tell(delivery: Delivery) -> None:
+    """All months, oldest first. Nothing is remembered."""
     blocked = delivery.judgement.blocked
     for month in delivery.planned.months:
         plans = [plan.without(blocked) for plan in month.plans if not plan.skipped]
         _tell_month(delivery, month, [plan for plan in plans if plan.actions])
-    _remember(delivery)
     _conclude(delivery)
 
 
