@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules
+from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules, UsageDecreases
 
 from .samples import OFFERING, Site, changed, errors, only_offering, root, warnings, with_offering
 
@@ -20,6 +20,7 @@ def policy(site: Site, at_root: dict[str, Any] | None, own: dict[str, Any] | Non
 def test_without_a_section_passes_go_all_the_way_within_limits(site: Site) -> None:
     rules = policy(site, None, None)
     assert (rules.mode, rules.paused, rules.limit_cuts) == (PolicyMode.SYNC, False, LimitCuts.HOLD)
+    assert rules.usage_decreases is UsageDecreases.HOLD
     assert rules.protected_users == {"root"}
     assert rules.prefixes == ("c_",)
 
@@ -32,6 +33,8 @@ def test_without_a_section_passes_go_all_the_way_within_limits(site: Site) -> No
         ({"mode": "upsert-only", "paused": True}, {"paused": "no"}, {"mode": PolicyMode.UPSERT_ONLY, "paused": False}),
         ({"max_removed_members": 5}, {"max_removed_accounts": 0},
          {"max_removed_members": 5, "max_removed_accounts": 0, "max_removed_percent": 50}),
+        ({"usage_decreases": "allow"}, {"mode": "observe"}, {"usage_decreases": UsageDecreases.ALLOW}),
+        ({"usage_decreases": "allow"}, {"usage_decreases": "hold"}, {"usage_decreases": UsageDecreases.HOLD}),
         ({"limit_cuts": "allow"}, {"small_removal": "3"}, {"limit_cuts": LimitCuts.ALLOW, "small_removal": 3}),
         ({"protected_users": ["Ann"]}, {"protected_users": ["bob"]}, {"protected_users": {"ann", "bob", "root"}}),
         ({"ignore_users": "svc-*"}, {"ignore_users": []}, {"ignore_users": {"svc-*"}}),
@@ -67,6 +70,7 @@ def test_what_a_site_stands_on_is_protected_and_prefixes_are_ours(site: Site) ->
         ("max_removed_percent", 101, "a whole number from 0 to 100"),
         ("max_removed_members", -1, "a whole number of 0 or more"),
         ("limit_cuts", True, "use one of hold, allow"),
+        ("usage_decreases", "no", "use one of hold, allow"),
         ("protected_users", {"root": 1}, "text is needed"),
         ("ignore_users", [""], "write a list of names"),
         ("paused", "maybe", "use true or false"),

@@ -51,6 +51,7 @@ from agent.core.directory_actions import (
 from agent.core.errors import BackendError
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
 from agent.core.plans import Outcome, Plan, action_from_json
+from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import (
     ApproveOrder,
     ClaimAccount,
@@ -140,6 +141,27 @@ RENDERED: list[tuple[Action, str]] = [
     ),
     (CompleteOrder(order="o"), "complete order o"),
     (FailOrder(order="o", message="why"), "fail order o: why"),
+    (
+        ReportUsage(
+            resource="r",
+            account="a",
+            month="2026-11",
+            before=(("cpu", "10.00"), ("mem", None)),
+            after=(("cpu", "12.50"), ("mem", "3.00"), ("gpu", "0.00")),
+        ),
+        "report usage of a in 2026-11: cpu 10.00 -> 12.50, mem 3.00, gpu 0.00",
+    ),
+    (
+        ReportUserUsage(
+            resource="r",
+            account="a",
+            month="2026-11",
+            component="cpu",
+            before=(("ann", "1.00"),),
+            after=(("ann", "0.00"), ("bob", "2.00")),
+        ),
+        "report usage of users of a in 2026-11, cpu: ann 1.00 -> 0.00, bob 2.00",
+    ),
 ]
 
 
@@ -177,7 +199,12 @@ PAIRS = st.lists(st.tuples(NAMES, SCALARS), max_size=3).map(tuple)
 
 
 def any_action() -> st.SearchStrategy[Action]:
-    special: dict[type[Action], dict[str, st.SearchStrategy[Any]]] = {ReportLimits: {"limits": PAIRS}}
+    amounts = st.lists(st.tuples(NAMES, st.none() | st.text(max_size=5)), max_size=3).map(tuple)
+    special: dict[type[Action], dict[str, st.SearchStrategy[Any]]] = {
+        ReportLimits: {"limits": PAIRS},
+        ReportUsage: {"before": amounts, "after": amounts},
+        ReportUserUsage: {"before": amounts, "after": amounts},
+    }
     return st.one_of(*(st.builds(kind, **special.get(kind, {})) for kind in ALL_KINDS))
 
 
@@ -217,6 +244,14 @@ ALIKE: list[tuple[Action, Action]] = [
     (AddMember(account="a", user="u", present_default="x"), AddMember(account="a", user="u")),
     (RemoveMember(account="a", user="u", is_default=True), RemoveMember(account="a", user="u")),
     (DeleteAccount(account="a", parent="p"), DeleteAccount(account="a", parent="q")),
+    (
+        ReportUsage(resource="r", account="a", month="2026-11", after=(("cpu", "1.00"),)),
+        ReportUsage(resource="r", account="a", month="2026-11", after=(("cpu", "2.00"), ("mem", "0.00"))),
+    ),
+    (
+        ReportUserUsage(resource="r", account="a", month="2026-11", component="c", after=(("ann", "1.00"),)),
+        ReportUserUsage(resource="r", account="a", month="2026-11", component="c", after=()),
+    ),
 ]
 
 

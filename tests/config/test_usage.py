@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MIT
+"""What is charged for, and whose token loads history."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.config.model import Mode
+from agent.core.usage import UsageSource
+
+from .samples import Site, only_offering, root, warnings, with_offering
+
+
+@pytest.mark.parametrize(
+    ("written", "source"), [(None, "requested"), ("requested", "requested"), ("allocated", "allocated")]
+)
+def test_what_a_job_is_charged_for(site: Site, written: str | None, source: str) -> None:
+    loaded = site.load(with_offering("usage_source", written))
+    assert only_offering(loaded).usage_source is UsageSource(source)
+
+
+def test_a_source_that_nobody_knows_stops_reports_alone(site: Site) -> None:
+    loaded = site.load(with_offering("usage_source", "billed"))
+    assert set(only_offering(loaded).stopped) == {Mode.REPORT}
+    assert "use one of requested, allocated" in warnings(loaded)["offerings[0].usage_source"]
+
+
+def test_the_staff_token_is_not_read_with_the_configuration(site: Site) -> None:
+    """Its file is on the node that loads history, and for nobody else's eyes."""
+    offering = only_offering(site.load(with_offering("staff_token_file", "secrets/staff")))
+    assert offering.staff_token_file is not None
+    assert offering.staff_token_file.is_absolute()
+    assert offering.staff_token_file.parts[-2:] == ("secrets", "staff")
+    assert only_offering(site.load(root())).staff_token_file is None
