@@ -11,22 +11,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from agent.core.actions import (
-    CancelJobs,
-    ClusterAction,
-    CreateAccount,
-    DeleteAccount,
-    DeleteQos,
-    MoveDefaultAccount,
-    RemoveMember,
-)
-from agent.core.errors import (
-    BackendError,
-    BackendUnavailable,
-    NotEmpty,
-    PlanRefused,
-    SiteAgentError,
-)
+from agent.core.actions import ClusterAction, DeleteAccount
+from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from backends.lock import WriteLock
@@ -36,10 +22,9 @@ from backends.slurm.jobs import Jobs
 from backends.slurm.load import LoadFile
 from backends.slurm.loader import Loader
 from backends.slurm.programs import Programs, failure, one_line
+from backends.stops import Stops
 
 log = logging.getLogger(__name__)
-
-NOT_TRIED = "not tried: the accounting database does not answer"
 
 
 class Writer:
@@ -68,7 +53,7 @@ class Writer:
         usable, outcomes = self._checked(actions)
         if not usable:
             return outcomes
-        stops = _Stops()
+        stops = Stops()
         with self._lock:
             for outcome in self._loader.load(usable, cluster):
                 stops.note(outcome)
@@ -85,7 +70,7 @@ class Writer:
         """What `apply` would load at once, instead of single commands."""
         return self._loader.planned(self._checked(actions)[0], cluster)
 
-    def _carried_out(self, program: str, batches: Sequence[Batch], stops: _Stops) -> Iterator[Outcome]:
+    def _carried_out(self, program: str, batches: Sequence[Batch], stops: Stops) -> Iterator[Outcome]:
         if program == "sacctmgr":
             for batch in batches:
                 yield from self._unless_stopped(batch, stops)
@@ -94,7 +79,7 @@ class Writer:
         yield from (Outcome(batch.actions[0], error) for batch, error in stopped.items())
         yield from self._jobs.cancel([batch for batch in batches if batch not in stopped])
 
-    def _unless_stopped(self, batch: Batch, stops: _Stops) -> Iterator[Outcome]:
+    def _unless_stopped(self, batch: Batch, stops: Stops) -> Iterator[Outcome]:
         """The batch without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in batch.actions if (error := stops.error_for(action))}
         stopped |= self._filled([action for action in batch.actions if action not in stopped])
@@ -131,7 +116,7 @@ class Writer:
                 refused.append(Outcome(action, error))
         return usable, refused
 
-    def _run(self, batch: Batch, stops: _Stops) -> Iterator[Outcome]:
+    def _run(self, batch: Batch, stops: Stops) -> Iterator[Outcome]:
         try:
             completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
         except CommandMissing as missing:
@@ -147,48 +132,6 @@ class Writer:
                 yield Outcome(action, stopped)
             else:
                 yield from self._run(self._grammar.single(action), stops)
-
-
-class _Stops:
-    """What must not go on: everything after an outage; all in an account that could not be made; the removal of
-    a member whose jobs or default account still need it, and of an account with such members, or with others below
-    it that stay.
-    """
-
-    def __init__(self) -> None:
-        self._outage = False
-        self._unmade: dict[str, SiteAgentError] = {}
-        self._members: dict[tuple[str, str], BackendError] = {}
-        self._accounts: dict[str, BackendError] = {}
-
-    def note(self, outcome: Outcome) -> None:
-        action, error = outcome.action, outcome.error
-        if isinstance(error, BackendUnavailable):
-            self._outage = True
-        if error is not None and isinstance(action, CreateAccount):
-            self._unmade[action.account] = error
-        if not isinstance(error, BackendError):
-            return
-        if isinstance(action, MoveDefaultAccount):
-            self._members.setdefault((action.before, action.user), error)
-            self._accounts.setdefault(action.before, error)
-        if isinstance(action, CancelJobs):
-            self._members.setdefault((action.account, action.user), error)
-        if isinstance(action, CancelJobs | RemoveMember | DeleteAccount):
-            self._accounts.setdefault(action.account, error)
-        if isinstance(action, DeleteAccount):
-            self._accounts.setdefault(action.parent, error)
-
-    def error_for(self, action: ClusterAction) -> SiteAgentError | None:
-        if self._outage:
-            return BackendUnavailable(NOT_TRIED)  # what it said stands with the action that was tried
-        place = action.parent if isinstance(action, CreateAccount) else action.account
-        if place in self._unmade:
-            return self._unmade[place]
-        if isinstance(action, RemoveMember):
-            whole = self._members.get((action.account, ""))
-            return whole or self._members.get((action.account, action.user))
-        return self._accounts.get(action.account) if isinstance(action, DeleteAccount | DeleteQos) else None
 
 
 def _outcome(action: ClusterAction, completed: Completed, error: BackendError | None) -> Outcome:
