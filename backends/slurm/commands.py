@@ -8,7 +8,7 @@ that differ only in names are merged. Every name is checked here, before it can 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -34,10 +34,10 @@ from agent.core.actions import (
 from agent.core.errors import BackendError
 from backends.slurm.names import checked, free_text
 from backends.slurm.schema import SlurmSettings
+from backends.tiers import levels
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-Located = TypeVar("Located", CreateAccount, DeleteAccount)
 
 # One argument is kept below the kernel's 128 KiB: 500 names of 255 characters.
 NAMES_AT_ONCE = 500
@@ -343,20 +343,6 @@ def _portioned(groups: Iterable[Sequence[Item]]) -> Iterator[Sequence[Item]]:
     for group in groups:
         for start in range(0, len(group), NAMES_AT_ONCE):
             yield group[start : start + NAMES_AT_ONCE]
-
-
-def levels(actions: Sequence[Located], parents: Mapping[str, str]) -> list[list[Located]]:
-    """Actions by depth among themselves: those whose parent is not among them first."""
-
-    def depth(account: str) -> int:
-        above: list[str] = []
-        while (parent := parents[account]) in parents and parent not in above:
-            above.append(parent)
-            account = parent
-        return len(above)
-
-    by_depth = _grouped(actions, lambda a: depth(a.account))
-    return [by_depth[level] for level in sorted(by_depth)]
 
 
 Maker = Callable[[Place, Sequence[ClusterAction]], list[Batch]]

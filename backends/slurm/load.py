@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits
-from backends.slurm.commands import levels
 from backends.slurm.names import checked, free_text
+from backends.tiers import levels
 
 # Single commands for as many actions cost more than the whole tree that `load` reads first.
 LOAD_FROM_COMMANDS = 4
