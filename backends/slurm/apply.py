@@ -15,13 +15,14 @@ from agent.core.actions import ClusterAction, DeleteAccount
 from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
+from backends.answers import one_line
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.commands import Batch, Grammar
 from backends.slurm.jobs import Jobs
 from backends.slurm.load import LoadFile
 from backends.slurm.loader import Loader
-from backends.slurm.programs import Programs, failure, one_line
+from backends.slurm.programs import Programs, failure
 from backends.stops import Stops
 
 log = logging.getLogger(__name__)

@@ -17,12 +17,13 @@ from pathlib import Path
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.plans import Outcome
+from backends.answers import one_line
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
 from backends.slurm import load
 from backends.slurm.commands import Grammar
 from backends.slurm.load import LoadFile
-from backends.slurm.programs import Programs, failure, one_line
+from backends.slurm.programs import Programs, failure
 
 log = logging.getLogger(__name__)
 

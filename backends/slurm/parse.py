@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from agent.core.errors import ParseError
 from agent.core.model import Account, Association
+from backends.answers import lines
 
 ASSOCIATION_COLUMNS = (
     "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",
@@ -106,7 +107,7 @@ def job_counts(stdout: str) -> Counter[tuple[str, str]]:
 
 def names(command: str, stdout: str) -> tuple[str, ...]:
     """A list of one column (`list cluster`, `show qos`): it has no separator at all."""
-    return tuple(line.split("|")[0].strip() for line in _lines(command, stdout))
+    return tuple(line.split("|")[0].strip() for line in lines(command, stdout))
 
 
 def _check_tree(accounts: Mapping[str, Account], found: set[Association]) -> None:
@@ -123,17 +124,11 @@ def _check_tree(accounts: Mapping[str, Account], found: set[Association]) -> Non
 
 
 def _rows(command: str, stdout: str, columns: int) -> Iterator[list[str]]:
-    for line in _lines(command, stdout):
+    for line in lines(command, stdout):
         row = line.split("|")
         if len(row) != columns:
             raise ParseError(command, line, f"{columns} columns were asked for, {len(row)} came")
         yield row
-
-
-def _lines(command: str, stdout: str) -> list[str]:
-    if stdout and not stdout.endswith("\n"):
-        raise ParseError(command, stdout.rsplit("\n", 1)[-1], "the last line is cut")
-    return [line for line in stdout.split("\n") if line.strip()]
 
 
 def _scaled(whole: int, exponent: int) -> int:

@@ -18,6 +18,7 @@ from agent.core.errors import (
     JobsStillActive,
     ParseError,
 )
+from backends.answers import one_line
 from backends.process import Completed
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,3 @@ def failure(completed: Completed) -> BackendError | None:
         stderr=completed.stderr,
         retryable=completed.returncode < 0,
     )
-
-
-def one_line(text: str) -> str:
-    return " / ".join(line.strip() for line in text.splitlines() if line.strip())
