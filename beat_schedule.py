@@ -34,14 +34,15 @@ class Slot:
     priority: int
 
 
-# Steps of Celery's Redis transport; events (3) come between orders and membership.
-PRIORITY_OF: Mapping[Mode, int] = {Mode.ORDER_PROCESS: 0, Mode.MEMBERSHIP_SYNC: 6, Mode.REPORT: 9}
+# Steps of Celery's Redis transport; events (3) come between orders and membership, history after all that recurs.
+PRIORITY_OF: Mapping[Mode, int] = {Mode.ORDER_PROCESS: 0, Mode.MEMBERSHIP_SYNC: 6, Mode.REPORT: 8}
 EVENT_PRIORITY = 3
+HISTORY_PRIORITY = 9
 
 # The drift report of an offering: once an hour, after everything else.
 DRIFT_TASK = "drift.report"
 DRIFT_PERIOD_S = 3600.0
-DRIFT_PRIORITY = 9
+DRIFT_PRIORITY = 8
 
 
 def queue_name(queue: str) -> str:

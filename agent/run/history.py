@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: MIT
+"""One month of history: what the cluster counts for it now against what Waldur has, and the difference told.
+
+As a report of that month (`report_facts`, `plan.usage`, `report_apply`), with other rules: only what was used is told
+unless `reconcile_stale` is wished for (`plan.history`), a decrease is told and shown, since somebody asked for it, and
+every resource that could not be told of is named. Safe to repeat: what Waldur has already is not sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from agent.config.model import Mode
+from agent.core.errors import SiteAgentError
+from agent.core.model import Part
+from agent.core.names import fold
+from agent.core.periods import Month, attribution
+from agent.core.usage_actions import ReportUsage, ReportUserUsage
+from agent.plan import history as planner
+from agent.plan import usage as usage_planner
+from agent.plan.decreases import lowered
+from agent.plan.history import Choice
+from agent.plan.usage import TAKING, UsagePlan
+from agent.run import policing, report_apply, report_facts
+from agent.run.history_results import Ending, Line, Mark, MonthOutcome
+from agent.run.history_site import words
+from agent.run.report_apply import Delivery
+from agent.run.report_facts import MonthPicture, OfferingPicture
+from agent.run.report_memory import Memory
+from agent.run.report_plan import PlannedMonth, PlannedReport
+from agent.run.results import PassReport, Result
+from agent.run.sites import Site, effort_of
+
+MODE = Mode.REPORT
+DRY_RUN = "[DRY-RUN] Would submit"
+
+Told = ReportUsage | ReportUserUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of every month. It travels in messages, so no secret is in it. `accounts`: these resources only,
+    by backend id.
+    """
+
+    accounts: tuple[str, ...] = ()
+    with_users: bool = True
+    reconcile_stale: bool = False
+    dry_run: bool = False
+    staff_check: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "accounts": list(self.accounts)}
+
+
+def wish_from(document: Mapping[str, Any]) -> Wish:
+    """What `as_json` wrote. Raises TypeError for keys that this version does not know."""
+    return Wish(**{**document, "accounts": tuple(document.get("accounts", ()))})
+
+
+@dataclass
+class Book:
+    """The lines and counts of a month while it is loaded. `again`: why the rest has to be tried once more."""
+
+    site: Site
+    month: Month
+    wish: Wish
+    lines: list[Line] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    resources: int = 0
+    told: set[str] = field(default_factory=set)
+    lowered: int = 0
+    again: SiteAgentError | None = None
+
+    def say(self, mark: Mark, text: str) -> None:
+        self.lines.append(Line(mark, text))
+
+    def fail(self, sentence: str) -> None:
+        self.failures.append(sentence)
+        self.say(Mark.ERROR, sentence)
+
+
+def load_month(
+    site: Site, month: Month, wish: Wish, interrupted: Callable[[], bool] = lambda: False
+) -> MonthOutcome:
+    """Raises no SiteAgentError: what went wrong stands in the outcome. When `interrupted`, no new portion is begun."""
+    book = Book(site, month, wish)
+    with effort_of(site) as effort:
+        try:
+            _load(book, interrupted)
+        except SiteAgentError as error:
+            if error.retryable:
+                book.again = error
+            else:
+                book.fail(words(error))
+    return MonthOutcome(
+        month=str(month),
+        ending=Ending.AGAIN if book.again else Ending.FAILED if book.failures else Ending.DONE,
+        resources=book.resources,
+        told=len(book.told),
+        lowered=book.lowered,
+        failures=tuple(book.failures),
+        lines=tuple(book.lines),
+        commands=effort.commands.total(),
+        requests=effort.requests.total(),
+        seconds=round(effort.seconds, 3),
+        error=book.again,
+    )
+
+
+def _load(book: Book, interrupted: Callable[[], bool]) -> None:
+    picture = report_facts.offering(book.site, with_users=book.wish.with_users)
+    choice = planner.choose(picture.resources, book.wish.accounts)
+    for account in choice.unknown:
+        book.say(Mark.WARNING, f"no resource of the offering has the backend id {account}: it is passed over")
+    if not choice.active:
+        book.say(Mark.INFO, f"No active resources found for offering, skipping month: {_no_resources(book)}")
+        return
+    book.resources = len(choice.active)
+    book.say(Mark.FOUND, f"Found {book.resources} active resources to process")
+    if not picture.components:
+        names = ", ".join(book.site.offering.components) or "none"
+        book.fail(
+            f"Waldur's offering takes usage of no configured component ({names}): run load-components, and look at "
+            "`accounting_type`"
+        )
+        return
+    for name in picture.missing:
+        book.say(Mark.WARNING, f"Waldur's offering has no component {name}: run load-components")
+    seen = report_facts.month(book.site, book.month, with_users=book.wish.with_users)
+    choice = planner.with_usage(choice, seen.usage, every=book.wish.reconcile_stale)
+    if not _has_something(book, picture, choice, seen):
+        return
+    book.say(Mark.PLAN, f"Processing usage data for {choice.counted} accounts")
+    _tell(book, _planned(book, picture, choice, seen), interrupted)
+    if book.again is None:
+        failed = f", {len(book.failures)} failed" if book.failures else ""
+        book.say(Mark.DONE, f"Completed processing {book.month} ({book.resources} resources){failed}")
+
+
+def _no_resources(book: Book) -> str:
+    whose = " among those that were asked for" if book.wish.accounts else ""
+    return f"none of its resources{whose} is OK in Waldur and has a backend_id"
+
+
+def _has_something(book: Book, picture: OfferingPicture, choice: Choice, seen: MonthPicture) -> bool:
+    """Whether the cluster has told of this month, and of this offering."""
+    picture.snapshot.require(Part.ACCOUNTS)
+    usage = seen.usage
+    is_foreign = planner.is_foreign(picture.resources, usage, picture.snapshot.accounts)
+    if choice.counted or (book.wish.reconcile_stale and usage.records and not is_foreign):
+        return True
+    account = choice.active[0].backend_id
+    query = report_facts.query(book.site, book.month)
+    command = report_facts.reader(book.site).usage_command(query, fold(account))
+    if not usage.records:
+        why = "the cluster names no job at all in that month"
+    elif is_foreign and book.wish.reconcile_stale:
+        why = (
+            "the cluster has none of the offering's accounts, so nothing is set to zero: is it the right one?"
+        )
+    else:
+        why = "the cluster names no job of these accounts in that month"
+    book.say(
+        Mark.INFO,
+        f"No usage data found for {book.month}: {why}; backend ids have to be names of accounts; by hand: `{command}`",
+    )
+    return False
+
+
+def _planned(book: Book, picture: OfferingPicture, choice: Choice, seen: MonthPicture) -> PlannedReport:
+    site, wish = book.site, book.wish
+    components = picture.components
+    if wish.reconcile_stale:
+        lacking = report_facts.tracked(site, components, seen.usage)
+        for name, tres in lacking.items():
+            book.say(
+                Mark.WARNING, f"component {name}: the cluster does not track {tres}; it is left as it is"
+            )
+        components = tuple(c for c in components if c.name not in lacking)
+    accounts = frozenset(fold(resource.backend_id) for resource in choice.told)
+    rules = usage_planner.UsageRules(
+        components=components,
+        # Who asks for stale records to be reconciled says that no usage is none.
+        known=accounts,
+        names={fold(name): name for name in picture.links},
+        with_users=wish.with_users,
+    )
+    plans = usage_planner.plan_month(choice.told, seen.usage, seen.ledger, rules)
+    kept = plans if wish.reconcile_stale else [planner.without_zeros(plan) for plan in plans]
+    month = PlannedMonth(
+        book.month,
+        attribution(book.month, site.zone),
+        seen,
+        tuple(kept),
+        is_current=Month.of(datetime.now(site.zone)) == book.month,
+    )
+    return PlannedReport(picture, (month,), Memory())
+
+
+def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -> None:
+    (month,) = planned.months
+    judgement = policing.permitted(book.site, planned.plan(), planned.snapshot)
+    _name_skipped(book, month.plans)
+    for sentence in sorted({refused.sentence for refused in judgement.refused}):
+        book.fail(f"nothing is told: {sentence}")
+    if book.wish.dry_run:
+        for action in planned.plan():
+            if action not in judgement.blocked and isinstance(action, Told):
+                _say_planned(book, action)
+        return
+    report = PassReport(MODE, book.site.offering.uuid, book.site.offering.name)
+    report_apply.tell(Delivery(book.site, planned, judgement, report, interrupted))
+    for outcome in report.outcomes:
+        if outcome.done and isinstance(outcome.action, Told):
+            _say_told(book, outcome.action)
+    if planned.memory.refused:
+        book.fail(
+            f"Waldur takes no usage of {book.month}, which is closed, from this token: use the token of a staff user"
+        )
+    for resource in report.resources:
+        if resource.error is not None and resource.result is not Result.RETRY:
+            book.fail(f"{resource.account}: {words(resource.error)}")
+    book.again = report.retryable_error
+
+
+def _name_skipped(book: Book, plans: tuple[UsagePlan, ...]) -> None:
+    for plan in plans:
+        if plan.skipped and plan.needs_person:
+            book.fail(f"{plan.account}: {plan.skipped}")
+        elif plan.skipped:
+            heal = "" if plan.resource.state in TAKING else "; set it OK and load the month again"
+            book.say(Mark.WARNING, f"{plan.account}: {plan.skipped}{heal}")
+
+
+def _say_told(book: Book, action: Told) -> None:
+    book.told.add(action.resource)
+    if isinstance(action, ReportUsage):
+        book.say(Mark.SENT, f"Submitted usage for resource {action.account}: {_amounts(action)}")
+    else:
+        book.say(
+            Mark.SENT,
+            f"Submitted usage of users for resource {action.account}, {action.component}: {_amounts(action)}",
+        )
+    for sentence in _decreases(action, "lowered"):
+        book.lowered += 1
+        book.say(Mark.WARNING, sentence)
+
+
+def _say_planned(book: Book, action: Told) -> None:
+    what = "usage" if isinstance(action, ReportUsage) else f"usage of users ({action.component})"
+    book.told.add(action.resource)
+    book.say(Mark.SENT, f"{DRY_RUN} {what} for resource {action.account}: {_amounts(action)}")
+    for sentence in _decreases(action, "would be lowered"):
+        book.lowered += 1
+        book.say(Mark.WARNING, sentence)
+
+
+def _amounts(action: Told) -> str:
+    """`{'cpu': 15000.00, 'mem': 25000.00}`, as the reference prints it."""
+    return "{" + ", ".join(f"{name!r}: {amount}" for name, amount in action.after) + "}"
+
+
+def _decreases(action: Told, verb: str) -> Iterator[str]:
+    what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
+    for name, held, amount in lowered(action):
+        yield f"{action.account} in {action.month}: {what}{name} {verb} from {held} to {amount}"

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""What became of a month of history: lines for people, what failed, what it cost. Travels through Redis and files.
+
+No secret is ever in it. Lines are kept up to a number: the whole of a very large month is in the log of its worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from agent.core.errors import SiteAgentError
+
+LINES_AT_MOST = 400
+
+
+class Mark(StrEnum):
+    """The kind of a line."""
+
+    START = "start"
+    PLAN = "plan"
+    MONTH = "month"
+    FOUND = "found"
+    SENT = "sent"
+    DONE = "done"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    mark: Mark
+    text: str
+
+
+class Ending(StrEnum):
+    """DONE: all that there was is in Waldur. FAILED: something is not. AGAIN: the same may work later."""
+
+    DONE = "done"
+    FAILED = "failed"
+    AGAIN = "again"
+
+
+@dataclass(frozen=True, slots=True)
+class MonthOutcome:
+    """`resources` of them active, `told` changed in Waldur, `lowered` figures less than before. `failures`: a sentence
+    for each resource, or for the month. `at`: when it ended. `error`: what may pass by itself (AGAIN).
+    """
+
+    month: str
+    ending: Ending
+    resources: int = 0
+    told: int = 0
+    lowered: int = 0
+    failures: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    commands: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    error: SiteAgentError | None = None
+
+    def after(self, earlier: MonthOutcome | None) -> MonthOutcome:
+        """Together with what an earlier attempt at the same month has done already."""
+        if earlier is None:
+            return self
+        known = set(earlier.lines)
+        return replace(
+            self,
+            resources=max(self.resources, earlier.resources),
+            told=self.told + earlier.told,
+            lowered=self.lowered + earlier.lowered,
+            lines=(*earlier.lines, *(line for line in self.lines if line not in known)),
+            commands=self.commands + earlier.commands,
+            requests=self.requests + earlier.requests,
+            seconds=round(self.seconds + earlier.seconds, 3),
+        )
+
+    def failed(self, sentence: str) -> MonthOutcome:
+        """The same, given up."""
+        return replace(self, ending=Ending.FAILED, failures=(*self.failures, sentence), error=None)
+
+    def as_json(self, *, with_lines: bool = True) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "month": self.month,
+            "result": self.ending,
+            "resources": self.resources,
+            "told": self.told,
+            "lowered": self.lowered,
+            "failures": list(self.failures),
+            "commands": self.commands,
+            "requests": self.requests,
+            "seconds": self.seconds,
+            "at": self.at.isoformat(timespec="seconds"),
+        }
+        return {**document, "lines": _short(self.lines)} if with_lines else document
+
+
+def outcome_from(document: Mapping[str, Any]) -> MonthOutcome:
+    """What `as_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+    at = datetime.fromisoformat(document["at"])
+    return MonthOutcome(
+        month=str(document["month"]),
+        ending=Ending(document["result"]),
+        resources=int(document["resources"]),
+        told=int(document["told"]),
+        lowered=int(document["lowered"]),
+        failures=tuple(map(str, document["failures"])),
+        lines=tuple(Line(Mark(mark), str(text)) for mark, text in document.get("lines", ())),
+        commands=int(document["commands"]),
+        requests=int(document["requests"]),
+        seconds=float(document["seconds"]),
+        at=at if at.tzinfo else at.replace(tzinfo=UTC),
+    )
+
+
+def _short(lines: tuple[Line, ...]) -> list[tuple[str, str]]:
+    """Warnings and errors before all others, where there are too many."""
+    kept = lines
+    if len(lines) > LINES_AT_MOST:
+        urgent = [line for line in lines if line.mark in (Mark.WARNING, Mark.ERROR)][:LINES_AT_MOST]
+        others = [line for line in lines if line.mark not in (Mark.WARNING, Mark.ERROR)]
+        kept = (*others[: LINES_AT_MOST - len(urgent)], *urgent)
+        left = len(lines) - len(kept)
+        kept = (*kept, Line(Mark.INFO, f"{left} more lines are in the log of the worker, at level DEBUG"))
+    return [(line.mark, line.text) for line in kept]

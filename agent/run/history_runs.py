@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""A run of the loader: its months under an id that the same parameters always give, and what was done of it before.
+
+`state_dir/history/<id>.json` has the months that ended, so that a run which was killed goes on where it was. The
+months of a run that go through the queue are in Redis as well (`tasks.history_board`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+from agent.core.periods import Month
+from agent.run import history, state_files
+from agent.run.history import Wish
+from agent.run.history_results import Ending, Mark, MonthOutcome, outcome_from
+from agent.run.history_site import words
+from agent.run.sites import Site
+from agent.run.state_files import Unreadable
+
+FOLDER = "history"
+ID_LENGTH = 16
+# Ten minutes in all: what takes longer is given up for this month, and tried once for each that follows.
+WAITS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0, 120.0, 120.0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Months of one offering, oldest first, and what is wanted of them."""
+
+    offering_uuid: str
+    months: tuple[Month, ...]
+    wish: Wish
+
+    @property
+    def id(self) -> str:
+        parameters = [self.offering_uuid, [str(month) for month in self.months], self.wish.as_json()]
+        return sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()[:ID_LENGTH]
+
+
+class Audience(Protocol):
+    """Whoever is told how a run goes."""
+
+    def begun(self, month: Month, where: str = "") -> None: ...
+
+    def waiting(self, month: Month, reason: str, seconds: float | None = None) -> None:
+        """The month is tried again, after so many seconds where that is known."""
+        ...
+
+    def ended(self, outcome: MonthOutcome) -> None: ...
+
+    def remark(self, mark: Mark, text: str) -> None:
+        """Something about the run as a whole."""
+        ...
+
+
+@dataclass
+class Record:
+    """The months of a run that ended, in its file. Where that cannot be written, the run goes on without."""
+
+    run: Run
+    state_dir: Path
+    months: dict[str, MonthOutcome] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        return self.state_dir / FOLDER / f"{self.run.id}.json"
+
+    def add(self, outcome: MonthOutcome) -> None:
+        """A dry run leaves nothing behind."""
+        self.months[outcome.month] = outcome
+        self._write()
+
+    def forget(self) -> None:
+        """The run begins anew."""
+        self.months.clear()
+        if self.path.exists():
+            self._write()
+
+    def _write(self) -> None:
+        if self.run.wish.dry_run:
+            return
+        document = {
+            "offering": self.run.offering_uuid,
+            "wish": self.run.wish.as_json(),
+            "months": [outcome.as_json(with_lines=False) for _, outcome in sorted(self.months.items())],
+        }
+        state_files.write_json(self.state_dir, self.path, document)
+
+
+def record_of(run: Run, state_dir: Path) -> Record:
+    """What is known of the run; nothing where its file is damaged: months are loaded once more then."""
+    record = Record(run, state_dir)
+    try:
+        listed = (state_files.read_json(record.path) or {}).get("months")
+    except Unreadable:
+        return record
+    for item in listed if isinstance(listed, list) else ():
+        try:
+            outcome = outcome_from(item)
+        except (ValueError, KeyError, TypeError):
+            continue
+        record.months[outcome.month] = outcome
+    return record
+
+
+def finished(run: Run, known: Mapping[str, MonthOutcome], zone: tzinfo) -> Mapping[Month, MonthOutcome]:
+    """Months that need not be loaded again. One that was loaded before it was over does."""
+    found = {}
+    for month in run.months:
+        outcome = known.get(str(month))
+        if outcome and outcome.ending is Ending.DONE and outcome.at >= month.next.start(zone):
+            found[month] = outcome
+    return found
+
+
+@dataclass
+class Here:
+    """Months in this process, one after the other. `sleep` is time's, for tests another."""
+
+    site: Site
+    run: Run
+    record: Record
+    audience: Audience
+    delay_s: float = 0.0
+    sleep: Callable[[float], None] = time.sleep
+    # Whether an outage outlasted all patience: then nobody waits that long again, until a month is done.
+    is_away: bool = False
+
+    def load(self, months: tuple[Month, ...]) -> None:
+        """What fails stops no other month."""
+        for position, month in enumerate(months):
+            if position and self.delay_s:
+                self.sleep(self.delay_s)
+            self.audience.begun(month)
+            outcome = self._loaded(month)
+            self.record.add(outcome)
+            self.audience.ended(outcome)
+
+    def _loaded(self, month: Month) -> MonthOutcome:
+        outcome = history.load_month(self.site, month, self.run.wish)
+        for wait_s in () if self.is_away else WAITS_S:
+            if outcome.error is None:
+                break
+            self.audience.waiting(month, words(outcome.error), wait_s)
+            self.sleep(wait_s)
+            outcome = history.load_month(self.site, month, self.run.wish).after(outcome)
+        self.is_away = outcome.error is not None
+        return outcome.failed(words(outcome.error)) if outcome.error else outcome
