@@ -14,7 +14,7 @@ from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_T
 broker_url = settings().broker_url.reveal()
 # Our own variable and the file were weighed already; Celery would let this one win over both.
 os.environ.pop("CELERY_BROKER_URL", None)
-imports = ("tasks.orders", "tasks.membership", "tasks.report", "tasks.drift")
+imports = ("tasks.orders", "tasks.membership", "tasks.report", "tasks.history", "tasks.drift")
 
 _names = sorted({table.queue_name(o.queue) for o in settings().offerings}) or [table.queue_name("default")]
 task_queues = tuple(Queue(name, Exchange(name, type="direct"), routing_key=name) for name in _names)
@@ -61,7 +61,7 @@ broker_transport_options = (
         "socket_connect_timeout": 5,
         "socket_keepalive": True,
         "health_check_interval": 25,
-        "priority_steps": [0, 3, 6, 9],
+        "priority_steps": [0, 3, 6, 8, 9],
         "sep": ":",
         "queue_order_strategy": "priority",
     }
