@@ -61,7 +61,7 @@ def set_usage(call: Call) -> Reply:
     components = usage_rules.require_components(types, [str(item["type"]) for item in items])
     access.require(store, call.user, "RESOURCE.SET_USAGE", access.offering_scopes(offering))
     usage_rules.require_backfill(store, call.user, resource, components=components, moment=moment)
-    month = (moment or store.clock.now()).date().replace(day=1)
+    month = store.clock.month_of(moment or store.clock.now())
     for component, item in zip(components, items, strict=True):
         amount = Decimal(str(item["amount"]))
         usage_rules.require_within_limit(store, resource, component, amount=amount, month=month)

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 
 
 class SimClock:
+    """`zone`: the server's own time zone, in which its billing months begin."""
+
     def __init__(self) -> None:
+        self.zone: tzinfo = UTC
         self._offset = timedelta()
         self._frozen_at: datetime | None = None
 
@@ -16,6 +19,10 @@ class SimClock:
 
     def today(self) -> date:
         return self.now().date()
+
+    def month_of(self, moment: datetime) -> date:
+        """The billing month of a moment: its first day."""
+        return moment.astimezone(self.zone).date().replace(day=1)
 
     def advance(self, seconds: float) -> None:
         self._offset += timedelta(seconds=seconds)
@@ -33,7 +40,3 @@ def wire_time(moment: datetime | None) -> str | None:
 
 def wire_date(day: date | None) -> str | None:
     return None if day is None else day.isoformat()
-
-
-def first_of_month(moment: datetime) -> date:
-    return moment.date().replace(day=1)

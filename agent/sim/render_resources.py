@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from agent.sim.clock import first_of_month, wire_date, wire_time
+from agent.sim.clock import wire_date, wire_time
 from agent.sim.records import Grant, JsonObject, Resource, ResourceState
 from agent.sim.render_offerings import component_body
 from agent.sim.render_orders import offering_part, order_body, plan_part, scope_part
@@ -121,7 +121,7 @@ def _usage(view: View, resource: Resource) -> JsonObject:
 
 
 def _usages_this_month(view: View, resource: Resource) -> JsonObject:
-    month = first_of_month(view.store.clock.now())
+    month = view.store.clock.month_of(view.store.clock.now())
     rows = view.store.usages.where("resource", resource.uuid)
     return {row.component_type: _number(row.usage) for row in rows if row.billing_period == month}
 

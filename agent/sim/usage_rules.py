@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 
 from agent.sim import access
-from agent.sim.clock import first_of_month
 from agent.sim.errors import ApiError, bad_combination, bad_field
 from agent.sim.records import (
     Component,
@@ -71,7 +70,7 @@ def require_backfill(
     offering = store.offering_of(resource)
     if not access.may(store, user, "RESOURCE.SET_USAGE", access.customer_scope(offering)):
         raise bad_field("date", "Only the provider's customer level may give a date.")
-    if first_of_month(moment) == first_of_month(store.clock.now()):
+    if store.clock.month_of(moment) == store.clock.month_of(store.clock.now()):
         return
     if any(component.billing_type != "limit" for component in components):
         raise bad_field("date", "Backfilling past billing periods is for limit components only.")
@@ -122,7 +121,7 @@ def usage_row(
 ) -> ComponentUsage:
     """The month's row of the component, made with usage 0 when it is missing."""
     now = store.clock.now()
-    month = first_of_month(moment or now)
+    month = store.clock.month_of(moment or now)
     for row in store.usages.where("resource", resource.uuid):
         if row.component_type == component_type and row.billing_period == month:
             return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -205,3 +206,20 @@ def test_8_1_fills_an_empty_total_from_its_users(start: StartWaldur) -> None:
     users = {"usages": [{"username": "a", "usage": 1}, {"username": "b", "usage": "2.5"}]}
     agent.post(f"{_AREA}/{row}/set_user_usages/", users)
     assert agent.read(f"{_AREA}/{row}/")["usage"] == "3.50"
+
+
+@pytest.mark.parametrize(
+    ("zone", "date", "month"),
+    [
+        ("UTC", "2026-05-01T00:00:00+09:00", "2026-04-01"),
+        ("Asia/Tokyo", "2026-05-01T00:00:00+09:00", "2026-05-01"),
+        ("America/Chicago", "2026-05-01T00:00:00Z", "2026-04-01"),
+        ("America/Chicago", "2026-05-01T12:00:00Z", "2026-05-01"),
+    ],
+)
+def test_a_month_begins_in_the_zone_of_the_server(
+    waldur: SimulatedWaldur, agent: Caller, zone: str, date: str, month: str
+) -> None:
+    waldur.store.clock.zone = ZoneInfo(zone)
+    assert _report(agent, waldur, [_item(1)], date=date).status_code == 201
+    assert [r["billing_period"] for r in agent.read(f"{_AREA}/")] == [month]
