@@ -30,6 +30,7 @@ from agent.core.actions import (
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, JobsStillActive
 from agent.core.model import Account, AllocationSpec, Association, Health, Part, Snapshot
 from agent.core.plans import Outcome
+from agent.core.usage import AccountUsage, Counts, Usage, UsageQuery
 from backends.base import Scope
 from backends.slurm.canonical import canonical
 from backends.slurm.schema import SlurmSettings, parse
@@ -45,9 +46,10 @@ def slurm_settings(**settings: object) -> SlurmSettings:
 
 @dataclass
 class MemoryBackend:
-    """`outage` is asked before each call (`observe`, `apply`) and each action; true makes it fail from there on.
+    """`outage` is asked before each call (`observe`, `apply`, `usage`) and action; true makes it fail from there on.
 
-    `refuses`: actions that SLURM says no to. `endless`: jobs do not end when they are cancelled.
+    `refuses`: actions that SLURM says no to. `endless`: jobs do not end when they are cancelled. `spent`: what users
+    had counted by month (`2024-03`), account and user; `queries`: the months that were asked for.
     """
 
     settings: SlurmSettings = field(default_factory=slurm_settings)
@@ -67,6 +69,8 @@ class MemoryBackend:
     applied: list[ClusterAction] = field(default_factory=list)
     executed: Counter[str] = field(default_factory=Counter)
     cluster: str = "memory"
+    spent: dict[str, dict[str, dict[str, Counts]]] = field(default_factory=dict)
+    queries: list[UsageQuery] = field(default_factory=list)
 
     @property
     def home(self) -> str:
@@ -80,6 +84,17 @@ class MemoryBackend:
         complete = (self.state.complete & scope.parts) | ({Part.JOBS} if scope.jobs_of else set())
         complete |= {Part.USAGE} if scope.usage_of else set()
         return replace(self.state, active_jobs=jobs, used=used, complete=frozenset(complete))
+
+    def usage(self, query: UsageQuery) -> Usage:
+        self.queries.append(query)
+        self._must_work("usage")
+        self.executed["read"] += 1
+        accounts = self.spent.get(str(query.month), {})
+        found = {account: AccountUsage(_summed(users.values()), users) for account, users in accounts.items()}
+        return Usage(query, found, records=sum(map(len, accounts.values())))
+
+    def usage_command(self, query: UsageQuery, account: str) -> str:
+        return f"count {account} {query.month}"
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
         return canonical(self.settings, spec, snapshot)
@@ -202,6 +217,13 @@ class MemoryBackend:
             raise _refused(action, "these users are not associated")
         if isinstance(action, SetQos) and not set(action.after) <= self.qos:
             raise _refused(action, "no such QoS")
+
+
+def _summed(users: Iterable[Counts]) -> Counts:
+    counted: Counter[str] = Counter()
+    for counts in users:
+        counted.update(counts)
+    return counted
 
 
 def _limited(account: Account, limits: Mapping[str, int]) -> Account:
