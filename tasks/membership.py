@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import beat_schedule as table
 from agent.config.model import Mode
-from agent.core.errors import ClusterBusy
 from agent.run import membership
 from agent.run.membership_facts import Reach
-from tasks import broker, current
+from tasks import broker, coalescing, current
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.limits import PASS_BUDGET_S
-from tasks.locks import held
 
 MODE = Mode.MEMBERSHIP_SYNC
 
@@ -21,8 +19,8 @@ MODE = Mode.MEMBERSHIP_SYNC
 def poll(self: SiteTask, offering_uuid: str) -> object:
     """All resources of the offering. What does not fit into a task's time is done by the next one, at once."""
     broker.taken_up(self.name, offering_uuid)
-    with held(broker.locks()) as locks:
-        if not locks.take(f"{MODE}:{offering_uuid}"):
+    with coalescing.flight(self, _subject(offering_uuid), is_poll=True) as locks:
+        if locks is None:
             return "another pass is under way"
         report = membership.run_pass(current.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
     return self.finish(report)
@@ -30,18 +28,30 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
 
 @app.task(name="membership_sync.part", bind=True)
 def part(self: SiteTask, offering_uuid: str, resource_uuid: str = "", project_uuid: str = "") -> object:
-    """One resource, or all of one project, read again before anything is done: the message was a hint."""
+    """One resource, one project, or with neither everything, read again before anything is done: the message was
+    a hint.
+    """
     reach = Reach(resource_uuid, project_uuid)
-    with held(broker.locks()) as locks:
-        if not locks.take(f"{MODE}:{resource_uuid or project_uuid}"):
-            self.come_back(ClusterBusy(f"{resource_uuid or project_uuid} is being worked on by another task"))
+    subject = _subject(resource_uuid or project_uuid or offering_uuid)
+    with coalescing.flight(self, subject) as locks:
+        if locks is None:
+            return "another task is at work on it and goes once more"
         site = current.site(offering_uuid, MODE)
         report = membership.run_pass(site, reach=reach, seconds=PASS_BUDGET_S)
-    return self.finish(report)
+    return coalescing.finish(self, subject, report)
 
 
-def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: str = "") -> None:
-    """Queue one resource or project for the head node of its offering. Raises ConfigError when it is not ours."""
+def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: str = "") -> bool:
+    """Queue one resource, one project or everything for the head node of its offering; False when that waits already.
+    Raises ConfigError when it is not ours.
+    """
     queue = table.queue_name(current.offering(offering_uuid).queue)
     arguments = (offering_uuid, resource_uuid, project_uuid)
-    part.apply_async(arguments, queue=queue, priority=table.EVENT_PRIORITY)
+    return coalescing.send_once(
+        _subject(resource_uuid or project_uuid or offering_uuid),
+        lambda: part.apply_async(arguments, queue=queue, priority=table.EVENT_PRIORITY),
+    )
+
+
+def _subject(uuid: str) -> str:
+    return f"{MODE}:{uuid}"

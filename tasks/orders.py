@@ -7,7 +7,7 @@ import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy
 from agent.run import orders
-from tasks import broker, current
+from tasks import broker, coalescing, current
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.locks import held
@@ -19,13 +19,36 @@ MODE = Mode.ORDER_PROCESS
 def poll(self: SiteTask, offering_uuid: str) -> object:
     """All orders of the offering that wait for us, as one batch."""
     broker.taken_up(self.name, offering_uuid)
-    with held(broker.locks()) as locks:
-        if not locks.take(f"{MODE}:{offering_uuid}"):
+    with coalescing.flight(self, _subject(offering_uuid), is_poll=True) as locks:
+        if locks is None:
             return "another pass is under way"
         report = orders.run_pass(
             current.site(offering_uuid, MODE), lock=lambda uuid: locks.take(f"order:{uuid}")
         )
     return self.finish(report)
+
+
+@app.task(name="order_process.events", bind=True)
+def events(self: SiteTask, offering_uuid: str) -> object:
+    """All orders that wait, since events told of some: a burst of them is one batch, as in a poll."""
+    with coalescing.flight(self, _subject(offering_uuid)) as locks:
+        if locks is None:
+            return "another pass is under way and goes once more"
+        report = orders.run_pass(
+            current.site(offering_uuid, MODE), lock=lambda uuid: locks.take(f"order:{uuid}")
+        )
+    return coalescing.finish(self, _subject(offering_uuid), report)
+
+
+def enqueue_orders(offering_uuid: str) -> bool:
+    """Queue a look at the orders of an offering for its head node; False when one waits already. Raises ConfigError
+    when the offering is not ours.
+    """
+    queue = table.queue_name(current.offering(offering_uuid).queue)
+    return coalescing.send_once(
+        _subject(offering_uuid),
+        lambda: events.apply_async((offering_uuid,), queue=queue, priority=table.PRIORITY_OF[MODE]),
+    )
 
 
 @app.task(name="order_process.order", bind=True)
@@ -42,3 +65,7 @@ def enqueue_order(offering_uuid: str, order_uuid: str) -> None:
     """Queue one order for the head node of its offering. Raises ConfigError when the offering is not ours."""
     queue = table.queue_name(current.offering(offering_uuid).queue)
     order.apply_async((offering_uuid, order_uuid), queue=queue, priority=table.PRIORITY_OF[MODE])
+
+
+def _subject(offering_uuid: str) -> str:
+    return f"{MODE}:{offering_uuid}"

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Event subscriptions and queues, as bookkeeping only: no broker stands behind them (8.x)."""
+"""Event subscriptions and queues (8.x). Where a broker is attached, its logins and queues are made along with them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from agent.sim import lookup
 from agent.sim.ages import Age
 from agent.sim.api_agents import visible_identity
 from agent.sim.clock import wire_time
-from agent.sim.errors import bad_field, detail
+from agent.sim.errors import ApiError, bad_field, detail
+from agent.sim.event_broker import BrokerFailed, EventBroker
 from agent.sim.lookup import view_of
 from agent.sim.names import as_uuid
 from agent.sim.records import JsonObject
@@ -68,6 +71,7 @@ def register_event_subscription(call: Call) -> Reply:
     wanted = [{"object_type": object_type}]
     for known in call.store.subscriptions.where("user", call.user.uuid):
         if known.observable_objects == wanted:
+            _make_login(call, known)
             return Reply(body=_subscription_body(call, known))
     return Reply(status=201, body=_subscription_body(call, _subscribe(call, wanted)))
 
@@ -82,6 +86,7 @@ def create_queue(call: Call) -> Reply:
         raise bad_field("offering_uuid", "There is no such offering.")
     for queue in call.store.queues.where("subscription", subscription.uuid):
         if (queue.offering_uuid, queue.object_type) == (offering_uuid, body["object_type"]):
+            _make_queue(call, subscription, queue)
             return Reply(body=_queue_body(call, queue))
     queue = EventQueue(
         uuid=call.store.uuids.new(),
@@ -90,6 +95,7 @@ def create_queue(call: Call) -> Reply:
         object_type=body["object_type"],
         created=call.store.clock.now(),
     )
+    _make_queue(call, subscription, queue)
     call.store.queues.add(queue)
     return Reply(status=201, body=_queue_body(call, queue))
 
@@ -113,6 +119,7 @@ def register_queue(call: Call) -> Reply:
         if known.user_uuid != call.user.uuid:
             raise detail(409, "The queue belongs to another user.")
         known.object_types = known.object_types if types is None else types
+        _make_consumer(call, known)
         return Reply(body=_consumer_body(known))
     consumer = EventConsumer(
         uuid=call.store.uuids.new(),
@@ -121,6 +128,7 @@ def register_queue(call: Call) -> Reply:
         object_types=types or [],
         created=call.store.clock.now(),
     )
+    _make_consumer(call, consumer)
     call.store.consumers.add(consumer)
     return Reply(status=201, body=_consumer_body(consumer))
 
@@ -142,17 +150,54 @@ def _subscription(call: Call) -> EventSubscription:
 
 def _subscribe(call: Call, objects: list[JsonObject]) -> EventSubscription:
     now = call.store.clock.now()
-    return call.store.subscriptions.add(
-        EventSubscription(
-            uuid=call.store.uuids.new(),
-            user_uuid=call.user.uuid,
-            description=call.text("description"),
-            observable_objects=objects,
-            created=now,
-            modified=now,
-            source_ip=call.remote_ip,
-        )
+    subscription = EventSubscription(
+        uuid=call.store.uuids.new(),
+        user_uuid=call.user.uuid,
+        description=call.text("description"),
+        observable_objects=objects,
+        created=now,
+        modified=now,
+        source_ip=call.remote_ip,
     )
+    _make_login(call, subscription)
+    return call.store.subscriptions.add(subscription)
+
+
+def queue_name(subscription: EventSubscription, row: EventQueue) -> str:
+    return f"subscription_{subscription.uuid}_offering_{row.offering_uuid}_{row.object_type}"
+
+
+def _make_login(call: Call, subscription: EventSubscription) -> None:
+    passcode = _token(call, subscription.user_uuid)
+    _at_brokers(call, lambda b: b.add_login(subscription.user_uuid, subscription.uuid, passcode))
+
+
+def _make_queue(call: Call, subscription: EventSubscription, row: EventQueue) -> None:
+    name = queue_name(subscription, row)
+    _at_brokers(call, lambda b: b.add_queue(subscription.user_uuid, name))
+
+
+def _make_consumer(call: Call, row: EventConsumer) -> None:
+    passcode = _token(call, row.user_uuid)
+    _at_brokers(call, lambda b: b.add_login(row.user_uuid, row.uuid, passcode))
+    _at_brokers(call, lambda b: b.add_queue(row.user_uuid, consumer_queue(row)))
+
+
+def consumer_queue(row: EventConsumer) -> str:
+    return f"consumer_{row.uuid}"
+
+
+def _token(call: Call, user_uuid: str) -> str:
+    return next(t.key for t in call.store.tokens.values() if t.user_uuid == user_uuid)
+
+
+def _at_brokers(call: Call, make: Callable[[EventBroker], None]) -> None:
+    """A broker that fails during set-up is told as the real server does: 400 and a list of one text."""
+    for broker in call.store.brokers:
+        try:
+            make(broker)
+        except BrokerFailed as error:
+            raise ApiError(400, [str(error)]) from error
 
 
 def _subscription_body(call: Call, row: EventSubscription) -> JsonObject:
@@ -176,7 +221,6 @@ def _subscription_body(call: Call, row: EventSubscription) -> JsonObject:
 def _queue_body(call: Call, row: EventQueue) -> JsonObject:
     view = view_of(call)
     subscription = call.store.subscriptions[row.subscription_uuid]
-    name = f"subscription_{subscription.uuid}_offering_{row.offering_uuid}_{row.object_type}"
     return {
         "uuid": row.uuid,
         "url": view.link("event-subscription-queues", row.uuid),
@@ -184,7 +228,7 @@ def _queue_body(call: Call, row: EventQueue) -> JsonObject:
         "event_subscription_uuid": subscription.uuid,
         "offering_uuid": row.offering_uuid,
         "object_type": row.object_type,
-        "queue_name": name,
+        "queue_name": queue_name(subscription, row),
         "vhost": subscription.user_uuid,
         "created": wire_time(row.created),
     }
@@ -193,7 +237,7 @@ def _queue_body(call: Call, row: EventQueue) -> JsonObject:
 def _consumer_body(row: EventConsumer) -> JsonObject:
     return {
         "rmq_username": row.uuid,
-        "queue_name": f"consumer_{row.uuid}",
+        "queue_name": consumer_queue(row),
         "vhost": row.user_uuid,
         "observable_object_types": row.object_types,
     }

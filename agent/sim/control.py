@@ -59,6 +59,7 @@ class _Desk:
         with self._store.lock:
             processor.settle(self._store)
             yield self._store
+            self._store.changed()
 
     def _user(self, username: str) -> User:
         known = self._store.users.where("username", username)

@@ -96,6 +96,7 @@ class Dispatcher:
                 processor.settle(self._store)
                 outcome.reply = self._handle(request, outcome)
                 processor.settle(self._store)
+                self._store.changed()
         except ApiError as error:
             outcome.reply = Reply(status=error.status, body=error.body, headers=error.headers)
             outcome.is_page = error.is_page

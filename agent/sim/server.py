@@ -15,8 +15,10 @@ from agent.sim.ages import Age
 from agent.sim.control import Orders, People, Site
 from agent.sim.control_api import Surface
 from agent.sim.dispatch import Dispatcher
+from agent.sim.event_broker import EventBroker
 from agent.sim.faults import Fault, Faults
 from agent.sim.listener import Listener
+from agent.sim.publisher import Publisher
 from agent.sim.records import JsonObject, Order, Resource
 from agent.sim.request_log import RequestLog
 from agent.sim.seed import Scenario
@@ -52,6 +54,7 @@ class SimulatedWaldur:
         )
         handlers = partial(http_side.application, Dispatcher(self.store), surface, self.store)
         self._listener = Listener(handlers, address=address, port=port)
+        self.publisher: Publisher | None = None
 
     @property
     def url(self) -> str:
@@ -69,6 +72,14 @@ class SimulatedWaldur:
 
     def stop(self) -> None:
         self._listener.stop()
+        if self.publisher is not None:
+            self.publisher.stop()
+            self.publisher = None
+
+    def publish_to(self, broker: EventBroker) -> Publisher:
+        """From now on tell this broker of every change; logins and queues of subscriptions are made there."""
+        self.publisher = Publisher(self.store, broker)
+        return self.publisher
 
     def serve_forever(self) -> None:
         """Serve in this thread until `stop` is called from another one, or the process is interrupted."""

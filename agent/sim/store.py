@@ -7,7 +7,7 @@ Rules and handlers are given a Store; every access from outside happens inside `
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from agent.sim import records as rows
@@ -15,6 +15,7 @@ from agent.sim import records_agent as agent_rows
 from agent.sim.ages import Age
 from agent.sim.background import Background
 from agent.sim.clock import SimClock
+from agent.sim.event_broker import EventBroker
 from agent.sim.names import Slugs, UuidSource
 from agent.sim.table import Table
 
@@ -50,6 +51,10 @@ class Store:
         self.tokens: dict[str, rows.Token] = {}
         self.oidc_clients: dict[str, tuple[str, str]] = {}
         self.denied: set[tuple[str, str]] = set()
+        # Whoever tells others of changes: called, with the lock held, after anything may have changed.
+        self.watchers: list[Callable[[], None]] = []
+        # Where logins and queues are made for subscriptions; without brokers they are bookkeeping only.
+        self.brokers: list[EventBroker] = []
         self._make_market_tables()
         self._make_agent_tables()
 
@@ -86,6 +91,10 @@ class Store:
         self.statuses: Table[agent_rows.IntegrationStatus] = Table(offering=lambda s: s.offering_uuid)
         self.policies: Table[agent_rows.PeriodicPolicy] = Table(offering=lambda p: p.offering_uuid)
         self.command_results: list[agent_rows.CommandResult] = []
+
+    def changed(self) -> None:
+        for tell in self.watchers:
+            tell()
 
     def offering_of(self, row: rows.Resource | rows.Order) -> rows.Offering:
         return self.offerings[row.offering_uuid]

@@ -105,11 +105,11 @@ class WaldurClient:
         answer = self._send("POST", path, body={} if body is None else body, repeatable=repeatable)
         return self._json(answer, path) if answer.content.strip() else None
 
-    def patch(self, path: str, body: Any) -> Mapping[str, Any]:
-        """Send a PATCH, which does the same when it is sent twice; the object as it is afterwards."""
-        document = self._json(self._send("PATCH", path, body=body, repeatable=True), path)
+    def change(self, method: str, path: str, body: Any) -> Mapping[str, Any]:
+        """Send a PATCH or PUT, which do the same when they are sent twice; the object as it is afterwards."""
+        document = self._json(self._send(method, path, body=body, repeatable=True), path)
         if not isinstance(document, Mapping):
-            raise WaldurAnswerError(f"PATCH {path}: the answer is not an object", method="PATCH", path=path)
+            raise WaldurAnswerError(f"{method} {path}: the answer is not an object", method=method, path=path)
         return document
 
     def if_supported(self, feature: str) -> bool:

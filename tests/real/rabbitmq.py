@@ -115,7 +115,9 @@ class RabbitMq:
         login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         try:
-            connection.request(method, f"/api/{path}", json.dumps(body) if body is not None else None, headers)
+            connection.request(
+                method, f"/api/{path}", json.dumps(body) if body is not None else None, headers
+            )
             answer = connection.getresponse()
             text = answer.read()
         finally:
@@ -144,7 +146,7 @@ class RabbitMq:
         if self.certificate.exists():
             return
         subprocess.run(
-            [processes.program("openssl"), *"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split(),
+            [processes.program("openssl"), *["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"],
              "-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"],
             cwd=self.folder, check=True, capture_output=True,
         )  # fmt: skip

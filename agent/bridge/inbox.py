@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""What came and is not in the queue of tasks yet. Its size is bounded by what brokers hand out unacknowledged;
+for messages that cannot be acknowledged (MQTT at QoS 0) by a number, and then a gap is noted instead.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from agent.bridge.decode import MAX_BYTES
+from agent.bridge.model import Gap, Received
+
+# Of all sources together; brokers hand out no more than this before an acknowledgement.
+UNACKNOWLEDGED_AT_MOST = 2000
+PER_SOURCE_AT_MOST = 50
+# Messages without acknowledgement.
+VOLATILE_AT_MOST = 2000
+# What is kept of a message that is too large to be one.
+HEAD_BYTES = 4096
+
+
+class Inbox:
+    """Filled by links, emptied by one dispatcher."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[Received | Gap | None] = queue.SimpleQueue()
+        self._gaps: set[str] = set()
+        self._lock = threading.Lock()
+
+    def put(self, received: Received) -> None:
+        self._items.put(received)
+
+    def put_volatile(self, received: Received) -> bool:
+        """False when there is no room: the message is left out, and a gap noted."""
+        if self._items.qsize() >= VOLATILE_AT_MOST:
+            self.put_gap(Gap(received.source.offering_uuid, "more came than could be queued"))
+            return False
+        self._items.put(received)
+        return True
+
+    def put_gap(self, gap: Gap) -> None:
+        """Gaps of one offering that wait are one."""
+        with self._lock:
+            if gap.offering_uuid in self._gaps:
+                return
+            self._gaps.add(gap.offering_uuid)
+        self._items.put(gap)
+
+    def get(self) -> Received | Gap | None:
+        """The next item; None once `end` was called and everything before it was taken."""
+        item = self._items.get()
+        if isinstance(item, Gap):
+            with self._lock:
+                self._gaps.discard(item.offering_uuid)
+        return item
+
+    def end(self) -> None:
+        self._items.put(None)
+
+    def __len__(self) -> int:
+        return self._items.qsize()
+
+
+def prefetch(sources: int) -> int:
+    """How many messages a source may have on their way to us, so that all together stay bounded."""
+    return max(1, min(PER_SOURCE_AT_MOST, UNACKNOWLEDGED_AT_MOST // max(1, sources)))
+
+
+def cut(body: bytes) -> bytes:
+    """A message that is too large is not kept whole."""
+    return body if len(body) <= MAX_BYTES else body[:HEAD_BYTES]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""The vocabulary of the bridge: where it logs in, what it listens to, what came, and where jobs go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from agent.config.model import Mode
+from agent.config.secret import Secret
+from agent.core.events import Job, ObjectType
+
+
+class Wire(StrEnum):
+    STOMP = "STOMP"
+    MQTT = "MQTT"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker is. Without `path` it is plain TCP, with one a WebSocket. `ca_file` empty: the system's."""
+
+    wire: Wire
+    host: str
+    port: int
+    path: str
+    tls: bool = True
+    verify: bool = True
+    ca_file: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.wire} {self.host}:{self.port}{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """One connection: everything that this login may read comes over it."""
+
+    address: Address
+    vhost: str
+    user: str
+    passcode: Secret = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.address} as {self.user[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A queue or topic with the messages about one offering. `object_type` None: each message names its own."""
+
+    login: Login
+    name: str
+    offering_uuid: str
+    object_type: ObjectType | None
+    types: frozenset[ObjectType]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message as it came. `body` is cut where `size` is above what any message of Waldur's has.
+
+    `acknowledge` may be called once, from any thread, and never raises.
+    """
+
+    source: Source
+    body: bytes
+    size: int
+    acknowledge: Callable[[], None] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Messages about an offering may have been missed."""
+
+    offering_uuid: str
+    reason: str
+
+
+class Outbox(Protocol):
+    """Where jobs go. Both raise QueueUnavailable, and then nothing was queued."""
+
+    def send(self, job: Job) -> bool:
+        """Queue the job; False when one like it waits already, so that none more is needed."""
+        ...
+
+    def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+        """Say that for some time to come events of this offering reach the queue, for these modes."""
+        ...

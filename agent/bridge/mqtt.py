@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""MQTT over a WebSocket or plain TCP, on paho: version 5, or 3.1.1 where the broker knows no other.
+
+The session outlives the connection, so that a broker which is told to keep messages (QoS 1) keeps them. Waldur
+publishes at QoS 0: what was sent while nobody listened is gone, and every new connection is a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from agent.bridge import inbox, tls
+from agent.bridge.inbox import Inbox
+from agent.bridge.link import CONNECT_TIMEOUT_S, Backoff, Link, LinkFailed, LinkRefused, OnLost
+from agent.bridge.model import Login, Received, Source
+
+log = logging.getLogger(__name__)
+
+# Twice this without an answer to a ping and the connection is dead.
+KEEPALIVE_S = 15
+SESSION_EXPIRY_S = 86_400
+QOS = 1
+UNSUPPORTED_VERSION = "Unsupported protocol version"
+REFUSALS = ("Bad user name or password", "Not authorized", "Client identifier not valid", "Banned")
+
+
+class MqttLink(Link):
+    """`instance` tells bridges apart: a broker ends a connection when another comes with the same client id."""
+
+    # Messages at QoS 0 are kept by no broker.
+    gap_after_s = 0.0
+
+    def __init__(
+        self, login: Login, inbox: Inbox, *, on_lost: OnLost, instance: str, backoff: Backoff = Backoff()
+    ) -> None:
+        super().__init__(login, inbox, on_lost=on_lost, backoff=backoff)
+        self.version = MQTTProtocolVersion.MQTTv5
+        self._client_id = f"waldur-site-{login.user.partition('-')[0][:32]}-{instance}"
+        self._client: Client | None = None
+        self._problem: LinkFailed | None = None
+
+    def session(self, sources: frozenset[Source]) -> None:
+        self._problem = None
+        version = self.version
+        client = self._client = self._made(sources)
+        address = self.login.address
+        try:
+            client.connect(address.host, address.port, KEEPALIVE_S, **self._session_options())
+            client.loop_forever()
+        except (OSError, ValueError) as error:
+            raise LinkFailed(str(error) or type(error).__name__) from error
+        finally:
+            self._client = None
+        if self._problem is not None:
+            raise self._problem
+        if self._wanted == sources and self.version is version:
+            raise LinkFailed("the connection ended")
+
+    def hang_up(self) -> None:
+        client = self._client
+        if client is not None:
+            client.disconnect()
+
+    def _made(self, sources: frozenset[Source]) -> Client:
+        by_topic = {source.name: source for source in sources}
+        is_v5 = self.version is MQTTProtocolVersion.MQTTv5
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            clean_session=None if is_v5 else False,
+            protocol=self.version,
+            transport="websockets" if self.login.address.path else "tcp",
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        client.connect_timeout = CONNECT_TIMEOUT_S
+        client.username_pw_set(f"{self.login.vhost}:{self.login.user}", self.login.passcode.reveal())
+        if self.login.address.path:
+            client.ws_set_options(path=self.login.address.path)
+        if self.login.address.tls:
+            client.tls_set_context(tls.context(self.login.address))
+        client.on_connect = partial(self._on_connect, by_topic)
+        client.on_subscribe = partial(self._on_subscribe, by_topic)
+        client.on_message = partial(self._on_message, by_topic)
+        return client
+
+    def _session_options(self) -> dict[str, Any]:
+        if self.version is not MQTTProtocolVersion.MQTTv5:
+            return {}
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = SESSION_EXPIRY_S
+        properties.ReceiveMaximum = inbox.PER_SOURCE_AT_MOST
+        return {"clean_start": False, "properties": properties}
+
+    def _on_connect(
+        self, by_topic: dict[str, Source], client: Client, _: Any, flags: Any, reason: Any, __: Any
+    ) -> None:
+        if reason.is_failure:
+            self._problem = self._refusal(str(reason))
+            client.disconnect()
+            return
+        self._topics = sorted(by_topic)
+        client.subscribe([(topic, QOS) for topic in self._topics])
+
+    def _refusal(self, reason: str) -> LinkFailed | None:
+        """What to raise. An old broker is asked again at once, in its own version."""
+        if reason == UNSUPPORTED_VERSION and self.version is MQTTProtocolVersion.MQTTv5:
+            self.version = MQTTProtocolVersion.MQTTv311
+            log.info("%s knows no MQTT 5: going on with 3.1.1", self.login.address)
+            return None
+        kind = LinkRefused if reason in REFUSALS else LinkFailed
+        return kind(f"the broker refuses the connection: {reason}")
+
+    def _on_subscribe(
+        self, by_topic: dict[str, Source], client: Client, _: Any, __: int, reasons: Any, ___: Any
+    ) -> None:
+        """The broker answers for each topic, in the order in which they were asked for."""
+        answered = dict(zip(self._topics, reasons, strict=False))
+        lost = [by_topic[topic] for topic, reason in answered.items() if reason.is_failure]
+        if lost:
+            self._problem = LinkFailed(f"the broker lets nobody read {lost[0].name}: asking Waldur for it")
+            self._forget(lost)
+            client.disconnect()
+            return
+        self._note_subscribed(by_topic.values())
+
+    def _on_message(self, by_topic: dict[str, Source], client: Client, _: Any, message: MQTTMessage) -> None:
+        source = by_topic.get(message.topic)
+        body = bytes(message.payload)
+        if source is None:  # of a subscription that this session has from before
+            client.ack(message.mid, message.qos)
+        elif not self.is_stopping:
+            acknowledge = partial(_acknowledge, client, message.mid, message.qos)
+            received = Received(source, inbox.cut(body), len(body), acknowledge)
+            if message.qos:
+                self._inbox.put(received)
+            else:
+                self._inbox.put_volatile(received)
+
+
+def _acknowledge(client: Client, message_id: int, qos: int) -> None:
+    """On a connection that is gone it does nothing: the broker delivers the message again."""
+    if qos:
+        client.ack(message_id, qos)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: MIT
+"""What Waldur prepares for the events of one offering: the agent's identity and service, subscriptions and queues.
+
+From the newest way to the oldest: one queue for all types (8.1), a queue per type (7.9.9), a subscription per type.
+A type that the server refuses is noted and left out, and asked for again with a later `prepare`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agent.bridge.model import Address, Login, Source, Wire
+from agent.config.model import Mode, Offering
+from agent.config.secret import Secret
+from agent.core.errors import ConfigError, WaldurError, WaldurLacks
+from agent.core.events import ObjectType
+from agent.run import signs_of_life
+from agent.waldur import events, identities
+from agent.waldur.client import WaldurClient
+from agent.waldur.events import Subscription
+from agent.waldur.identities import Program
+
+log = logging.getLogger(__name__)
+
+SERVICE = "event_process"
+IDENTITY, AGENT_QUEUE, CREATE_QUEUE, SUBSCRIPTION = (
+    "marketplace-site-agent-identities",
+    "register_queue",
+    "create_queue",
+    "event-subscriptions",
+)
+PROCESSORS = {Mode.ORDER_PROCESS: "orders by events", Mode.MEMBERSHIP_SYNC: "membership by events"}
+# A server answers so for a type that it does not know; 403 and 409 are about all of them.
+UNKNOWN_TYPE = 400
+OWNED_BY_ANOTHER = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Where to listen, and the types that the server refused with its words."""
+
+    sources: tuple[Source, ...] = ()
+    refused: dict[ObjectType, str] = field(default_factory=dict)
+
+
+def address(offering: Offering) -> Address:
+    """Where the offering's broker is."""
+    told, access = offering.events, offering.access
+    return Address(
+        wire=Wire.STOMP if told.stomp_enabled else Wire.MQTT,
+        host=told.ws_host,
+        port=told.ws_port,
+        path=told.ws_path,
+        tls=told.use_tls,
+        verify=access.verify_ssl,
+        ca_file=access.ca_file,
+    )
+
+
+class Registration:
+    """One offering. Its identity is registered once, and known from then on."""
+
+    def __init__(self, offering: Offering, client: WaldurClient, program: Program) -> None:
+        self.offering = offering
+        self._client = client
+        self._program = program
+        self._identity = ""
+        self._address = address(offering)
+
+    def prepare(self) -> Prepared:
+        """Make or find everything, and show that we live. Raises WaldurError, and ConfigError without a token."""
+        token = self.offering.access.token
+        if token is None:
+            raise ConfigError(
+                f"offering {self.offering.name}: brokers know waldur_api_token only, and this offering logs in by "
+                "OIDC: it is polled as without events"
+            )
+        types = signs_of_life.wanted_types(self.offering)
+        identity = self._registered()
+        prepared = self._agent_queue(identity, types, token) if self._address.wire is Wire.STOMP else None
+        if prepared is None:
+            prepared = self._each_type(identity, types, token)
+        self.show_life()
+        return prepared
+
+    def show_life(self) -> None:
+        """Keep the service and its processors active in Waldur. Raises WaldurError."""
+        if not self._identity:
+            return
+        service = identities.register_service(self._client, self._identity, SERVICE)
+        for mode, name in PROCESSORS.items():
+            backend = self.offering.backend_of(mode)
+            if backend:
+                identities.register_processor(
+                    self._client, service, name, backend=backend, version=self._program.version
+                )
+
+    def _registered(self) -> str:
+        """The identity's uuid; empty on servers without them."""
+        if not self._identity and self._client.if_supported(IDENTITY):
+            try:
+                self._identity = identities.register(self._client, self._program)
+            except WaldurLacks as error:
+                self._client.note_missing(IDENTITY, error)
+        return self._identity
+
+    def _agent_queue(self, identity: str, types: Sequence[ObjectType], token: Secret) -> Prepared | None:
+        """The agent's one queue; None where the server has none, or it belongs to somebody else."""
+        if not identity or not self._client.if_supported(AGENT_QUEUE):
+            return None
+        refused: dict[ObjectType, str] = {}
+        try:
+            queue = self._queue_of(identity, types, refused)
+        except WaldurLacks as error:
+            self._client.note_missing(AGENT_QUEUE, error)
+            return None
+        except WaldurError as error:
+            if error.status != OWNED_BY_ANOTHER:
+                raise
+            log.warning("offering %s: %s; listening to a queue per type instead", self.offering.name, error)
+            return None
+        accepted = frozenset(types) - refused.keys()
+        login = Login(self._address, queue.vhost, queue.login, token)
+        source = Source(login, queue.name, self.offering.uuid, None, accepted)
+        return Prepared((source,) if accepted else (), refused)
+
+    def _queue_of(
+        self, identity: str, types: Sequence[ObjectType], refused: dict[ObjectType, str]
+    ) -> events.AgentQueue:
+        """The queue for all types that the server takes: one it does not know makes it refuse them all."""
+        try:
+            return events.agent_queue(self._client, identity, types)
+        except WaldurError as error:
+            if error.status != UNKNOWN_TYPE:
+                raise
+        accepted: list[ObjectType] = []
+        for kind in types:
+            try:
+                events.agent_queue(self._client, identity, [kind])
+                accepted.append(kind)
+            except WaldurError as error:
+                if error.status != UNKNOWN_TYPE:
+                    raise
+                refused[kind] = error.detail
+        return events.agent_queue(self._client, identity, accepted)
+
+    def _each_type(self, identity: str, types: Sequence[ObjectType], token: Secret) -> Prepared:
+        sources: list[Source] = []
+        refused: dict[ObjectType, str] = {}
+        if not self._client.if_supported(SUBSCRIPTION):
+            return Prepared((), dict.fromkeys(types, "this server sends no events"))
+        for kind in types:
+            try:
+                subscribed = events.subscription(self._client, identity, kind)
+                self._make_queue(subscribed, kind)
+            except WaldurLacks as error:
+                self._client.note_missing(SUBSCRIPTION, error)
+                return Prepared((), dict.fromkeys(types, "this server sends no events"))
+            except WaldurError as error:
+                if error.status != UNKNOWN_TYPE:
+                    raise
+                refused[kind] = error.detail
+            else:
+                sources.append(self._source(subscribed, kind, token))
+        return Prepared(tuple(sources), refused)
+
+    def _make_queue(self, subscribed: Subscription, kind: ObjectType) -> None:
+        """Servers before 7.9.9 make it themselves; topics need none."""
+        if self._address.wire is Wire.MQTT or not self._client.if_supported(CREATE_QUEUE):
+            return
+        try:
+            events.create_queue(self._client, subscribed, kind)
+        except WaldurLacks as error:
+            self._client.note_missing(CREATE_QUEUE, error)
+
+    def _source(self, subscribed: Subscription, kind: ObjectType, token: Secret) -> Source:
+        offering = self.offering.uuid
+        name = (
+            f"subscription_{subscribed.uuid}_offering_{offering}_{kind}"
+            if self._address.wire is Wire.STOMP
+            else f"subscription/{subscribed.uuid}/offering/{offering}/{kind}"
+        )
+        login = Login(self._address, subscribed.user_uuid, subscribed.uuid, token)
+        return Source(login, name, offering, kind, frozenset({kind}))

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: MIT
+"""STOMP 1.2 over a WebSocket (RabbitMQ's web-stomp) or plain TCP, on stomp.py.
+
+What stomp.py 9 asks for: a new connection object each time (its heart-beats end with the old one); a listener that
+never blocks and never raises (either ends the connection); no reconnecting of its own. Queues are named by
+`/amq/queue/`: `/queue/` would declare them again, and fail where Waldur gave them other arguments.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import stomp  # type: ignore[import-untyped]
+import websocket
+from stomp.adapter.ws import WSTransport  # type: ignore[import-untyped]
+from stomp.connect import BaseConnection, StompConnection12  # type: ignore[import-untyped]
+from stomp.exception import StompException  # type: ignore[import-untyped]
+from stomp.protocol import Protocol12  # type: ignore[import-untyped]
+
+from agent.bridge import inbox, tls
+from agent.bridge.link import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused
+from agent.bridge.model import Address, Login, Received, Source
+
+log = logging.getLogger(__name__)
+
+HEARTBEATS_MS = (10_000, 10_000)
+# Of a heart-beat's period: a connection that is silent for longer is dead.
+SILENCE = 2.5
+SILENCE_S = SILENCE * HEARTBEATS_MS[1] / 1000
+GOODBYE_S = 2.0
+# What a listener notes beside receipts.
+CONNECTED = "connected"
+BROKEN = (StompException, OSError, websocket.WebSocketException)
+
+# It tells each attempt and failure on its own; we say it once, with what to do.
+logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
+logging.getLogger("websocket").setLevel(logging.CRITICAL)
+
+
+class StompLink(Link):
+    _ears: _Ears | None = None
+
+    def session(self, sources: frozenset[Source]) -> None:
+        ears = self._ears = _Ears(_open(self.login.address, self.login.vhost), self._take, sources)
+        try:
+            ears.log_in(self.login)
+            self._subscribe(ears, sources)
+            ears.gone.wait()
+        except BROKEN as error:
+            raise LinkFailed(_words(error)) from error
+        finally:
+            self._ears = None
+            ears.hang_up(patience_s=0)
+        if self._wanted == sources:
+            raise LinkFailed(ears.problem or "the connection ended")
+
+    def hang_up(self) -> None:
+        ears = self._ears
+        if ears is not None:
+            ears.hang_up(patience_s=GOODBYE_S)
+
+    def _take(self, received: Received) -> None:
+        if not self.is_stopping:
+            self._inbox.put(received)
+
+    def _subscribe(self, ears: _Ears, sources: frozenset[Source]) -> None:
+        """One after the other: a queue that is not there ends the connection, and is then known."""
+        number = inbox.prefetch(self.sources_in_all)
+        for source in sorted(sources, key=lambda s: s.name):
+            ears.subscribe(source, number)
+            if ears.has_no_queue:
+                self._forget([source])
+                raise LinkFailed(f"the broker has no queue {source.name}: asking Waldur for it")
+            if ears.gone.is_set():
+                raise LinkFailed(ears.problem or "the connection ended while subscribing")
+        self._note_subscribed(sources)
+
+
+class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
+    """One connection, and what the broker says over it. `gone` is set when it has ended."""
+
+    def __init__(self, connection: Any, take: Callable[[Received], None], sources: Iterable[Source]) -> None:
+        self._connection = connection
+        self._take = take
+        self._by_name = {source.name: source for source in sources}
+        self._said = threading.Condition()
+        self._receipts: set[str] = set()
+        self.gone = threading.Event()
+        self.problem = ""
+        connection.set_listener("ears", self)
+
+    @property
+    def has_no_queue(self) -> bool:
+        return "not_found" in self.problem.lower() or "no queue" in self.problem.lower()
+
+    def log_in(self, login: Login) -> None:
+        """Raises LinkRefused; what the network says comes as it is."""
+        self._connection.connect(login.user, login.passcode.reveal())
+        self._wait_for(CONNECTED)
+        if self.gone.is_set():
+            raise LinkRefused(f"the broker refuses the login: {self.problem or 'it hung up'}")
+
+    def subscribe(self, source: Source, prefetch: int) -> None:
+        headers = {"prefetch-count": str(prefetch), "receipt": source.name}
+        place = f"/amq/queue/{source.name}"
+        self._connection.subscribe(place, id=source.name, ack="client-individual", headers=headers)
+        self._wait_for(source.name)
+
+    def hang_up(self, *, patience_s: float) -> None:
+        """End the connection; what was sent over it goes out before, within `patience_s`."""
+        try:
+            if patience_s and self._connection.is_connected():
+                self._connection.disconnect()
+                self.gone.wait(patience_s)
+            self._connection.transport.disconnect_socket()
+        except BROKEN as error:
+            log.debug("no goodbye: %s", error)
+        self._end()
+
+    def on_connected(self, frame: Any) -> None:
+        self._note(CONNECTED)
+
+    def on_receipt(self, frame: Any) -> None:
+        self._note(str(frame.headers.get("receipt-id")))
+
+    def on_error(self, frame: Any) -> None:
+        body = frame.body.decode(errors="replace") if isinstance(frame.body, bytes) else str(frame.body or "")
+        self.problem = " ".join(f"{frame.headers.get('message', '')}: {body}".split())[:300]
+
+    def on_message(self, frame: Any) -> None:
+        """In the library's own thread: nothing here may block or raise."""
+        source = self._by_name.get(str(frame.headers.get("subscription")))
+        if source is not None:
+            body = frame.body if isinstance(frame.body, bytes) else str(frame.body or "").encode()
+            acknowledge = partial(_acknowledge, self._connection, frame.headers.get("ack"))
+            self._take(Received(source, inbox.cut(body), len(body), acknowledge))
+
+    def on_heartbeat_timeout(self) -> None:
+        self.problem = f"nothing was heard for {SILENCE_S:.0f} s"
+        self._end()
+
+    def on_disconnected(self) -> None:
+        self._end()
+
+    def on_receiver_loop_completed(self, frame: Any) -> None:
+        self._end()
+
+    def _note(self, said: str) -> None:
+        with self._said:
+            self._receipts.add(said)
+            self._said.notify_all()
+
+    def _end(self) -> None:
+        with self._said:
+            self.gone.set()
+            self._said.notify_all()
+
+    def _wait_for(self, said: str) -> None:
+        """Until the broker has said it, or the connection is gone. Raises LinkFailed after a while."""
+        with self._said:
+            if not self._said.wait_for(
+                lambda: said in self._receipts or self.gone.is_set(), CONNECT_TIMEOUT_S
+            ):
+                raise LinkFailed(f"the broker did not answer within {CONNECT_TIMEOUT_S:.0f} s")
+
+
+class _WebSocket(WSTransport):  # type: ignore[misc]
+    """The library's transport with our TLS, one attempt, and time limits on every send and receive."""
+
+    def __init__(self, address: Address, vhost: str) -> None:
+        super().__init__([(address.host, address.port)], vhost=vhost, ws_path=address.path, auto_decode=False)
+        self._address = address
+
+    def attempt_connection(self) -> None:
+        """Raises OSError or WebSocketException, where the library tells a log and hides the reason."""
+        address = self._address
+        self.connection_error = False
+        self.current_host_and_port = (address.host, address.port)
+        options = {"context": tls.context(address)} if address.tls else {}
+        scheme = "wss" if address.tls else "ws"
+        self.socket = websocket.create_connection(
+            f"{scheme}://{address.host}:{address.port}{address.path}", CONNECT_TIMEOUT_S, sslopt=options
+        )
+        self.socket.settimeout(SILENCE_S)
+
+
+class _WebSocketConnection(StompConnection12):  # type: ignore[misc]
+    def __init__(self, address: Address, vhost: str) -> None:
+        transport = _WebSocket(address, vhost)
+        BaseConnection.__init__(self, transport)
+        Protocol12.__init__(self, transport, HEARTBEATS_MS, heart_beat_receive_scale=SILENCE)
+
+
+def _open(address: Address, vhost: str) -> Any:
+    if address.path:
+        return _WebSocketConnection(address, vhost)
+    place = (address.host, address.port)
+    connection = StompConnection12(
+        [place],
+        prefer_localhost=False,
+        try_loopback_connect=False,
+        reconnect_attempts_max=1,
+        timeout=CONNECT_TIMEOUT_S,
+        heartbeats=HEARTBEATS_MS,
+        vhost=vhost,
+        auto_decode=False,
+        heart_beat_receive_scale=SILENCE,
+    )
+    if address.tls:
+        connection.set_ssl([place], ca_certs=address.ca_file or None, verify=address.verify)
+    return connection
+
+
+def _acknowledge(connection: Any, tag: Any) -> None:
+    """On a connection that is gone it does nothing: the broker delivers the message again."""
+    try:
+        connection.ack(tag)
+    except BROKEN as error:
+        log.debug("a message was not acknowledged: %s", error)
+
+
+def _words(error: BaseException) -> str:
+    """The innermost reason: the library's own errors are often without words."""
+    cause = error.__cause__ or error.__context__
+    text = str(error).strip()
+    if not text and cause is not None:
+        return _words(cause)
+    return text or f"no connection ({type(error).__name__})"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""`bridge`: one process that listens to the events of all offerings, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from agent import __version__
+from agent.bridge.instance import Instance
+from agent.bridge.service import Bridge, Parts
+from agent.cli.options import config_option, settings_from
+from agent.config.model import Settings
+from agent.run import signs_of_life, sites
+from agent.waldur.identities import Program
+
+log = logging.getLogger(__name__)
+
+CONFIG_VARIABLE = "WALDUR_SITE_AGENT_CONFIG"
+STOPS = (signal.SIGTERM, signal.SIGINT)
+PACKAGES = ("celery", "kombu", "redis", "paho-mqtt", "stomp.py", "requests")
+
+
+@click.command()
+@config_option
+def command(config_file: Path | None) -> int:
+    """Listen to Waldur's events (STOMP or MQTT) for all offerings that have them, and queue tasks."""
+    if config_file is not None:
+        os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
+    settings = settings_from(config_file)
+    bridge = made(settings)
+    if bridge is None:
+        click.echo(
+            "no offering here has stomp_enabled or mqtt_enabled: there is nothing to listen to", err=True
+        )
+        return 2
+    for stop in STOPS:
+        signal.signal(stop, lambda *_: bridge.stop())
+    bridge.run()
+    return 0
+
+
+def made(settings: Settings) -> Bridge | None:
+    """The bridge of these settings; None where no offering has events."""
+    # Imported here: Celery reads its settings from the file that the variable names.
+    from tasks.events import TaskQueue
+
+    offerings = [offering for offering in settings.offerings if signs_of_life.wanted_types(offering)]
+    if not offerings:
+        return None
+    return Bridge(
+        Parts(
+            offerings=offerings,
+            clients={o.uuid: sites.client(o, "event_process") for o in offerings},
+            program=Program(__version__, _packages(), settings.source, datetime.now(UTC)),
+            outbox=TaskQueue(),
+            state_dir=settings.state_dir,
+            instance=Instance(settings.state_dir).name,
+        )
+    )
+
+
+def _packages() -> dict[str, str]:
+    """The packages whose versions matter to who looks for a fault."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""A site whose events travel: simulated Waldur, a real broker, the bridge as its own process, real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.sim.demo_parts import emulated_cluster
+from agent.sim.rabbitmq_side import RabbitMqAccess, RabbitMqBroker
+from agent.sim.server import SimulatedWaldur
+from tests.bridge.processes import BridgeProcess
+from tests.cluster.celery_process import CeleryProcess, environment
+from tests.real.rabbitmq import ADMIN, PASSWORD, RabbitMq
+from tests.real.redis_server import RedisServer
+from tests.site import configuration
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    with SimulatedWaldur() as server:
+        yield server
+
+
+def rabbitmq_side(rabbitmq: RabbitMq) -> RabbitMqBroker:
+    ports = rabbitmq.ports
+    return RabbitMqBroker(
+        RabbitMqAccess("127.0.0.1", ports["stomp"], ports["management"], user=ADMIN, password=PASSWORD)
+    )
+
+
+def stomp_keys(rabbitmq: RabbitMq, **more: Any) -> dict[str, Any]:
+    """The keys of an offering whose events come from this broker over a WebSocket without TLS."""
+    return {
+        "stomp_enabled": True,
+        "stomp_ws_host": "127.0.0.1",
+        "stomp_ws_port": rabbitmq.ports["web_stomp"],
+        "websocket_use_tls": False,
+        **more,
+    }
+
+
+@pytest.fixture
+def site(waldur: SimulatedWaldur, redis_server: RedisServer, tmp_path: Path) -> Iterator[EventSite]:
+    redis_server.flush()
+    made = EventSite(waldur, redis_server, tmp_path)
+    yield made
+    made.stop()
+
+
+class EventSite:
+    """Starts the processes of a site; all are stopped at the end, and their logs shown when the test fails."""
+
+    def __init__(self, waldur: SimulatedWaldur, redis: RedisServer, folder: Path) -> None:
+        self.waldur = waldur
+        self.redis = redis
+        self.folder = folder
+        self.commands, self.emulator = emulated_cluster(folder)
+        self._running: list[Any] = []
+
+    def configure(self, **offering: Any) -> Path:
+        backend = {
+            "slurm_bin_path": str(self.commands),
+            "cluster_name": "demo",
+            "enable_user_homedir_account_creation": False,
+        }
+        keys = {"membership_sync_backend": "slurm", **offering}
+        self.config = configuration(self.waldur, self.folder, backend=backend, **keys)
+        return self.config
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return environment(self.config, self.redis.url, {**self.emulator, **more})
+
+    def bridge(self, *, wait: bool = True, **more: str) -> BridgeProcess:
+        log = self.folder / f"bridge-{len(self._running)}.log"
+        process = BridgeProcess(log, self.environment(**more))
+        self._running.append(process)
+        return process.start(wait=wait)
+
+    def celery(self, role: str, *args: str, **more: str) -> CeleryProcess:
+        log = self.folder / f"{role}-{len(self._running)}.log"
+        process = CeleryProcess(role, log, self.environment(**more), *args)
+        self._running.append(process)
+        return process.start()
+
+    def worker(self) -> CeleryProcess:
+        return self.celery("worker", "--without-mingle", "--without-gossip")
+
+    def stop(self) -> None:
+        for process in reversed(self._running):
+            process.stop()
+            print(process.output())
