@@ -30,6 +30,13 @@ def create_homedirs() -> NoReturn:
     )
 
 
+def load_historical_usage() -> NoReturn:
+    """`waldur_site_load_historical_usage`: options of `historical-usage`. As before, it ends with 0 when months failed."""
+    from agent.cli.historical_usage import command
+
+    sys.exit(run(["--months-may-fail", *sys.argv[1:]], command, "waldur_site_load_historical_usage"))
+
+
 def _as_before(script: str, command: str, description: str) -> NoReturn:
     parser = argparse.ArgumentParser(prog=script, description=description)
     parser.add_argument("-m", "--mode", choices=MODES, help="accepted, and without meaning here, as before")

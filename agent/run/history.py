@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from agent.config.model import Mode
@@ -35,7 +36,7 @@ from agent.run.results import PassReport, Result
 from agent.run.sites import Site, effort_of
 
 MODE = Mode.REPORT
-DRY_RUN = "[DRY-RUN] Would submit"
+NAMED_AT_MOST = 10
 
 Told = ReportUsage | ReportUserUsage
 
@@ -137,6 +138,8 @@ def _load(book: Book, interrupted: Callable[[], bool]) -> None:
     book.say(Mark.PLAN, f"Processing usage data for {choice.counted} accounts")
     _tell(book, _planned(book, picture, choice, seen), interrupted)
     if book.again is None:
+        if not book.told and not book.failures:
+            book.say(Mark.INFO, f"Waldur has all usage of {book.month} already")
         failed = f", {len(book.failures)} failed" if book.failures else ""
         book.say(Mark.DONE, f"Completed processing {book.month} ({book.resources} resources){failed}")
 
@@ -205,18 +208,19 @@ def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -
     (month,) = planned.months
     judgement = policing.permitted(book.site, planned.plan(), planned.snapshot)
     _name_skipped(book, month.plans)
+    _name_strangers(book, planned)
     for sentence in sorted({refused.sentence for refused in judgement.refused}):
         book.fail(f"nothing is told: {sentence}")
     if book.wish.dry_run:
         for action in planned.plan():
             if action not in judgement.blocked and isinstance(action, Told):
-                _say_planned(book, action)
+                _say_told(book, action, done=False)
         return
     report = PassReport(MODE, book.site.offering.uuid, book.site.offering.name)
     report_apply.tell(Delivery(book.site, planned, judgement, report, interrupted))
     for outcome in report.outcomes:
         if outcome.done and isinstance(outcome.action, Told):
-            _say_told(book, outcome.action)
+            _say_told(book, outcome.action, done=True)
     if planned.memory.refused:
         book.fail(
             f"Waldur takes no usage of {book.month}, which is closed, from this token: use the token of a staff user"
@@ -236,25 +240,34 @@ def _name_skipped(book: Book, plans: tuple[UsagePlan, ...]) -> None:
             book.say(Mark.WARNING, f"{plan.account}: {plan.skipped}{heal}")
 
 
-def _say_told(book: Book, action: Told) -> None:
-    book.told.add(action.resource)
-    if isinstance(action, ReportUsage):
-        book.say(Mark.SENT, f"Submitted usage for resource {action.account}: {_amounts(action)}")
-    else:
+def _name_strangers(book: Book, planned: PlannedReport) -> None:
+    """Users whom Waldur will know by their name only."""
+    told = {
+        name
+        for action in planned.plan()
+        if isinstance(action, ReportUserUsage)
+        for name, amount in action.after
+        if amount is not None and Decimal(amount)
+    }
+    strangers = sorted(told - planned.picture.links.keys())
+    if strangers:
+        more = f" and {len(strangers) - NAMED_AT_MOST} more" if len(strangers) > NAMED_AT_MOST else ""
         book.say(
-            Mark.SENT,
-            f"Submitted usage of users for resource {action.account}, {action.component}: {_amounts(action)}",
+            Mark.INFO,
+            f"without an offering user in Waldur, told by name only: {', '.join(strangers[:NAMED_AT_MOST])}{more}",
         )
-    for sentence in _decreases(action, "lowered"):
-        book.lowered += 1
-        book.say(Mark.WARNING, sentence)
 
 
-def _say_planned(book: Book, action: Told) -> None:
-    what = "usage" if isinstance(action, ReportUsage) else f"usage of users ({action.component})"
+def _say_told(book: Book, action: Told, *, done: bool) -> None:
+    """`done` or, in a dry run, only planned."""
     book.told.add(action.resource)
-    book.say(Mark.SENT, f"{DRY_RUN} {what} for resource {action.account}: {_amounts(action)}")
-    for sentence in _decreases(action, "would be lowered"):
+    verb = "Submitted" if done else "[DRY-RUN] Would submit"
+    if isinstance(action, ReportUsage):
+        book.say(Mark.SENT, f"{verb} usage for resource {action.account}: {_amounts(action)}")
+    else:
+        what = f"usage of users for resource {action.account}, {action.component}"
+        book.say(Mark.SENT, f"{verb} {what}: {_amounts(action)}")
+    for sentence in _decreases(action, "lowered" if done else "would be lowered"):
         book.lowered += 1
         book.say(Mark.WARNING, sentence)
 

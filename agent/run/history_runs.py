@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from hashlib import sha256
@@ -77,9 +77,9 @@ class Record:
         self.months[outcome.month] = outcome
         self._write()
 
-    def forget(self) -> None:
-        """The run begins anew."""
-        self.months.clear()
+    def begin(self, done: Iterable[MonthOutcome]) -> None:
+        """A run begins that goes on from these; all others are forgotten."""
+        self.months = {outcome.month: outcome for outcome in done}
         if self.path.exists():
             self._write()
 

@@ -49,14 +49,17 @@ def token_in_file(offering: Offering) -> Secret:
     return Secret(token)
 
 
-def connect(settings: Settings, offering: Offering, token: Secret) -> Site:
-    """Raises ConfigError, and HistoryRefused where the offering's backend tells of no usage."""
+def connect(settings: Settings, offering: Offering, token: Secret | None) -> Site:
+    """With the offering's own token where there is no other. Raises ConfigError, and HistoryRefused where its backend
+    tells of no usage.
+    """
     name = offering.backend_of(MODE)
     if not name:
         raise HistoryRefused(
             f"{UNSUPPORTED}: offering {offering.name} has no `reporting_backend`; give it one that does (slurm)"
         )
-    with_staff = replace(offering, access=replace(offering.access, token=token, oidc=None))
+    access = replace(offering.access, token=token, oidc=None) if token else offering.access
+    with_staff = replace(offering, access=access)
     site = sites.connect(settings, with_staff, MODE)
     if not isinstance(site.backend, UsageReader):
         raise HistoryRefused(

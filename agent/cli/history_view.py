@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""How a run of history is shown: plain lines in a log; on a terminal signs before them and a bar below.
+
+The lines are those that sites know from the reference's loader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from agent.core.periods import Month
+from agent.run.history_results import Ending, Line, Mark, MonthOutcome
+
+SIGNS: Mapping[Mark, str] = {
+    Mark.START: "🚀",
+    Mark.PLAN: "📊",
+    Mark.MONTH: "📅",
+    Mark.FOUND: "📋",
+    Mark.SENT: "📤",
+    Mark.DONE: "✅",
+    Mark.INFO: "\u2139\ufe0f",
+    Mark.WARNING: "⚠️",
+    Mark.ERROR: "❌",
+    Mark.END: "🎉",
+}
+# Where there are no signs, what needs a look is still told from the rest.
+WORDS: Mapping[Mark, str] = {Mark.WARNING: "warning: ", Mark.ERROR: "error: "}
+REASON_AT_MOST = 100
+
+
+class View:
+    """Prints to `stream` as things happen; months in other hands (`at_once` false) as a block when they end."""
+
+    def __init__(self, stream: TextIO, months: Sequence[Month], *, at_once: bool) -> None:
+        self._stream = stream
+        self._at_once = at_once
+        self._places = {str(month): place for place, month in enumerate(months, 1)}
+        self._has_signs = has_signs(stream)
+        self._warned: set[str] = set()
+        self._running: dict[str, str] = {}
+        self._waits: set[str] = set()
+        self._bar: Progress | None = None
+        if stream.isatty():
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(file=stream), transient=True)
+            self._task = self._bar.add_task("", total=len(months))
+
+    def __enter__(self) -> View:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def begun(self, month: Month, where: str = "") -> None:
+        if self._at_once:
+            self._head(str(month))
+        self._running[str(month)] = where
+        self._describe()
+
+    def waiting(self, month: Month, reason: str, seconds: float | None = None) -> None:
+        when = f" in {seconds:.0f} s" if seconds is not None else " soon"
+        self._running.pop(str(month), None)
+        self._describe()
+        if (key := f"{month} {reason}") not in self._waits or seconds is not None:
+            self._waits.add(key)
+            self.say(Mark.WARNING, f"{month} waits and is tried again{when}: {reason}")
+
+    def ended(self, outcome: MonthOutcome) -> None:
+        if not self._at_once:
+            self._head(outcome.month)
+        for line in outcome.lines:
+            self._line(line)
+        if outcome.ending is not Ending.DONE:
+            said = {line.text for line in outcome.lines}
+            for sentence in outcome.failures:
+                if sentence not in said:
+                    self.say(Mark.ERROR, f"Failed to process {outcome.month}: {sentence}")
+        self._running.pop(outcome.month, None)
+        self.advance()
+
+    def skipped(self, month: Month, when: str) -> None:
+        self.say(Mark.INFO, f"{month} was loaded on {when}: skipped (--resume)")
+        self.advance()
+
+    def advance(self) -> None:
+        if self._bar:
+            self._bar.advance(self._task)
+        self._describe()
+
+    def remark(self, mark: Mark, text: str) -> None:
+        self.say(mark, text)
+
+    def say(self, mark: Mark | None, text: str) -> None:
+        sign = ""
+        if mark is not None:
+            sign = f"{SIGNS[mark]} " if self._has_signs else WORDS.get(mark, "")
+        if self._bar:
+            self._bar.console.print(Text(f"{sign}{text}"), soft_wrap=True)
+        else:
+            print(f"{sign}{text}", file=self._stream, flush=True)
+
+    def _head(self, month: str) -> None:
+        self.say(Mark.MONTH, f"Processing month {self._places[month]}/{len(self._places)}: {month}")
+
+    def _line(self, line: Line) -> None:
+        """A warning that is the same in every month is said once."""
+        if line.mark is Mark.WARNING:
+            if line.text in self._warned:
+                return
+            self._warned.add(line.text)
+        self.say(line.mark, line.text)
+
+    def _describe(self) -> None:
+        if self._bar:
+            words = [f"{month} ({where})" if where else month for month, where in self._running.items()]
+            self._bar.update(self._task, description=", ".join(words) or "waiting")
+
+
+def has_signs(stream: TextIO) -> bool:
+    """Signs are for people whose terminal can show them."""
+    return stream.isatty() and (stream.encoding or "").lower().replace("-", "") == "utf8"

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""The staff token of an operator: typed, in a file, in a variable, or asked for without an echo; and out of sight.
+
+What is typed stands in the list of processes, for everybody, from the first moment: it is blanked there as soon as it
+has been read (Linux: the kernel shows the memory in which a process got its arguments), and warned about.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+
+import click
+
+from agent.config.findings import Findings
+from agent.config.secret import MASK, Secret
+from agent.config.sources import secret_in
+from agent.core.errors import SiteAgentError
+
+VARIABLE = "WALDUR_STAFF_TOKEN"
+STAT = Path("/proc/self/stat")
+ARGUMENTS = Path("/proc/self/cmdline")
+# Fields of proc(5) behind the program's name, which may itself have spaces: arg_start and arg_end.
+ARG_START, ARG_END = 45, 46
+WAYS = f"--user-token-file FILE, the variable {VARIABLE}, or `staff_token_file` of the offering in the configuration"
+
+
+def given(typed: str, file: Path | None, environ: MutableMapping[str, str]) -> Secret | None:
+    """The token that the operator gives, None where none is given. Raises SiteAgentError for a file that has none.
+
+    The variable is taken out of the environment: commands of the cluster need not inherit it.
+    """
+    variable = environ.pop(VARIABLE, "").strip()
+    if typed.strip():
+        return Secret(typed.strip())
+    if file is None:
+        return Secret(variable) if variable else None
+    findings = Findings()
+    token = secret_in(file, "--user-token-file", findings)
+    for problem in findings.problems:
+        click.echo(str(problem), err=True)
+    if token is None:
+        raise SiteAgentError("the staff token cannot be read: see above")
+    return Secret(token)
+
+
+def asked() -> Secret:
+    """From a person at the terminal. Raises click's UsageError where there is none."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"a staff token is needed: {WAYS}")
+    return Secret(click.prompt("Staff token", hide_input=True, err=True).strip())
+
+
+def hide_typed(token: str) -> None:
+    """Out of the process's arguments, with a warning."""
+    for words in (sys.argv, sys.orig_argv):
+        words[:] = [f"{word.removesuffix(token)}{MASK}" if _holds(word, token) else word for word in words]
+    gone = "it is blanked there now" if _blank(token) else "and it could not be blanked there"
+    click.echo(
+        f"warning: `ps` shows a token in the command line to everybody: {gone}, and your shell may keep it in its "
+        f"history. Better ways: {WAYS}",
+        err=True,
+    )
+
+
+def _holds(word: str, token: str) -> bool:
+    """`TOKEN`, `--user-token=TOKEN` or `-tTOKEN`, and no word that happens to have the same letters in it."""
+    return word == token or (word.startswith("-") and word.endswith((f"={token}", f"t{token}")))
+
+
+def _blank(token: str) -> bool:
+    """Overwrite the token in this process's own arguments; whether it is not there any more."""
+    try:
+        fields = STAT.read_text().rpartition(")")[2].split()
+        start, end = int(fields[ARG_START]), int(fields[ARG_END])
+        words = ARGUMENTS.read_bytes().split(b"\0")
+        if not 0 < start < end or sum(len(word) + 1 for word in words) - 1 > end - start:
+            return False
+        place = start
+        for word in words:
+            if _holds(os.fsdecode(word), token):
+                length = len(os.fsencode(token))
+                ctypes.memset(place + len(word) - length, ord("*"), length)
+            place += len(word) + 1
+        shown = ARGUMENTS.read_bytes().split(b"\0")
+    except (OSError, ValueError, IndexError):
+        return False
+    return not any(_holds(os.fsdecode(word), token) for word in shown)
