@@ -40,6 +40,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "agent.cli.components",
         "Bring the configured components into the offerings in Waldur.",
     ),
+    "historical-usage": (
+        "agent.cli.historical_usage",
+        "Load usage of past months into Waldur, with a staff token.",
+    ),
     "create-homedirs": (
         "agent.cli.create_homedirs",
         "Make missing home directories of the offerings' users, and set their quotas.",
@@ -82,12 +86,12 @@ def main() -> NoReturn:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(words: list[str]) -> int:
-    """The exit code of one command line."""
+def run(words: list[str], command: click.Command = cli, name: str = "") -> int:
+    """The exit code of one command line; of one command where that is given, under a name of its own."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names that the locale cannot print end no command
     try:
-        code = cli.main(words, prog_name=_called(), standalone_mode=False)
+        code = command.main(words, prog_name=name or _called(), standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("stopped", err=True)
         return 130
