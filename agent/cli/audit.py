@@ -49,7 +49,7 @@ def command(
         if as_json:
             click.echo(json.dumps(line, ensure_ascii=False))
         else:
-            click.echo("\n".join(_lines(line, with_commands=with_commands)))
+            click.echo("\n".join(_lines(line, account=query.account, with_commands=with_commands)))
     if not found and not as_json:
         click.echo("the journal has nothing about that")
     return 0
@@ -62,9 +62,9 @@ def _order(written: str) -> str:
         raise click.BadParameter(f"{written!r} is not a uuid", param_hint="--order") from error
 
 
-def _lines(line: dict[str, Any], *, with_commands: bool) -> list[str]:
+def _lines(line: dict[str, Any], *, account: str, with_commands: bool) -> list[str]:
     """When, what came of it, what and why; then what went wrong, and with --commands how it was done."""
-    action = line.get("action") or {}
+    action = _about(line, account)
     cause = str(line.get("cause", ""))
     why = "" if cause in str(action.get("text", "")) else f"  [{cause}]"
     shown = [
@@ -76,6 +76,16 @@ def _lines(line: dict[str, Any], *, with_commands: bool) -> list[str]:
     if with_commands:
         shown += [f"    $ {each}" for each in line.get("commands", ())]
     return shown
+
+
+def _about(line: dict[str, Any], account: str) -> dict[str, Any]:
+    """The action; of one that told of many accounts, what it told of this one."""
+    action = line.get("action") or {}
+    amounts = journal.told_in(line).get(account)
+    if not isinstance(amounts, dict):
+        return action
+    told = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+    return {"text": f"reported usage of {account} in {action.get('month')}: {told}"}
 
 
 def _moment(line: dict[str, Any]) -> str:

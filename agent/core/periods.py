@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
+
+HALF_A_DAY = timedelta(hours=12)
+# How far the clocks of two machines may be apart.
+SKEW = timedelta(minutes=5)
 
 _TEXT = re.compile(r"(\d{4})-(\d{2})")
 
@@ -71,11 +75,19 @@ def months_between(first: date, last: date) -> tuple[Month, ...]:
     return tuple(months)
 
 
-def attribution(month: Month, zone: tzinfo) -> datetime:
-    """The moment by which Waldur files usage under a month: its first day, in the site's zone and in UTC alike.
+def attribution(month: Month, zone: tzinfo, now: datetime | None = None) -> datetime:
+    """The moment by which Waldur files usage under a month.
 
-    Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0), which is the
-    site's or UTC: 00:00 in Tokyo is still the month before in UTC.
+    Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0). From the first at noon
+    in UTC it is the month everywhere on earth. While that is still to come (`now`; Waldur refuses the future), it is
+    the first moment of the month in the site's zone and in UTC: 00:00 in Tokyo is still the month before in UTC.
     """
-    local = month.start(zone)
-    return max(local, month.start(UTC)).astimezone(zone)
+    noon = month.start(UTC) + HALF_A_DAY
+    if now is None or noon <= now - SKEW:
+        return noon.astimezone(zone)
+    return max(month.start(zone), month.start(UTC)).astimezone(zone)
+
+
+def surely_in(month: Month, zone: tzinfo, now: datetime) -> bool:
+    """Whether it is this month now in a zone, also by a clock that is a little off."""
+    return all(Month.of(moment.astimezone(zone)) == month for moment in (now - SKEW, now, now + SKEW))

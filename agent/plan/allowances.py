@@ -64,11 +64,13 @@ class Grounds:
     """What a pass knows beside the cluster's state.
 
     `named`: accounts that Waldur names. `making` and `ending`: accounts that orders of this pass make and end.
+    `has_gaps`: something could not be planned, so that a plan which is not made again is not known to be gone.
     """
 
     named: frozenset[str] = frozenset()
     making: frozenset[str] = frozenset()
     ending: frozenset[str] = frozenset()
+    has_gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

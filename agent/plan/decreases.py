@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Usage figures below those that Waldur has: somebody may have been billed for these, so a person looks first."""
+"""Usage figures below those that Waldur has: somebody may have been billed for these, so a person looks first.
+
+A decrease is known by its resource and month and by what gets less; while it waits, what is counted may grow.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ class Decrease:
 
     scope: str
     sentence: str
+    less: tuple[str, ...]
     actions: tuple[Action, ...]
 
 
@@ -32,13 +36,14 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
         if isinstance(action, ReportUsage | ReportUserUsage):
             reports.setdefault((action.account, action.month, action.resource), []).append(action)
     found = []
-    for (account, month, _), several in sorted(reports.items()):
-        if less := [words for action in several for words in _less(action)]:
-            why = next((action.reason for action in several if action.reason), "")
-            sentence = (
-                f"usage of {account} in {month} would get less: {_some(less)}{f'; {why}' if why else ''}"
-            )
-            found.append(Decrease(f"account {account}, {month}", sentence, tuple(several)))
+    for (account, month, resource), several in sorted(reports.items()):
+        words = {name: word for action in several for name, word in _less(action)}
+        if not words:
+            continue
+        why = next((f"; {action.reason}" for action in several if action.reason), "")
+        sentence = f"usage of {account} in {month} would get less: {_some(list(words.values()))}{why}"
+        less = (resource, *sorted(words))
+        found.append(Decrease(f"account {account}, {month}", sentence, less, tuple(several)))
     return found
 
 
@@ -51,10 +56,11 @@ def lowered(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str, s
             yield name, held, amount
 
 
-def _less(action: ReportUsage | ReportUserUsage) -> Iterator[str]:
+def _less(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str]]:
+    """What gets less, and the same in words."""
     what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
     for name, held, amount in lowered(action):
-        yield f"{what}{name} from {held} to {amount}"
+        yield f"{what}{name}", f"{what}{name} from {held} to {amount}"
 
 
 def _some(words: Sequence[str]) -> str:

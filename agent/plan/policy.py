@@ -115,7 +115,8 @@ def judge(
     left = [action for action in plan if action not in refused]
     brake = _Brake(left, judge_, bonds, frozenset(refused))
     decreases = [
-        HeldPlan(plan_id(d.scope, ()), d.scope, d.sentence, d.actions) for d in held_decreases(left, rules)
+        HeldPlan(plan_id("\n".join((d.scope, *d.less)), ()), d.scope, d.sentence, d.actions)
+        for d in held_decreases(left, rules)
     ]
     plans = [*brake.plans(approved.standing), *decreases]
     held = tuple(p for p in plans if not approved.release(p))

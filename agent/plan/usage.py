@@ -19,7 +19,7 @@ from agent.core.actions import Action
 from agent.core.model import Component, Resource, ResourceState
 from agent.core.names import fold
 from agent.core.periods import Month
-from agent.core.units import reported_amount, targets_of
+from agent.core.units import ZERO, reported_amount, targets_of
 from agent.core.usage import AccountUsage, Usage, UsageRecord, UserUsageRecord
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import WaldurAction
@@ -62,7 +62,8 @@ class UsageRules:
 
     `components`: those that are configured and that Waldur takes usage of. `known`: accounts of the cluster. `names`:
     how Waldur spells the users, by folded name. `in_full`: all components of a resource are told when one changes
-    (servers of 2024 forget the others).
+    (servers of 2024 forget the others). `with_zeros`: a zero is told where Waldur has nothing yet; in a past month
+    nothing means the same, and the resource may not have been there.
     """
 
     components: tuple[Component, ...]
@@ -70,6 +71,7 @@ class UsageRules:
     names: Mapping[str, str] = field(default_factory=dict)
     with_users: bool = True
     in_full: bool = False
+    with_zeros: bool = True
 
 
 @dataclass(frozen=True)
@@ -180,11 +182,13 @@ def _with_actions(
 def _totals(
     plan: UsagePlan, month: Month, amounts: Mapping[str, Decimal], ledger: Ledger, rules: UsageRules
 ) -> ReportUsage | None:
-    before = {name: _held(ledger.record(plan.resource.uuid, name)) for name in amounts}
-    changed = [name for name, amount in amounts.items() if before[name] != amount]
+    records = {name: ledger.record(plan.resource.uuid, name) for name in amounts}
+    before = {name: record.amount if record else None for name, record in records.items()}
+    wanted = [name for name, amount in amounts.items() if records[name] or amount or rules.with_zeros]
+    changed = [name for name in wanted if before[name] != amounts[name]]
     if not changed:
         return None
-    told = list(amounts) if rules.in_full else changed
+    told = wanted if rules.in_full else changed
     return ReportUsage(
         resource=plan.resource.uuid,
         account=plan.account,
@@ -203,9 +207,11 @@ def _shares(
     spelled = {**rules.names, **{fold(name): name for name in held}}
     wanted: UserAmounts = {}
     for user, counts in used.users.items():
-        if amount := reported_amount(component, counts, usage.scale):
-            wanted[spelled.get(fold(user), user)] = amount
-    wanted |= {name: Decimal("0.00") for name, amount in held.items() if name not in wanted and amount != 0}
+        amount = reported_amount(component, counts, usage.scale)
+        if user and amount:  # who is nameless has a part in the total only
+            name = spelled.get(fold(user), user)
+            wanted[name] = wanted.get(name, ZERO) + amount
+    wanted |= {name: ZERO for name, amount in held.items() if name not in wanted and amount != 0}
     changed = sorted(name for name, amount in wanted.items() if held.get(name) != amount)
     if not changed:
         return None
@@ -217,10 +223,6 @@ def _shares(
         before=_amounts({name: held.get(name) for name in changed}),
         after=tuple((name, f"{wanted[name]:f}") for name in changed),
     )
-
-
-def _held(record: UsageRecord | None) -> Decimal | None:
-    return record.amount if record else None
 
 
 def _amounts(values: Mapping[str, Decimal | None]) -> Amounts:

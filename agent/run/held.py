@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering
-from agent.plan.policy import Approvals, HeldPlan, Refused, Standing
+from agent.plan.policy import Approvals, HeldPlan, Refused, Standing, plan_id
 from agent.run import state_files
 from agent.run.state_files import Unreadable
 
@@ -174,15 +174,19 @@ class Shelf:
                 state_files.remove(path)
 
     def leave_out(self, refused: Iterable[Refused]) -> bool:
-        """Write down what is refused. True when it is not what was refused before."""
-        lines = sorted(f"{r.action.verb} {r.action.target()}: {r.sentence}" for r in refused)
+        """Write down what is refused. True when it is not what was refused before; that its amounts grow is no news."""
+        listed = list(refused)
+        lines = sorted(f"{r.action.verb} {r.action.target()}: {r.sentence}" for r in listed)
         path = _folder(self.state_dir) / "left_out" / self.offering.uuid / f"{self.mode}.json"
         before = self.left_out()
-        if before["count"] == len(lines) and before["lines"] == lines[:LEFT_OUT_SHOWN]:
+        meant = plan_id("; ".join(sorted({r.sentence for r in listed})), (r.action for r in listed))
+        is_news = (before["count"], before.get("meant", meant)) != (len(lines), meant)
+        if not is_news and before["lines"] == lines[:LEFT_OUT_SHOWN]:
             return False
-        document = {"since": stamp(datetime.now(UTC)), "count": len(lines), "lines": lines[:LEFT_OUT_SHOWN]}
+        since = stamp(datetime.now(UTC)) if is_news else before["since"]
+        document = {"since": since, "count": len(lines), "meant": meant, "lines": lines[:LEFT_OUT_SHOWN]}
         state_files.write_json(self.state_dir, path, document)
-        return bool(lines)
+        return is_news and bool(lines)
 
     def left_out(self) -> dict[str, Any]:
         """`count` actions, the first of them as `lines`, and `since` when it is these."""

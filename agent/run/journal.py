@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The journal: one JSON line for each action that was carried out or tried, appended and never changed.
+"""The journal: one JSON line for each action that was carried out or tried, appended and never changed. Usage that was
+reported as usual has one line for many accounts.
 
 Workers and commands write at once: each record is one write to a file that was opened for appending. A file
 that has grown to `MAX_BYTES` is put aside; `FILES` of these are kept. Where it cannot be written a pass warns
@@ -50,7 +51,11 @@ class Query:
         wanted = {"user": self.user, "order": self.order}
         if any(value and ids.get(name) != value for name, value in wanted.items()):
             return False
-        if self.account and self.account not in (ids.get("account"), *_other_accounts(record)):
+        if self.account and self.account not in (
+            ids.get("account"),
+            *_other_accounts(record),
+            *told_in(record),
+        ):
             return False
         if self.offering and record.get("offering") != self.offering:
             return False
@@ -82,6 +87,38 @@ def record(site: Site, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = 
         for outcome in outcomes
     ]
     _append(site.state_dir, lines)
+
+
+def told(site: Site, mode: Mode, month: str, amounts: Mapping[str, Mapping[str, str | None]]) -> None:
+    """One line for all accounts whose usage Waldur was told: what it has now by account and component."""
+    if not amounts:
+        return
+    line: dict[str, Any] = {
+        "time": _now(),
+        "offering": site.offering.uuid,
+        "offering_name": site.offering.name,
+        "cluster": site.backend.cluster,
+        "mode": mode,
+        "cause": f"{mode} pass",
+        "outcome": "done",
+        "error": None,
+        "ids": {},
+        "action": {
+            "action": "ReportedUsage",
+            "text": f"reported usage of {len(amounts)} account{'s' if len(amounts) > 1 else ''} in {month}",
+            "month": month,
+            "told": {account: dict(components) for account, components in sorted(amounts.items())},
+        },
+        "commands": [],
+        "pid": os.getpid(),
+    }
+    _append(site.state_dir, [line])
+
+
+def told_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a line of `told` says, by account; empty for all other lines."""
+    found = (line.get("action") or {}).get("told")
+    return found if isinstance(found, dict) else {}
 
 
 def note(state_dir: Path, offering: Offering, text: str, *, by: str, mode: str = "") -> None:

@@ -79,7 +79,7 @@ def policed(
         if shelf.begin(plan):
             log.warning("plan %s of offering %s was approved: %s", plan.id, site.offering.name, plan.reason)
     if whole:
-        _tidy(site, shelf, judgement)
+        _tidy(site, shelf, judgement, has_gaps=grounds.has_gaps)
     return judgement
 
 
@@ -120,11 +120,11 @@ def nothing_planned(site: Site, mode: Mode) -> None:
         _tidy(site, Shelf(site.state_dir, site.offering, mode), Judgement())
 
 
-def _tidy(site: Site, shelf: Shelf, judgement: Judgement) -> None:
+def _tidy(site: Site, shelf: Shelf, judgement: Judgement, *, has_gaps: bool = False) -> None:
     """Forget what is gone. Where plans were not judged, or not from a whole picture, nothing is known to be gone."""
     if shelf.leave_out(judgement.refused):
         _tell_left_out(shelf, judgement)
-    is_blind = rules_of(site).paused or site.offering.policy.mode is PolicyMode.OBSERVE
+    is_blind = has_gaps or rules_of(site).paused or site.offering.policy.mode is PolicyMode.OBSERVE
     if is_blind or any(refused.why is Why.INCOMPLETE for refused in judgement.refused):
         return
     for plan in shelf.keep_only(judgement.held):

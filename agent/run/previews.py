@@ -17,8 +17,10 @@ from agent.core.actions import Action, CancelJobs
 from agent.core.directory_actions import AssignUsername
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan
+from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import FailResource, HealResource, WaldurAction
 from agent.plan import membership as membership_planner
+from agent.plan.decreases import lowered
 from agent.plan.policy import HeldPlan, Refused
 from agent.run import followups, membership, order_policy, orders, policing, report
 from agent.run.membership_apply import Sync
@@ -29,7 +31,11 @@ from agent.run.sites import Site
 
 # What may differ between two plans that mean the same: words for people, and what changes by the second.
 SPOKEN = frozenset({"reason"})
-FLEETING: Mapping[type[Action], frozenset[str]] = {CancelJobs: frozenset({"jobs"})}
+GROWING = (ReportUsage, ReportUserUsage)
+FLEETING: Mapping[type[Action], frozenset[str]] = {
+    CancelJobs: frozenset({"jobs"}),
+    **dict.fromkeys(GROWING, frozenset({"before", "after"})),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +63,19 @@ def preview_of_resource(site: Site, resource_uuid: str) -> Preview:
 
 
 def fingerprint(action: Action) -> str:
-    """The same as long as neither Waldur nor the cluster has moved: what was there before the action counts, too."""
+    """The same as long as neither Waldur nor the cluster has moved: what was there before the action counts, too. Usage
+    may grow, but nothing more of it may get less.
+    """
     hidden = SPOKEN | FLEETING.get(type(action), frozenset())
     values = {name: value for name, value in asdict(action).items() if name not in hidden}
+    if isinstance(action, GROWING):
+        values["less"] = [(name, held) for name, held, _ in lowered(action)]
     return json.dumps([type(action).__name__, values], sort_keys=True, default=str)
+
+
+def is_growth(action: Action) -> bool:
+    """Usage that is told as it grows: jobs go on while a plan is looked at."""
+    return isinstance(action, GROWING) and not any(lowered(action))
 
 
 def _of_orders(site: Site) -> Preview:
@@ -126,7 +141,13 @@ def _of_report(site: Site) -> Preview:
         happens=Plan.of(judgement.allowed),
         held=judgement.held,
         refused=judgement.refused,
-        notes=planned.notes,
+        notes=(
+            *planned.notes,
+            *(
+                f"{month}: Waldur does not take all of it from this token any more; `historical-usage` does it"
+                for month in planned.closed
+            ),
+        ),
         unplanned=[
             ResourceResult(
                 uuid, Result.STUCK if plan.needs_person else Result.WAITING, plan.account, plan.skipped

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
@@ -18,7 +20,7 @@ from agent.plan.policy import Judgement
 from agent.run import passes, policing, report_apply, report_plan
 from agent.run.report_apply import Delivery
 from agent.run.report_plan import Clock, PlannedReport
-from agent.run.results import PassReport
+from agent.run.results import PassReport, Result
 from agent.run.sites import Site, effort_of
 from agent.waldur.client import WaldurClient
 
@@ -26,6 +28,16 @@ log = logging.getLogger(__name__)
 
 MODE = Mode.REPORT
 UNBOUNDED_S = float("inf")
+NAMED_AT_MOST = 5
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a pass asks between its steps: the time, and whether it shall end."""
+
+    clock: Clock
+    interrupted: Callable[[], bool] = lambda: False
+
 
 # What was told last, for the life of a site's client.
 _told: WeakKeyDictionary[WaldurClient, frozenset[str]] = WeakKeyDictionary()
@@ -38,7 +50,7 @@ def plan(site: Site, clock: Clock | None = None) -> PlannedReport:
 
 def judged(site: Site, planned: PlannedReport) -> Judgement:
     """What the policy would do with this plan. Writes nothing."""
-    return policing.judged(site, MODE, planned.plan(), planned.snapshot)
+    return policing.judged(site, MODE, planned.plan(), planned.snapshot, planned.grounds)
 
 
 def run_pass(
@@ -50,17 +62,19 @@ def run_pass(
 ) -> PassReport:
     """One report over the offering. After `seconds`, or when `interrupted`, no new portion is begun."""
     until_s = time.monotonic() + seconds
+    steps = Steps(clock or _clock_of(site), lambda: time.monotonic() > until_s or interrupted())
     return _recorded(
-        site,
-        lambda report: _carry_out(
-            site, report_plan.plan(site, clock), report, lambda: time.monotonic() > until_s or interrupted()
-        ),
+        site, lambda report: _carry_out(site, report_plan.plan(site, steps.clock), report, steps)
     )
 
 
 def apply_planned(site: Site, planned: PlannedReport) -> PassReport:
     """Tell Waldur what `plan` has just found."""
-    return _recorded(site, lambda report: _carry_out(site, planned, report, lambda: False))
+    return _recorded(site, lambda report: _carry_out(site, planned, report, Steps(_clock_of(site))))
+
+
+def _clock_of(site: Site) -> Clock:
+    return lambda: datetime.now(site.zone)
 
 
 def _recorded(site: Site, work: Callable[[PassReport], None]) -> PassReport:
@@ -74,26 +88,26 @@ def _recorded(site: Site, work: Callable[[PassReport], None]) -> PassReport:
     return report
 
 
-def _carry_out(
-    site: Site, planned: PlannedReport, report: PassReport, interrupted: Callable[[], bool]
-) -> None:
-    judgement = policing.policed(site, MODE, planned.plan(), planned.snapshot)
+def _carry_out(site: Site, planned: PlannedReport, report: PassReport, steps: Steps) -> None:
+    judgement = policing.policed(site, MODE, planned.plan(), planned.snapshot, planned.grounds)
     report.held, report.refused = judgement.held, judgement.refused
     report.notes += planned.notes
-    report_apply.apply(Delivery(site, planned, judgement, report, interrupted))
+    report_apply.apply(Delivery(site, planned, judgement, report, steps.interrupted, clock=steps.clock))
     _tell(site, report)
 
 
 def _tell(site: Site, report: PassReport) -> None:
-    """What an operator should know, once and not in every pass."""
-    news = {
-        *report.notes,
-        *(
-            f"resource {r.resource_uuid}: {r.message}"
-            for r in report.resources
-            if r.result not in ("done", "retry")
-        ),
-    }
+    """What an operator should know, once and not in every pass. What is held or left out is told already."""
+    stuck: dict[str, list[str]] = {}
+    for resource in report.resources:
+        if resource.result is Result.STUCK:
+            stuck.setdefault(resource.message, []).append(resource.account)
+    news = {*report.notes, *(f"{_some(accounts)}: {message}" for message, accounts in stuck.items())}
     for sentence in sorted(news - _told.get(site.client, frozenset())):
         log.warning("report of offering %s: %s", site.offering.name, sentence)
     _told[site.client] = frozenset(news)
+
+
+def _some(accounts: Sequence[str]) -> str:
+    more = len(accounts) - NAMED_AT_MOST
+    return ", ".join(accounts[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.errors import ConfigError
-from agent.core.model import Component, OfferingFacts, Part, Resource, ResourceState, Snapshot
+from agent.core.model import Component, OfferingFacts, OfferingUser, Part, Resource, ResourceState, Snapshot
 from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.usage import Usage, UsageQuery
@@ -26,7 +26,9 @@ FIELDS = ("uuid", "name", "state", "backend_id", "project_name", "customer_name"
 
 @dataclass(frozen=True)
 class OfferingPicture:
-    """What does not depend on the month. `links`: uuids of the offering's users by the name that they have there."""
+    """What does not depend on the month. `links`: uuids of the offering's users by the name that they have there; those
+    of restricted ones are left out. `names`: how all of them are spelled, by folded name.
+    """
 
     facts: OfferingFacts
     resources: Sequence[Resource]
@@ -34,10 +36,15 @@ class OfferingPicture:
     components: tuple[Component, ...]
     missing: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def billing_type(self, component: str) -> str:
         found = (c.fields.get("billing_type") for c in self.facts.components if c.type == component)
         return str(next(found, ""))
+
+    def has_limit(self, component: str) -> bool:
+        """Whether it is billed by its limit, and not by usage."""
+        return self.billing_type(component) == "limit"
 
 
 @dataclass(frozen=True)
@@ -55,13 +62,15 @@ def offering(site: Site, *, with_users: bool = True) -> OfferingPicture:
     components, missing = planner.accountable(site.offering.components.values(), billing_types)
     listed = resources.listed(client, STATES, fields=FIELDS)
     users = members.offering_users(client) if with_users else []
+    linked = sorted((u for u in users if u.username and u.uuid and not u.is_restricted), key=_last_wins)
     return OfferingPicture(
         facts=facts,
         resources=[resource for resource in listed if resource.backend_id],
         snapshot=site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS}))),
         components=components,
         missing=missing,
-        links={u.username: u.uuid for u in users if u.username and u.uuid and not u.is_restricted},
+        links={user.username: user.uuid for user in linked},
+        names={fold(user.username): user.username for user in (*users, *linked) if user.username},
     )
 
 
@@ -81,7 +90,7 @@ def rules(
     return UsageRules(
         components=tuple(components),
         known=frozenset(map(fold, picture.snapshot.accounts)),
-        names={fold(name): name for name in picture.links},
+        names=picture.names,
         with_users=with_users,
         in_full=site.client.features.lacks(usages.DATES),
     )
@@ -91,9 +100,19 @@ def tracked(site: Site, components: Sequence[Component], usage: Usage) -> dict[s
     """Components whose TRES the cluster does not track, with the TRES. Asked only where nobody had any of it."""
     if not planner.untracked(components, planner.counted(usage)):
         return {}
+    return planner.untracked(components, all_tracked(site))
+
+
+def all_tracked(site: Site) -> frozenset[str]:
+    """Raises BackendError."""
     seen = site.backend.observe(Scope(parts=frozenset({Part.TRES})))
     seen.require(Part.TRES)
-    return planner.untracked(components, seen.tres)
+    return seen.tres
+
+
+def _last_wins(user: OfferingUser) -> tuple[bool, str]:
+    """Of several users with one name the one that is well; a person who left and came back has two."""
+    return user.state == "OK", user.uuid
 
 
 def reader(site: Site) -> UsageReader:

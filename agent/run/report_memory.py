@@ -22,23 +22,43 @@ from agent.run.state_files import Unreadable
 # A token may get more rights: then Waldur takes what it refused before.
 REFUSED_FOR = timedelta(days=1)
 JOBS_AT_MOST = 20_000
+DATES = "dates"
+LIMITS = " with limits"
 
 
 @dataclass
 class Memory:
-    """`refused`: until when a month is not tried again. `live`: seconds by account and job, by month."""
+    """`refused`: until when a month is not tried again, or a date. `live`: seconds by account and job, by month.
+    `failed`: resources that were told of in vain.
+    """
 
     refused: dict[str, datetime] = field(default_factory=dict)
     live: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
 
-    def is_refused(self, month: Month, now: datetime) -> bool:
-        until = self.refused.get(str(month))
+    def is_refused(self, month: Month, now: datetime, *, limits: bool = False) -> bool:
+        """Whether Waldur does not take all of a closed month; with `limits`, none of it."""
+        return self._holds(_closed(month, limits), now)
+
+    def refuse(self, month: Month, now: datetime, *, limits: bool = False) -> bool:
+        """True where that is news."""
+        return self._note(_closed(month, limits), now)
+
+    def takes_no_dates(self, now: datetime) -> bool:
+        """Whether Waldur takes none from our token."""
+        return self._holds(DATES, now)
+
+    def refuse_dates(self, now: datetime) -> bool:
+        """True where that is news."""
+        return self._note(DATES, now)
+
+    def _holds(self, name: str, now: datetime) -> bool:
+        until = self.refused.get(name)
         return until is not None and now < until
 
-    def refuse(self, month: Month, now: datetime) -> bool:
-        """True where that is news."""
-        is_news = str(month) not in self.refused
-        self.refused[str(month)] = now + REFUSED_FOR
+    def _note(self, name: str, now: datetime) -> bool:
+        is_news = name not in self.refused
+        self.refused[name] = now + REFUSED_FOR
         return is_news
 
     def note_live(self, month: Month, jobs: Sequence[JobUse]) -> None:
@@ -54,7 +74,11 @@ class Memory:
     def keep(self, months: Iterable[Month]) -> None:
         """Forget all others."""
         names = {str(month) for month in months}
-        self.refused = {name: until for name, until in self.refused.items() if name in names}
+        self.refused = {
+            name: until
+            for name, until in self.refused.items()
+            if name.removesuffix(LIMITS) in {*names, DATES}
+        }
         self.live = {name: jobs for name, jobs in self.live.items() if name in names}
 
 
@@ -63,16 +87,31 @@ def load(site: Site) -> Memory:
         document = state_files.read_json(_path(site)) or {}
     except Unreadable:
         return Memory()
-    return Memory(_moments(document.get("refused")), _jobs(document.get("live")))
+    return Memory(
+        _moments(document.get("refused")), _jobs(document.get("live")), _names(document.get("failed"))
+    )
 
 
 def save(site: Site, memory: Memory) -> None:
     refused = {name: until.isoformat() for name, until in memory.refused.items()}
-    state_files.write_json(site.state_dir, _path(site), {"refused": refused, "live": memory.live})
+    document = {"refused": refused, "live": memory.live, "failed": sorted(memory.failed)}
+    state_files.write_json(site.state_dir, _path(site), document)
 
 
 def _path(site: Site) -> Path:
     return site.state_dir / "reports" / f"{site.offering.uuid}.json"
+
+
+def _closed(month: Month, limits: bool) -> str:
+    return f"{month}{LIMITS}" if limits else str(month)
+
+
+def _names(section: Any) -> frozenset[str]:
+    return (
+        frozenset(name for name in section if isinstance(name, str))
+        if isinstance(section, list)
+        else frozenset()
+    )
 
 
 def _moments(section: Any) -> dict[str, datetime]:
@@ -93,5 +132,5 @@ def _jobs(section: Any) -> dict[str, dict[str, dict[str, int]]]:
     for month, accounts in section.items() if isinstance(section, dict) else ():
         for account, jobs in accounts.items() if isinstance(accounts, dict) else ():
             if isinstance(jobs, dict) and all(isinstance(seconds, int) for seconds in jobs.values()):
-                found.setdefault(month, {})[account] = jobs
+                found.setdefault(str(month), {})[str(account)] = jobs
     return found

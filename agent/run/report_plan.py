@@ -2,22 +2,25 @@
 """The plan of a report: for each month that is told of, what changes in Waldur.
 
 A month that ends while it is read is dropped: its last figures would stand in the next one. Waldur is told of a
-month by a date in it; a server that ignores dates would file it under the month that it has itself, so that it is
-told of the present month only, and only while that is the present one for the site as well.
+month by a date in it. A server that ignores dates, and one that takes none from our token, files whatever it is told
+under the month that it has itself: it is told of the present month only, and only while there is no doubt which one
+that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from agent.core.errors import SiteAgentError
 from agent.core.model import Component, Snapshot
-from agent.core.periods import Month, attribution, last_months
+from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
 from agent.core.plans import Plan
-from agent.core.usage import JobUse
+from agent.core.usage import JobUse, Usage
+from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.plan import usage as planner
+from agent.plan.allowances import Grounds
 from agent.plan.decreases import lowered
 from agent.plan.usage import UsagePlan
 from agent.run import report_explain, report_facts, report_memory
@@ -37,8 +40,10 @@ class MonthEnded(SiteAgentError):
 
 @dataclass(frozen=True)
 class PlannedMonth:
+    """`date`: by which Waldur knows the month; None where it takes none, and has its own present one."""
+
     month: Month
-    date: datetime
+    date: datetime | None
     picture: MonthPicture
     plans: tuple[UsagePlan, ...]
     is_current: bool = True
@@ -46,100 +51,157 @@ class PlannedMonth:
 
 @dataclass(frozen=True)
 class PlannedReport:
-    """`months` oldest first, so that the present month has the last word; `memory_months`: those worth remembering."""
+    """`months` oldest first, so that the present month has the last word; `memory_months`: those worth remembering.
+    `has_gaps`: of a month nothing is known now. `closed`: months of which this token may not tell all any more.
+    """
 
     picture: OfferingPicture
     months: tuple[PlannedMonth, ...]
     memory: Memory
     memory_months: tuple[Month, ...] = ()
     notes: tuple[str, ...] = ()
+    has_gaps: bool = False
+    closed: tuple[Month, ...] = ()
 
     @property
     def snapshot(self) -> Snapshot:
         return self.picture.snapshot
 
+    @property
+    def grounds(self) -> Grounds:
+        return Grounds(has_gaps=self.has_gaps)
+
     def plan(self) -> Plan:
         return Plan.of(action for month in self.months for plan in month.plans for action in plan.actions)
+
+
+@dataclass
+class _Making:
+    """A report while it is planned, as of `now`. `tracked`: TRES of the cluster, once they had to be asked for."""
+
+    site: Site
+    picture: OfferingPicture
+    memory: Memory
+    now: datetime
+    notes: list[str] = field(default_factory=list)
+    has_gaps: bool = False
+    closed: list[Month] = field(default_factory=list)
+    tracked: frozenset[str] | None = None
+
+    @property
+    def current(self) -> Month:
+        return Month.of(self.now)
 
 
 def plan(site: Site, clock: Clock | None = None) -> PlannedReport:
     """What a report would tell Waldur now. Changes nothing. Raises SiteAgentError."""
     tell_time = clock or (lambda: datetime.now(site.zone))
     now = tell_time()
-    current = Month.of(now)
     memory = report_memory.load(site)
-    picture = report_facts.offering(site)
-    notes = [f"Waldur's offering has no component {name}: run load-components" for name in picture.missing]
-    months = []
-    for which in _told_of(site, current, now, notes) if picture.resources and picture.components else ():
-        components = _components(picture, memory, which, now, is_current=which == current)
-        if components:
-            months.append(_of_month(site, picture, which, components, memory, notes))
-    if Month.of(tell_time()) != current:
+    making = _Making(site, report_facts.offering(site), memory, now)
+    making.notes += [
+        f"Waldur's offering has no component {name}: run load-components" for name in making.picture.missing
+    ]
+    is_empty = not (making.picture.resources and making.picture.components)
+    months = [] if is_empty else [_of_month(making, which, date) for which, date in _told_of(making)]
+    if Month.of(tell_time()) != making.current:
         raise MonthEnded(
-            f"{current} ended while its usage was read: nothing is told, the next report does it"
+            f"{making.current} ended while its usage was read: nothing is told, the next report does it"
         )
-    listed = tuple(replace(month, is_current=month.month == current) for month in months)
-    kept = last_months(current, site.reporting_periods)
-    return PlannedReport(picture, listed, memory, kept, tuple(dict.fromkeys(notes)))
+    return PlannedReport(
+        making.picture,
+        tuple(month for month in months if month is not None),
+        memory,
+        last_months(making.current, site.reporting_periods),
+        tuple(dict.fromkeys(making.notes)),
+        making.has_gaps,
+        tuple(making.closed),
+    )
 
 
-def _told_of(site: Site, current: Month, now: datetime, notes: list[str]) -> Iterator[Month]:
+def is_certain(site: Site, month: Month, now: datetime) -> bool:
+    """Whether a server that is told no date takes this month for the present one, whatever its clock and zone."""
+    return surely_in(month, site.zone, now) and surely_in(month, UTC, now)
+
+
+def _told_of(making: _Making) -> Iterator[tuple[Month, datetime | None]]:
+    """Months with their dates."""
+    site, now, current = making.site, making.now, making.current
     wanted = last_months(current, site.reporting_periods)
-    if not usages.takes_dates(site.client):
-        if len(wanted) > 1:
-            notes.append("this Waldur files all usage under its present month: past months are not told of")
-        if Month.of(now.astimezone(UTC)) == current:
-            yield current
+    takes_dates = usages.takes_dates(site.client)
+    if takes_dates and not making.memory.takes_no_dates(now):
+        for month in wanted:
+            date = attribution(month, site.zone, now)
+            if date <= now - SKEW:
+                yield month, date
+            else:
+                making.has_gaps = True
         return
-    for month in wanted:
-        if attribution(month, site.zone) <= now:
-            yield month
+    if len(wanted) > 1 and not takes_dates:
+        making.notes.append(
+            "this Waldur files all usage under its present month: past months are not told of"
+        )
+    making.closed += wanted[:-1] if takes_dates else ()
+    if is_certain(site, current, now):
+        yield current, None
+    else:
+        making.has_gaps = True
 
 
-def _components(
-    picture: OfferingPicture, memory: Memory, month: Month, now: datetime, *, is_current: bool
-) -> list[Component]:
-    """Of a closed month that Waldur refused: what it takes of a provider, which are components with limits."""
-    if is_current or not memory.is_refused(month, now):
-        return list(picture.components)
-    return [c for c in picture.components if picture.billing_type(c.name) == "limit"]
-
-
-def _of_month(
-    site: Site,
-    picture: OfferingPicture,
-    which: Month,
-    components: Sequence[Component],
-    memory: Memory,
-    notes: list[str],
-) -> PlannedMonth:
-    seen = report_facts.month(site, which)
-    made = PlannedMonth(which, attribution(which, site.zone), seen, ())
+def _of_month(making: _Making, which: Month, date: datetime | None) -> PlannedMonth | None:
+    is_current = which == making.current
+    components = making.picture.components
+    if not is_current and making.memory.is_refused(which, making.now):
+        # What Waldur takes of a provider for a closed month.
+        making.closed.append(which)
+        components = tuple(c for c in components if making.picture.has_limit(c.name))
+        if making.memory.is_refused(which, making.now, limits=True):
+            components = ()
+    if not components:
+        return None
+    seen = report_facts.month(making.site, which)
+    made = PlannedMonth(which, date, seen, (), is_current)
     if not seen.usage.records:
-        notes.append(
+        making.has_gaps = True
+        making.notes.append(
             f"the cluster names no job in {which}, which says nothing of any account: nothing is told"
         )
         return made
-    lacking = report_facts.tracked(site, components, seen.usage)
-    notes += [
+    lacking = _untracked(making, components, seen.usage)
+    making.notes += [
         f"component {name}: the cluster does not track {tres} (AccountingStorageTRES), so nobody knows its usage"
         for name, tres in lacking.items()
     ]
-    rules = report_facts.rules(site, picture, [c for c in components if c.name not in lacking])
-    plans = planner.plan_month(picture.resources, seen.usage, seen.ledger, rules)
-    return replace(made, plans=tuple(_explained(site, which, plans, memory)))
+    counted = [c for c in components if c.name not in lacking]
+    rules = replace(report_facts.rules(making.site, making.picture, counted), with_zeros=is_current)
+    plans = planner.plan_month(making.picture.resources, seen.usage, seen.ledger, rules)
+    return replace(made, plans=tuple(_explained(making, which, plans)))
 
 
-def _explained(site: Site, month: Month, plans: Sequence[UsagePlan], memory: Memory) -> Iterator[UsagePlan]:
+def _untracked(making: _Making, components: Sequence[Component], usage: Usage) -> dict[str, str]:
+    """Components that nobody can count. The cluster is asked once in a report, where nobody had any of a TRES."""
+    lacking = planner.untracked(components, planner.counted(usage))
+    if lacking and making.tracked is None:
+        making.tracked = report_facts.all_tracked(making.site)
+    return planner.untracked(components, making.tracked) if lacking and making.tracked is not None else {}
+
+
+def _explained(making: _Making, month: Month, plans: Sequence[UsagePlan]) -> Iterator[UsagePlan]:
     """The plans, with the jobs that explain why an account has less than Waldur was told before."""
-    less = [plan.account for plan in plans if plan.totals and any(lowered(plan.totals))]
-    words = report_explain.decreases(site, month, less, memory)
+    less = [plan.account for plan in plans if any(_is_less(action) for action in plan.actions)]
+    words = report_explain.decreases(making.site, month, less, making.memory)
     for plan in plans:
-        if plan.totals and plan.account in words:
+        if plan.account not in words:
+            yield plan
+        elif plan.totals:
             yield replace(plan, totals=replace(plan.totals, reason=words[plan.account]))
         else:
-            yield plan
+            shares = (replace(share, reason=words[plan.account]) for share in plan.shares)
+            yield replace(plan, shares=tuple(shares))
+
+
+def _is_less(action: object) -> bool:
+    return isinstance(action, ReportUsage | ReportUserUsage) and any(lowered(action))
 
 
 def live_jobs(planned: PlannedMonth) -> Sequence[JobUse]:

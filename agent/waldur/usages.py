@@ -2,11 +2,13 @@
 """Usage as Waldur keeps it: one record for each resource, component and month, with the shares of users below it.
 
 Values are set, never added: the same request twice does the same as once. Servers before 8.0.5 take the shares of
-users one by one; servers of 2024 ignore dates and would file a past month under the present one.
+users one by one; servers of 2024 ignore dates and would file a past month under the present one. Without a date
+Waldur takes its own present month.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -22,6 +24,7 @@ PATH = "marketplace-component-usages/"
 USER_PATH = "marketplace-component-user-usages/"
 OFFERING_PATH = "marketplace-provider-offerings/"
 BULK = "set_user_usages"
+DATE = "date"
 DATES = "usage of past months"
 # The oldest server that is known to have this has dates of usage, too; those of 2024 have neither.
 DATES_SHOWN_BY = "user-attribute-config/"
@@ -67,11 +70,11 @@ def of_users(client: WaldurClient, month: Month) -> list[UserUsageRecord]:
 
 
 def set_totals(
-    client: WaldurClient, resource_uuid: str, amounts: Iterable[tuple[str, str]], date: datetime
+    client: WaldurClient, resource_uuid: str, amounts: Iterable[tuple[str, str]], date: datetime | None
 ) -> None:
     """Set components of one resource in the month of `date`; all of them or none. Raises WaldurError."""
     listed = [{"type": component, "amount": value} for component, value in amounts]
-    body = {"usages": listed, "resource": resource_uuid, "date": date.isoformat()}
+    body = {"usages": listed, "resource": resource_uuid, **_dated(date)}
     client.post(f"{PATH}set_usage/", body, repeatable=True)
 
 
@@ -80,12 +83,12 @@ def set_users(
     record_uuid: str,
     amounts: Sequence[tuple[str, str]],
     links: Mapping[str, str],
-    date: datetime,
+    date: datetime | None,
 ) -> Mapping[str, WaldurError]:
     """Set users' shares of one record; `links` has their offering users by name. In one request where the server can.
 
     A share that Waldur refuses keeps none of the others back: the result names who was refused, and why. Raises
-    WaldurError where nothing could be sent.
+    WaldurError where nothing could be sent, and where the month or its date is refused. `date` is that of the record.
     """
     items = [_share(client, name, value, links.get(name, ""), date) for name, value in amounts]
     if client.if_supported(BULK):
@@ -96,14 +99,14 @@ def set_users(
         except WaldurLacks as error:
             client.note_missing(BULK, error)
         except WaldurError as error:
-            if error.status != 400 or is_backfill(error) or len(items) == 1:
+            if error.status != 400 or refuses_month(error) or len(items) == 1:
                 raise
     refused: dict[str, WaldurError] = {}
     for item in items:
         try:
             client.post(f"{PATH}{record_uuid}/set_user_usage/", item, repeatable=True)
         except WaldurError as error:
-            if error.status != 400 or is_backfill(error):
+            if error.status != 400 or refuses_month(error):
                 raise
             refused[item["username"]] = error
     return refused
@@ -131,6 +134,17 @@ def is_backfill(error: WaldurError) -> bool:
     return error.status == 400 and BACKFILL in error.detail.lower()
 
 
+def refuses_date(error: WaldurError) -> bool:
+    """Whether Waldur takes no date from this token. 8.0: who has rights at the offering only, not at its provider."""
+    words = re.findall(r"[a-z]+", error.detail.lower())
+    return error.status == 400 and DATE in words and "future" not in words and not is_backfill(error)
+
+
+def refuses_month(error: WaldurError) -> bool:
+    """Whether it is no fault of what was told, but of when it was used."""
+    return is_backfill(error) or refuses_date(error)
+
+
 def amount(value: Any) -> Decimal | None:
     """A number as Waldur prints it: text with decimals in 8.x, a number before."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -142,8 +156,14 @@ def amount(value: Any) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def _share(client: WaldurClient, username: str, value: str, link: str, date: datetime) -> dict[str, str]:
-    item = {"username": username, "usage": value, "date": date.isoformat()}
+def _dated(date: datetime | None) -> dict[str, str]:
+    return {DATE: date.isoformat()} if date else {}
+
+
+def _share(
+    client: WaldurClient, username: str, value: str, link: str, date: datetime | None
+) -> dict[str, str]:
+    item = {"username": username, "usage": value, **_dated(date)}
     return {**item, "user": f"{client.url}marketplace-offering-users/{link}/"} if link else item
 
 

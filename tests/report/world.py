@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: MIT
+"""A simulated Waldur with allocations, a cluster in memory on which jobs ran, and a clock that a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from agent.core.model import Account, Snapshot
+from agent.core.periods import Month
+from agent.run import report
+from agent.run.report_plan import PlannedReport
+from agent.run.results import PassReport
+from agent.run.sites import Site
+from agent.sim.records import ComponentUsage
+from agent.sim.seed import ComponentSpec, Scenario
+from agent.sim.server import SimulatedWaldur
+from agent.waldur.client import WaldurClient
+from agent.waldur.transport import Patience
+from tests.memory_backend import slurm_settings
+from tests.report.jobs import Job, JobBackend
+from tests.site import configuration, settings_of
+
+NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
+THIS, LAST = Month(2026, 11), Month(2026, 10)
+# TRES-seconds of a core-hour, as SLURM counts them.
+HOUR = 3600
+QUICK = Patience(connect_s=2, read_s=5, backoff_max_s=0.05, retry_after_max_s=1)
+CPU = ComponentSpec(type="cpu", name="CPU", measured_unit="h", billing_type="usage")
+MEM = ComponentSpec(type="mem", name="Memory", measured_unit="GB-h")
+COMPONENTS = {
+    "cpu": {"measured_unit": "h", "accounting_type": "usage", "label": "CPU", "unit_factor": 60},
+    "mem": {"measured_unit": "GB-h", "accounting_type": "limit", "label": "Memory", "unit_factor": 61440},
+}
+# Usage by account: what Waldur holds of a component in a month.
+Figures = dict[str, dict[str, str]]
+
+
+def scenario(**changes: Any) -> Scenario:
+    """Four allocations, a_1 to a_4 in the tests' words, with `cpu` billed by usage and `mem` by its limit."""
+    usual: dict[str, Any] = {
+        "components": (CPU, MEM),
+        "projects_per_customer": 2,
+        "members_per_project": 2,
+        "allocations_per_project": 2,
+        "backend_prefix": "a_",
+    }
+    return Scenario(**{**usual, **changes})
+
+
+class World:
+    """`ran` lays down a job, `report` is one pass, `shown` what Waldur then holds."""
+
+    def __init__(
+        self,
+        waldur: SimulatedWaldur,
+        folder: Path,
+        *,
+        user: str = "agent",
+        zone: str = "UTC",
+        periods: int = 2,
+        components: Mapping[str, Any] | None = None,
+        **offering: Any,
+    ) -> None:
+        self.waldur = waldur
+        self.state_dir = folder / "state"
+        self.backend = JobBackend(settings=slurm_settings())
+        keys = {"reporting_backend": "slurm", "waldur_api_token": waldur.token(user), **offering}
+        path = configuration(waldur, folder, components=components or COMPONENTS, **keys)
+        self.settings = replace(settings_of(path), reporting_periods=periods)
+        self.zone = zone
+        self._offering = self.settings.offerings[0]
+        self.now = NOW
+        self.site = self.connected()
+        self.accounts = []
+        for number, uuid in enumerate(waldur.seed.resource_uuids, 1):
+            waldur.site.change("resources", uuid, backend_id=f"a_{number}")
+            self.accounts.append(f"a_{number}")
+        self.make(*self.accounts)
+
+    def connected(self, attempts: int = 4) -> Site:
+        """The site as a process that has just started knows it."""
+        client = WaldurClient(
+            self._offering.access,
+            user_agent="waldur-site-agent-test",
+            offering_uuid=self._offering.uuid,
+            attempts=attempts,
+            patience=QUICK,
+        )
+        return Site(
+            self._offering,
+            client,
+            self.backend,
+            self.state_dir,
+            zone=ZoneInfo(self.zone),
+            reporting_periods=self.settings.reporting_periods,
+        )
+
+    def restart(self) -> None:
+        self.site = self.connected()
+
+    @property
+    def now(self) -> datetime:
+        return self.waldur.store.clock.now()
+
+    @now.setter
+    def now(self, moment: datetime) -> None:
+        """The same time here and in Waldur."""
+        self.waldur.store.clock.freeze(moment)
+
+    def clock(self) -> datetime:
+        return self.now.astimezone(self.site.zone)
+
+    def later(self, **passed: float) -> None:
+        self.now += timedelta(**passed)
+
+    @property
+    def cluster(self) -> Snapshot:
+        return self.backend.state
+
+    def make(self, *accounts: str) -> None:
+        made = {name: Account(name, "root") for name in accounts}
+        self.backend.state = replace(self.cluster, accounts={**self.cluster.accounts, **made})
+
+    def drop(self, account: str) -> None:
+        kept = {name: each for name, each in self.cluster.accounts.items() if name != account}
+        self.backend.state = replace(self.cluster, accounts=kept)
+
+    def ran(
+        self,
+        account: str,
+        user: str,
+        hours: float,
+        *,
+        month: Month = THIS,
+        job: str = "",
+        live: bool = False,
+        **counts: int,
+    ) -> str:
+        """So many core-hours, and more counts where they are given. Returns the job's id."""
+        number = job or str(len(self.backend.jobs) + 1)
+        counted = {"cpu": round(hours * HOUR), **counts}
+        self.backend.jobs.append(Job(number, account, user, month, counted, round(hours * HOUR), live))
+        return number
+
+    def alter(self, job: str, **changes: Any) -> None:
+        self.backend.jobs = [replace(j, **changes) if j.id == job else j for j in self.backend.jobs]
+
+    def forget(self, job: str) -> None:
+        self.backend.jobs = [each for each in self.backend.jobs if each.id != job]
+
+    def busy(self, month: Month = THIS) -> None:
+        """Each account has its number of core-hours, all by one user of its own."""
+        for number, account in enumerate(self.accounts, 1):
+            self.ran(account, f"u{number}", number, month=month)
+
+    def plan(self) -> PlannedReport:
+        return report.plan(self.site, self.clock)
+
+    def report(self, **options: Any) -> PassReport:
+        return report.run_pass(self.site, clock=self.clock, **options)
+
+    def told(self) -> list[tuple[str, str]]:
+        """What was sent to be kept since the log was emptied: method and endpoint."""
+        entries = self.waldur.requests.entries("POST *")
+        return [(entry.method, entry.endpoint) for entry in entries]
+
+    def quiet(self) -> None:
+        """One more report tells Waldur nothing."""
+        self.waldur.requests.reset()
+        report = self.report()
+        assert (report.error, report.failed) == (None, False), report.as_json()
+        assert self.told() == []
+
+    def resource(self, account: str) -> str:
+        return self.waldur.seed.resource_uuids[self.accounts.index(account)]
+
+    def rows(self, month: Month = THIS) -> list[ComponentUsage]:
+        return [row for row in self.waldur.store.usages if row.billing_period == month.first_day]
+
+    def shown(self, month: Month = THIS) -> Figures:
+        """Totals by account and component."""
+        found: Figures = {}
+        for row in self.rows(month):
+            account = self.accounts[self.waldur.seed.resource_uuids.index(row.resource_uuid)]
+            found.setdefault(account, {})[row.component_type] = f"{row.usage:.2f}"
+        return found
+
+    def shares(self, account: str, component: str = "cpu", month: Month = THIS) -> dict[str, str]:
+        """Users of a record by the name that Waldur has for them."""
+        records = [
+            row.uuid
+            for row in self.rows(month)
+            if (row.resource_uuid, row.component_type) == (self.resource(account), component)
+        ]
+        return {
+            share.username: f"{share.usage:.2f}"
+            for record in records
+            for share in self.waldur.store.user_usages.where("usage", record)
+        }
+
+    def linked(self, username: str) -> str | None:
+        """Uuid of the offering user that a share is linked to."""
+        rows = self.waldur.store.user_usages.where("username", username)
+        return rows[0].offering_user_uuid if rows else None
