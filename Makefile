@@ -9,7 +9,7 @@ ARGS ?=
 TEST_PROCESSES ?= 4
 
 # Debian packages of the real parts that the tests run.
-SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd openssl mosquitto rabbitmq-server
+SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd openssl mosquitto rabbitmq-server chromium
 
 .PHONY: setup lint type test services demo bench docs lock clean
 

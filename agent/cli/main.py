@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "approve": ("agent.cli.approve", "List the plans that wait for a person, or let one go."),
     "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),
     "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
+    "usage": ("agent.cli.usage", "Show what accounts have used, as a table or a page with charts."),
     "load-components": (
         "agent.cli.components",
         "Bring the configured components into the offerings in Waldur.",

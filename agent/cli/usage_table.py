@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT
+"""Usage on a terminal: a table for each component, an account in each row, who used most first.
+
+Figures are never cut. Where they do not fit, months become a small curve, and then names are cut with an ellipsis;
+where nobody looks at once (a pipe, a file) all months and names are there in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agent.cli.options import console, number
+from agent.core.periods import Month
+from agent.core.usage import UsageSource
+from agent.plan.usage_figures import MONTH, AccountFigures, Figures, Measure, Sheet, Use
+from agent.run.usage_view import UsageView
+
+BAR_CELLS = 10
+GAP = 2
+NAME_AT_LEAST = 12
+NAME_WISHED = 14
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+CURVE = "▁▂▃▄▅▆▇█"
+PLAIN_CURVE = "_.:-=+*#"
+UNKNOWN = "unknown"
+NO_USE = Use()
+OF_LIMIT = "of limit"
+COUNTED = {
+    UsageSource.REQUESTED: "what jobs asked for (ReqTRES)",
+    UsageSource.ALLOCATED: "what jobs were given (AllocTRES)",
+}
+PERIODS = {"month": "monthly", "quarterly": "quarterly", "annual": "yearly", "total": "total"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`figures`: an amount for each month. `level`: 1 for the users of an account."""
+
+    name: str
+    account: str
+    figures: tuple[Decimal | None, ...]
+    use: Use = NO_USE
+    level: int = 0
+    style: str = ""
+
+
+def show(view: UsageView, *, with_users: bool = False, out: Console | None = None) -> None:
+    """Print one offering."""
+    out = out or console()
+    sheet = view.sheet
+    _say(out, f"{clean(view.name)}: usage until {view.taken:%Y-%m-%d %H:%M} ({view.zone})", style="bold")
+    _say(out, f"counted is {COUNTED[view.source]} on cluster {view.cluster}")
+    for month in view.silent:
+        _say(out, f"{month}: unknown, the cluster names no job at all")
+    for note in view.notes:
+        _say(out, clean(note))
+    if not sheet.accounts:
+        _say(out, "no resource of this offering has an account yet")
+    for measure in sheet.measures if sheet.accounts else ():
+        out.line()
+        _say(
+            out, f"{clean(measure.label)}, {clean(measure.unit)}{_about_limits(sheet, measure)}", style="bold"
+        )
+        out.print(_table(sheet, measure, out, with_users=with_users))
+        if sheet.others and view.waldur is None:
+            _say(out, _others(sheet, measure))
+
+
+def shown(amount: Decimal | None) -> str:
+    return UNKNOWN if amount is None else f"{amount:,.2f}"
+
+
+def percent(use: Use) -> str:
+    """Used of the limit; empty where there is nothing to tell."""
+    if use.share is None:
+        return "over 0" if use.is_over else ""
+    return f"{use.share:.0%}" if use.share < 100 else ">9999%"
+
+
+def clean(text: str) -> str:
+    """What people typed, without what would steer a terminal."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def _about_limits(sheet: Sheet, measure: Measure) -> str:
+    """Which limits a bar is measured by; or why it is not."""
+    if not any(measure.name in account.limits for account in sheet.accounts):
+        return ""
+    limits = f"; {PERIODS.get(measure.period, clean(measure.period))} limits"
+    if measure.period == MONTH or any(sheet.use(a, measure).share is not None for a in sheet.accounts):
+        return limits
+    return f"{limits}, of which these months do not show the use"
+
+
+def _others(sheet: Sheet, measure: Measure) -> str:
+    found = [amount for a in sheet.others if (amount := a.figures.get((measure.name, sheet.present)))]
+    return (
+        f"besides, {number(len(sheet.others), 'account')} that no resource of this offering names: "
+        f"{shown(sum(found, Decimal(0)))} in {sheet.present}"
+    )
+
+
+def _rows(sheet: Sheet, measure: Measure, *, with_users: bool) -> list[Row]:
+    rows = []
+    for account in sheet.ranked(measure):
+        rows.append(_row(sheet, account, measure))
+        if with_users:
+            rows += [
+                Row(f"  {clean(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
+                for user, figures in sheet.ranked_users(account, measure)
+            ]
+    if len(sheet.accounts) > 1:
+        totals = tuple(sheet.total(measure, month) for month in sheet.months)
+        rows.append(Row("all", "", totals, sheet.use_of_all(measure), style="bold"))
+    return rows
+
+
+def _row(sheet: Sheet, account: AccountFigures, measure: Measure) -> Row:
+    series = _series(sheet, account.figures, measure)
+    return Row(clean(account.title), clean(account.account), series, sheet.use(account, measure))
+
+
+def _series(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[Decimal | None, ...]:
+    return tuple(figures.get((measure.name, month)) for month in sheet.months)
+
+
+def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) -> Table:
+    rows = _rows(sheet, measure, with_users=with_users)
+    layout = _layout(rows, sheet.months, out.width)
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    if layout.name_cells:
+        table.add_column("resource", width=layout.name_cells, no_wrap=True, overflow="ellipsis")
+    table.add_column("account", width=layout.account_cells, no_wrap=True, overflow="ellipsis")
+    if layout.with_curve:
+        table.add_column(_curve_title(sheet.months), min_width=len(sheet.months), no_wrap=True)
+    for month in layout.months:
+        table.add_column(str(month), justify="right", no_wrap=True)
+    if layout.with_bar:
+        table.add_column("", width=BAR_CELLS, no_wrap=True)
+        table.add_column(OF_LIMIT, justify="right", no_wrap=True)
+    ascii_only = not (out.encoding or "").lower().startswith("utf")
+    largest = max((r.figures[-1] or Decimal(0) for r in rows if r.account), default=Decimal(0))
+    for row in rows:
+        table.add_row(*_cells(row, layout, largest, ascii_only=ascii_only), style=row.style)
+    return table
+
+
+def _cells(row: Row, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
+    name = row.name if layout.name_cells or row.account else row.name.strip()
+    cells = [Text(name)] if layout.name_cells else []
+    cells.append(Text(row.account if layout.name_cells or row.account else row.name))
+    if layout.with_curve:
+        cells.append(Text(_curve(row.figures, ascii_only=ascii_only)))
+    cells += [Text(shown(amount)) for amount in row.figures[-len(layout.months) :]]
+    if layout.with_bar:
+        share = _bar_share(row, largest)
+        cells += [
+            Text("" if row.level else bar(share, ascii_only=ascii_only), style=_colour(row.use)),
+            Text(percent(row.use), style=_colour(row.use)),
+        ]
+    return cells
+
+
+def _bar_share(row: Row, largest: Decimal) -> float:
+    """Of its limit where that is known; else of the largest amount among the accounts."""
+    if row.use.is_over:
+        return 1.0
+    if row.use.share is not None:
+        return row.use.share
+    amount = row.figures[-1]
+    return float(amount / largest) if amount and largest and row.account else 0.0
+
+
+def _colour(use: Use) -> str:
+    if use.is_over:
+        return "red"
+    return "yellow" if use.share is not None and use.share >= 0.9 else "green"
+
+
+def bar(share: float, *, ascii_only: bool = False, cells: int = BAR_CELLS) -> str:
+    """A bar; something can be seen of whatever is more than nothing."""
+    eighths = min(cells * 8, max(1 if share > 0 else 0, round(share * cells * 8)))
+    whole, rest = divmod(eighths, 8)
+    if ascii_only:
+        return "#" * max(whole, 1 if share > 0 else 0)
+    return "█" * whole + (EIGHTHS[rest] if rest else "")
+
+
+def _curve(series: Sequence[Decimal | None], *, ascii_only: bool) -> str:
+    """A sign for each month, as high as the month is against the highest; a question mark for an unknown one."""
+    signs = PLAIN_CURVE if ascii_only else CURVE
+    highest = max((amount for amount in series if amount), default=Decimal(0))
+    return "".join(
+        "?" if a is None else signs[round(float(a / highest) * (len(signs) - 1))] if highest else signs[0]
+        for a in series
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What fits. `months`: those with figures; `name_cells`: 0 where there are no names."""
+
+    name_cells: int
+    account_cells: int
+    months: tuple[Month, ...]
+    with_curve: bool = False
+    with_bar: bool = True
+
+
+def _layout(rows: Sequence[Row], months: tuple[Month, ...], width: int) -> Layout:
+    """All months where they fit; else as many as do, and a curve of all; at last no bar."""
+    has_names = any(row.name and row.account for row in rows)
+    names = max(len("resource"), *(cell_len(r.name) for r in rows)) if has_names else 0
+    accounts = max(len("account"), *(cell_len(r.account or ("" if has_names else r.name)) for r in rows))
+    figures = [
+        max(len(str(months[0])), *(len(shown(r.figures[i])) for r in rows)) for i in range(len(months))
+    ]
+    gaps = (2 if has_names else 1) * GAP
+    wished = min(names, NAME_WISHED) + min(accounts, NAME_WISHED) + gaps
+
+    def room(listed: int, *, with_curve: bool, with_bar: bool) -> int:
+        curve = max(len(_curve_title(months)), len(months)) + GAP if with_curve else 0
+        bars = BAR_CELLS + len(OF_LIMIT) + 2 * GAP if with_bar else 0
+        return width - sum(figures[-listed:]) - listed * GAP - curve - bars
+
+    choices = [(len(months), False, True)]
+    choices += [(listed, True, True) for listed in range(len(months) - 1, 0, -1)]
+    choices += [(1, False, True), (1, False, False)]
+    for listed, with_curve, with_bar in choices:
+        left = room(listed, with_curve=with_curve, with_bar=with_bar)
+        if left >= wished:
+            break
+    name_cells, account_cells = _shared(names, accounts, left - gaps)
+    return Layout(name_cells, account_cells, months[-listed:], with_curve, with_bar)
+
+
+def _curve_title(months: Sequence[Month]) -> str:
+    return f"{months[0]} .."
+
+
+def _shared(names: int, accounts: int, room: int) -> tuple[int, int]:
+    """The room that names of resources and accounts get: all they need, or halves of what there is."""
+    if names + accounts <= room:
+        return names, accounts
+    if not names:
+        return 0, max(NAME_AT_LEAST, room)
+    half = max(NAME_AT_LEAST, room // 2)
+    if accounts <= half:
+        return max(NAME_AT_LEAST, room - accounts), accounts
+    if names <= half:
+        return names, max(NAME_AT_LEAST, room - names)
+    return half, half
+
+
+def _say(out: Console, sentence: str, *, style: str = "") -> None:
+    out.print(Text(sentence, style=style), soft_wrap=True)

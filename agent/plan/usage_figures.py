@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""What was used, as figures for people: by account, component, month and user, in Waldur's units, against limits.
+
+What nobody knows has no figure, and is never zero: an account that the cluster does not have and that had no job, a
+month in which the cluster named no job at all, a component whose TRES is not tracked. A limit is compared with what
+was used in its own period, and only where all months of that period are among those looked at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from agent.core.errors import PlanRefused
+from agent.core.model import Component, Resource, WaldurComponent
+from agent.core.names import fold
+from agent.core.periods import Month
+from agent.core.units import limit_number, reported_amount
+from agent.core.usage import Counts, Usage
+
+MONTH, QUARTER, YEAR = "month", "quarterly", "annual"
+
+# Amounts by component and month; what is missing is unknown.
+Figures = Mapping[tuple[str, Month], Decimal]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A component as people see it. `period`: what a limit of it is for, in Waldur's word (`month`, `quarterly`,
+    `annual`, `total`).
+    """
+
+    name: str
+    label: str
+    unit: str
+    period: str = MONTH
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An amount, and the limit that it counts against; None for what is unknown, or not there."""
+
+    spent: Decimal | None = None
+    limit: Decimal | None = None
+
+    @property
+    def share(self) -> float | None:
+        """1.0 where the limit is used up; None where there is none to share, or nothing is known."""
+        if self.spent is None or not self.limit:
+            return None
+        return float(self.spent / self.limit)
+
+    @property
+    def is_over(self) -> bool:
+        return self.spent is not None and self.limit is not None and self.spent > self.limit
+
+
+@dataclass(frozen=True)
+class AccountFigures:
+    """One account with the resources that name it. `users` has their shares, by name."""
+
+    account: str
+    resources: tuple[Resource, ...] = ()
+    figures: Figures = field(default_factory=dict)
+    users: Mapping[str, Figures] = field(default_factory=dict)
+    limits: Mapping[str, Decimal] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return " / ".join(resource.name for resource in self.resources)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One offering. `months` oldest first; the last one is the present month. `others`: accounts with usage that none
+    of the offering's resources names.
+    """
+
+    measures: tuple[Measure, ...]
+    months: tuple[Month, ...]
+    accounts: tuple[AccountFigures, ...]
+    others: tuple[AccountFigures, ...] = ()
+
+    @property
+    def present(self) -> Month:
+        return self.months[-1]
+
+    def ranked(self, measure: Measure) -> list[AccountFigures]:
+        """Who used most first: in the present month, then in all months. Unknown ones last."""
+        return sorted(self.accounts, key=lambda a: (*_rank(a.figures, measure, self.months), a.account))
+
+    def ranked_users(self, account: AccountFigures, measure: Measure) -> list[tuple[str, Figures]]:
+        """Users of an account who had any of it."""
+        had = [(u, f) for u, f in account.users.items() if total(f, measure, self.months)]
+        return sorted(had, key=lambda user: (*_rank(user[1], measure, self.months), user[0]))
+
+    def total(self, measure: Measure, month: Month) -> Decimal | None:
+        """Of all accounts that are known; None where none is."""
+        found = [
+            amount for a in self.accounts if (amount := a.figures.get((measure.name, month))) is not None
+        ]
+        return sum(found, Decimal(0)) if found else None
+
+    def use(self, account: AccountFigures, measure: Measure) -> Use:
+        """What an account has used in the period of its limit, against it."""
+        return Use(self._spent(account.figures, measure), account.limits.get(measure.name))
+
+    def use_of_all(self, measure: Measure) -> Use:
+        """The same of all accounts together, where each has a limit and is known."""
+        uses = [self.use(account, measure) for account in self.accounts]
+        spent = [use.spent for use in uses if use.spent is not None]
+        limits = [use.limit for use in uses if use.limit is not None]
+        return Use(
+            sum(spent, Decimal(0)) if spent and len(spent) == len(uses) else None,
+            sum(limits, Decimal(0)) if limits and len(limits) == len(uses) else None,
+        )
+
+    def top_users(self, measure: Measure) -> list[tuple[str, Decimal, tuple[str, ...]]]:
+        """Who used most in all months together, in how much and in which accounts."""
+        amounts: dict[str, Decimal] = defaultdict(Decimal)
+        places: dict[str, list[str]] = defaultdict(list)
+        for account in self.accounts:
+            for user, figures in account.users.items():
+                if amount := total(figures, measure, self.months):
+                    amounts[user] += amount
+                    places[user].append(account.account)
+        ranked = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
+        return [(user, amount, tuple(places[user])) for user, amount in ranked]
+
+    def _spent(self, figures: Figures, measure: Measure) -> Decimal | None:
+        needed = period_months(measure.period, self.present)
+        found = [figures.get((measure.name, month)) for month in needed if month in self.months]
+        known = [amount for amount in found if amount is not None]
+        return sum(known, Decimal(0)) if needed and len(known) == len(needed) else None
+
+
+def period_months(period: str, present: Month) -> tuple[Month, ...]:
+    """The months of a limit's period, up to the present one; none where it has no beginning (`total`)."""
+    if period == MONTH:
+        return (present,)
+    if period == QUARTER:
+        first = Month(present.year, (present.month - 1) // 3 * 3 + 1)
+    elif period == YEAR:
+        first = Month(present.year, 1)
+    else:
+        return ()
+    return tuple(Month(present.year, number) for number in range(first.month, present.month + 1))
+
+
+def total(figures: Figures, measure: Measure, months: Iterable[Month]) -> Decimal | None:
+    """The sum of the months that are known."""
+    found = [amount for month in months if (amount := figures.get((measure.name, month))) is not None]
+    return sum(found, Decimal(0)) if found else None
+
+
+def measures(components: Iterable[Component], waldur: Iterable[WaldurComponent]) -> tuple[Measure, ...]:
+    """The components as Waldur shows them; as the configuration has them where Waldur does not tell."""
+    fields = {component.type: component.fields for component in waldur}
+    return tuple(
+        Measure(
+            name=c.name,
+            label=str(fields.get(c.name, {}).get("name") or c.label or c.name),
+            unit=str(fields.get(c.name, {}).get("measured_unit") or c.measured_unit),
+            # A limit without a period is billed by the month (Waldur 8.0).
+            period=str(fields.get(c.name, {}).get("limit_period") or MONTH),
+        )
+        for c in components
+    )
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What was read: `usages` oldest month first, the accounts of the cluster, and the offering's `resources`, None
+    where Waldur does not tell. `untracked`: components of which nobody knows anything.
+    """
+
+    usages: Sequence[Usage]
+    components: tuple[Component, ...]
+    known: frozenset[str]
+    resources: Sequence[Resource] | None = None
+    untracked: frozenset[str] = frozenset()
+
+
+def sheet(readings: Readings, shown: tuple[Measure, ...]) -> Sheet:
+    """The figures of one offering; without resources, of every account of the cluster that used anything."""
+    holders: dict[str, list[Resource]] = defaultdict(list)
+    for resource in readings.resources or ():
+        if resource.backend_id:
+            holders[fold(resource.backend_id)].append(resource)
+    used = {account for usage in readings.usages for account in usage.accounts}
+    listed = sorted(holders) if readings.resources is not None else sorted(used)
+    others = sorted(used - set(listed))
+    return Sheet(
+        measures=shown,
+        months=tuple(usage.query.month for usage in readings.usages),
+        accounts=tuple(_of_account(readings, account, holders.get(account, ())) for account in listed),
+        others=tuple(_of_account(readings, account, ()) for account in others),
+    )
+
+
+def _of_account(readings: Readings, account: str, holders: Sequence[Resource]) -> AccountFigures:
+    figures: dict[tuple[str, Month], Decimal] = {}
+    users: dict[str, dict[tuple[str, Month], Decimal]] = defaultdict(dict)
+    for usage in readings.usages:
+        found = usage.accounts.get(account)
+        if not usage.records or (found is None and account not in readings.known):
+            continue
+        figures |= _amounts(readings, found.total if found else {}, usage)
+        for user, counts in found.users.items() if found else ():
+            users[user] |= _amounts(readings, counts, usage)
+    nothing = {
+        key: amount * 0 for key, amount in figures.items()
+    }  # of a user whom a known month does not name
+    return AccountFigures(
+        account=account,
+        resources=tuple(sorted(holders, key=lambda r: (r.name, r.uuid))),
+        figures=figures,
+        users={user: {**nothing, **had} for user, had in users.items()},
+        limits=_limits(holders[0], readings.components) if len(holders) == 1 else {},
+    )
+
+
+def _amounts(readings: Readings, counts: Counts, usage: Usage) -> dict[tuple[str, Month], Decimal]:
+    return {
+        (c.name, usage.query.month): reported_amount(c, counts, usage.scale)
+        for c in readings.components
+        if c.name not in readings.untracked
+    }
+
+
+def _limits(resource: Resource, components: Iterable[Component]) -> dict[str, Decimal]:
+    """The limits that are numbers; what else stands there is for the membership pass to complain of."""
+    limits = {}
+    for component in components:
+        if resource.limits.get(component.name) is None:
+            continue
+        try:
+            limits[component.name] = limit_number(component.name, resource.limits[component.name])
+        except PlanRefused:
+            continue
+    return limits
+
+
+def _rank(figures: Figures, measure: Measure, months: Sequence[Month]) -> tuple[bool, Decimal, Decimal]:
+    """To sort by: known before unknown, then by the present month, then by all of them."""
+    present, whole = figures.get((measure.name, months[-1])), total(figures, measure, months)
+    return whole is None, -(present or Decimal(0)), -(whole or Decimal(0))

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+"""A small site with usage, and commands run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.cli.conftest import command
+from tests.usage.world import World
+
+__all__ = ["command"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    scenario = Scenario(members_per_project=1, projects_per_customer=2, allocations_per_project=1)
+    with SimulatedWaldur(scenario=scenario) as waldur:
+        yield World(waldur, tmp_path)
