@@ -73,7 +73,7 @@ class WaldurAccess:
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """Which broker tells of changes, and where it is (read by the event bridge)."""
+    """Which broker tells of changes, and where it is (read by the event bridge). Without `ws_path`: plain TCP."""
 
     stomp_enabled: bool = False
     mqtt_enabled: bool = False

@@ -16,7 +16,7 @@ from agent.config.findings import Findings, below, key_name
 from agent.config.kinds import QUEUE_NAME, shown
 from agent.config.model import EventSettings, Mode, Offering, OidcClient, Problem, WaldurAccess
 from agent.config.policy import of_offering, read_policy
-from agent.config.schema import ALL_MODES, OFFERING, checked
+from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, checked
 from agent.config.secret import Secret
 from agent.config.sources import Sources, secret_of
 from agent.core.policy import LimitsSource, PolicyRules
@@ -33,6 +33,9 @@ STOMP_PATH = "/rmqws-stomp"
 NOTHING_SCHEDULED = f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set"
 # Versions with MQTT used this path and port 443, whatever verify_ssl said.
 MQTT_PATH = "/rmqws"
+TCP = EVENT_TRANSPORTS[1]
+# By MQTT or STOMP, and with TLS or not.
+TCP_PORTS = {(True, True): 8883, (True, False): 1883, (False, True): 61614, (False, False): 61613}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +172,23 @@ def _events(values: Mapping[str, Any], path: str, findings: Findings) -> EventSe
         mqtt_enabled=mqtt,
         membership_by_events=(stomp or mqtt) and wanted is not False,
         ws_host=values["stomp_ws_host"] or urlsplit(values["waldur_api_url"] or "").hostname or "",
-        ws_port=values["stomp_ws_port"] or (443 if values["verify_ssl"] or mqtt else 80),
-        ws_path=_rooted(values["stomp_ws_path"]) or (MQTT_PATH if mqtt else STOMP_PATH),
+        ws_port=values["stomp_ws_port"] or _port(values, is_mqtt=mqtt),
+        ws_path=""
+        if _is_tcp(values)
+        else _rooted(values["stomp_ws_path"]) or (MQTT_PATH if mqtt else STOMP_PATH),
         use_tls=values["websocket_use_tls"],
     )
+
+
+def _is_tcp(values: Mapping[str, Any]) -> bool:
+    return bool(values["event_transport"] == TCP)
+
+
+def _port(values: Mapping[str, Any], *, is_mqtt: bool) -> int:
+    """Where brokers listen usually: to TCP with and without TLS, or behind Waldur's web server."""
+    if _is_tcp(values):
+        return TCP_PORTS[is_mqtt, bool(values["websocket_use_tls"])]
+    return 443 if values["verify_ssl"] or is_mqtt else 80
 
 
 def _rooted(place: str) -> str:

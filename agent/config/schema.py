@@ -38,6 +38,7 @@ POLICY_KEYS = frozenset(
         "tres_billing_weights",
     }
 )
+EVENT_TRANSPORTS = ("websocket", "tcp")
 ALL_MODES = frozenset(Mode)
 ORDERS = frozenset({Mode.ORDER_PROCESS})
 
@@ -57,6 +58,7 @@ STOPS_ALL = Wrong(ALL_MODES)
 STOPS_ORDERS = Wrong(ORDERS)
 STOPS_REPORTS = Wrong(frozenset({Mode.REPORT}))
 UNKNOWN_SOURCE = Wrong(frozenset({Mode.REPORT}), UsageSource.REQUESTED.value)
+WEBSOCKET = Wrong(value=EVENT_TRANSPORTS[0], meanwhile="events come over a WebSocket")
 NO_HOMES = Wrong(value=False, meanwhile="no homes are made")
 WRONG_HOMES = Wrong(value="", meanwhile="homes are made where the system's user database says")
 USUAL_UMASK = Wrong(meanwhile="homes are private, as without this key")
@@ -158,6 +160,7 @@ class OfferingSchema(SectionSchema):
     stomp_ws_path = key(kinds.text, "")
     websocket_use_tls = key(kinds.flag, True)
     mqtt_enabled = key(kinds.flag, False)
+    event_transport = key(kinds.choice(*EVENT_TRANSPORTS), EVENT_TRANSPORTS[0], WEBSOCKET)
     queue = key(kinds.queue_name, "", Wrong(ALL_MODES, ""))
     policy = key(kinds.mapping, {})
     limits_source = key(kinds.choice(*LimitsSource), LimitsSource.CLUSTER.value)

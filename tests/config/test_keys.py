@@ -161,6 +161,11 @@ EVENTS = [
         {"mqtt_enabled": True, "stomp_enabled": True},
         {"mqtt_enabled": False, "stomp_enabled": True, "ws_path": "/rmqws-stomp"},
     ),
+    ({"stomp_enabled": True, "event_transport": "tcp"}, {"ws_path": "", "ws_port": 61614}),
+    (
+        {"mqtt_enabled": True, "event_transport": "tcp", "websocket_use_tls": False, "stomp_ws_path": "x"},
+        {"ws_path": "", "ws_port": 1883},
+    ),
     (
         {"stomp_ws_host": "mq", "stomp_ws_port": "15674", "stomp_ws_path": "ws", "websocket_use_tls": False},
         {"ws_host": "mq", "ws_port": 15674, "ws_path": "/ws", "use_tls": False},

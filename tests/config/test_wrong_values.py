@@ -80,6 +80,7 @@ SAFE = [
     ("backend_settings.periodic_limits.enabled", "often", lambda o: not o.periodic_limits_enabled),
     ("backend_settings.backend_id_max_retries", -5, lambda o: o.names.max_attempts == 50),
     ("backend_settings.target_api_url", 5, lambda o: not o.stopped),
+    ("event_transport", "pigeon", lambda o: o.events.ws_path == "/rmqws-stomp"),
     ("stomp_ws_port", 0, lambda o: o.events.ws_port == 443),
     ("stomp_ws_port", 70000, lambda o: o.events.ws_port == 443),
 ]

@@ -146,7 +146,8 @@ class RabbitMq:
         if self.certificate.exists():
             return
         subprocess.run(
-            [processes.program("openssl"), *["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"],
+            [processes.program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+             "-subj", "/CN=localhost",
              "-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"],
             cwd=self.folder, check=True, capture_output=True,
         )  # fmt: skip
