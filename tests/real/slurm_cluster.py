@@ -88,9 +88,9 @@ class SlurmCluster:
             check=False,
         )
 
-    def ask(self, *argv: str, timeout_s: float = 60) -> str:
+    def ask(self, *argv: str, timeout_s: float = 60, stdin: str = "") -> str:
         """The output of a command that must succeed; raises RealPartError with what it said."""
-        done = self.run(*argv, timeout_s=timeout_s)
+        done = self.run(*argv, timeout_s=timeout_s, stdin=stdin)
         if done.returncode:
             raise RealPartError(f"{' '.join(argv)}: code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -108,7 +108,8 @@ class SlurmCluster:
                 "-S",
                 str(self.folder / "mariadb.socket"),
             ),
-            *("slurm_acct_db", "-e", statements),
+            "slurm_acct_db",
+            stdin=statements,
         )
 
     def reset(self) -> None:
