@@ -39,6 +39,7 @@ class View:
     def __init__(self, stream: TextIO, months: Sequence[Month], *, at_once: bool) -> None:
         self._stream = stream
         self._at_once = at_once
+        self._idle = "" if at_once else "waiting"
         self._places = {str(month): place for place, month in enumerate(months, 1)}
         self._has_signs = has_signs(stream)
         self._warned: set[str] = set()
@@ -52,7 +53,13 @@ class View:
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
             )
-            self._bar = Progress(*columns, console=Console(file=stream), transient=True)
+            self._bar = Progress(
+                *columns,
+                console=Console(file=stream),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             self._task = self._bar.add_task("", total=len(months))
 
     def __enter__(self) -> View:
@@ -126,7 +133,7 @@ class View:
     def _describe(self) -> None:
         if self._bar:
             words = [f"{month} ({where})" if where else month for month, where in self._running.items()]
-            self._bar.update(self._task, description=", ".join(words) or "waiting")
+            self._bar.update(self._task, description=", ".join(words) or self._idle)
 
 
 def has_signs(stream: TextIO) -> bool:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from agent.core.errors import PlanRefused
 from agent.core.model import Resource
 from agent.core.names import fold
-from agent.core.periods import Month, attribution, months_between
+from agent.core.periods import SKEW, Month, attribution, months_between
 from agent.core.usage import Usage
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
 from agent.plan.usage import TAKING, UsagePlan
@@ -90,7 +90,7 @@ def span(first: date, last: date, now: datetime) -> Span:
 def _has_begun(month: Month, now: datetime) -> bool:
     """Also for Waldur, which refuses moments in the future."""
     zone: tzinfo = now.tzinfo or UTC
-    return attribution(month, zone) <= now
+    return attribution(month, zone, now) <= now - SKEW
 
 
 def choose(resources: Iterable[Resource], wished: Sequence[str]) -> Choice:

@@ -9,7 +9,7 @@ every resource that could not be told of is named. Safe to repeat: what Waldur h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -184,22 +184,21 @@ def _planned(book: Book, picture: OfferingPicture, choice: Choice, seen: MonthPi
                 Mark.WARNING, f"component {name}: the cluster does not track {tres}; it is left as it is"
             )
         components = tuple(c for c in components if c.name not in lacking)
-    accounts = frozenset(fold(resource.backend_id) for resource in choice.told)
-    rules = usage_planner.UsageRules(
-        components=components,
+    rules = replace(
+        report_facts.rules(site, picture, components, with_users=wish.with_users),
         # Who asks for stale records to be reconciled says that no usage is none.
-        known=accounts,
-        names={fold(name): name for name in picture.links},
-        with_users=wish.with_users,
+        known=frozenset(fold(resource.backend_id) for resource in choice.told),
+        with_zeros=False,
     )
     plans = usage_planner.plan_month(choice.told, seen.usage, seen.ledger, rules)
     kept = plans if wish.reconcile_stale else [planner.without_zeros(plan) for plan in plans]
+    now = datetime.now(site.zone)
     month = PlannedMonth(
         book.month,
-        attribution(book.month, site.zone),
+        attribution(book.month, site.zone, now),
         seen,
         tuple(kept),
-        is_current=Month.of(datetime.now(site.zone)) == book.month,
+        is_current=Month.of(now) == book.month,
     )
     return PlannedReport(picture, (month,), Memory())
 
@@ -218,6 +217,10 @@ def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -
         return
     report = PassReport(MODE, book.site.offering.uuid, book.site.offering.name)
     report_apply.tell(Delivery(book.site, planned, judgement, report, interrupted))
+    _conclude(book, planned, report)
+
+
+def _conclude(book: Book, planned: PlannedReport, report: PassReport) -> None:
     for outcome in report.outcomes:
         if outcome.done and isinstance(outcome.action, Told):
             _say_told(book, outcome.action, done=True)
@@ -228,6 +231,8 @@ def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -
     for resource in report.resources:
         if resource.error is not None and resource.result is not Result.RETRY:
             book.fail(f"{resource.account}: {words(resource.error)}")
+    if report.error is not None:
+        book.fail(words(report.error))
     book.again = report.retryable_error
 
 
@@ -249,7 +254,8 @@ def _name_strangers(book: Book, planned: PlannedReport) -> None:
         for name, amount in action.after
         if amount is not None and Decimal(amount)
     }
-    strangers = sorted(told - planned.picture.links.keys())
+    linked = {fold(name) for name in planned.picture.links}
+    strangers = sorted(name for name in told if fold(name) not in linked)
     if strangers:
         more = f" and {len(strangers) - NAMED_AT_MOST} more" if len(strangers) > NAMED_AT_MOST else ""
         book.say(
