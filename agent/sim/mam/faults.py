@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""How a call of a stand-in program goes wrong, and the log of the calls: both only where a test has asked for them.
+
+A rule matches calls whose line holds `needle`, after the first `skip` of these and `times` times. `when`: before or
+after the command has done its work. `kill`: `self`, or `parent` for whoever started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+FAULTS_FILE = "faults.json"
+LOG_FILE = "calls"
+
+
+class Ending(Exception):
+    """The program ends here, with these words."""
+
+    def __init__(self, code: int, stdout: str, stderr: str) -> None:
+        self.code, self.stdout, self.stderr = code, stdout, stderr
+        super().__init__(stderr)
+
+
+class Faults:
+    """The rules for one call. Counting happens under the lock of the state."""
+
+    def __init__(self, folder: Path, line: str) -> None:
+        self._path = folder / FAULTS_FILE
+        self._rule = self._matching(line) if self._path.exists() else None
+
+    def strike(self, when: str) -> None:
+        """Raises Ending, or does not return, where a rule says so."""
+        rule = self._rule
+        if rule is None or rule.get("when", "before") != when:
+            return
+        time.sleep(rule.get("sleep_s", 0))
+        if rule.get("kill"):
+            os.kill(os.getppid() if rule["kill"] == "parent" else os.getpid(), signal.SIGKILL)
+        if "code" in rule:
+            raise Ending(rule["code"], rule.get("stdout", ""), rule.get("stderr", ""))
+
+    def _matching(self, line: str) -> dict[str, Any] | None:
+        rules: list[dict[str, Any]] = json.loads(self._path.read_text(encoding="utf-8"))
+        found = None
+        for rule in rules:
+            if rule.get("needle", "") not in line:
+                continue
+            seen = rule["seen"] = rule.get("seen", 0) + 1
+            first = rule.get("skip", 0)
+            if found is None and first < seen <= first + rule.get("times", 1 << 30):
+                found = rule
+        self._path.write_text(json.dumps(rules), encoding="utf-8")
+        return found
+
+
+def note(folder: Path, *words: object) -> None:
+    """A line in the log of calls, where there is one."""
+    path = folder / LOG_FILE
+    if path.exists():
+        with path.open("a", encoding="utf-8") as log:
+            log.write(json.dumps([os.getpid(), *words], ensure_ascii=False) + "\n")
