@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from agent.config.model import Problem
 from agent.core.actions import ClusterAction
-from agent.core.model import AllocationSpec, Health, Part, Snapshot
+from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
 
@@ -147,6 +147,23 @@ class Plugin(Protocol):
         ...
 
     def connect(self, settings: Any, context: BackendContext) -> Backend: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownComponents:
+    """The components that a backend can keep, as it counts them; what is left out, or counted otherwise, is told."""
+
+    components: Mapping[str, Component]
+    problems: tuple[Problem, ...] = ()
+
+
+@runtime_checkable
+class ComponentRules(Protocol):
+    """A plugin that does not know whatever components a site thinks of; found by `isinstance`."""
+
+    def known_components(self, configured: Mapping[str, Component], path: str) -> KnownComponents:
+        """Those of `backend_components` (found at `path` of the configuration) that it knows."""
+        ...
 
 
 @runtime_checkable

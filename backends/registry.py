@@ -6,14 +6,14 @@ with its own reason, and a failure stops the modes that need this backend, not t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from agent.config.model import Mode, Offering, Problem, Severity
 from agent.config.offering import BACKEND_KEYS
 from agent.core.errors import ConfigError
-from backends.base import Backend, BackendContext, Plugin
+from backends.base import Backend, BackendContext, ComponentRules, KnownComponents, Parsed, Plugin
 
 GROUP = "waldur_site_cluster.backends"
 
@@ -59,11 +59,36 @@ def configure(offering: Offering, mode: Mode) -> Configured:
     """The backend of one mode, configured. Raises ConfigError with every reason."""
     name = offering.backend_of(mode)
     plugin = load(name)
-    parsed = plugin.parse(offering.backend_settings, f"{offering.path}.backend_settings")
-    if parsed.settings is None:
-        errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR]
+    parsed = _parsed(plugin, offering)
+    errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR]
+    if errors or parsed.settings is None:
         raise ConfigError(f"offering {offering.name}: {'; '.join(errors)}")
     return Configured(name, plugin, parsed.settings)
+
+
+def with_known_components(offering: Offering, *modes: Mode) -> Offering:
+    """The offering with those of its components that the backends of these modes (of all, without any) can keep."""
+    names = (offering.backend_of(mode) for mode in modes or offering.backends)
+    for name in dict.fromkeys(filter(None, names)):
+        try:
+            plugin = load(name)
+        except BackendNotInstalled:
+            continue
+        if isinstance(plugin, ComponentRules):
+            offering = replace(offering, components=_known(plugin, offering).components)
+    return offering
+
+
+def _parsed(plugin: Plugin, offering: Offering) -> Parsed:
+    """The settings, and what is wrong with them or with the components for this backend."""
+    parsed = plugin.parse(offering.backend_settings, f"{offering.path}.backend_settings")
+    if not isinstance(plugin, ComponentRules):
+        return parsed
+    return replace(parsed, problems=(*parsed.problems, *_known(plugin, offering).problems))
+
+
+def _known(rules: ComponentRules, offering: Offering) -> KnownComponents:
+    return rules.known_components(offering.components, f"{offering.path}.backend_components")
 
 
 def problems(offering: Offering) -> list[Problem]:
@@ -76,7 +101,7 @@ def problems(offering: Offering) -> list[Problem]:
         modes = frozenset(m for m, n in offering.backends.items() if n == name)
         unserved = f"Not served for this offering: {', '.join(sorted(modes))}"
         try:
-            parsed = load(name).parse(offering.backend_settings, f"{offering.path}.backend_settings")
+            parsed = _parsed(load(name), offering)
             found[name] = [_stopping(problem, modes, unserved) for problem in parsed.problems]
         except BackendNotInstalled as error:
             found[name] = [Problem(Severity.WARNING, where, f"{error}. {unserved}")]

@@ -134,6 +134,10 @@ class NotApplied(BackendError):
     retryable = True
 
 
+class DoneInPart(BackendError):
+    """The cluster did what it can, and no later pass will do more: what is missing is told, and nothing waits."""
+
+
 class PersonMustAct(SiteAgentError):
     """There is no username until the person has done something; Waldur shows the text and the link to them."""
 

@@ -11,6 +11,7 @@ from agent.core.errors import WaldurError
 from agent.plan.components import Change, ComponentChange, changes
 from agent.waldur import offerings
 from agent.waldur.client import WaldurClient
+from backends import registry
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +23,12 @@ class Loaded:
 
 
 def load(client: WaldurClient, offering: Offering) -> list[Loaded]:
-    """Make the offering's components in Waldur like the configured ones. Raises WaldurError when it cannot be read."""
+    """Make the offering's components in Waldur like the configured ones that its backends know. Raises WaldurError
+    when it cannot be read.
+    """
+    known = registry.with_known_components(offering).components
     present = offerings.facts(client).components
-    return [_carry_out(client, change) for change in changes(offering.components.values(), present)]
+    return [_carry_out(client, change) for change in changes(known.values(), present)]
 
 
 def _carry_out(client: WaldurClient, change: ComponentChange) -> Loaded:

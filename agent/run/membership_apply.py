@@ -28,6 +28,7 @@ from agent.core.errors import (
     BackendError,
     BackendUnavailable,
     CommandFailed,
+    DoneInPart,
     MemberRefused,
     NotApplied,
     PassUnfinished,
@@ -225,9 +226,13 @@ def _judge(
     again: ResourcePlan,
     failed: Mapping[Action, SiteAgentError],
 ) -> None:
-    """What keeps the resource from being in step; an account that is gone meanwhile is nobody's fault."""
-    uuid, own = plan.case.resource.uuid, set(plan.actions)
-    left = {action for action in again.cluster_actions() if action in portion.actions}
+    """What keeps the resource from being in step; an account that is gone meanwhile is nobody's fault, and more than
+    the cluster can ever do is asked of nobody.
+    """
+    uuid = plan.case.resource.uuid
+    settled = {action for action, error in failed.items() if isinstance(error, DoneInPart)}
+    own = set(plan.actions) - settled
+    left = {a for a in again.cluster_actions() if a in portion.actions and a not in settled}
     errors = {a: failed[a] for a in portion.actions if a in own and a in failed}
     lasting = {action: error for action, error in errors.items() if not error.retryable}
     refused = {a: error for a, error in lasting.items() if isinstance(a, AddMember) and _is_fault(error)}

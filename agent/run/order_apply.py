@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from agent.config.model import Mode
 from agent.core.actions import Action, AddMember, ClusterAction
-from agent.core.errors import BackendError, NotApplied, SiteAgentError, WaldurError
+from agent.core.errors import BackendError, DoneInPart, NotApplied, SiteAgentError, WaldurError
 from agent.core.model import Order, OrderState, OrderType, Part, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
@@ -241,8 +241,8 @@ def _change_cluster(progress: Progress, planned: PlannedPass) -> None:
 def _judge(
     progress: Progress, plan: OrderPlan, left: OrderPlan, errors: Mapping[Action, SiteAgentError]
 ) -> None:
-    """What the second plan still holds decides. A member whom the cluster refuses is a note; all else that is
-    missing keeps the order open.
+    """What the second plan still holds decides. A member whom the cluster refuses, and what it did as far as it ever
+    can, are notes; all else that is missing keeps the order open.
     """
     if left.refusal:
         first = next((errors[action] for action in plan.actions if action in errors), None)
@@ -251,7 +251,8 @@ def _judge(
     serious = []
     for action in Plan.of(left.actions).cluster_actions():
         error = errors.get(action)
-        if isinstance(action, AddMember) and not (error and error.retryable):
+        is_member = isinstance(action, AddMember) and not (error and error.retryable)
+        if is_member or isinstance(error, DoneInPart):
             reason = error or "the cluster does not show it"
             log.warning("order %s: %s failed: %s", plan.case.order.uuid, action.render(), reason)
         else:

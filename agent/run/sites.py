@@ -52,7 +52,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
     configured = registry.configure(offering, mode)
     context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key)
     return Site(
-        offering,
+        registry.with_known_components(offering, mode),
         client(offering, mode),
         configured.connect(context),
         settings.state_dir,
@@ -69,8 +69,15 @@ def _is_neighbour(other: Offering, offering: Offering) -> bool:
         other.uuid != offering.uuid
         and mode not in other.stopped
         and bool(other.backend_of(mode))
-        and _cluster_name(other) == _cluster_name(offering)
+        and _is_same_cluster(other, offering)
     )
+
+
+def _is_same_cluster(other: Offering, offering: Offering) -> bool:
+    """One name for both; without any name, the only cluster of one kind of backend."""
+    mode, name = Mode.MEMBERSHIP_SYNC, _cluster_name(offering)
+    is_one_kind = bool(name) or other.backend_of(mode) == offering.backend_of(mode)
+    return _cluster_name(other) == name and is_one_kind
 
 
 def _is_elsewhere(other: Offering, offering: Offering) -> bool:
