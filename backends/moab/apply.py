@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Carrying actions out under the lock of all writers, and telling what would be run.
+
+What MAM holds is read under the lock before anything is changed, so that only what is missing is done: a deposit is
+the difference to what the funds hold at that moment. A command that began before us holds the lock until it ends,
+even when whoever started it was killed; so nothing is ever counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agent.core.actions import ClusterAction
+from agent.core.errors import PlanRefused
+from agent.core.plans import Outcome
+from backends.lock import WriteLock
+from backends.moab import commands
+from backends.moab.batch import Batch, Hand
+from backends.moab.commands import NotInMoab
+from backends.moab.ledger import Ledger
+from backends.moab.programs import Programs
+from backends.process import Runner
+
+
+class Writer:
+    """Applies actions to one MAM. `home`: what accounts at the top stand below."""
+
+    def __init__(
+        self, runner: Runner, programs: Programs, lock: WriteLock, *, read: Callable[[], Ledger], home: str
+    ) -> None:
+        self._runner = runner
+        self._programs = programs
+        self._lock = lock
+        self._read = read
+        self._home = home
+
+    def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
+        """One outcome for each. Raises BackendError where MAM could not be read before anything was tried."""
+        usable, outcomes = _checked(actions)
+        if usable:
+            hand = Hand(self._runner, self._programs, self._lock)
+            with self._lock:
+                outcomes += Batch(hand, self._read, self._home).carried_out(usable)
+        return outcomes
+
+    def shown(self, actions: Sequence[ClusterAction]) -> list[str]:
+        """What `apply` would run now, as a shell takes it. Raises BackendError."""
+        usable, _ = _checked(actions)
+        if not usable:
+            return []
+        return commands.shown(
+            usable,
+            self._read(),
+            lambda words: self._runner.argv((self._programs.path(words[0]), *words[1:])),
+            self._home,
+        )
+
+
+def _checked(actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
+    """Actions that there is a command for, and outcomes for the others."""
+    usable, refused = [], []
+    for action in dict.fromkeys(actions):
+        try:
+            commands.check(action)
+            usable.append(action)
+        except (NotInMoab, PlanRefused) as error:
+            refused.append(Outcome(action, error))
+    return usable, refused

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""The MOAB backend: one object per offering that reads, checks and changes MOAB Accounting Manager."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from agent.core.actions import ClusterAction
+from agent.core.errors import BackendError, BackendUnavailable
+from agent.core.model import AllocationSpec, Health, Snapshot
+from agent.core.plans import Outcome
+from agent.core.usage import Usage, UsageQuery
+from backends.base import BackendContext, Scope
+from backends.lock import WriteLock
+from backends.moab.apply import Writer
+from backends.moab.canonical import canonical
+from backends.moab.ledger import Ledger
+from backends.moab.programs import Programs
+from backends.moab.reader import Reader
+from backends.moab.schema import MoabSettings
+from backends.moab.usage import Records
+from backends.process import Runner
+
+VERSION = re.compile(r"\d+(?:\.\d+)+")
+
+
+class MoabBackend:
+    """Accounts, members, deposits and charges by the mam- commands."""
+
+    def __init__(self, settings: MoabSettings, context: BackendContext) -> None:
+        self._settings = settings
+        self._programs = Programs(settings.bin_path)
+        self._runner = Runner(prefix=settings.command_prefix)
+        self._reader = Reader(settings, self._runner, self._programs)
+        self._records = Records(self._runner, self._programs)
+        # One for all of this host, whatever their settings call the cluster: a deposit is read and then made.
+        self._lock = WriteLock(context.state_dir, "mam")
+        self._writer = Writer(
+            self._runner, self._programs, self._lock, read=self._reader.ledger, home=settings.home
+        )
+
+    @property
+    def cluster(self) -> str:
+        return self._settings.cluster_name
+
+    @property
+    def home(self) -> str:
+        return self._settings.home
+
+    @property
+    def executed(self) -> Counter[str]:
+        return self._runner.executed
+
+    def observe(self, scope: Scope = Scope()) -> Snapshot:
+        return self._reader.observe(scope)
+
+    def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
+        return canonical(self._settings, spec)
+
+    def prepare(self) -> None:
+        self._lock.check()
+
+    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        return self._writer.apply(actions)
+
+    def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
+        return self._writer.shown(actions)
+
+    def usage(self, query: UsageQuery) -> Usage:
+        return self._records.usage(query)
+
+    def usage_command(self, query: UsageQuery, account: str) -> str:
+        return self._records.command(query, account)
+
+    def check(self) -> Health:
+        """Version, and whether each list can be read. Raises BackendUnavailable where MAM does not answer at all."""
+        version = VERSION.search(self._runner.read(self._programs.version).stdout)
+        problems = []
+        ledger = Ledger()
+        try:
+            ledger = self._reader.ledger()
+            self._reader.users()
+        except BackendUnavailable:
+            raise
+        except BackendError as error:
+            problems.append(str(error))
+        warnings = [
+            f"fund {fund.id} is of account {owner}, which is not there, and holds {fund.balance}"
+            for owner, funds in sorted(ledger.funds.items())
+            for fund in funds
+            if owner not in {account.name for account in ledger.accounts.values()}
+        ]
+        return Health(version[0] if version else "", self.cluster, tuple(problems), tuple(warnings))

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""One batch of actions: the commands of each, one after the other, and what became of it.
+
+What a command that failed has done is read back: the lists decide, not its words ("already there" is done), and where
+they cannot be read that is an outage, after which nothing more is tried.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from agent.core.actions import (
+    AddMember,
+    AllowSubmission,
+    BlockSubmission,
+    ClusterAction,
+    CreateAccount,
+    DeleteAccount,
+    MoveDefaultAccount,
+    RemoveMember,
+    SetLimits,
+)
+from agent.core.errors import BackendError, BackendUnavailable, DoneInPart, NotApplied, NotEmpty
+from agent.core.plans import Outcome
+from backends.answers import one_line
+from backends.lock import WriteLock
+from backends.moab import commands, deposits
+from backends.moab.commands import Words
+from backends.moab.components import DEPOSIT
+from backends.moab.ledger import Ledger, total
+from backends.moab.programs import Programs, failure
+from backends.process import CommandMissing, Runner
+from backends.stops import Stops
+from backends.tiers import levels
+
+log = logging.getLogger(__name__)
+
+Holds = Callable[[Ledger], bool]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One action under way, and what was run for it."""
+
+    action: ClusterAction
+    commands: list[str] = field(default_factory=list)
+    duration_s: float = 0.0
+
+    def ended(self, error: BackendError | None) -> Outcome:
+        return Outcome(self.action, error, tuple(self.commands), self.duration_s)
+
+
+class Hand:
+    """Runs commands under the lock."""
+
+    def __init__(self, runner: Runner, programs: Programs, lock: WriteLock) -> None:
+        self._runner = runner
+        self._programs = programs
+        self._lock = lock
+
+    def run(self, attempt: Attempt, words: Words) -> BackendError | None:
+        try:
+            completed = self._runner.write((self._programs.path(words[0]), *words[1:]), self._lock)
+        except CommandMissing as missing:
+            return missing
+        line = " ".join(completed.argv)
+        attempt.commands.append(line)
+        attempt.duration_s += completed.duration_s
+        error = failure(completed)
+        if error is None and completed.stderr.strip():
+            log.warning("`%s` said: %s", line, one_line(completed.stderr))
+        return error
+
+
+class Batch:
+    """Everything that one call of `apply` does. Raises BackendError where MAM cannot be read at the beginning."""
+
+    def __init__(self, hand: Hand, read: Callable[[], Ledger], home: str) -> None:
+        self._hand = hand
+        self._read = read
+        self._home = home
+        self._stops = Stops()
+        self._ledger = read()
+        # Accounts that were changed since the ledger was read.
+        self._touched: set[str] = set()
+
+    def carried_out(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
+        outcomes = []
+        for kind in commands.KINDS:
+            for outcome in self._of_kind(kind, [action for action in actions if type(action) is kind]):
+                self._stops.note(outcome)
+                outcomes.append(outcome)
+        return outcomes
+
+    def _of_kind(self, kind: type[ClusterAction], actions: Sequence[ClusterAction]) -> Iterator[Outcome]:
+        if kind is CreateAccount:
+            yield from self._create([a for a in actions if isinstance(a, CreateAccount)])
+        elif kind is DeleteAccount:
+            gone = [a for a in actions if isinstance(a, DeleteAccount)]
+            for level in reversed(levels(gone, {a.account: self._ledger.parent(a.account) for a in gone})):
+                yield from self._each(level)
+        else:
+            yield from self._each(actions)
+
+    def _each(self, actions: Sequence[ClusterAction]) -> Iterator[Outcome]:
+        for action in actions:
+            if stopped := self._stops.error_for(action):
+                yield Outcome(action, stopped)
+            else:
+                attempt = Attempt(action)
+                yield attempt.ended(self._carry_out(attempt))
+
+    def _carry_out(self, attempt: Attempt) -> BackendError | None:
+        action = attempt.action
+        match action:
+            case SetLimits():
+                return self._set_deposit(attempt, action)
+            case DeleteAccount():
+                return self._delete(attempt, action)
+            case RemoveMember():
+                return self._remove(attempt, action)
+        if action.account not in self._ledger.accounts:
+            return NotApplied(f"account {action.account} is not in MAM any more")
+        name, account = action.account, self._ledger.spelled(action.account)
+        users = self._ledger.users_of(name)
+        match action:
+            case AddMember() if action.user not in users:
+                words = commands.add_user(account, action.user)
+                return self._run(attempt, words, lambda now: action.user in now.users_of(name))
+            case MoveDefaultAccount():
+                return self._run(attempt, commands.set_default(account, users.get(action.user, action.user)))
+            case AllowSubmission() | BlockSubmission():
+                active = isinstance(action, AllowSubmission)
+                words = commands.activate(account, active=active)
+                return self._run(attempt, words, lambda now: now.accounts[name].active is active)
+        return None
+
+    # Accounts -------------------------------------------------------------------------------------
+
+    def _create(self, actions: Sequence[CreateAccount]) -> Iterator[Outcome]:
+        """All accounts, then the funds of those that MAM has not made one for by itself."""
+        made: list[Attempt] = []
+        for action in (a for level in levels(actions, {a.account: a.parent for a in actions}) for a in level):
+            attempt = Attempt(action)
+            if stopped := self._stops.error_for(action):
+                yield Outcome(action, stopped)
+            elif error := self._make_account(attempt, action):
+                yield attempt.ended(error)
+            else:
+                made.append(attempt)
+        unread = self._look() if self._touched else None
+        for attempt in made:
+            yield attempt.ended(unread or self._make_fund(attempt))
+
+    def _make_account(self, attempt: Attempt, action: CreateAccount) -> BackendError | None:
+        name = action.account
+        if name in self._ledger.accounts:
+            return None
+        if funds := self._ledger.left_behind(name):
+            told = ", ".join(f"{fund.id} ({fund.balance} left of {fund.allocated})" for fund in funds)
+            return BackendError(
+                f"account {name} cannot be made: MAM has funds of an account of this name that is gone: {told}. Delete "
+                "them (mam-delete-fund -f) or make the account by hand, so that nobody gets what is not theirs"
+            )
+        words = commands.create_account(action, self._home)
+        return self._run(attempt, words, lambda ledger: name in ledger.accounts)
+
+    def _make_fund(self, attempt: Attempt) -> BackendError | None:
+        name = attempt.action.account
+        if self._ledger.funds_of(name):
+            return None
+        words = commands.create_fund(self._ledger.spelled(name))
+        return self._run(attempt, words, lambda ledger: bool(ledger.funds_of(name)))
+
+    def _delete(self, attempt: Attempt, action: DeleteAccount) -> BackendError | None:
+        """Its funds first: without its account a fund may be open to everybody, and nobody would look for it again."""
+        name = action.account
+        if error := self._look() if self._touched else None:
+            return error
+        ledger = self._ledger
+        if names := sorted(ledger.below(name) | set(ledger.users_of(name))):
+            return NotEmpty(f"account {name} is not empty: {', '.join(names[:5])} would lose access with it")
+        for fund in ledger.funds_of(name):
+            words = commands.delete_fund(fund.id)
+            if error := self._run(attempt, words, _lacking(name, fund.id)):
+                return error
+        if name in ledger.accounts:
+            words = commands.delete_account(ledger.spelled(name))
+            if error := self._run(attempt, words, lambda now: name not in now.accounts):
+                return error
+        self._ledger = self._ledger.without(name)
+        self._touched.discard(name)
+        return None
+
+    # Deposits -------------------------------------------------------------------------------------
+
+    def _set_deposit(self, attempt: Attempt, action: SetLimits) -> BackendError | None:
+        name, wanted = action.account, commands.wanted_deposit(action)
+        if error := self._look() if name in self._touched else None:
+            return error
+        if name not in self._ledger.accounts:
+            return NotApplied(f"account {name} is not in MAM any more")
+        if not self._ledger.funds_of(name) and (error := self._make_fund(attempt) or self._look()):
+            return error
+        funds = self._ledger.funds_of(name)
+        if not funds:
+            return NotApplied(f"MAM does not show the fund of account {name}")
+        held = self._ledger.limits(name)[DEPOSIT]
+        before = dict(action.before).get(DEPOSIT)
+        if before is not None and before <= wanted < held:
+            return NotApplied(
+                f"the funds of {name} were given {held} by now, more than the {wanted} that they were to be raised to: "
+                "nothing is taken out of them on that account"
+            )
+        return self._move(attempt, deposits.moves(funds, wanted))
+
+    def _move(self, attempt: Attempt, moves: deposits.Moves) -> BackendError | None:
+        name = attempt.action.account
+        expected = total(self._ledger.funds_of(name))
+        for move in moves.moves:
+            expected += move.amount
+            words = commands.move(self._ledger.spelled(name), move.fund, move.amount)
+            if error := self._run(attempt, words, _holding(name, expected)):
+                return error
+        if moves.missing:
+            return DoneInPart(
+                f"the deposit of {name} is lowered to {deposits.printed(expected)} and no further: "
+                f"{deposits.printed(moves.missing)} of what should be taken out as well is spent already"
+            )
+        return None
+
+    # Members --------------------------------------------------------------------------------------
+
+    def _remove(self, attempt: Attempt, action: RemoveMember) -> BackendError | None:
+        user = self._ledger.users_of(action.account).get(action.user)
+        if user is None:
+            return None
+        words = commands.delete_user(self._ledger.spelled(action.account), user)
+        return self._run(attempt, words, lambda ledger: action.user not in ledger.users_of(action.account))
+
+    def _run(self, attempt: Attempt, words: Words, holds: Holds = lambda _: False) -> BackendError | None:
+        """One command. `holds`: whether a state has what it is for, by which a failure is judged."""
+        error = self._hand.run(attempt, words)
+        self._touched.add(attempt.action.account)
+        if error is None or isinstance(error, CommandMissing):
+            return error
+        if unread := self._look():
+            return BackendUnavailable(f"{error}; what it has done cannot be seen: {unread}")
+        return None if holds(self._ledger) else error
+
+    def _look(self) -> BackendError | None:
+        """Read MAM again. What cannot be read stops everything."""
+        try:
+            self._ledger = self._read()
+        except BackendError as error:
+            return BackendUnavailable(str(error))
+        self._touched.clear()
+        return None
+
+
+def _lacking(account: str, fund: int) -> Holds:
+    return lambda ledger: fund not in {each.id for each in ledger.funds_of(account)}
+
+
+def _holding(account: str, amount: Decimal) -> Holds:
+    return lambda ledger: total(ledger.funds_of(account)) == amount

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""A wish for an allocation as MAM can keep it: two tiers, a deposit, members, and whether the account is active.
+
+Accounts do not stand below each other in MAM: an allocation names its project's account as its organization, and
+a project's account itself; there are no customers. What MAM has nothing for (QoS, partitions, other limits) is left
+out with a note. A name that it can never take raises PlanRefused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, StateSpec
+from agent.core.names import fold
+from backends.moab.components import DEPOSIT
+from backends.moab.names import checked, free_text, is_usable
+from backends.moab.schema import MoabSettings
+
+
+def canonical(settings: MoabSettings, spec: AllocationSpec) -> AllocationSpec:
+    members = tuple(dict.fromkeys(fold(user) for user in spec.members))
+    return replace(
+        spec,
+        account=_account(spec.account, fold(spec.account.parent)),
+        ancestors=tuple(_account(tier, settings.home) for tier in spec.ancestors[-1:]),
+        limits={name: value for name, value in spec.limits.items() if name == DEPOSIT},
+        members=tuple(user for user in members if is_usable(user)),
+        default_account="",
+        partitions=(),
+        qos=(),
+        default_qos="",
+        own_qos=None,
+        state=_state(settings, spec.wishes),
+        notes=(*spec.notes, *_notes(settings, spec, members)),
+    )
+
+
+def _account(spec: AccountSpec, parent: str) -> AccountSpec:
+    name = checked("account", fold(spec.name))
+    text = free_text(spec.description, name)
+    return replace(spec, name=name, parent=checked("account", parent), description=text)
+
+
+def _state(settings: MoabSettings, wishes: AssociationWishes) -> StateSpec:
+    """Where the site lets us: active, but for what Waldur has paused or downscaled."""
+    if not (settings.deactivate_when_paused or settings.deactivate_when_downscaled):
+        return StateSpec()
+    closed = (settings.deactivate_when_paused and wishes.paused) or (
+        settings.deactivate_when_downscaled and wishes.downscaled
+    )
+    return StateSpec(submission=not closed)
+
+
+def _notes(settings: MoabSettings, spec: AllocationSpec, members: tuple[str, ...]) -> Iterator[str]:
+    wishes = spec.wishes
+    for name, value in spec.limits.items():
+        if name != DEPOSIT:
+            yield f"limit {name}={value} is left out: MOAB knows no limit but {DEPOSIT}"
+    for user in members:
+        if not is_usable(user):
+            yield f"member {user!r} is left out: no name that MOAB can take"
+    if wishes.qos or wishes.partition or wishes.offering_partitions:
+        yield "QoS and partitions are left out: MOAB Accounting Manager has neither"
+    for word, is_so, is_kept in (
+        ("paused", wishes.paused, settings.deactivate_when_paused),
+        ("downscaled", wishes.downscaled, settings.deactivate_when_downscaled),
+    ):
+        if is_so and not is_kept:
+            yield (
+                f"Waldur has it {word}, but backend_settings.deactivate_when_{word} is not set: nothing is done "
+                "about it"
+            )

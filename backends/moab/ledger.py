@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""What MAM holds, as values: accounts with their members, and funds. Pure.
+
+Names are looked up folded, as Waldur and the plans have them; `name` is how MAM spells them, for commands. The funds
+of an account are those whose only constraint is this account: what else a user of it can draw on is the site's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from backends.moab.components import DEPOSIT
+
+ZERO = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class MamAccount:
+    """`users`: spelling by folded name, whether they are active members or not."""
+
+    name: str
+    organization: str = ""
+    active: bool = True
+    users: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fund:
+    """`allocated`: all that was deposited and not withdrawn, whatever was charged since; `balance`: what is left."""
+
+    id: int
+    allocated: Decimal
+    balance: Decimal
+    constraints: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The account that it is for, alone and with no further condition; empty for all other funds."""
+        kind, equals, name = self.constraints.partition("=")
+        return name if equals and kind == "Account" and "," not in name else ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """`accounts` by folded name; `funds` of accounts by the spelling of their constraint, lowest id first."""
+
+    accounts: Mapping[str, MamAccount] = field(default_factory=dict)
+    funds: Mapping[str, tuple[Fund, ...]] = field(default_factory=dict)
+
+    def spelled(self, account: str) -> str:
+        """The account as MAM has it, or as it will be made."""
+        found = self.accounts.get(account)
+        return found.name if found else account
+
+    def funds_of(self, account: str) -> tuple[Fund, ...]:
+        return self.funds.get(self.spelled(account), ())
+
+    def users_of(self, account: str) -> Mapping[str, str]:
+        found = self.accounts.get(account)
+        return found.users if found else {}
+
+    def without(self, account: str) -> Ledger:
+        """The same when the account and its funds are gone."""
+        spelled = self.spelled(account)
+        return Ledger(
+            {name: found for name, found in self.accounts.items() if name != account},
+            {owner: funds for owner, funds in self.funds.items() if owner != spelled},
+        )
+
+    def below(self, account: str) -> frozenset[str]:
+        """Accounts that have this one as their organization."""
+        return frozenset(name for name in self.accounts if self.parent(name) == account)
+
+    def parent(self, account: str) -> str:
+        """The organization, folded, where it can stand above the account; empty where it cannot."""
+        above = self._organization(account)
+        seen = {account}
+        place = above
+        while place and place not in seen:
+            seen.add(place)
+            place = self._organization(place)
+        return "" if place == account else above
+
+    def _organization(self, account: str) -> str:
+        found = self.accounts.get(account)
+        return found.organization.strip().lower() if found else ""
+
+    def limits(self, account: str) -> Mapping[str, int]:
+        """What its funds were given, in whole units of the currency; nothing for an account without a fund."""
+        funds = self.funds_of(account)
+        return {DEPOSIT: int(total(funds).to_integral_value(ROUND_FLOOR))} if funds else {}
+
+    def used(self, account: str) -> Mapping[str, int]:
+        """What of that is gone, a begun unit counted whole."""
+        funds = self.funds_of(account)
+        gone = sum((fund.allocated - fund.balance for fund in funds), ZERO)
+        return {DEPOSIT: int(max(gone, ZERO).to_integral_value(ROUND_CEILING))} if funds else {}
+
+    def left_behind(self, account: str) -> tuple[Fund, ...]:
+        """Funds with something in them, or in their past, of an account that is not there."""
+        if account in self.accounts:
+            return ()
+        return tuple(fund for fund in self.funds_of(account) if fund.allocated or fund.balance)
+
+
+def total(funds: tuple[Fund, ...]) -> Decimal:
+    return sum((fund.allocated for fund in funds), ZERO)

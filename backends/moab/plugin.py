@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""What the entry point `moab` names: how the MOAB backend is configured, found and made."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from agent.core.model import Component
+from backends.base import BackendContext, KnownComponents, Parsed
+from backends.moab import components, schema
+from backends.moab.backend import MoabBackend
+from backends.moab.programs import Programs
+from backends.moab.schema import MoabSettings
+
+
+class MoabPlugin:
+    setting_keys = schema.SETTING_KEYS
+    homes_on_head_node = False
+
+    def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
+        return schema.parse(raw, path)
+
+    def known_components(self, configured: Mapping[str, Component], path: str) -> KnownComponents:
+        return components.known(configured, path)
+
+    def missing(self, settings: MoabSettings) -> str:
+        """The sentence for a head node without MAM; with a prefix, the prefix's program must be here."""
+        prefix = settings.command_prefix
+        program = prefix[0] if prefix else Programs(settings.bin_path).path("mam-list-accounts")
+        if shutil.which(program):
+            return ""
+        return (
+            f"{program} is not on this host: install the client commands of MOAB Accounting Manager, set "
+            "moab_bin_path, or serve this queue on the head node"
+        )
+
+    def connect(self, settings: MoabSettings, context: BackendContext) -> MoabBackend:
+        return MoabBackend(settings, context)
+
+
+plugin = MoabPlugin()
