@@ -30,13 +30,14 @@ class UsageQuery:
     """All usage of one month; `zone` is the IANA name of the time zone in which the month begins and ends.
 
     `as_reference`: only to compare with the reference, which leaves out the month's last second and all runs of a
-    requeued job but the last.
+    requeued job but the last. `last_runs_only`: this alone, to tell the two apart.
     """
 
     month: Month
     zone: str = "UTC"
     source: UsageSource = UsageSource.REQUESTED
     as_reference: bool = False
+    last_runs_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
