@@ -11,7 +11,7 @@ HALF_A_DAY = timedelta(hours=12)
 # How far the clocks of two machines may be apart.
 SKEW = timedelta(minutes=5)
 
-_TEXT = re.compile(r"(\d{4})-(\d{2})")
+_TEXT = re.compile(r"([0-9]{4})-([0-9]{2})")
 
 
 @dataclass(frozen=True, slots=True, order=True)

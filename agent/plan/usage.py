@@ -102,6 +102,8 @@ def plan_month(
     resources: Iterable[Resource], usage: Usage, ledger: Ledger, rules: UsageRules
 ) -> list[UsagePlan]:
     """A plan for each resource that has an account, by account. An answer without any job plans nothing."""
+    if not usage.records:
+        return []
     named = sorted(
         ((fold(r.backend_id), r) for r in resources if r.backend_id), key=lambda n: (n[0], n[1].uuid)
     )
