@@ -37,25 +37,9 @@ class Reader:
 
     def ledger(self) -> Ledger:
         """All accounts and all funds, in two commands. Raises BackendError."""
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            accounts = pool.submit(lambda: parse.accounts(self._read(self._programs.accounts)))
-            funds = pool.submit(lambda: parse.funds(self._read(self._programs.funds)))
-            ledger = Ledger(accounts.result(), funds.result())
-        if not ledger.accounts:
-            self._doubt(ledger)
+        ledger = self._lists()
+        self._doubt(ledger, None)
         return ledger
-
-    def _doubt(self, ledger: Ledger) -> None:
-        """Raises ParseError where an empty list of accounts cannot be all there is."""
-        if ledger.funds:
-            owner = min(ledger.funds)
-            raise ParseError(
-                "mam-list-accounts",
-                "",
-                f"no account is listed, and fund {ledger.funds[owner][0].id} is of account {owner}: delete it, if "
-                "there is none indeed",
-            )
-        self.users()
 
     def users(self) -> dict[str, str]:
         """Default accounts of all users, "" for none. Raises BackendError."""
@@ -65,14 +49,36 @@ class Reader:
         parts = scope.parts & IN_THE_LISTS
         ledger, defaults = Ledger(), None
         if parts or scope.usage_of:
+            listed = None
             with ThreadPoolExecutor(max_workers=2) as pool:
-                lists = pool.submit(self.ledger)
+                lists = pool.submit(self._lists)
                 if Part.DEFAULT_ACCOUNTS in parts and self._settings.manage_default_accounts:
-                    defaults = self.users()
+                    listed = self.users()
                 ledger = lists.result()
+            self._doubt(ledger, listed)
             if Part.DEFAULT_ACCOUNTS in parts:
-                defaults = self._defaults(ledger, defaults)
+                defaults = self._defaults(ledger, listed)
         return self._snapshot(scope, ledger, defaults)
+
+    def _lists(self) -> Ledger:
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            accounts = pool.submit(lambda: parse.accounts(self._read(self._programs.accounts)))
+            funds = pool.submit(lambda: parse.funds(self._read(self._programs.funds)))
+            return Ledger(accounts.result(), funds.result())
+
+    def _doubt(self, ledger: Ledger, listed: dict[str, str] | None) -> None:
+        """Raises ParseError where an empty list of accounts cannot be all there is: with funds of accounts, or without
+        any user, who are looked for then.
+        """
+        if ledger.accounts:
+            return
+        for owner, funds in ledger.funds.items():
+            problem = (
+                f"it is empty, and fund {funds[0].id} is of account {owner}. If that is so, delete the fund"
+            )
+            raise ParseError("mam-list-accounts", "", problem)
+        if listed is None:
+            self.users()
 
     def _snapshot(self, scope: Scope, ledger: Ledger, defaults: dict[str, str] | None) -> Snapshot:
         complete = scope.parts & GIVEN

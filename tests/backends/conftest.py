@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Clusters for tests of the SLURM backend: the real one, and the emulator of a newer release.
+"""Clusters for tests of the backends: the real SLURM, the emulator of a newer release, and a stand-in MAM.
 
 A module empties its cluster once; its tests then use names of their own, for a reset costs more than a test.
 """
@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import BackendContext
+from agent.sim.mam.install import StandIn
+from backends.base import Backend, BackendContext
+from backends.moab.backend import MoabBackend
+from backends.moab.plugin import plugin as moab_plugin
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
 from tests.backends import emulator_programs
@@ -75,3 +78,33 @@ def on_emulator(module_environment: pytest.MonkeyPatch) -> Iterator[Connect]:
         with running([sys.executable, emulator_programs.__file__, name]):
             until("the emulator is ready", (folder / "ready").exists)
             yield connector(str(folder / "bin"), folder)
+
+
+def on_stand_in(mam: StandIn, **settings: object) -> MoabBackend:
+    """A backend of this MAM, with these settings."""
+    raw = {"cluster_name": "test", "moab_bin_path": str(mam.bin), "manage_default_accounts": True, **settings}
+    context = BackendContext("0" * 32, mam.folder / "state")
+    return moab_plugin.connect(moab_plugin.parse(raw, "test").settings, context)
+
+
+@pytest.fixture(scope="module")
+def on_moab(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Backend]:
+    """Backends of a stand-in MAM that refuses one account."""
+    mam = StandIn(tmp_path_factory.mktemp("mam"))
+    refused = {
+        "needle": "mam-create-account -a a_orphan",
+        "code": 1,
+        "stderr": "Account name is not allowed\n",
+    }
+    mam.faults(refused)
+    return lambda **settings: on_stand_in(mam, **settings)
+
+
+@pytest.fixture(scope="module")
+def on_closed_moab(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Backend]:
+    """A MAM that does not let us see its funds."""
+    mam = StandIn(tmp_path_factory.mktemp("closed"))
+    mam.faults(
+        {"needle": "mam-list-funds", "code": 1, "stderr": "User waldur is not authorized to do this\n"}
+    )
+    return lambda: on_stand_in(mam)
