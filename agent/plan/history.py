@@ -25,6 +25,8 @@ from agent.plan.usage import TAKING, UsagePlan
 
 # Five years and the leap day in them, as the reference has it.
 DAYS_AT_MOST = 1825
+# SLURM counts seconds from then on.
+EPOCH = 1970
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 Told = TypeVar("Told", ReportUsage, ReportUserUsage)
@@ -76,10 +78,12 @@ def span(first: date, last: date, now: datetime) -> Span:
         raise PlanRefused(
             f"from {first} to {last} it is {days} days, and at most {DAYS_AT_MOST} are loaded at once: do it in parts"
         )
+    if first.year < EPOCH:
+        raise PlanRefused(f"--start-date {first} is before the year {EPOCH}, in which no cluster counted usage")
+    if not _has_begun(Month.of(first), now):
+        raise PlanRefused(f"{Month.of(first)} has not begun: there is no usage of it to load")
     wanted = months_between(first, last)
     begun = tuple(month for month in wanted if _has_begun(month, now))
-    if not begun:
-        raise PlanRefused(f"{wanted[0]} has not begun: there is no usage of it to load")
     if begun == wanted:
         return Span(first, last, begun)
     left = wanted[len(begun)]

@@ -228,11 +228,11 @@ def _conclude(book: Book, planned: PlannedReport, report: PassReport) -> None:
         book.fail(
             f"Waldur takes no usage of {book.month}, which is closed, from this token: use the token of a staff user"
         )
-    for resource in report.resources:
-        if resource.error is not None and resource.result is not Result.RETRY:
-            book.fail(f"{resource.account}: {words(resource.error)}")
     if report.error is not None:
         book.fail(words(report.error))
+    for resource in report.resources if report.error is None else ():
+        if resource.error is not None and resource.result is not Result.RETRY:
+            book.fail(f"{resource.account}: {words(resource.error)}")
     book.again = report.retryable_error
 
 

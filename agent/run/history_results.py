@@ -70,10 +70,11 @@ class MonthOutcome:
         if earlier is None:
             return self
         known = set(earlier.lines)
+        resources = max(self.resources, earlier.resources)
         return replace(
             self,
-            resources=max(self.resources, earlier.resources),
-            told=self.told + earlier.told,
+            resources=resources,
+            told=min(resources, self.told + earlier.told),
             lowered=self.lowered + earlier.lowered,
             lines=(*earlier.lines, *(line for line in self.lines if line not in known)),
             commands=self.commands + earlier.commands,

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MIT
+"""Sites for tests of history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.history.world import History
+from tests.report.world import scenario
+
+HistoryFactory = Callable[..., History]
+
+
+@pytest.fixture
+def make_history(tmp_path: Path) -> Iterator[HistoryFactory]:
+    with ExitStack() as stack:
+
+        def make(age: str = "8.0", *, seeded: Scenario | None = None, **options: Any) -> History:
+            waldur = stack.enter_context(SimulatedWaldur(age, scenario=seeded or scenario()))
+            return History(waldur, tmp_path, **options)
+
+        yield make
+
+
+@pytest.fixture
+def history(make_history: HistoryFactory) -> History:
+    return make_history()

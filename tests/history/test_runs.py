@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""Months one after the other in one process: failures, outages, what is written down, and going on from there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agent.core.periods import Month, months_between
+from agent.run import history_runs
+from agent.run.history import Wish, wish_from
+from agent.run.history_results import LINES_AT_MOST, Ending, Line, Mark, MonthOutcome, outcome_from
+from agent.run.history_runs import WAITS_S, Here, Record, Run
+from agent.sim.faults import Fault
+from tests.history.world import FEB, JAN, MAR, History
+
+UTC_ZONE = ZoneInfo("UTC")
+MONTHS = (JAN, FEB, MAR)
+
+
+@dataclass
+class Heard:
+    """An audience that remembers, and a clock that nobody waits for."""
+
+    words: list[str] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+
+    def begun(self, month: Month, where: str = "") -> None:
+        self.words.append(f"{month} begun")
+
+    def waiting(self, month: Month, reason: str, seconds: float | None = None) -> None:
+        self.words.append(f"{month} waits")
+
+    def ended(self, outcome: MonthOutcome) -> None:
+        self.words.append(f"{outcome.month} {outcome.ending}")
+
+    def remark(self, mark: Mark, text: str) -> None:
+        self.words.append(text)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def run_of(history: History, months: tuple[Month, ...] = MONTHS, **wish: object) -> Run:
+    return Run(history.site.offering.uuid, months, Wish(**wish))  # type: ignore[arg-type]
+
+
+def here(history: History, heard: Heard, *, delay_s: float = 0, **wish: object) -> Here:
+    run = run_of(history, **wish)
+    record = Record(run, history.state_dir)
+    return Here(history.site, run, record, heard, delay_s, heard.sleep)
+
+
+@pytest.fixture
+def busy(history: History) -> History:
+    for month in MONTHS:
+        history.busy(month)
+    return history
+
+
+def test_twelve_months_are_twelve_readings(history: History) -> None:
+    year = months_between(Month(2024, 1).first_day, Month(2024, 12).first_day)
+    for month in year:
+        history.busy(month)
+    heard = Heard()
+    here(history, heard).load(year)
+    assert [query.month for query in history.backend.queries] == list(year)
+    assert all(len(history.shown(month)) == 4 for month in year)
+    assert heard.slept == []
+
+
+def test_a_failed_month_stops_no_other(busy: History) -> None:
+    heard = Heard()
+    loader = here(busy, heard)
+    busy.waldur.inject(Fault(path="set_usage", method="POST", status=400, body="no", skip=4))
+    loader.load(MONTHS)
+    assert heard.words == [
+        *("2024-01 begun", "2024-01 done"),
+        *("2024-02 begun", "2024-02 failed"),
+        *("2024-03 begun", "2024-03 done"),
+    ]
+    assert loader.record.months["2024-02"].failures
+
+
+def test_an_outage_is_waited_out(busy: History) -> None:
+    outages = iter([True, True, True])
+    busy.backend.outage = lambda call: call == "usage" and next(outages, False)
+    heard = Heard()
+    here(busy, heard).load(MONTHS)
+    assert heard.words[:5] == [
+        "2024-01 begun", "2024-01 waits", "2024-01 waits", "2024-01 waits", "2024-01 done",
+    ]  # fmt: skip
+    assert heard.slept == list(WAITS_S[:3])
+
+
+def test_an_outage_that_does_not_end_fails_each_month_and_is_waited_for_once(busy: History) -> None:
+    busy.backend.outage = lambda call: call == "usage"
+    heard = Heard()
+    here(busy, heard).load(MONTHS)
+    assert [word for word in heard.words if "waits" not in word] == [
+        *("2024-01 begun", "2024-01 failed"),
+        *("2024-02 begun", "2024-02 failed"),
+        *("2024-03 begun", "2024-03 failed"),
+    ]
+    assert heard.slept == list(WAITS_S)
+
+
+def test_what_an_earlier_attempt_told_is_counted_once(busy: History) -> None:
+    """The connection breaks in the middle of a month: the next attempt tells the rest."""
+    heard = Heard()
+    busy.site = busy.connected(attempts=1)
+    busy.waldur.inject(Fault(path="set_usage", status=503, skip=2, times=1))
+    loader = here(busy, heard)
+    loader.load((JAN,))
+    assert loader.record.months["2024-01"].told == 4
+    assert len(busy.shown(JAN)) == 4
+
+
+def test_between_months_is_a_pause(busy: History) -> None:
+    heard = Heard()
+    here(busy, heard, delay_s=7).load(MONTHS)
+    assert heard.slept == [7, 7]
+
+
+def test_what_was_done_is_written_down_at_once(busy: History) -> None:
+    """A loader that dies in its second month leaves the first one to be found."""
+    loader = here(busy, Heard())
+    loader.load((JAN,))
+    found = history_runs.record_of(loader.run, busy.state_dir)
+    assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN]
+    text = found.path.read_text()
+    assert busy.waldur.token("staff") not in text
+    assert oct(found.path.stat().st_mode)[-3:] == "600"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"accounts": ("a_1",)}, {"with_users": False}, {"reconcile_stale": True}, {"dry_run": True}],
+    ids=lambda wish: next(iter(wish)),
+)
+def test_other_parameters_are_another_run(busy: History, other: dict[str, object]) -> None:
+    loader = here(busy, Heard())
+    loader.load(MONTHS)
+    assert history_runs.record_of(run_of(busy, **other), busy.state_dir).months == {}
+    assert history_runs.record_of(run_of(busy, (JAN, FEB)), busy.state_dir).months == {}
+
+
+def test_a_failed_month_is_loaded_again(busy: History) -> None:
+    busy.waldur.inject(Fault(path="set_usage", method="POST", status=400, body="no", skip=4))
+    loader = here(busy, Heard())
+    loader.load(MONTHS)
+    found = history_runs.record_of(loader.run, busy.state_dir)
+    assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN, MAR]
+
+
+@pytest.mark.parametrize(
+    ("at", "is_done"),
+    [
+        (datetime(2024, 1, 31, 23, tzinfo=UTC), False),
+        (datetime(2024, 2, 1, 0, tzinfo=UTC), True),
+    ],
+)
+def test_a_month_that_was_loaded_before_its_end_is_loaded_again(
+    history: History, at: datetime, is_done: bool
+) -> None:
+    outcome = replace(MonthOutcome("2024-01", Ending.DONE), at=at)
+    assert (JAN in history_runs.finished(run_of(history), {"2024-01": outcome}, UTC_ZONE)) is is_done
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"months": 3}', '{"months": [1, {"month": "2024-01"}]}'])
+def test_a_damaged_record_means_that_months_are_loaded_again(history: History, text: str) -> None:
+    run = run_of(history)
+    path = Record(run, history.state_dir).path
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert history_runs.record_of(run, history.state_dir).months == {}
+
+
+def test_a_record_that_cannot_be_written_stops_nothing(busy: History) -> None:
+    (busy.state_dir).mkdir(exist_ok=True)
+    (busy.state_dir / "history").write_text("in the way")
+    loader = here(busy, Heard())
+    loader.load(MONTHS)
+    assert len(loader.record.months) == 3
+
+
+def test_a_dry_run_leaves_nothing_behind(busy: History) -> None:
+    loader = here(busy, Heard(), dry_run=True)
+    loader.load(MONTHS)
+    assert not loader.record.path.exists()
+
+
+def test_an_outcome_travels_as_json() -> None:
+    outcome = MonthOutcome(
+        "2024-01", Ending.FAILED, 5, 4, 1, ("why",), (Line(Mark.SENT, "\u00fc"), Line(Mark.ERROR, "why")), 2, 9, 0.5,
+        datetime(2026, 11, 21, tzinfo=UTC),
+    )  # fmt: skip
+    assert outcome_from(json.loads(json.dumps(outcome.as_json()))) == outcome
+    wish = Wish(accounts=("a", "b"), with_users=False, reconcile_stale=True, dry_run=True, staff_check=False)
+    assert wish_from(json.loads(json.dumps(wish.as_json()))) == wish
+
+
+def test_of_too_many_lines_the_warnings_travel() -> None:
+    lines = (*(Line(Mark.SENT, str(n)) for n in range(3 * LINES_AT_MOST)), Line(Mark.WARNING, "lowered"))
+    outcome = MonthOutcome("2024-01", Ending.DONE, lines=lines)
+    kept = outcome_from(outcome.as_json()).lines
+    assert len(kept) == LINES_AT_MOST + 1
+    assert Line(Mark.WARNING, "lowered") in kept
+    assert kept[-1].text.startswith(f"{2 * LINES_AT_MOST + 1} more lines are in the log")

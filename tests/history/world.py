@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""A site whose months of 2024 are loaded with a staff token: a simulated Waldur and a cluster in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agent.core.periods import Month
+from agent.run import history
+from agent.run.history import Wish
+from agent.run.history_results import Mark, MonthOutcome
+from agent.sim.server import SimulatedWaldur
+from tests.report.world import World
+
+JAN, FEB, MAR = Month(2024, 1), Month(2024, 2), Month(2024, 3)
+
+
+class History(World):
+    """`load` is one month."""
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path, *, user: str = "staff", **options: Any) -> None:
+        super().__init__(waldur, folder, user=user, **options)
+
+    def load(self, month: Month = JAN, **wish: Any) -> MonthOutcome:
+        return history.load_month(self.site, month, Wish(**wish))
+
+    def loaded(self, month: Month = JAN, **wish: Any) -> MonthOutcome:
+        """A month of which nothing fails, and of which a second load sends nothing."""
+        outcome = self.load(month, **wish)
+        assert (outcome.failures, outcome.error) == ((), None)
+        self.waldur.requests.reset()
+        again = self.load(month, **wish)
+        assert (again.failures, again.told, self.told()) == ((), 0, [])
+        return outcome
+
+    def linked(self, username: str) -> str | None:
+        """Uuid of the offering user that somebody's share is linked to."""
+        shares = self.waldur.store.user_usages
+        return next(share.offering_user_uuid for share in shares if share.username == username)
+
+
+def texts(outcome: MonthOutcome, *marks: Mark) -> list[str]:
+    """The lines of these kinds, of all kinds where none is named."""
+    return [line.text for line in outcome.lines if not marks or line.mark in marks]
