@@ -163,9 +163,10 @@ def _of_month(making: _Making, which: Month, date: datetime | None) -> PlannedMo
     made = PlannedMonth(which, date, seen, (), is_current)
     if not seen.usage.records:
         making.has_gaps = True
-        making.notes.append(
-            f"the cluster names no job in {which}, which says nothing of any account: nothing is told"
-        )
+        if is_current or seen.ledger.records:
+            making.notes.append(
+                f"the cluster names no job in {which}, which says nothing of any account: nothing is told"
+            )
         return made
     lacking = _untracked(making, components, seen.usage)
     making.notes += [

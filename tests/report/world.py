@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from agent.core.model import Account, Snapshot
 from agent.core.periods import Month
+from agent.core.policy import PolicyMode, UsageDecreases
 from agent.run import report
 from agent.run.report_plan import PlannedReport
 from agent.run.results import PassReport
@@ -99,6 +100,13 @@ class World:
             zone=ZoneInfo(self.zone),
             reporting_periods=self.settings.reporting_periods,
         )
+
+    def policy(self, **rules: Any) -> None:
+        """Change the offering's rules, as a restart with another configuration would."""
+        known = {"usage_decreases": UsageDecreases, "mode": PolicyMode}
+        changes = {name: known[name](value) if name in known else value for name, value in rules.items()}
+        self._offering = replace(self._offering, policy=replace(self._offering.policy, **changes))
+        self.restart()
 
     def restart(self) -> None:
         self.site = self.connected()
@@ -205,5 +213,5 @@ class World:
 
     def linked(self, username: str) -> str | None:
         """Uuid of the offering user that a share is linked to."""
-        rows = self.waldur.store.user_usages.where("username", username)
+        rows = [row for row in self.waldur.store.user_usages if row.username == username]
         return rows[0].offering_user_uuid if rows else None
