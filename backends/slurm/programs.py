@@ -61,7 +61,7 @@ class Programs:
         self.sacctmgr_ask = (self.sacctmgr, "--parsable2", "--noheader")
         self.sacct_read = (
             *(self._path(bin_path, "sacct"), "--allusers", "--allocations", "--noheader", "--parsable2"),
-            *("--truncate", "--noconvert"),
+            "--noconvert",
         )
 
     @staticmethod

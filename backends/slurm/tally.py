@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """From sacct's lines to sums: whole TRES-seconds by account and user, in memory that does not grow with the lines.
 
-Jobs that differ in nothing but their time are summed by the text they share, which is read once. An answer counts
+Jobs that differ in nothing but their times are summed by the text they share, which is read once. An answer counts
 whole or not at all: a line that is not what was asked for raises ParseError.
 
-What a suspended job counts (22.05): its ElapsedRaw is without the time in which it was suspended. So counts what it
-asked for, as in the reference. Of what it was given, the rollup (sreport) takes that time off cpu only: memory,
-nodes and GPUs were kept from others.
+Jobs are cut at the month's borders here. sacct can do it, too (`--truncate`), with one more SQL query for each job:
+100,000 jobs took 12 s so and 1.6 s without (22.05), and a job that is suspended just now counted as if it ran.
+Only for a job that was suspended and crosses a border sacct must tell on which side that was: those are `unsure`.
+
+What a suspended job counts: its ElapsedRaw is without that time. So counts what it asked for, as in the reference.
+Of what it was given, the rollup (sreport, 22.05) takes that time off cpu only: the rest was kept from others.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import NoReturn
+from zoneinfo import ZoneInfo
 
 from agent.core.errors import ParseError
 from agent.core.names import fold
@@ -42,50 +47,69 @@ TOTALS = frozenset({"energy"})
 Pairs = tuple[tuple[str, int], ...]
 # Counts by account and user.
 Sums = dict[tuple[str, str], Counter[str]]
+# A run of a job is known by the job's number and its time of submission, in whatever form sacct writes it.
+Run = tuple[str, str]
 
 
 def columns(source: UsageSource) -> str:
     """What sacct is asked for: first what many jobs have in common, then what each has of its own."""
-    return f"Account,User,{TRES_COLUMN[source]},State,ElapsedRaw,Suspended,JobIDRaw"
+    return f"Account,User,{TRES_COLUMN[source]},State,ElapsedRaw,Suspended,Start,Submit,JobIDRaw"
 
 
 class Tally:
-    """Sums of the lines so far."""
+    """Sums of the lines so far, of jobs in a window of epoch seconds.
 
-    def __init__(self, query: UsageQuery) -> None:
+    Kept one by one are the jobs with these numbers; where none are named, those that have not ended.
+    """
+
+    def __init__(
+        self, query: UsageQuery, window: tuple[int, int], ids: Collection[str] | None = None
+    ) -> None:
         self.query = query
         self.records = 0
+        self.unsure: set[Run] = set()
+        self.kept: list[JobUse] = []
+        self._window = window
+        self._ids = ids
         self._alike: dict[str, int] = {}
         self._suspended: Counter[str] = Counter()
         self._live_alike: set[str] = set()
         self._pairs: dict[str, Pairs] = {}
         self._sums: Sums = {}
-        self._live: list[JobUse] = []
-        self._live_left_out = 0
+        self._left_out = 0
         self._without_tres: Counter[str] = Counter()
 
     def add(self, lines: Iterable[str]) -> None:
         """Count these lines. Raises ParseError, after which nothing here is worth anything."""
         alike, live = self._alike, self._live_alike
+        since, until = self._window
         for line in lines:
             self.records += 1
-            try:
-                job_like, elapsed, suspended, _ = line.rsplit("|", 3)
-            except ValueError:
-                _foreign(line)
-            if not (elapsed.isdecimal() and elapsed.isascii()):
-                _foreign(line)
+            job_like, elapsed, suspended, start, submit, job = _parts(line)
             if job_like not in alike:
                 self._meet(job_like, line)
-            alike[job_like] += int(elapsed)
+            seconds = int(elapsed)
             if suspended != NOT_SUSPENDED:
-                self._suspended[job_like] += _seconds(suspended, line)
-            if job_like in live:
-                self._keep(line)
+                self._add_suspended(line, (job, submit))
+                continue
+            if seconds:
+                begins = int(start) if start.isdecimal() else self._moment(start, line)
+                if begins < since or begins + seconds > until:
+                    seconds = max(0, min(begins + seconds, until) - max(begins, since))
+                alike[job_like] += seconds
+            if job_like in live or self._ids is not None:
+                self._keep(line, seconds, 0)
 
-    def jobs(self, lines: Iterable[str]) -> Iterator[JobUse]:
-        """The jobs of these lines one by one; nothing is summed."""
-        return (self._job(line) for line in lines)
+    def add_cut(self, lines: Iterable[str]) -> None:
+        """Count the unsure ones, from lines in which sacct has cut the jobs at the window."""
+        for line in lines:
+            job_like, elapsed, suspended, _, submit, job = _parts(line)
+            if (job, submit) not in self.unsure:
+                continue
+            self.unsure.remove((job, submit))
+            if job_like not in self._alike:
+                self._meet(job_like, line)
+            self._count(line, int(elapsed), _seconds(suspended, line))
 
     def usage(self) -> Usage:
         """The month as the lines so far tell it."""
@@ -98,9 +122,36 @@ class Tally:
                 seconds,
                 account,
             )
-        if self._live_left_out:
-            log.warning("%s live jobs beyond %s are not listed", self._live_left_out, LIVE_KEPT)
-        return Usage(self.query, accounts(self._sums), self.records, live=tuple(self._live))
+        if self._left_out:
+            log.warning("%s live jobs beyond %s are not listed", self._left_out, LIVE_KEPT)
+        return Usage(self.query, accounts(self._sums), self.records, live=tuple(self.kept))
+
+    def check(self) -> None:
+        """Raises ParseError while something is unsure."""
+        for job, submit in self.unsure:
+            raise ParseError(
+                "sacct", f"{job} of {submit}", "a job is in the first answer and not in the second"
+            )
+
+    def _add_suspended(self, line: str, run: Run) -> None:
+        _, elapsed, suspended, start, _, _ = _parts(line)
+        seconds, held_s = int(elapsed), _seconds(suspended, line)
+        begins = self._moment(start, line)
+        ends = begins + seconds + held_s
+        since, until = self._window
+        if not (run[0].isdecimal() and run[0].isascii()):
+            _foreign(line)
+        if since <= begins and ends <= until:
+            self._count(line, seconds, held_s)
+        elif begins < until and since < ends:
+            self.unsure.add(run)
+
+    def _count(self, line: str, seconds: int, held_s: int) -> None:
+        job_like = _parts(line)[0]
+        self._alike[job_like] += seconds
+        self._suspended[job_like] += held_s
+        if job_like in self._live_alike or self._ids is not None:
+            self._keep(line, seconds, held_s)
 
     def _meet(self, job_like: str, line: str) -> None:
         """The first line of its kind: is it one at all?"""
@@ -108,38 +159,39 @@ class Tally:
             self._fold()
         _, _, tres, state = _common(job_like, line)
         self._read_tres(tres, line)
-        if state.partition(" ")[0] in LIVE:
+        if self._ids is None and state.partition(" ")[0] in LIVE:
             self._live_alike.add(job_like)
         self._alike[job_like] = 0
 
-    def _keep(self, line: str) -> None:
-        if len(self._live) >= LIVE_KEPT:
-            self._live_left_out += 1
+    def _keep(self, line: str, seconds: int, held_s: int) -> None:
+        job_like, *_, job = _parts(line)
+        if self._ids is not None and job not in self._ids:
             return
-        job = self._job(line)
-        if any(job.counts.values()):
-            self._live.append(job)
-
-    def _job(self, line: str) -> JobUse:
-        try:
-            job_like, elapsed, suspended, job = line.rsplit("|", 3)
-        except ValueError:
-            _foreign(line)
-        if not all(text.isdecimal() and text.isascii() for text in (elapsed, job)):
-            _foreign(line)
+        if len(self.kept) >= LIVE_KEPT:
+            self._left_out += 1
+            return
         account, user, tres, state = _common(job_like, line)
-        pairs = self._read_tres(tres, line)
-        counts = self._counts(pairs, int(elapsed), _seconds(suspended, line))
-        return JobUse(job, fold(account), fold(user), state, int(elapsed), counts)
+        counts = self._counts(self._read_tres(tres, line), seconds, held_s)
+        if self._ids is not None or any(counts.values()):
+            self.kept.append(JobUse(job, fold(account), fold(user), state, seconds, counts))
 
-    def _counts(self, pairs: Pairs, elapsed_s: int, suspended_s: int) -> dict[str, int]:
-        kept_s = elapsed_s + (suspended_s if self.query.source is UsageSource.ALLOCATED else 0)
-        return {name: value * (elapsed_s if name == "cpu" else kept_s) for name, value in pairs}
+    def _counts(self, pairs: Pairs, seconds: int, held_s: int) -> dict[str, int]:
+        kept_s = seconds + (held_s if self.query.source is UsageSource.ALLOCATED else 0)
+        return {name: value * (seconds if name == "cpu" else kept_s) for name, value in pairs}
 
     def _read_tres(self, text: str, line: str) -> Pairs:
         if text not in self._pairs:
             self._pairs[text] = tuple(_tres(text, line))
         return self._pairs[text]
+
+    def _moment(self, text: str, line: str) -> int:
+        """Epoch seconds; the emulator writes times in one form only, whatever SLURM_TIME_FORMAT says."""
+        if text.isdecimal() and text.isascii():
+            return int(text)
+        try:
+            return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(self.query.zone)).timestamp())
+        except ValueError:
+            raise ParseError("sacct", line, f"{text!r} is no time, and the job ran") from None
 
     def _fold(self) -> None:
         """Add up what the kinds of jobs so far have counted, and forget the kinds."""
@@ -165,6 +217,14 @@ def accounts(sums: Sums) -> dict[str, AccountUsage]:
             users.setdefault(account, {})[user] = dict(counts)
             totals.setdefault(account, Counter()).update(counts)
     return {account: AccountUsage(dict(totals[account]), of_users) for account, of_users in users.items()}
+
+
+def _parts(line: str) -> list[str]:
+    """What jobs have in common, and then its own columns."""
+    parts = line.rsplit("|", 5)
+    if len(parts) != 6 or not (parts[1].isdecimal() and parts[1].isascii()):
+        _foreign(line)
+    return parts
 
 
 def _common(job_like: str, line: str) -> list[str]:

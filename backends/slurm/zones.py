@@ -88,6 +88,12 @@ def _check_here(query: UsageQuery) -> None:
         )
 
 
+def window(query: UsageQuery) -> tuple[int, int]:
+    """The first second of the month and of the next. Raises ZoneMissing."""
+    (since, _), (until, _) = _borders(query)
+    return since, until
+
+
 def _borders(query: UsageQuery) -> list[tuple[int, str]]:
     """The first second of the month and of the next, with the zone's offset at each."""
     try:

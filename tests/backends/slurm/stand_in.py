@@ -72,7 +72,7 @@ flags = {
     "sacctmgr": ["--immediate", "--parsable2", "--noheader"],
     "squeue": ["--noheader", "--all"],
     "scancel": [],
-    "sacct": ["--allusers", "--allocations", "--noheader", "--parsable2", "--truncate", "--noconvert"],
+    "sacct": ["--allusers", "--allocations", "--noheader", "--parsable2", "--noconvert"],
 }
 if words == ["--version"]:
     end(0, "slurm-wlm 22.05.8\n")
@@ -83,7 +83,7 @@ if program == "squeue" and (not rest[-2].startswith("--account=") or rest[-1] !=
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 if program == "scancel" and not all(word.startswith(("--clusters=", "--account=", "--user=")) for word in words):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
-if program == "sacct" and (rest[0] != "--duplicates" or not rest[-1].endswith(",State,ElapsedRaw,Suspended,JobIDRaw")):
+if program == "sacct" and not rest[-1].endswith("TRES,State,ElapsedRaw,Suspended,Start,Submit,JobIDRaw"):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 if program == "sacct":
     with open(os.path.join(folder, "sacct")) as stream:

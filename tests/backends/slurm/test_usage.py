@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,17 @@ from tests.backends.slurm.stand_in import OUTAGES, HeadNode, Rule
 
 MAY = UsageQuery(Month(2026, 5), "Europe/Tallinn")
 GIVEN = UsageQuery(Month(2026, 5), "Europe/Tallinn", UsageSource.ALLOCATED)
-GOOD = "a|ann|cpu=2|COMPLETED|60|00:00:00|1\n"
+# The month of Tallinn, and a moment in it.
+SINCE, NOON, UNTIL = 1777582800, 1777700000, 1780261200
+
+
+def dated(line: str, start: object = NOON) -> str:
+    """A line of sacct, with the times of start and submission put in before the job's number."""
+    common, _, job = line.rpartition("|")
+    return f"{common}|{start}|{start}|{job}"
+
+
+GOOD = dated("a|ann|cpu=2|COMPLETED|60|00:00:00|1") + "\n"
 
 
 @pytest.fixture
@@ -34,10 +45,11 @@ Told = Callable[..., Usage]
 
 @pytest.fixture
 def told(node: HeadNode) -> Told:
-    """The usage that the backend makes of these lines."""
+    """The usage that the backend makes of these lines; those without times are dated."""
 
     def usage(*lines: str, query: UsageQuery = MAY) -> Usage:
-        node.answer("sacct", "".join(f"{line}\n" for line in lines))
+        texts = [dated(line) if line.count("|") == 6 else line for line in lines]
+        node.answer("sacct", "".join(f"{line}\n" for line in texts))
         return node.backend().usage(query)
 
     return usage
@@ -51,9 +63,9 @@ def test_one_command_asks_for_all_accounts(node: HeadNode) -> None:
     assert backend.usage(MAY).query is MAY
     assert backend.executed == {"read": 1}
     assert node.calls() == [
-        "sacct --allusers --allocations --noheader --parsable2 --truncate --noconvert --duplicates --clusters=c1 "
+        "sacct --allusers --allocations --noheader --parsable2 --noconvert --duplicates --clusters=c1 "
         "--starttime=2026-05-01T00:00:00 --endtime=2026-06-01T00:00:00 "
-        "--format=Account,User,ReqTRES,State,ElapsedRaw,Suspended,JobIDRaw"
+        "--format=Account,User,ReqTRES,State,ElapsedRaw,Suspended,Start,Submit,JobIDRaw"
     ]
 
 
@@ -170,25 +182,99 @@ def test_live_jobs_are_named_up_to_a_bound(
     assert "3 live jobs beyond 2" in caplog.text
 
 
+# Borders --------------------------------------------------------------------------------------------
+
+HOUR = 3600
+WHERE = {
+    "inside": (NOON, HOUR, HOUR),
+    "from the first second": (SINCE, HOUR, HOUR),
+    "to the last second": (UNTIL - HOUR, HOUR, HOUR),
+    "over the beginning": (SINCE - HOUR, 3 * HOUR, 2 * HOUR),
+    "over the end": (UNTIL - HOUR, 3 * HOUR, HOUR),
+    "all month and longer": (SINCE - HOUR, UNTIL - SINCE + 2 * HOUR, UNTIL - SINCE),
+    "ended as the month began": (SINCE - HOUR, HOUR, 0),
+    "long before": (SINCE - 9 * HOUR, HOUR, 0),
+    "began as the month ended": (UNTIL, HOUR, 0),
+    "long after": (UNTIL + 9 * HOUR, HOUR, 0),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_jobs_are_cut_at_the_borders_of_the_month(told: Told, where: str) -> None:
+    start, elapsed, share = WHERE[where]
+    usage = told(
+        dated(f"a|ann|cpu=2,mem=5M|COMPLETED|{elapsed}|00:00:00|1", start),
+        dated(f"b|ann|cpu=2|RUNNING|{elapsed}|00:00:00|2", start),
+    )
+    assert usage.accounts["a"].total == {"cpu": 2 * share, "mem": 5 * share}
+    assert usage.accounts["b"].total == {"cpu": 2 * share}
+    assert [(job.seconds, dict(job.counts)) for job in usage.live] == [(share, {"cpu": 2 * share})][
+        : bool(share)
+    ]
+
+
+def test_times_are_understood_in_the_form_of_the_emulator_too(told: Told) -> None:
+    """In the hour that the clock repeats nobody can tell which one is meant."""
+    line = "a|ann|cpu=1|COMPLETED|7200|00:00:00|1"
+    assert told(dated(line, "2026-05-31T23:00:00")).accounts["a"].total == {"cpu": HOUR}
+    assert told(dated(line, "2026-04-30T23:30:00")).accounts["a"].total == {"cpu": 1.5 * HOUR}
+
+
+def test_of_a_job_suspended_and_over_a_border_sacct_tells_on_which_side_it_was(node: HeadNode) -> None:
+    crossing = dated("a|ann|cpu=2,mem=5M|RUNNING|3600|01:00:00|7", UNTIL - HOUR)
+    inside = dated("a|ann|cpu=2,mem=5M|COMPLETED|50|00:00:10|7")
+    before = dated("a|ann|cpu=2|COMPLETED|50|00:00:10|9", SINCE - HOUR)
+    whole = dated("a|ann|cpu=2|COMPLETED|11|00:00:00|8")
+    cut = [crossing.replace("3600|01:00:00", "1200|00:40:00"), inside]
+    node.rules(Rule("--truncate", stdout="".join(f"{line}\n" for line in cut)))
+    node.answer("sacct", "".join(f"{line}\n" for line in (crossing, inside, before, whole)))
+    usage = node.backend().usage(GIVEN)
+    assert usage.accounts["a"].total == {"cpu": 2 * (1200 + 50 + 11), "mem": 5 * (3600 + 60)}
+    assert usage.records == 4
+    assert [(job.id, job.seconds) for job in usage.live] == [("7", 1200)]
+    _, second = node.calls()
+    assert "--truncate --jobs=7 --format=" in second
+    assert "--starttime=2026-05-01T00:00:00 --endtime=2026-06-01T00:00:00" in second
+
+
+def test_where_sacct_does_not_tell_the_answer_is_unknown(node: HeadNode) -> None:
+    crossing = dated("a|ann|cpu=2,mem=5M|RUNNING|3600|01:00:00|7", UNTIL - HOUR)
+    node.rules(Rule("--truncate", stdout=GOOD))
+    node.answer("sacct", f"{crossing}\n")
+    with pytest.raises(ParseError, match="in the first answer and not in the second"):
+        node.backend().usage(MAY)
+
+
+def test_the_reference_leaves_out_the_last_second(node: HeadNode) -> None:
+    node.answer("sacct", dated("a|ann|cpu=1|COMPLETED|7200|00:00:00|1", UNTIL - HOUR) + "\n")
+    usage = node.backend().usage(replace(MAY, as_reference=True))
+    assert usage.accounts["a"].total == {"cpu": HOUR - 1}
+    (call,) = node.calls()
+    assert "--duplicates" not in call
+    assert "--endtime=2026-05-31T23:59:59" in call
+
+
 # Answers that are none ----------------------------------------------------------------------------
 
 FOREIGN = {
     "words": "sacct: this is a notice",
     "an empty line": "",
-    "too few columns": "a|ann|cpu=2|COMPLETED|60|00:00:00",
-    "too many columns": "a|ann|cpu=2|COMPLETED|60|00:00:00|1|x",
-    "a bar in a name": "a|an|n|cpu=2|COMPLETED|60|00:00:00|1",
-    "seconds that are no number": "a|ann|cpu=2|COMPLETED|0:60|00:00:00|1",
-    "no seconds": "a|ann|cpu=2|COMPLETED||00:00:00|1",
-    "negative seconds": "a|ann|cpu=2|COMPLETED|-60|00:00:00|1",
-    "digits of another script": "a|ann|cpu=2|COMPLETED|\u0666\u0660|00:00:00|1",
-    "digits with a line between": "a|ann|cpu=2|COMPLETED|6_0|00:00:00|1",
-    "a clock that is none": "a|ann|cpu=2|COMPLETED|60|x|1",
-    "a fraction": "a|ann|cpu=2,mem=62.50G|COMPLETED|60|00:00:00|1",
-    "a TRES without amount": "a|ann|cpu=2,mem|COMPLETED|60|00:00:00|1",
-    "an amount that is no number": "a|ann|cpu=two|COMPLETED|60|00:00:00|1",
-    "an unknown unit": "a|ann|cpu=2E|COMPLETED|60|00:00:00|1",
-    "an amount without TRES": "a|ann|=2|COMPLETED|60|00:00:00|1",
+    "too few columns": "a|ann|cpu=2|COMPLETED|60|00:00:00|5|1",
+    "too many columns": GOOD.strip() + "|x",
+    "a bar in a name": dated("a|an|n|cpu=2|COMPLETED|60|00:00:00|1"),
+    "seconds that are no number": dated("a|ann|cpu=2|COMPLETED|0:60|00:00:00|1"),
+    "no seconds": dated("a|ann|cpu=2|COMPLETED||00:00:00|1"),
+    "negative seconds": dated("a|ann|cpu=2|COMPLETED|-60|00:00:00|1"),
+    "digits of another script": dated("a|ann|cpu=2|COMPLETED|\u0666\u0660|00:00:00|1"),
+    "digits with a line between": dated("a|ann|cpu=2|COMPLETED|6_0|00:00:00|1"),
+    "a clock that is none": dated("a|ann|cpu=2|COMPLETED|60|x|1"),
+    "no start of a job that ran": dated("a|ann|cpu=2|COMPLETED|60|00:00:00|1", "Unknown"),
+    "no number of a job that was suspended": dated("a|ann|cpu=2|COMPLETED|60|00:00:01|x"),
+    "a fraction": dated("a|ann|cpu=2,mem=62.50G|COMPLETED|60|00:00:00|1"),
+    "a TRES without amount": dated("a|ann|cpu=2,mem|COMPLETED|60|00:00:00|1"),
+    "an amount that is no number": dated("a|ann|cpu=two|COMPLETED|60|00:00:00|1"),
+    "an unknown unit": dated("a|ann|cpu=2E|COMPLETED|60|00:00:00|1"),
+    "an amount without TRES": dated("a|ann|=2|COMPLETED|60|00:00:00|1"),
 }
 
 
@@ -245,7 +331,7 @@ def test_without_sacct_the_operator_is_told(tmp_path: Path) -> None:
 
 WHOSE_ZONE = f"""#!{sys.executable} -SE
 import os, sys
-sys.stdout.write("a|" + os.environ["TZ"] + "|cpu=1|COMPLETED|1|00:00:00|1\\n")
+sys.stdout.write("a|" + os.environ["TZ"] + "|cpu=1|COMPLETED|1|00:00:00|{NOON}|{NOON}|1\\n")
 """
 
 
@@ -293,8 +379,9 @@ def test_the_command_for_one_account_is_a_line_for_a_shell(node: HeadNode, prefi
     assert words[: len(start) + 1] == [*start, str(node.bin / "sacct")]
     assert words[-2:] == [
         "--accounts=a b",
-        "--format=Account,User,AllocTRES,State,ElapsedRaw,Suspended,JobIDRaw",
+        "--format=JobIDRaw,User,State,AllocTRES,ElapsedRaw,Suspended",
     ]
+    assert "--truncate" in words
     assert "\n" not in line
     assert node.calls() == []
 
@@ -306,7 +393,7 @@ def test_single_jobs_are_told_with_all_their_runs(node: HeadNode) -> None:
         "a|ann|cpu=1|COMPLETED|3|00:00:00|8",
         "a|bob|cpu=9|COMPLETED|9|00:00:00|12",
     )
-    node.answer("sacct", "".join(f"{line}\n" for line in lines))
+    node.answer("sacct", "".join(f"{dated(line)}\n" for line in lines))
     found = node.backend().job_uses(MAY, ["12", "7", "99", "7", "", "x", "1;2"])
     assert found == [
         JobUse("7", "a", "ann", "COMPLETED", 15, {"cpu": 30}),

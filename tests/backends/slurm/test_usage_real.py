@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: MIT
+"""What was used, as the real SLURM tells it: jobs of every kind, put into its database for months of every kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agent.core.periods import Month
+from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
+from backends.slurm.backend import SlurmBackend
+from backends.slurm.sreport import MonthOpen
+from tests.backends.conftest import Connect
+from tests.real import job_rows
+from tests.real.job_rows import JobRow
+from tests.real.processes import wait_until
+from tests.real.slurm_cluster import SlurmCluster
+
+TALLINN, TOKYO = "Europe/Tallinn", "Asia/Tokyo"
+ASKED = {"cpu": 2, "mem": 500, "node": 1, "billing": 2}
+WHOLE_NODE = {"cpu": 16, "mem": 16_000, "node": 1, "billing": 16, "gres/gpu": 4}
+MEMBERS = {
+    name: ["ann", "bob"] for name in ("steady", "border", "requeued", "array", "held", "waiting", "gone")
+}
+H = timedelta(hours=1)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+# The month of Tallinn begins at 22:00 UTC in winter and at 21:00 in summer, that of Tokyo at 15:00.
+BORDERS = (
+    (at("2026-02-28T14:00"), at("2026-03-01T02:00")),
+    (at("2026-03-29T00:00"), at("2026-03-29T03:00")),
+    (at("2026-03-31T20:30"), at("2026-03-31T21:30")),
+    (at("2026-02-20T00:00"), at("2026-04-10T00:00")),
+    (at("2025-10-25T23:30"), at("2025-10-26T02:30")),
+    (at("2025-09-20T00:00"), at("2025-11-10T00:00")),
+)
+
+
+def rows() -> Iterator[JobRow]:
+    noon = at("2026-05-05T12:00")
+    yield JobRow("steady", "ann", noon, noon + 2 * H, ASKED)
+    yield JobRow("steady", "ann", noon, noon + 2 * H, ASKED, state="FAILED")
+    yield JobRow("steady", "bob", noon, noon + 3 * H, ASKED, WHOLE_NODE, "TIMEOUT")
+    for start, end in BORDERS:
+        yield JobRow("border", "ann", start, end, ASKED)
+    for number, state in enumerate(("REQUEUED", "NODE_FAIL", "COMPLETED")):
+        start = noon + 5 * number * H
+        yield JobRow("requeued", "ann", start, start + (number + 1) * H, ASKED, state=state, id=5_000_001)
+    for task in range(3):
+        number = 6_000_000 if task == 2 else 6_000_001 + task
+        yield JobRow("array", "bob", noon, noon + H, ASKED, id=number, array=(6_000_000, task))
+    yield JobRow("held", "ann", noon, noon + 4 * H, ASKED, suspended=((noon + H, noon + 2 * H),))
+    month_end = at("2026-06-01T00:00")
+    yield JobRow(
+        "held",
+        "bob",
+        month_end - 3 * H,
+        month_end + 3 * H,
+        ASKED,
+        suspended=((month_end - H, month_end + 2 * H),),
+    )
+    yield JobRow("waiting", "ann", None, noon, ASKED, state="CANCELLED", submit=noon - H)
+    yield JobRow("waiting", "ann", month_end + H, month_end + 2 * H, ASKED, submit=noon)
+    yield JobRow("waiting", "bob", None, None, ASKED, state="PENDING", submit=noon)
+    yield JobRow("gone", "bob", noon, noon + H, ASKED)
+
+
+@pytest.fixture(scope="module")
+def slurm_with_jobs(emptied_slurm: SlurmCluster) -> SlurmCluster:
+    """The cluster with all rows; the account `gone` is deleted since."""
+    job_rows.people(emptied_slurm, MEMBERS)
+    job_rows.add(emptied_slurm, rows())
+    for what in ("user where name=ann,bob account=gone", "account where name=gone"):
+        emptied_slurm.ask("sacctmgr", "-i", "remove", *what.split())
+    return emptied_slurm
+
+
+@pytest.fixture(scope="module")
+def backend(slurm_with_jobs: SlurmCluster, on_slurm: Connect) -> SlurmBackend:
+    return on_slurm()
+
+
+def month(text: str, zone: str = "UTC", source: UsageSource = UsageSource.REQUESTED) -> UsageQuery:
+    return UsageQuery(Month.parse(text), zone, source)
+
+
+def given(text: str, zone: str = "UTC") -> UsageQuery:
+    return month(text, zone, UsageSource.ALLOCATED)
+
+
+def times(tres: Mapping[str, int], seconds: float) -> dict[str, int]:
+    return {name: count * int(seconds) for name, count in tres.items()}
+
+
+def test_jobs_are_summed_by_account_and_user(backend: SlurmBackend) -> None:
+    asked = backend.usage(month("2026-05")).accounts["steady"]
+    assert asked == AccountUsage(
+        times(ASKED, 7 * 3600), {"ann": times(ASKED, 4 * 3600), "bob": times(ASKED, 3 * 3600)}
+    )
+
+
+def test_whole_nodes_count_where_what_was_given_counts(backend: SlurmBackend) -> None:
+    usage = backend.usage(given("2026-05")).accounts["steady"]
+    assert usage.users == {"ann": times(ASKED, 4 * 3600), "bob": times(WHOLE_NODE, 3 * 3600)}
+
+
+@pytest.mark.parametrize("zone", ["UTC", TALLINN, TOKYO])
+@pytest.mark.parametrize("name", ["2025-09", "2025-10", "2025-11", "2026-02", "2026-03", "2026-04"])
+def test_jobs_over_borders_are_shared_among_the_months_of_the_zone(
+    backend: SlurmBackend, name: str, zone: str
+) -> None:
+    which = Month.parse(name)
+    start, end = (m.start(ZoneInfo(zone)).timestamp() for m in (which, which.next))
+    shares = [min(end, last.timestamp()) - max(start, first.timestamp()) for first, last in BORDERS]
+    expected = times(ASKED, sum(share for share in shares if share > 0))
+    assert backend.usage(month(name, zone)).accounts["border"].total == expected
+
+
+MONTHS_IN_HOURS = {
+    ("2026-03", "UTC"): 31 * 24,
+    ("2026-03", TALLINN): 31 * 24 - 1,
+    ("2025-10", TALLINN): 31 * 24 + 1,
+    ("2025-10", TOKYO): 31 * 24,
+}
+
+
+@pytest.mark.parametrize(("name", "zone"), MONTHS_IN_HOURS)
+def test_a_month_is_as_long_as_its_zone_has_it(backend: SlurmBackend, name: str, zone: str) -> None:
+    """Two of the jobs ran all month; the share of the others is counted by hand."""
+    others = {("2026-03", "UTC"): 2 + 3 + 1, ("2026-03", TALLINN): 4 + 3 + 0.5}
+    others |= {("2025-10", TALLINN): 3, ("2025-10", TOKYO): 3}
+    hours = MONTHS_IN_HOURS[name, zone] + others[name, zone]
+    assert backend.usage(month(name, zone)).accounts["border"].total["node"] == hours * 3600
+
+
+def test_every_run_of_a_requeued_job_counts(backend: SlurmBackend) -> None:
+    assert backend.usage(month("2026-05")).accounts["requeued"].total == times(ASKED, 6 * 3600)
+    reference = backend.usage(replace(month("2026-05"), as_reference=True))
+    assert reference.accounts["requeued"].total == times(ASKED, 3 * 3600)
+
+
+def test_the_reference_loses_a_second_of_what_runs_over_the_months_end(backend: SlurmBackend) -> None:
+    ours, theirs = (
+        backend.usage(replace(month("2026-03"), as_reference=flag)).accounts["border"].total
+        for flag in (False, True)
+    )
+    assert {name: ours[name] - theirs[name] for name in ours} == ASKED
+
+
+def test_tasks_of_an_array_are_jobs(backend: SlurmBackend) -> None:
+    assert backend.usage(month("2026-05")).accounts["array"].total == times(ASKED, 3 * 3600)
+
+
+def test_suspended_time_counts_for_nothing_asked_and_for_all_given_but_cpu(backend: SlurmBackend) -> None:
+    asked = backend.usage(month("2026-05")).accounts["held"]
+    assert asked.users == {"ann": times(ASKED, 3 * 3600), "bob": times(ASKED, 2 * 3600)}
+    users = backend.usage(given("2026-05")).accounts["held"].users
+    kept = {name: count for name, count in ASKED.items() if name != "cpu"}
+    assert users["ann"] == {"cpu": 2 * 3 * 3600, **times(kept, 4 * 3600)}
+    assert users["bob"] == {"cpu": 2 * 2 * 3600, **times(kept, 3 * 3600)}
+    assert backend.usage(month("2026-06")).accounts["held"].total == times(ASKED, 3600)
+
+
+def test_what_never_ran_in_the_month_counts_nothing(backend: SlurmBackend) -> None:
+    usage = backend.usage(month("2026-05"))
+    assert set(usage.accounts["waiting"].total.values()) == {0}
+    assert not [job for job in usage.live if job.account == "waiting"]
+
+
+def test_accounts_that_are_gone_keep_what_they_used(backend: SlurmBackend) -> None:
+    assert backend.usage(month("2026-05")).accounts["gone"].users == {"bob": times(ASKED, 3600)}
+
+
+def test_a_month_or_a_cluster_without_jobs_has_no_records(backend: SlurmBackend, on_slurm: Connect) -> None:
+    assert backend.usage(month("2020-01")).records == 0
+    assert on_slurm(cluster_name="nosuch").usage(month("2026-05")).records == 0
+
+
+def test_without_a_name_it_is_the_cluster_of_slurm_conf(backend: SlurmBackend, on_slurm: Connect) -> None:
+    unnamed = on_slurm(cluster_name="")
+    assert unnamed.usage(month("2026-05")) == backend.usage(month("2026-05"))
+
+
+def test_single_jobs_are_told_with_all_their_runs(backend: SlurmBackend) -> None:
+    found = {job.id: job for job in backend.job_uses(month("2026-05"), ["5000001", "6000000", "77"])}
+    assert set(found) == {"5000001", "6000000"}
+    runs, last_task = found["5000001"], found["6000000"]
+    assert (runs.seconds, runs.counts, runs.account) == (6 * 3600, times(ASKED, 6 * 3600), "requeued")
+    assert (last_task.seconds, last_task.user, last_task.state) == (3600, "bob", "COMPLETED")
+
+
+def test_the_command_for_one_account_shows_the_jobs_that_make_the_figure(
+    slurm_with_jobs: SlurmCluster, backend: SlurmBackend
+) -> None:
+    line = backend.usage_command(month("2026-03", TALLINN), "border")
+    shown = slurm_with_jobs.ask("sh", "-c", line).splitlines()
+    assert {row.split("|")[1] for row in shown} == {"ann"}
+    seconds = sum(int(row.split("|")[4]) for row in shown)
+    assert seconds == backend.usage(month("2026-03", TALLINN)).accounts["border"].total["node"]
+
+
+# The summaries --------------------------------------------------------------------------------------
+
+
+def counted(usage: Usage) -> dict[str, dict[str, dict[str, int]]]:
+    """Counts above zero by account and user."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for account, of_account in usage.accounts.items():
+        for user, counts in of_account.users.items():
+            some = {name: count for name, count in counts.items() if count}
+            if some:
+                found.setdefault(account, {})[user] = some
+    return found
+
+
+def test_alloctres_is_what_the_rollup_has(slurm_with_jobs: SlurmCluster, backend: SlurmBackend) -> None:
+    members = {"busy": ["ann", "bob", "eve"], "big": ["bob", "tom"]}
+    job_rows.people(slurm_with_jobs, members)
+    job_rows.add(slurm_with_jobs, job_rows.many(members, Month(2026, 5), 500))
+    assert backend.rolled_up(month("2026-05")).records == 0
+    job_rows.roll_up(slurm_with_jobs, Month(2026, 5))
+    ours, theirs = backend.usage(given("2026-05")), backend.rolled_up(month("2026-05"))
+    assert counted(theirs) == counted(ours)
+    assert {"busy", "big", "steady", "requeued", "held", "gone"} <= set(counted(theirs))
+    assert theirs.query == given("2026-05")
+
+
+def test_an_open_month_has_no_summary_and_none_is_asked_for(backend: SlurmBackend) -> None:
+    before = backend.executed.total()
+    with pytest.raises(MonthOpen):
+        backend.rolled_up(UsageQuery(Month.of(datetime.now(UTC))))
+    assert backend.executed.total() == before
+
+
+# Jobs that really run -----------------------------------------------------------------------------------
+
+NOW = UsageQuery(Month.of(datetime.now(UTC)))
+
+
+def so_far(backend: SlurmBackend, source: UsageSource = UsageSource.REQUESTED) -> Mapping[str, int]:
+    """What root's jobs in the account `steady` count now."""
+    found = Counter[str]()
+    found.update(backend.usage(replace(NOW, source=source)).accounts.get("steady", AccountUsage()).total)
+    return found
+
+
+def test_jobs_that_run_count_to_now_and_are_named(
+    slurm_with_jobs: SlurmCluster, backend: SlurmBackend
+) -> None:
+    slurm = slurm_with_jobs
+    slurm.ask("sacctmgr", "-i", "add", "user", "name=root", "account=steady")
+    options = ("--parsable", "-A", "steady", "-o", "/dev/null", "--chdir=/")
+    pair = slurm.ask("sbatch", *options, "-n2", "--gres=gpu:1", "--wrap", "sleep 100").strip()
+    single = slurm.ask("sbatch", *options, "--requeue", "--wrap", "sleep 100").strip()
+    wait_until("a second of both jobs", lambda: so_far(backend)["cpu"] >= 3, 20)
+    usage = backend.usage(NOW)
+    live = {job.id: job for job in usage.live}
+    assert set(live) == {pair, single}
+    total = usage.accounts["steady"].users["root"]
+    assert total["cpu"] == sum(job.counts["cpu"] for job in usage.live)
+    assert (total["gres/gpu"], live[pair].state) == (live[pair].seconds, "RUNNING")
+
+    slurm.ask("scontrol", "requeue", single)
+    slurm.ask("scontrol", "suspend", pair)
+    wait_until("suspended time", lambda: 2 * so_far(backend, UsageSource.ALLOCATED)["gres/gpu"] > (
+        2 * so_far(backend)["gres/gpu"]
+    ), 20)  # fmt: skip
+    states = {job.id: job.state for job in backend.usage(NOW).live}
+    assert states == {pair: "SUSPENDED"}
+    assert so_far(backend)["cpu"] >= total["cpu"]
+    slurm.ask("scancel", pair, single)
+    slurm.wait_idle()
+
+    before = {source: so_far(backend, source)["cpu"] for source in UsageSource}
+    slurm.ask("sbatch", *options, "--exclusive", "--array=1-2", "--wrap", "sleep 1")
+    wait_until("two whole nodes", lambda: so_far(backend)["cpu"] >= before[UsageSource.REQUESTED] + 2, 20)
+    slurm.wait_idle()
+    after = {source: so_far(backend, source)["cpu"] for source in UsageSource}
+    asked, had = (after[source] - before[source] for source in UsageSource)
+    assert (had, asked >= 2) == (16 * asked, True)
+    assert not backend.usage(NOW).live
