@@ -80,7 +80,7 @@ class Dispatcher:
             self._park(item, str(error))
             is_queued = True
         else:
-            self.counts["settled" if not jobs else "understood"] += 1
+            self.counts["settled" if not jobs else "understood"] += is_queued
         if is_queued:
             item.acknowledge()
 

@@ -54,6 +54,9 @@ class Backoff:
         )
 
 
+RECONNECT = Backoff()
+
+
 class Link:
     """The base of both wires. `on_lost` is called with sources that the broker does not have (any more)."""
 
@@ -66,12 +69,10 @@ class Link:
         inbox: Inbox,
         *,
         on_lost: OnLost,
-        backoff: Backoff = Backoff(),
     ) -> None:
         self.login = login
         self._inbox = inbox
         self._on_lost = on_lost
-        self._backoff = backoff
         # Of all links: they share what may come unacknowledged.
         self.sources_in_all = 1
         self._wanted: frozenset[Source] = frozenset()
@@ -158,7 +159,7 @@ class Link:
                 failures = 0
             if problem is None:
                 continue
-            wait_s = self._backoff.wait_s(failures, random.random())  # noqa: S311  (jitter, not a secret)
+            wait_s = RECONNECT.wait_s(failures, random.random())  # noqa: S311  (jitter, not a secret)
             failures += 1
             level = logging.WARNING if failures <= WARNINGS_FIRST else logging.ERROR
             log.log(level, "%s: %s; again in %.0f s", self.login, problem, wait_s)

@@ -18,7 +18,7 @@ from paho.mqtt.properties import Properties
 
 from agent.bridge import inbox, tls
 from agent.bridge.inbox import Inbox
-from agent.bridge.link import CONNECT_TIMEOUT_S, Backoff, Link, LinkFailed, LinkRefused, OnLost
+from agent.bridge.link import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused, OnLost
 from agent.bridge.model import Login, Received, Source
 
 log = logging.getLogger(__name__)
@@ -37,10 +37,8 @@ class MqttLink(Link):
     # Messages at QoS 0 are kept by no broker.
     gap_after_s = 0.0
 
-    def __init__(
-        self, login: Login, inbox: Inbox, *, on_lost: OnLost, instance: str, backoff: Backoff = Backoff()
-    ) -> None:
-        super().__init__(login, inbox, on_lost=on_lost, backoff=backoff)
+    def __init__(self, login: Login, inbox: Inbox, *, on_lost: OnLost, instance: str) -> None:
+        super().__init__(login, inbox, on_lost=on_lost)
         self.version = MQTTProtocolVersion.MQTTv5
         self._client_id = f"waldur-site-{login.user.partition('-')[0][:32]}-{instance}"
         self._client: Client | None = None

@@ -121,7 +121,7 @@ class Registration:
                 raise
             log.warning("offering %s: %s; listening to a queue per type instead", self.offering.name, error)
             return None
-        accepted = frozenset(types) - refused.keys()
+        accepted = frozenset(types).difference(refused)
         login = Login(self._address, queue.vhost, queue.login, token)
         source = Source(login, queue.name, self.offering.uuid, None, accepted)
         return Prepared((source,) if accepted else (), refused)

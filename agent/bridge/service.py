@@ -21,7 +21,7 @@ from agent.bridge.model import Login, Outbox, Source, Wire
 from agent.bridge.mqtt import MqttLink
 from agent.bridge.registration import Prepared, Registration
 from agent.bridge.stomp import StompLink
-from agent.config.model import Offering
+from agent.config.model import Mode, Offering
 from agent.core.errors import ConfigError, WaldurError
 from agent.core.events import ObjectType, QueueUnavailable
 from agent.run import signs_of_life
@@ -65,6 +65,8 @@ class _Standing:
     failures: int = 0
     is_asking: bool = False
     is_known: bool = False
+    signed: frozenset[Mode] = frozenset()
+    signed_s: float = float("-inf")
     told: str = ""
 
 
@@ -83,7 +85,6 @@ class Bridge:
         }
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._signed_s = float("-inf")
 
     def run(self) -> None:
         """Until `stop`; then what came is queued and acknowledged, within a bounded time."""
@@ -190,20 +191,19 @@ class Bridge:
                 standing.due_s = min(standing.due_s, time.monotonic() + REPAIR_S)
 
     def _sign(self) -> None:
-        """Say, now and then, for which offerings and modes events come in."""
+        """Say, now and then and when it has changed, for which offerings and modes events come in."""
         now_s = time.monotonic()
-        if now_s - self._signed_s < signs_of_life.RENEW_S:
-            return
-        self._signed_s = now_s
         for uuid, standing in self._standings.items():
             modes = signs_of_life.covered(standing.registration.offering, self.listened_to(uuid))
-            if not modes:
+            is_old = now_s - standing.signed_s >= signs_of_life.RENEW_S
+            if not modes or not (is_old or modes - standing.signed):
                 continue
             try:
                 self._parts.outbox.renew(uuid, modes)
             except QueueUnavailable as error:
                 log.debug("no sign of life: %s", error)
                 return
+            standing.signed, standing.signed_s = modes, now_s
 
     def _end(self) -> None:
         """Nothing new is taken; what came is queued; then the connections end."""

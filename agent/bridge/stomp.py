@@ -43,6 +43,7 @@ logging.getLogger("websocket").setLevel(logging.CRITICAL)
 
 class StompLink(Link):
     _ears: _Ears | None = None
+    _suspected: Source | None = None
 
     def session(self, sources: frozenset[Source]) -> None:
         ears = self._ears = _Ears(_open(self.login.address, self.login.vhost), self._take, sources)
@@ -72,12 +73,21 @@ class StompLink(Link):
         number = inbox.prefetch(self.sources_in_all)
         for source in sorted(sources, key=lambda s: s.name):
             ears.subscribe(source, number)
-            if ears.has_no_queue:
-                self._forget([source])
-                raise LinkFailed(f"the broker has no queue {source.name}: asking Waldur for it")
             if ears.gone.is_set():
-                raise LinkFailed(ears.problem or "the connection ended while subscribing")
+                self._suspect(source, ears)
+        self._suspected = None
         self._note_subscribed(sources)
+
+    def _suspect(self, source: Source, ears: _Ears) -> None:
+        """Raises LinkFailed. Over a WebSocket RabbitMQ (3.10) ends the connection without a word when a queue is not
+        there: twice at the same queue is taken for that.
+        """
+        if ears.has_no_queue or self._suspected == source:
+            self._suspected = None
+            self._forget([source])
+            raise LinkFailed(f"the broker has no queue {source.name}: asking Waldur for it")
+        self._suspected = source
+        raise LinkFailed(ears.problem or "the connection ended while subscribing")
 
 
 class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
@@ -130,6 +140,7 @@ class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
     def on_error(self, frame: Any) -> None:
         body = frame.body.decode(errors="replace") if isinstance(frame.body, bytes) else str(frame.body or "")
         self.problem = " ".join(f"{frame.headers.get('message', '')}: {body}".split())[:300]
+        self._end()  # after an ERROR a connection is over, though the broker may leave it open for a while
 
     def on_message(self, frame: Any) -> None:
         """In the library's own thread: nothing here may block or raise."""

@@ -101,9 +101,21 @@ class RabbitMq:
             os.kill(pid, signal.SIGKILL)
         self._stop()
 
+    def freeze(self) -> None:
+        """Stop its clock (SIGSTOP): connections stay open and are silent."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """Safe to repeat."""
         self._stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._server is not None
+        for pid in keeper.descendants(self._server.pid):
+            os.kill(pid, number)
 
     def _stop(self) -> None:
         processes.stop(self._server)
