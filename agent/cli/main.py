@@ -37,6 +37,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),
     "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
     "usage": ("agent.cli.usage", "Show what accounts have used, as a table or a page with charts."),
+    "usage-check": (
+        "agent.cli.usage_check",
+        "Count a month in every way: would bills move, and does sreport agree?",
+    ),
     "load-components": (
         "agent.cli.components",
         "Bring the configured components into the offerings in Waldur.",

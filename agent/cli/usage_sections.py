@@ -9,14 +9,13 @@ from decimal import Decimal
 
 from agent.cli import usage_charts
 from agent.cli.usage_charts import MonthChart, Stroke, name_of, short, span_of
-from agent.cli.usage_table import COUNTED, PERIODS, percent, shown
+from agent.cli.usage_table import COUNTED, PERIODS, WARN_FROM, percent, shown
 from agent.plan.usage_figures import AccountFigures, Figures, Measure, Sheet, Use
 from agent.run.usage_view import UsageView
 
 ACCOUNTS_DRAWN = 15
 USERS_DRAWN = 10
 PLACES_NAMED = 2
-WARN_FROM = 0.9
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from decimal import Decimal
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.options import console, number
+from agent.cli.options import PIPE_WIDTH, console, number
 from agent.core.periods import Month
 from agent.core.usage import UsageSource
 from agent.plan.usage_figures import MONTH, AccountFigures, Figures, Measure, Sheet, Use
@@ -31,6 +32,7 @@ CURVE = "▁▂▃▄▅▆▇█"
 PLAIN_CURVE = "_.:-=+*#"
 UNKNOWN = "unknown"
 NO_USE = Use()
+WARN_FROM = 0.9
 OF_LIMIT = "of limit"
 COUNTED = {
     UsageSource.REQUESTED: "what jobs asked for (ReqTRES)",
@@ -68,7 +70,9 @@ def show(view: UsageView, *, with_users: bool = False, out: Console | None = Non
         _say(
             out, f"{clean(measure.label)}, {clean(measure.unit)}{_about_limits(sheet, measure)}", style="bold"
         )
-        out.print(_table(sheet, measure, out, with_users=with_users))
+        table = _table(sheet, measure, out, with_users=with_users)
+        table.width = Measurement.get(out, out.options.update(max_width=PIPE_WIDTH), table).maximum
+        out.print(table, crop=False)
         if sheet.others and view.waldur is None:
             _say(out, _others(sheet, measure))
 
@@ -153,9 +157,7 @@ def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) ->
 
 
 def _cells(row: Row, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
-    name = row.name if layout.name_cells or row.account else row.name.strip()
-    cells = [Text(name)] if layout.name_cells else []
-    cells.append(Text(row.account if layout.name_cells or row.account else row.name))
+    cells = [Text(row.name), Text(row.account)] if layout.name_cells else [Text(row.account or row.name)]
     if layout.with_curve:
         cells.append(Text(_curve(row.figures, ascii_only=ascii_only)))
     cells += [Text(shown(amount)) for amount in row.figures[-len(layout.months) :]]
@@ -181,7 +183,7 @@ def _bar_share(row: Row, largest: Decimal) -> float:
 def _colour(use: Use) -> str:
     if use.is_over:
         return "red"
-    return "yellow" if use.share is not None and use.share >= 0.9 else "green"
+    return "yellow" if use.share is not None and use.share >= WARN_FROM else "green"
 
 
 def bar(share: float, *, ascii_only: bool = False, cells: int = BAR_CELLS) -> str:

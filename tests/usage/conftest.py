@@ -11,13 +11,15 @@ import pytest
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.cli.conftest import command
-from tests.usage.world import World
+from tests.usage.world import World, install
 
 __all__ = ["command"]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    install(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     scenario = Scenario(members_per_project=1, projects_per_customer=2, allocations_per_project=1)
     with SimulatedWaldur(scenario=scenario) as waldur:
         yield World(waldur, tmp_path)

@@ -7,7 +7,7 @@ import pytest
 
 from agent.sim.faults import Fault
 from tests.cli.conftest import Command
-from tests.usage.world import LAST, PRESENT, Job, World
+from tests.usage.world import COMPONENT, LAST, PRESENT, Job, World
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_one_command_a_month_and_one_for_the_accounts(used: World, command: Comm
     config = used.configure()
     used.waldur.requests.reset()
     assert command("usage", "--months", "2", "-c", config).code == 0
-    assert sorted(used.cluster.calls()) == ["sacct", "sacct", "sacctmgr"]
+    assert used.cluster.calls == ["usage", "usage", "observe"]
     assert used.waldur.requests.count() == 2
 
 
@@ -67,7 +67,7 @@ def test_json_has_all_of_it(used: World, command: Command) -> None:
 
 
 def test_what_the_cluster_does_not_know_is_unknown_and_not_zero(used: World, command: Command) -> None:
-    used.cluster.accounts(used.names[0])
+    used.cluster.have(used.names[0])
     said = command("usage", "--months", "1", "-c", used.configure())
     lines = {line.split()[-3]: line for line in said.out.splitlines() if used.names[1] in line}
     assert said.code == 0
@@ -87,7 +87,7 @@ def test_a_month_without_any_job_is_unknown(world: World, command: Command) -> N
 
 def test_an_untracked_tres_is_unknown(used: World, command: Command) -> None:
     components = {
-        "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
+        "cpu": COMPONENT,
         "fpga": {"measured_unit": "hours", "accounting_type": "usage", "label": "FPGA", "unit_factor": 60},
     }
     said = command("usage", "--months", "1", "-c", used.configure(components=components))
@@ -112,7 +112,7 @@ def test_without_the_cluster_there_is_an_error(used: World, command: Command) ->
     used.cluster.fail()
     said = command("usage", "-c", config)
     assert (said.code, said.out) == (1, "")
-    assert "Problem talking to the database" in said.err
+    assert "the accounting database does not answer" in said.err
 
 
 def test_a_page_instead_of_a_table(used: World, command: Command) -> None:
@@ -127,6 +127,6 @@ def test_a_page_instead_of_a_table(used: World, command: Command) -> None:
 
 
 def test_an_offering_without_reports_is_said(world: World, command: Command) -> None:
-    said = command("usage", "-c", world.configure(order_processing_backend="slurm", reporting_backend=""))
+    said = command("usage", "-c", world.configure(order_processing_backend="counting", reporting_backend=""))
     assert (said.code, said.out) == (0, "")
     assert "no offering here has a backend for report" in said.err

@@ -1,113 +1,126 @@
 # SPDX-License-Identifier: MIT
-"""A site whose SLURM programs are ours: they print the jobs that a test lays down, and log how they were asked."""
+"""A site whose cluster is in memory, and counts the jobs that a test lays down as SLURM does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent.core.model import Account, Part, Snapshot
 from agent.core.periods import Month
+from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
 from agent.sim.server import SimulatedWaldur
+from backends.base import BackendContext, Parsed, Scope
+from tests.memory_backend import MemoryBackend
 from tests.site import configuration
 
-# Strict: what it was not laid down for it does not answer.
-SACCT = r"""#!/bin/sh
-echo "sacct $*" >> {folder}/log
-test -e {folder}/outage && {{ echo "sacct: error: Problem talking to the database: Connection refused" >&2; exit 1; }}
-runs=last
-for word; do case $word in
-  --starttime=*) start=${{word#*=}} ;;
-  --format=*) format=${{word#*=}} ;;
-  --duplicates) runs=all ;;
-esac; done
-tres=${{format#Account,User,}}
-exec cat "{folder}/sacct-${{start%%T*}}-${{tres%%,*}}-$runs"
-"""
-SREPORT = r"""#!/bin/sh
-echo "sreport $*" >> {folder}/log
-for word; do case $word in start=*) start=${{word#*=}} ;; esac; done
-exec cat "{folder}/sreport-$start"
-"""
-SACCTMGR = r"""#!/bin/sh
-echo "sacctmgr $*" >> {folder}/log
-case "$*" in
-  *"show assoc"*) exec cat {folder}/assoc ;;
-  *"list tres"*) printf 'cpu|\nmem|\ngres|gpu\n' ;;
-  *) echo "no answer for $*" >&2; exit 64 ;;
-esac
-"""
 PRESENT = Month.of(datetime.now(UTC))
 LAST = PRESENT.previous
+COMPONENT = {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60}
 
 
 @dataclass(frozen=True)
 class Job:
-    """`runs`: seconds of each run of a requeued job, the last one last. `crosses`: it runs on into the next month."""
+    """`runs`: seconds of each run of a requeued job, the last one last. `crosses`: its last run goes on into the next
+    month.
+    """
 
     account: str
     user: str
-    asked: str = "cpu=2,mem=4096M"
+    asked: str = "cpu=2,mem=4096"
     runs: tuple[int, ...] = (3600,)
     given: str = ""
     crosses: bool = False
 
 
-class Cluster:
-    """`lay_down` says what happened in a month; a month that was not laid down has no answer at all."""
+@dataclass
+class Cluster(MemoryBackend):
+    """`summed_up` takes something off what the summary of a month has; `calls`: what was asked, in order."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        for name, text in (("sacct", SACCT), ("sreport", SREPORT), ("sacctmgr", SACCTMGR)):
-            program = folder / name
-            program.write_text(text.format(folder=folder))
-            program.chmod(0o755)
-        self.accounts()
-
-    def accounts(self, *names: str) -> None:
-        rows = ["c1|root||||||normal||", "c1|root|root|||||||", *(f"c1|{n}|||root|||||" for n in names)]
-        (self.folder / "assoc").write_text("".join(f"{row}\n" for row in rows))
+    jobs: dict[Month, list[Job]] = field(default_factory=dict)
+    not_summed_up: set[Month] = field(default_factory=set)
+    forgotten: Counter[str] = field(default_factory=Counter)
+    calls: list[str] = field(default_factory=list)
 
     def lay_down(self, month: Month, *jobs: Job, rolled_up: bool = True) -> None:
-        for tres in ("ReqTRES", "AllocTRES"):
-            for runs in ("all", "last"):
-                lines = "".join(_sacct(jobs, tres, runs))
-                (self.folder / f"sacct-{month.first_day}-{tres}-{runs}").write_text(lines)
-        rows = "".join(_sreport(jobs)) if rolled_up else ""
-        (self.folder / f"sreport-{month.first_day}").write_text(rows)
+        self.jobs[month] = list(jobs)
+        self.not_summed_up |= set() if rolled_up else {month}
+
+    def have(self, *accounts: str) -> None:
+        known = {name: Account(name, "root") for name in accounts}
+        self.state = replace(self.state, accounts={"root": Account("root", None), **known})
 
     def fail(self) -> None:
-        (self.folder / "outage").touch()
+        self.outage = lambda _: True
 
-    def calls(self) -> list[str]:
-        """The programs that were started, in their order."""
-        log = self.folder / "log"
-        return [line.partition(" ")[0] for line in log.read_text().splitlines()] if log.exists() else []
+    def observe(self, scope: Scope = Scope()) -> Snapshot:
+        self.calls.append("observe")
+        return super().observe(scope)
 
+    def usage(self, query: UsageQuery) -> Usage:
+        self.calls.append("usage")
+        self._must_work("usage")
+        lines = list(self._lines(query))
+        return Usage(query, _summed(lines), len(lines))
 
-def _sacct(jobs: Sequence[Job], tres: str, runs: str) -> list[str]:
-    lines = []
-    for number, job in enumerate(jobs, 1):
-        counted = job.given or job.asked if tres == "AllocTRES" else job.asked
-        seconds = job.runs if runs == "all" else job.runs[-1:]
-        cut = 1 if job.crosses and runs == "last" else 0
-        lines += [
-            f"{job.account}|{job.user}|{counted}|COMPLETED|{s - cut}|00:00:00|{number}\n" for s in seconds
+    def usage_command(self, query: UsageQuery, account: str) -> str:
+        return f"count --of={account} --in={query.month} --what={query.source}"
+
+    def rolled_up(self, query: UsageQuery) -> Usage:
+        self.calls.append("rolled_up")
+        given = replace(query, source=UsageSource.ALLOCATED)
+        lines = [] if query.month in self.not_summed_up else list(self._lines(given))
+        short = [
+            (a, u, {t: n - self.forgotten[a] * (t == "cpu") for t, n in counts.items()})
+            for a, u, counts in lines
         ]
-    return lines
+        return Usage(given, _summed(short), len(short))
+
+    def _lines(self, query: UsageQuery) -> Iterator[tuple[str, str, dict[str, int]]]:
+        for job in self.jobs[query.month]:
+            tres = job.given or job.asked if query.source is UsageSource.ALLOCATED else job.asked
+            runs = job.runs[-1:] if query.as_reference or query.last_runs_only else job.runs
+            seconds = sum(runs) - (job.crosses and query.as_reference)
+            pairs = (pair.split("=") for pair in tres.split(","))
+            yield job.account, job.user, {name: int(value) * seconds for name, value in pairs}
 
 
-def _sreport(jobs: Sequence[Job]) -> list[str]:
-    lines = []
-    for job in jobs:
-        for pair in (job.given or job.asked).split(","):
-            name, _, value = pair.rpartition("=")
-            amount = int(value.removesuffix("M")) * sum(job.runs)
-            lines += [f"{job.account}||{name}|{amount}\n", f"{job.account}|{job.user}|{name}|{amount}\n"]
-    return lines
+def _summed(lines: list[tuple[str, str, dict[str, int]]]) -> Mapping[str, AccountUsage]:
+    users: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for account, user, counts in lines:
+        users[account][user].update(counts)
+    return {a: AccountUsage(sum(of_users.values(), Counter()), of_users) for a, of_users in users.items()}
+
+
+class ClusterPlugin:
+    """A backend as a third party installs one; its clusters are those of this process, by name."""
+
+    clusters: dict[str, Cluster] = {}  # noqa: RUF012
+    setting_keys = frozenset({"cluster_name", "default_account_policy"})
+
+    def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
+        return Parsed(raw["cluster_name"])
+
+    def missing(self, settings: Any) -> str:
+        return ""
+
+    def connect(self, settings: Any, context: BackendContext) -> Cluster:
+        return self.clusters[settings]
+
+
+plugin = ClusterPlugin()
+
+
+def install(folder: Path) -> None:
+    """What a package manager leaves in `folder`, so that the backend `counting` is found there."""
+    about = folder / "counting-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[waldur_site_cluster.backends]\ncounting = {__name__}:plugin\n")
 
 
 class World:
@@ -116,11 +129,17 @@ class World:
     def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
         self.waldur = waldur
         self.folder = folder
-        self.cluster = Cluster(folder / "slurm")
+        self.cluster = Cluster(
+            state=Snapshot(
+                "larch", tres=frozenset({"cpu", "mem"}), complete=frozenset({Part.ACCOUNTS, Part.TRES})
+            )
+        )
+        plugin.clusters[folder.name] = self.cluster
         self.names = [waldur.resource(uuid).backend_id for uuid in waldur.seed.resource_uuids]
-        self.cluster.accounts(*self.names)
+        self.cluster.have(*self.names)
 
     def configure(self, **offering: Any) -> str:
-        backend = {"slurm_bin_path": str(self.cluster.folder), "cluster_name": "c1"}
-        keys = {"order_processing_backend": "", "reporting_backend": "slurm", **offering}
-        return str(configuration(self.waldur, self.folder, backend=backend, **keys))
+        keys = {"order_processing_backend": "", "reporting_backend": "counting", **offering}
+        return str(
+            configuration(self.waldur, self.folder, backend={"cluster_name": self.folder.name}, **keys)
+        )
