@@ -3,8 +3,8 @@
 
 The window goes from the first instant of the month to the first of the next, in the query's zone: with 23:59:59 a
 second of every job that runs across the border was lost (22.05). `--duplicates` shows every run of a requeued job,
-a running job counts to now, and an end that is still to come does no harm. A query `as_reference` asks otherwise,
-for comparison only.
+a running job counts to now, and an end that is still to come does no harm. Queries `as_reference` and
+`last_runs_only` ask otherwise, for comparison only.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Accounting:
     def _command(self, query: UsageQuery, *options: str) -> tuple[str, ...]:
         return (
             *self._programs.sacct_read,
-            *(() if query.as_reference else ("--duplicates",)),
+            *(() if query.as_reference or query.last_runs_only else ("--duplicates",)),
             *self._clusters,
             f"--starttime={query.month.first_day}T00:00:00",
             f"--endtime={_end(query)}",
