@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
+
+import pytest
 
 from agent.bridge import link
 from agent.bridge.dead_letters import DeadLetter, DeadLetters
@@ -98,17 +99,10 @@ class RunningBridge:
         return DeadLetters(self.state_dir).all()
 
 
-def quick(monkeypatch: object) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits as short as tests need them: nothing else changes."""
-    from pytest import MonkeyPatch
-
-    assert isinstance(monkeypatch, MonkeyPatch)
     short = Backoff(base_s=0.1, cap_s=0.3)
     monkeypatch.setattr(link, "RECONNECT", short)
     monkeypatch.setattr("agent.bridge.service.ASK_AGAIN", short)
     monkeypatch.setattr("agent.bridge.service.REPAIR_S", 0.2)
     monkeypatch.setattr("agent.bridge.service.DRAIN_S", 1.0)
-
-
-def state_folder(folder: Path) -> Path:
-    return folder / "state"
