@@ -134,8 +134,6 @@ def _told_of(making: _Making) -> Iterator[tuple[Month, datetime | None]]:
             date = attribution(month, site.zone, now)
             if date <= now - SKEW:
                 yield month, date
-            else:
-                making.has_gaps = True
         return
     if len(wanted) > 1 and not takes_dates:
         making.notes.append(
@@ -162,7 +160,8 @@ def _of_month(making: _Making, which: Month, date: datetime | None) -> PlannedMo
     seen = report_facts.month(making.site, which)
     made = PlannedMonth(which, date, seen, (), is_current)
     if not seen.usage.records:
-        making.has_gaps = True
+        # What waits can only be of a month of which Waldur holds something.
+        making.has_gaps = making.has_gaps or bool(seen.ledger.records)
         if is_current or seen.ledger.records:
             making.notes.append(
                 f"the cluster names no job in {which}, which says nothing of any account: nothing is told"

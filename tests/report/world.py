@@ -13,12 +13,13 @@ from zoneinfo import ZoneInfo
 from agent.core.model import Account, Snapshot
 from agent.core.periods import Month
 from agent.core.policy import PolicyMode, UsageDecreases
-from agent.run import report
+from agent.run import report, report_apply
+from agent.run.report_apply import Delivery
 from agent.run.report_plan import PlannedReport
 from agent.run.results import PassReport
 from agent.run.sites import Site
 from agent.sim.records import ComponentUsage
-from agent.sim.seed import ComponentSpec, Scenario
+from agent.sim.seed import ComponentSpec, Scenario, grant
 from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
 from agent.waldur.transport import Patience
@@ -171,6 +172,21 @@ class World:
 
     def report(self, **options: Any) -> PassReport:
         return report.run_pass(self.site, clock=self.clock, **options)
+
+    def deliver(self, planned: PlannedReport) -> PassReport:
+        """Tell what was planned, maybe a while ago."""
+        found = PassReport(report.MODE, self.site.offering.uuid, self.site.offering.name)
+        judgement = report.judged(self.site, planned)
+        report_apply.apply(Delivery(self.site, planned, judgement, found, clock=self.clock))
+        return found
+
+    def demote(self, username: str) -> None:
+        """Staff no more, but an owner of the provider."""
+        store = self.waldur.store
+        (user,) = store.users.where("username", username)
+        user.is_staff = False
+        customer = store.offerings[self.waldur.seed.offering_uuid].customer_uuid
+        grant(store, user, "CUSTOMER.OWNER", scope_type="customer", scope_uuid=customer)
 
     def told(self) -> list[tuple[str, str]]:
         """What was sent to be kept since the log was emptied: method and endpoint."""

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: MIT
+"""Less usage than Waldur was told of: held with the jobs that explain it, approved, or allowed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from agent.run import held, report
+from agent.run.held import Shelf
+from agent.run.results import PassReport, Result
+from tests.report.conftest import WorldFactory
+from tests.report.world import LAST, World
+
+
+@pytest.fixture
+def told(world: World) -> World:
+    """All accounts have been told of, with a job of a_1 that still ran."""
+    world.busy()
+    world.ran("a_1", "ann", 5, job="77", live=True)
+    assert not world.report().failed
+    return world
+
+
+def shelf(world: World) -> Shelf:
+    return Shelf(world.state_dir, world.site.offering, report.MODE)
+
+
+def approve(world: World) -> None:
+    (waiting,) = shelf(world).waiting()
+    shelf(world).approve(waiting.id, expires=world.now.replace(year=2100), by="tester")
+
+
+def test_a_decrease_is_held_and_the_rest_is_told(told: World) -> None:
+    told.forget("77")
+    told.ran("a_2", "u2", 1)
+    found = told.report()
+    assert told.shown()["a_1"]["cpu"] == "6.00"
+    assert told.shares("a_1") == {"u1": "1.00", "ann": "5.00"}
+    assert told.shown()["a_2"]["cpu"] == "3.00"
+    assert {r.account: r.result for r in found.resources} == {"a_1": Result.WAITING, "a_2": Result.DONE}
+    assert not found.failed
+    (plan,) = found.held
+    assert plan.scope == "account a_1, 2026-11"
+    assert plan.reason.startswith(
+        "usage of a_1 in 2026-11 would get less: cpu from 6.00 to 1.00, cpu of ann from 5.00 to 0.00; "
+    )
+
+
+EXPLAINED: dict[str, tuple[Callable[[World], None], str]] = {
+    "gone": (lambda world: world.forget("77"), "job 77 had counted 18000 s and is gone"),
+    "cut": (
+        lambda world: world.alter("77", seconds=3600, counts={"cpu": 3600}, live=False),
+        "job 77 of ann had counted 18000 s, now 3600 s (COMPLETED)",
+    ),
+    "moved": (
+        lambda world: world.alter("77", account="a_2"),
+        "job 77 of ann had counted 18000 s and is in account a_2 now",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), EXPLAINED.values(), ids=EXPLAINED)
+def test_the_jobs_that_explain_it_are_named(told: World, change: Callable[[World], None], words: str) -> None:
+    change(told)
+    (plan,) = told.report().held
+    assert f"; {words}; `count a_1 2026-11` lists what counts now" in plan.reason
+
+
+def test_what_cannot_be_explained_is_said_with_the_command_to_look(told: World) -> None:
+    """A job that had ended before the last report is not remembered."""
+    told.backend.jobs = [job for job in told.backend.jobs if job.account != "a_3"]
+    (plan,) = told.report().held
+    assert plan.reason.endswith(
+        "; no job is known that explains it; `count a_3 2026-11` lists what counts now"
+    )
+
+
+def test_a_cluster_that_cannot_tell_of_jobs_holds_all_the_same(told: World) -> None:
+    told.forget("77")
+    told.backend.outage = lambda call: call == "job_uses"
+    (plan,) = told.report().held
+    assert "no job is known that explains it" in plan.reason
+
+
+def test_many_jobs_are_counted(world: World) -> None:
+    for number in range(9):
+        world.ran("a_1", "ann", 1, job=str(number), live=True)
+    world.ran("a_2", "bob", 1)
+    world.report()
+    world.backend.jobs = [job for job in world.backend.jobs if job.account != "a_1"]
+    (plan,) = world.report().held
+    assert plan.reason.count(" s and is gone") == 5
+    assert " and 4 more jobs" in plan.reason
+
+
+def test_users_alone_may_get_less(world: World) -> None:
+    world.ran("a_1", "ann", 5, job="77", live=True)
+    world.report()
+    world.alter("77", user="bob")
+    (plan,) = world.report().held
+    assert plan.reason.startswith("usage of a_1 in 2026-11 would get less: cpu of ann from 5.00 to 0.00; ")
+    assert world.shares("a_1") == {"ann": "5.00"}
+
+
+def test_a_hold_stays_explained_and_is_told_once(told: World, caplog: pytest.LogCaptureFixture) -> None:
+    told.forget("77")
+    plans = []
+    for _ in range(3):
+        told.ran("a_1", "u1", 0.5)
+        plans += told.report().held
+    assert len({plan.id for plan in plans}) == 1
+    assert all("job 77 had counted 18000 s and is gone" in plan.reason for plan in plans)
+    assert "cpu from 6.00 to 2.50" in plans[-1].reason
+    warned = [r.getMessage() for r in caplog.records if "is held" in r.getMessage()]
+    assert len(warned) == 1
+    (waiting,) = shelf(told).waiting()
+    assert waiting.reason == plans[-1].reason
+
+
+def test_approved_it_is_told_with_the_figures_of_that_time(told: World) -> None:
+    told.forget("77")
+    told.report()
+    approve(told)
+    told.ran("a_1", "u1", 2)
+    found = told.report()
+    assert told.shown()["a_1"]["cpu"] == "3.00"
+    assert told.shares("a_1") == {"u1": "3.00", "ann": "0.00"}
+    assert (found.held, found.counted()) == ((), {"done": 1})
+    told.quiet()
+    assert shelf(told).waiting() == []
+    assert shelf(told).approvals() == []
+
+
+def test_an_approval_is_for_one_decrease(told: World) -> None:
+    told.forget("77")
+    told.report()
+    approve(told)
+    told.report()
+    told.backend.jobs = [job for job in told.backend.jobs if job.account != "a_2"]
+    (plan,) = told.report().held
+    assert plan.scope == "account a_2, 2026-11"
+    assert told.shown()["a_2"]["cpu"] == "2.00"
+
+
+def test_what_counts_again_is_held_no_more(told: World) -> None:
+    told.forget("77")
+    told.report()
+    told.ran("a_1", "ann", 6)
+    assert told.report().held == ()
+    assert shelf(told).waiting() == []
+    assert told.shown()["a_1"]["cpu"] == "7.00"
+
+
+def test_a_site_may_allow_decreases(told: World) -> None:
+    told.forget("77")
+    told.policy(usage_decreases="allow")
+    found = told.report()
+    assert (found.held, told.shown()["a_1"]["cpu"]) == ((), "1.00")
+    told.quiet()
+
+
+@pytest.mark.parametrize("gap", ["no job in the month", "the month has ended", "an outage"])
+def test_a_month_of_which_nothing_is_known_forgets_no_hold(told: World, gap: str) -> None:
+    """And no approval either: it was given for what is still to come."""
+    told.forget("77")
+    told.report()
+    approve(told)
+    jobs, told.backend.jobs = told.backend.jobs, []
+    if gap == "an outage":
+        told.backend.outage = lambda call: call == "usage"
+    if gap == "the month has ended":
+        told.now = told.now.replace(month=12, day=1, hour=0, minute=1)
+    told.report()
+    assert len(shelf(told).waiting()) == 1
+    assert len(shelf(told).approvals()) == 1
+    told.backend.jobs = jobs
+    told.backend.outage = lambda _: False
+    if gap != "the month has ended":
+        told.report()
+        assert told.shown()["a_1"]["cpu"] == "1.00"
+
+
+def test_a_decrease_of_the_month_before_waits_beside_the_present_one(make_world: WorldFactory) -> None:
+    world = make_world(user="staff")
+    world.busy()
+    world.busy(LAST)
+    world.report()
+    world.backend.jobs = [
+        replace(job, counts={"cpu": 0}) if job.month == LAST and job.account == "a_2" else job
+        for job in world.backend.jobs
+    ]
+    world.ran("a_2", "u2", 1)
+    found = world.report()
+    assert [plan.scope for plan in found.held] == ["account a_2, 2026-10"]
+    assert (world.shown(LAST)["a_2"]["cpu"], world.shown()["a_2"]["cpu"]) == ("2.00", "3.00")
+
+
+def test_decreases_that_were_told_are_in_the_journal_with_their_reason(told: World) -> None:
+    told.policy(usage_decreases="allow")
+    told.forget("77")
+    told.report()
+    text = (told.state_dir / "journal" / "journal.jsonl").read_text()
+    lines = [json.loads(line)["action"] for line in text.splitlines()]
+    kept = [line for line in lines if line["action"] == "ReportUsage"]
+    assert [line["account"] for line in kept] == ["a_1"]
+    assert "job 77 had counted 18000 s and is gone" in kept[0]["text"]
+
+
+def observing(world: World) -> PassReport:
+    world.policy(mode="observe")
+    return world.report()
+
+
+def paused(world: World) -> PassReport:
+    held.pause(world.state_dir, world.site.offering, by="tester")
+    return world.report()
+
+
+@pytest.mark.parametrize("stop", [observing, paused])
+def test_who_only_looks_tells_nothing(
+    world: World, stop: Callable[[World], PassReport], caplog: pytest.LogCaptureFixture
+) -> None:
+    world.busy()
+    world.waldur.requests.reset()
+    found = stop(world)
+    assert (world.told(), found.failed) == ([], False)
+    assert {r.result for r in found.resources} == {Result.WAITING}
+    assert shelf(world).left_out()["count"] == 8
+    warned = len([r for r in caplog.records if "are left out" in r.getMessage()])
+    # That figures grow is no news; that another account is left out is.
+    world.ran("a_1", "u1", 1)
+    world.report()
+    assert len([r for r in caplog.records if "are left out" in r.getMessage()]) == warned == 1
+    assert any("cpu 2.00" in line for line in shelf(world).left_out()["lines"])
+
+
+def test_a_pause_that_ends_loses_nothing(world: World) -> None:
+    world.busy()
+    paused(world)
+    held.resume(world.state_dir, world.site.offering)
+    world.report()
+    assert {account: figures["cpu"] for account, figures in world.shown().items()} == {
+        f"a_{n}": f"{n}.00" for n in range(1, 5)
+    }

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: MIT
+"""Months: where they end, which Waldur still takes, and what becomes of those that it does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agent.core.periods import Month
+from agent.run import previews
+from agent.run.report_plan import MonthEnded
+from tests.report.conftest import AGES, MODERN, WorldFactory
+from tests.report.world import HOUR, LAST, MEM, THIS, World, scenario
+
+DECEMBER = Month(2026, 12)
+CLOSED = (
+    "Waldur takes no usage of 2026-10 from this token any more (date: Backfilling past billing periods is for limit "
+    "components only.); `historical-usage` with a staff token does it"
+)
+NO_DATES = (
+    "Waldur takes no dates from this token (date: Only the provider's customer level may give a date.), so that it is "
+    "told of the present month only: give the token's user a role at the provider, as its owner or service manager"
+)
+
+
+def cpu(figures: dict[str, dict[str, str]]) -> dict[str, str]:
+    return {account: of["cpu"] for account, of in figures.items() if "cpu" in of}
+
+
+def pulls_past(world: World, border: datetime) -> None:
+    """While the cluster is asked, the clock goes over a border."""
+
+    def ask(call: str) -> bool:
+        if call == "usage":
+            world.now = max(world.now, border)
+        return False
+
+    world.backend.outage = ask
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Chicago"])
+def test_a_month_that_ends_while_it_is_read_is_dropped(make_world: WorldFactory, zone: str) -> None:
+    world = make_world(zone=zone, user="staff")
+    border = DECEMBER.start(ZoneInfo(zone)).astimezone(UTC)
+    world.now = border - timedelta(seconds=2)
+    world.busy()
+    pulls_past(world, border + timedelta(seconds=1))
+    report = world.report()
+    assert isinstance(report.error, MonthEnded)
+    assert report.retryable_error is report.error
+    assert (world.told(), world.shown(), world.shown(DECEMBER)) == ([], {}, {})
+    assert not (world.state_dir / "reports").exists()
+    world.later(hours=16)
+    assert world.report().error is None
+    assert cpu(world.shown()) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    assert world.shown(DECEMBER) == {}
+
+
+@pytest.mark.parametrize("server", ["UTC", "Europe/Tallinn", "Asia/Tokyo", "America/Chicago"])
+@pytest.mark.parametrize("site", ["UTC", "Asia/Tokyo", "America/Chicago", "Pacific/Auckland"])
+def test_figures_stand_in_their_month_whatever_the_zone_of_waldur(
+    make_world: WorldFactory, site: str, server: str
+) -> None:
+    """From the middle of the first day on; before that where Waldur is in the site's zone, or in UTC."""
+    world = make_world(zone=site, user="staff")
+    world.waldur.store.clock.zone = ZoneInfo(server)
+    world.busy()
+    world.busy(LAST)
+    for day, hour in ((1, 13), (15, 0), (30, 9)):
+        world.now = datetime(2026, 11, day, hour, tzinfo=UTC)
+        world.report()
+    expected = {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    assert (cpu(world.shown()), cpu(world.shown(LAST))) == (expected, expected)
+    assert {row.billing_period for row in world.waldur.store.usages} == {THIS.first_day, LAST.first_day}
+
+
+@pytest.mark.parametrize(
+    ("site", "server"),
+    [("UTC", "UTC"), ("Asia/Tokyo", "Asia/Tokyo"), ("Asia/Tokyo", "UTC"),
+     ("America/Chicago", "America/Chicago"), ("America/Chicago", "UTC"), ("Europe/Tallinn", "Europe/Tallinn")],
+)  # fmt: skip
+def test_around_the_border_nothing_lands_in_the_wrong_month(
+    make_world: WorldFactory, site: str, server: str
+) -> None:
+    world = make_world(zone=site, user="staff")
+    world.waldur.store.clock.zone = ZoneInfo(server)
+    border = DECEMBER.start(ZoneInfo(site)).astimezone(UTC)
+    world.ran("a_1", "ann", 3)
+    for minutes in (-600, -60, -1):
+        world.now = border + timedelta(minutes=minutes)
+        world.report()
+    world.ran("a_1", "ann", 1, month=DECEMBER)
+    for minutes in (1, 30, 8 * 60, 13 * 60, 24 * 60):
+        world.now = border + timedelta(minutes=minutes)
+        world.report()
+        assert world.shown()["a_1"]["cpu"] == "3.00"
+        assert world.shown(DECEMBER).get("a_1", {"cpu": "1.00"})["cpu"] == "1.00"
+    assert world.shown(DECEMBER)["a_1"]["cpu"] == "1.00"
+    assert {row.billing_period for row in world.waldur.store.usages} == {THIS.first_day, DECEMBER.first_day}
+
+
+@pytest.mark.parametrize("age", MODERN)
+def test_a_closed_month_is_said_once_and_not_tried_in_every_pass(make_world: WorldFactory, age: str) -> None:
+    world = make_world(age)
+    world.busy()
+    world.busy(LAST)
+    world.ran("a_2", "u2", 1, month=LAST, mem=1024 * HOUR * 7)
+    first = world.report()
+    assert first.notes == [CLOSED]
+    assert not first.failed
+    assert cpu(world.shown(LAST)) == {}
+    assert cpu(world.shown()) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    # Components with limits are taken, in the same pass and later.
+    assert world.shown(LAST) == {"a_2": {"mem": "7.00"}}
+    assert world.shares("a_2", "mem", LAST) == {"u2": "7.00"}
+    for _ in range(3):
+        world.later(hours=5)
+        world.restart()
+        world.waldur.requests.reset()
+        again = world.report()
+        assert (again.notes, again.failed, world.told()) == ([], False, [])
+    world.ran("a_2", "u2", 1, month=LAST, mem=1024 * HOUR)
+    world.report()
+    assert world.shown(LAST) == {"a_2": {"mem": "8.00"}}
+
+
+def test_a_closed_month_is_tried_again_after_a_day_and_not_told_again(world: World) -> None:
+    world.busy()
+    world.busy(LAST)
+    world.report()
+    refused = len(refusals(world))
+    assert refused == 1, "one resource goes first"
+    world.later(hours=25)
+    assert world.report().notes == []
+    assert len(refusals(world)) == refused + 1
+
+
+def refusals(world: World) -> list[str]:
+    return [e.path for e in world.waldur.requests.entries("POST *") if e.status == 400]
+
+
+def test_who_gets_the_right_meanwhile_tells_the_rest(make_world: WorldFactory) -> None:
+    world = make_world()
+    world.busy()
+    world.busy(LAST)
+    world.report()
+    agent = next(user for user in world.waldur.store.users if user.username == "agent")
+    agent.is_staff = True
+    world.later(hours=25)
+    world.report()
+    assert cpu(world.shown(LAST)) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    world.quiet()
+
+
+def test_the_plan_shows_what_stays_closed(world: World) -> None:
+    world.busy()
+    world.busy(LAST)
+    world.report()
+    preview = previews.preview(world.site, previews.Mode.REPORT)
+    assert preview.notes == ()
+    world.now = datetime.now(UTC)
+    month = Month.of(world.now)
+    world.ran("a_1", "ann", 1, month=month)
+    world.ran("a_1", "ann", 1, month=month.previous)
+    world.report()
+    notes = previews.preview(world.site, previews.Mode.REPORT).notes
+    assert (
+        f"{month.previous}: Waldur does not take all of it from this token any more; `historical-usage` does it"
+        in notes
+    )
+
+
+def test_shares_of_a_closed_month_are_no_failure_either(make_world: WorldFactory) -> None:
+    """Totals agree, a user's share was told by nobody."""
+    world = make_world(user="staff")
+    world.busy()
+    world.busy(LAST)
+    world.report()
+    shares = world.waldur.store.user_usages
+    for share in [
+        s
+        for s in shares
+        if world.waldur.store.usages[s.component_usage_uuid].billing_period == LAST.first_day
+    ]:
+        share.usage /= 2
+    world.demote("staff")
+    report = world.report()
+    assert (report.notes, report.failed) == ([CLOSED], False)
+    assert len(refusals(world)) == 1
+
+
+def test_components_with_limits_alone_are_told_of_closed_months(make_world: WorldFactory) -> None:
+    limits = {"cpu": {"measured_unit": "h", "accounting_type": "limit", "label": "CPU", "unit_factor": 60}}
+    cpu_by_limit = type(MEM)(type="cpu", name="CPU", measured_unit="h")
+    world = make_world(seeded=scenario(components=(cpu_by_limit,)), components=limits)
+    world.busy()
+    world.busy(LAST)
+    report = world.report()
+    assert report.notes == []
+    assert cpu(world.shown(LAST)) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    assert refusals(world) == []
+
+
+def test_a_server_of_2024_is_never_told_of_past_months(make_world: WorldFactory) -> None:
+    world = make_world("2024")
+    world.busy()
+    world.busy(LAST)
+    for _ in range(2):
+        report = world.report()
+        assert report.notes == [
+            "this Waldur files all usage under its present month: past months are not told of"
+        ]
+        world.restart()
+    assert {q.month for q in world.backend.queries} == {THIS}
+    assert cpu(world.shown()) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    assert world.shown(LAST) == {}
+    assert all("date" not in str(entry.body) for entry in world.waldur.requests.entries("POST *"))
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "told"),
+    [
+        ("UTC", "2026-11-30T23:50:00Z", THIS),
+        ("UTC", "2026-11-30T23:56:00Z", None),
+        ("UTC", "2026-12-01T00:04:00Z", None),
+        ("UTC", "2026-12-01T00:06:00Z", DECEMBER),
+        # December has begun in Tokyo, and Waldur would file it under November.
+        ("Asia/Tokyo", "2026-11-30T18:00:00Z", None),
+        ("Asia/Tokyo", "2026-12-01T00:06:00Z", DECEMBER),
+        # November goes on in Chicago, and Waldur would file it under December.
+        ("America/Chicago", "2026-12-01T03:00:00Z", None),
+        ("America/Chicago", "2026-12-01T06:06:00Z", DECEMBER),
+    ],
+)
+def test_a_server_without_dates_is_told_while_the_month_is_certain(
+    make_world: WorldFactory, zone: str, now: str, told: Month | None
+) -> None:
+    world = make_world("2024", zone=zone)
+    world.now = datetime.fromisoformat(now)
+    world.busy(THIS)
+    world.busy(DECEMBER)
+    report = world.report()
+    assert report.error is None
+    months = {row.billing_period for row in world.waldur.store.usages}
+    assert months == ({told.first_day} if told else set())
+
+
+@pytest.mark.parametrize("age", AGES)
+def test_a_month_that_ends_while_waldur_is_told(make_world: WorldFactory, age: str) -> None:
+    """With a date nothing can go wrong; without, the rest waits for the next report."""
+    world = make_world(age, user="staff")
+    world.now = datetime(2026, 11, 30, 23, 54, tzinfo=UTC)
+    world.busy()
+    plan = world.plan()
+    world.now = datetime(2026, 12, 1, 0, 1, tzinfo=UTC)
+    report = world.deliver(plan)
+    months = {row.billing_period for row in world.waldur.store.usages}
+    if age == "2024":
+        assert months == set()
+        assert report.counted() == {"retry": 4}
+    else:
+        assert months == {THIS.first_day}
+        assert report.counted() == {"done": 4}
+
+
+@pytest.mark.parametrize("age", MODERN)
+def test_a_token_of_the_offering_alone_tells_of_the_present_month(make_world: WorldFactory, age: str) -> None:
+    """Waldur takes a date only from who has rights at the provider's customer."""
+    world = make_world(age, user="agent-offering-manager")
+    world.busy()
+    world.busy(LAST)
+    first = world.report()
+    assert first.notes == [NO_DATES]
+    assert not first.failed, first.as_json()
+    assert cpu(world.shown()) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    assert world.shares("a_3") == {"u3": "3.00"}
+    assert world.shown(LAST) == {}
+    assert len(refusals(world)) == 1
+    world.restart()
+    world.ran("a_1", "u1", 1)
+    world.waldur.requests.reset()
+    again = world.report()
+    assert (again.notes, refusals(world)) == ([], [])
+    assert world.shown()["a_1"]["cpu"] == "2.00"
+    assert {q.month for q in world.backend.queries[2:]} == {THIS}
+    world.later(hours=25)
+    world.ran("a_1", "u1", 1)
+    assert world.report().notes == []
+    assert len(refusals(world)) == 1, "tried once a day"
+
+
+def test_a_token_of_the_offering_alone_with_nothing_to_say_of_the_past(make_world: WorldFactory) -> None:
+    world = make_world(user="agent-offering-manager", periods=1)
+    world.busy()
+    report = world.report()
+    assert (report.notes, report.failed) == ([NO_DATES], False)
+    assert cpu(world.shown()) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
+    assert len(refusals(world)) == 1
+    world.quiet()
+
+
+def test_such_a_token_near_the_border_tells_nothing(make_world: WorldFactory) -> None:
+    world = make_world(user="agent-offering-manager", periods=1)
+    world.now = datetime(2026, 11, 30, 23, 57, tzinfo=UTC)
+    world.busy()
+    world.report()
+    assert list(world.waldur.store.usages) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        '{"refused": [], "live": 3, "failed": 7}',
+        '{"refused": {"2026-10": "soon"}, "live": {"2026-11": {"a_1": [1]}}}',
+    ],
+)
+def test_a_memory_that_is_damaged_costs_one_more_question(world: World, content: str) -> None:
+    world.busy()
+    world.busy(LAST)
+    world.report()
+    (file,) = (world.state_dir / "reports").iterdir()
+    file.write_text(content)
+    report: Any = world.report()
+    assert (report.error, report.failed) == (None, False)
+    assert len(refusals(world)) == 2
+    assert world.report().notes == []
