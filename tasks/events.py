@@ -10,10 +10,8 @@ from redis import RedisError
 
 from agent.config.model import Mode
 from agent.core.events import Job, JobKind, QueueUnavailable
-from agent.run import signs_of_life
-from tasks import broker, current, membership, orders
+from tasks import current, membership, orders, signs
 
-SIGN = "site-bridge:"
 MODE_OF: Mapping[JobKind, Mode] = {
     JobKind.ORDERS: Mode.ORDER_PROCESS,
     JobKind.MEMBERSHIP: Mode.MEMBERSHIP_SYNC,
@@ -37,28 +35,7 @@ class TaskQueue:
 
     def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
         """Tell beat which modes of an offering need no short polls for now. Raises QueueUnavailable."""
-        if not broker.uses_redis():
-            return
-        try:
-            broker.client().set(
-                SIGN + offering_uuid, ",".join(sorted(modes)), px=int(1000 * signs_of_life.VALID_S)
-            )
-        except RedisError as error:
-            raise QueueUnavailable(f"no sign of life: {error}") from error
-
-
-def signs(offering_uuids: Iterable[str]) -> dict[str, frozenset[Mode]]:
-    """The modes for which a bridge listens now, by offering. Raises RedisError."""
-    uuids = list(offering_uuids)
-    if not uuids or not broker.uses_redis():
-        return {}
-    found = broker.client().mget([SIGN + uuid for uuid in uuids])
-    return {uuid: _modes(value) for uuid, value in zip(uuids, found, strict=True)}
-
-
-def _modes(value: bytes | None) -> frozenset[Mode]:
-    told = (value or b"").decode().split(",")
-    return frozenset(mode for mode in Mode if mode in told)
+        signs.renew(offering_uuid, modes)
 
 
 def _membership(job: Job) -> bool:

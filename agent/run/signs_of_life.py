@@ -6,7 +6,7 @@ Pure. The bridge asks which types an offering needs and which modes they cover; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from agent.config.model import Mode, Offering
@@ -17,6 +17,8 @@ RENEW_S = 15.0
 VALID_S = 50.0
 # A bridge that starts with beat needs this long until its first sign.
 PATIENCE_S = 90.0
+# Of a full period: a poll that comes a moment too soon for it counts, else the next one would come much too late.
+EARLY = 0.98
 
 ORDERS = (ObjectType.ORDER, ObjectType.KEY_ROTATION)
 MEMBERSHIP = (
@@ -70,36 +72,30 @@ def covered(offering: Offering, listened_to: Set[ObjectType]) -> frozenset[Mode]
 
 @dataclass(slots=True)
 class Polls:
-    """Which polls of an offering and mode to start, for the life of a beat: with a live bridge one per
-    `full_period_s`, without one all of them. Times are monotonic seconds.
+    """Which polls to start, by name, for the life of a beat: of what a live bridge tells one per `full_period_s`, of
+    everything else all. Times are monotonic seconds.
     """
 
     full_period_s: float
     started_s: float
-    _last_s: dict[tuple[str, Mode], float] = field(default_factory=dict)
-    _silent: set[tuple[str, Mode]] = field(default_factory=set)
+    _last_s: dict[str, float] = field(default_factory=dict)
+    _polled: set[str] = field(default_factory=set)
 
-    def is_due(self, offering: Offering, mode: Mode, signs: Iterable[Mode], now_s: float) -> bool:
+    def is_due(self, poll: str, is_covered: bool, now_s: float) -> bool:
         """Whether this poll is to be started. The first one after a start always is."""
-        key = (offering.uuid, mode)
-        last_s = self._last_s.get(key)
-        is_covered = mode in modes_by_events(offering) and mode in set(signs)
-        return not is_covered or last_s is None or now_s - last_s >= self.full_period_s
+        last_s = self._last_s.get(poll)
+        return not is_covered or last_s is None or now_s - last_s >= EARLY * self.full_period_s
 
-    def note_started(self, offering: Offering, mode: Mode, now_s: float) -> None:
-        self._last_s[offering.uuid, mode] = now_s
+    def note_started(self, poll: str, now_s: float) -> None:
+        self._last_s[poll] = now_s
 
-    def news(self, offering: Offering, mode: Mode, signs: Iterable[Mode], now_s: float) -> str:
-        """What an operator should know, once: that no bridge serves the offering, or that one does again."""
-        key = (offering.uuid, mode)
-        if mode not in modes_by_events(offering):
+    def news(self, poll: str, is_covered: bool, now_s: float) -> str:
+        """What an operator should know of a poll that events may replace, once: that none come, and that they do."""
+        if is_covered:
+            was_polled = poll in self._polled
+            self._polled.discard(poll)
+            return "a bridge listens to its events again: the short polls stop" if was_polled else ""
+        if poll in self._polled or now_s - self.started_s < PATIENCE_S:
             return ""
-        if mode in set(signs):
-            if key not in self._silent:
-                return ""
-            self._silent.discard(key)
-            return "a bridge listens to its events again: the short polls stop"
-        if key in self._silent or now_s - self.started_s < PATIENCE_S:
-            return ""
-        self._silent.add(key)
+        self._polled.add(poll)
         return "no bridge listens to its events: it is polled as usual"

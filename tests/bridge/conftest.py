@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from agent.sim.demo_parts import emulated_cluster
 from agent.sim.rabbitmq_side import RabbitMqAccess, RabbitMqBroker
@@ -87,6 +88,9 @@ class EventSite:
         process = CeleryProcess(role, log, self.environment(**more), *args)
         self._running.append(process)
         return process.start()
+
+    def redis_client(self) -> Any:
+        return redis.Redis.from_url(self.redis.url)
 
     def worker(self) -> CeleryProcess:
         return self.celery("worker", "--without-mingle", "--without-gossip")

@@ -3,19 +3,33 @@
 
 from __future__ import annotations
 
+import time
+
 from tests.bridge.conftest import EventSite, rabbitmq_side, stomp_keys
 from tests.real.processes import wait_until
 from tests.real.rabbitmq import RabbitMq
 
+SIGN, POLL = "site-bridge:", "site-queued:order_process.poll:"
 
-def test_an_order_travels_by_an_event(site: EventSite, rabbitmq: RabbitMq) -> None:
-    """No beat runs here: nothing but the event brings the order to the worker."""
+
+def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, rabbitmq: RabbitMq) -> None:
+    """Beat polls every two seconds until a bridge listens, and again when none does."""
     waldur = site.waldur
     waldur.publish_to(rabbitmq_side(rabbitmq))
     site.configure(**stomp_keys(rabbitmq))
-    site.worker()
-    bridge = site.bridge()
+    worker, bridge, client = site.worker(), site.bridge(), site.redis_client()
+    sign, poll = f"{SIGN}{waldur.seed.offering_uuid}", f"{POLL}{waldur.seed.offering_uuid}"
+    wait_until("a sign of life", lambda: bool(client.exists(sign)), 10)
+    site.celery("beat", WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES="0.03")
     order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10}, slug="one")
     wait_until("order done", lambda: waldur.order(order).state.value == "done", 30)
+    worker.stop()  # what beat queues now stays where it is
+    client.delete(poll)
+    deadline_s = time.monotonic() + 4
+    while time.monotonic() < deadline_s:
+        assert not client.exists(poll)
+        time.sleep(0.05)
     bridge.stop()
+    client.delete(sign)  # or a minute later, by itself
+    wait_until("the next poll", lambda: bool(client.exists(poll)), 10)
     assert "the bridge ends: " in bridge.output()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""Which types an offering needs, which modes they cover, and which polls are left out meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.model import Mode, Offering
+from agent.core.events import ObjectType
+from agent.run import signs_of_life
+from agent.run.signs_of_life import PATIENCE_S, Polls
+from agent.sim.server import SimulatedWaldur
+from tests.site import configuration, settings_of
+
+ORDERS = {"order", "resource_api_key_rotation"}
+MEMBERS = {
+    *(
+        "user_role",
+        "resource",
+        "service_account",
+        "course_account",
+        "offering_user",
+        "offering_resources_sync",
+    )
+}
+BOTH = {"stomp_enabled": True, "membership_sync_backend": "slurm"}
+
+
+def offering(folder: Path, backend: dict[str, Any] | None = None, **keys: Any) -> Offering:
+    return settings_of(configuration(SimulatedWaldur(), folder, backend=backend, **keys)).offerings[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "backend", "types"),
+    [
+        ({}, {}, set()),
+        ({"stomp_enabled": True}, {}, ORDERS),
+        ({"mqtt_enabled": True}, {}, ORDERS),
+        (BOTH, {}, ORDERS | MEMBERS),
+        ({**BOTH, "stomp_membership_sync_enabled": False}, {}, ORDERS),
+        ({**BOTH, "order_processing_backend": None}, {}, MEMBERS),
+        ({**BOTH, "resource_import_enabled": True}, {}, ORDERS | MEMBERS | {"importable_resources"}),
+        (
+            {"stomp_enabled": True},
+            {"periodic_limits": {"enabled": True}},
+            ORDERS | {"resource_periodic_limits"},
+        ),
+        ({"resource_import_enabled": True}, {}, set()),
+    ],
+)
+def test_types(tmp_path: Path, keys: dict[str, Any], backend: dict[str, Any], types: set[str]) -> None:
+    assert set(signs_of_life.wanted_types(offering(tmp_path, backend, **keys))) == types
+
+
+def test_a_server_that_does_not_send_everything_covers_what_it_sends(tmp_path: Path) -> None:
+    made = offering(tmp_path, **BOTH)
+    early = {ObjectType.ORDER, ObjectType.USER_ROLE, ObjectType.RESOURCE}
+    assert signs_of_life.covered(made, early) == {Mode.ORDER_PROCESS}
+    assert signs_of_life.covered(made, early | {ObjectType.OFFERING_USER}) == {
+        Mode.ORDER_PROCESS,
+        Mode.MEMBERSHIP_SYNC,
+    }
+    assert signs_of_life.covered(made, {ObjectType.OFFERING_USER}) == frozenset()
+    by_polls = offering(tmp_path, **{**BOTH, "stomp_membership_sync_enabled": False})
+    assert signs_of_life.covered(by_polls, set(ObjectType)) == {Mode.ORDER_PROCESS}
+
+
+def test_polls_stop_while_somebody_listens() -> None:
+    polls = Polls(full_period_s=3600, started_s=0)
+    assert polls.is_due("p", True, 1)
+    polls.note_started("p", 1)
+    assert not polls.is_due("p", True, 300)
+    assert polls.is_due("p", False, 300)
+    assert polls.is_due("p", True, 3600)
+    assert polls.is_due("another", True, 300)
+
+
+def test_news_are_told_once() -> None:
+    polls = Polls(full_period_s=3600, started_s=0)
+    assert polls.news("p", False, PATIENCE_S - 1) == ""
+    told = [polls.news("p", is_covered, 1000) for is_covered in (False, False, True, True, False)]
+    assert [bool(sentence) for sentence in told] == [True, False, True, False, True]
