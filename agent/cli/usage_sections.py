@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from agent.cli import usage_charts
+from agent.cli.options import number
 from agent.cli.usage_charts import MonthChart, Stroke, name_of, short, span_of
 from agent.cli.usage_table import COUNTED, PERIODS, WARN_FROM, percent, shown
 from agent.plan.usage_figures import AccountFigures, Figures, Measure, Sheet, Use
@@ -236,14 +237,12 @@ def _cells(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[str, ...]:
 
 def _others(view: UsageView, measure: Measure) -> str:
     sheet = view.sheet
-    if not sheet.others or view.waldur:
+    amount = sheet.total_of_others(measure)
+    if amount is None or view.waldur:
         return ""
-    amount = sum(
-        (a.figures.get((measure.name, sheet.present)) or Decimal(0) for a in sheet.others), Decimal(0)
-    )
     return (
-        f"Not among these: {short(amount)} {measure.unit} of {len(sheet.others)} other accounts of the cluster, which "
-        "no resource of this offering names."
+        f"Not among these: {short(amount)} {measure.unit} of {number(len(sheet.others), 'other account')} of the "
+        "cluster, which no resource of this offering names."
     )
 
 

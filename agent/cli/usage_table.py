@@ -104,10 +104,9 @@ def _about_limits(sheet: Sheet, measure: Measure) -> str:
 
 
 def _others(sheet: Sheet, measure: Measure) -> str:
-    found = [amount for a in sheet.others if (amount := a.figures.get((measure.name, sheet.present)))]
     return (
         f"besides, {number(len(sheet.others), 'account')} that no resource of this offering names: "
-        f"{shown(sum(found, Decimal(0)))} in {sheet.present}"
+        f"{shown(sheet.total_of_others(measure))} in {sheet.present}"
     )
 
 

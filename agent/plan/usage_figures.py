@@ -103,6 +103,12 @@ class Sheet:
         ]
         return sum(found, Decimal(0)) if found else None
 
+    def total_of_others(self, measure: Measure) -> Decimal | None:
+        """What accounts that nobody names had in the present month; None where that is not known."""
+        key = (measure.name, self.present)
+        found = [amount for a in self.others if (amount := a.figures.get(key)) is not None]
+        return sum(found, Decimal(0)) if found else None
+
     def use(self, account: AccountFigures, measure: Measure) -> Use:
         """What an account has used in the period of its limit, against it."""
         return Use(self._spent(account.figures, measure), account.limits.get(measure.name))

@@ -129,7 +129,8 @@ def test_help_needs_neither_http_nor_celery() -> None:
         (["run", "order_process", "--onze"], "No such option"),
         (
             ["run", "membership", "--once"],
-            "Invalid value for 'MODE': 'membership' is not one of 'order_process', 'membership_sync'.",
+            "Invalid value for 'MODE': 'membership' is not one of 'order_process', 'membership_sync', "
+            "'report'.",
         ),
         (["run", "order_process"], "add --once. Passes that repeat are run by `celery -A tasks worker`"),
         (["plan", "order_process", "--json", "--commands"], "two ways to print one plan: choose one"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from agent.core.errors import BackendError, BackendUnavailable
 from agent.sim.faults import Fault
 from tests.cli.conftest import Command
-from tests.usage.world import COMPONENT, LAST, PRESENT, Job, World
+from tests.memory_backend import MemoryBackend
+from tests.usage.world import COMPONENT, LAST, PRESENT, Job, World, plugin
 
 WHOLE = ("cpu", "mem")
 
@@ -148,6 +150,31 @@ def test_an_empty_answer_of_sreport_is_unknown(checked: World, command: Command)
     said = command("usage-check", "--exit-code", "-c", checked.configure(components={"cpu": COMPONENT}))
     assert said.code == 0, "what is unknown is no difference"
     assert f"sreport: unknown: sreport has no rows at all for {LAST}, which says nothing" in said.out
+    assert "AllocTRES equals sreport: unknown" in said.out
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BackendUnavailable("slurmdbd does not answer"), 1),
+        (BackendError("no month of the cluster's own zone"), 0),
+    ],
+)
+def test_why_sreport_is_unknown_is_said(
+    checked: World, command: Command, error: BackendError, code: int
+) -> None:
+    checked.cluster.no_summary = error
+    said = command("usage-check", "-c", checked.configure())
+    assert said.code == code, "an outage is a failure"
+    assert f"sreport: unknown: {error}" in said.out
+
+
+def test_a_backend_without_a_second_count_is_compared_without_it(world: World, command: Command) -> None:
+    spent = {str(LAST): {world.names[0]: {"ada": {"cpu": 7200, "mem": 4096}}}}
+    plugin.clusters[world.folder.name] = MemoryBackend(spent=spent)
+    said = command("usage-check", "-c", world.configure())
+    assert said.code == 0
+    assert "sreport: unknown: this backend has no second count" in said.out
     assert "AllocTRES equals sreport: unknown" in said.out
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agent.core.errors import BackendError
 from agent.core.model import Account, Part, Snapshot
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
@@ -39,11 +40,12 @@ class Job:
 
 @dataclass
 class Cluster(MemoryBackend):
-    """`summed_up` takes something off what the summary of a month has; `calls`: what was asked, in order."""
+    """`forgotten`: cpu-seconds of accounts that the summary lacks. `calls`: what was asked, in order."""
 
     jobs: dict[Month, list[Job]] = field(default_factory=dict)
     not_summed_up: set[Month] = field(default_factory=set)
     forgotten: Counter[str] = field(default_factory=Counter)
+    no_summary: BackendError | None = None
     calls: list[str] = field(default_factory=list)
 
     def lay_down(self, month: Month, *jobs: Job, rolled_up: bool = True) -> None:
@@ -72,6 +74,8 @@ class Cluster(MemoryBackend):
 
     def rolled_up(self, query: UsageQuery) -> Usage:
         self.calls.append("rolled_up")
+        if self.no_summary:
+            raise self.no_summary
         given = replace(query, source=UsageSource.ALLOCATED)
         lines = [] if query.month in self.not_summed_up else list(self._lines(given))
         short = [
@@ -99,7 +103,7 @@ def _summed(lines: list[tuple[str, str, dict[str, int]]]) -> Mapping[str, Accoun
 class ClusterPlugin:
     """A backend as a third party installs one; its clusters are those of this process, by name."""
 
-    clusters: dict[str, Cluster] = {}  # noqa: RUF012
+    clusters: dict[str, MemoryBackend] = {}  # noqa: RUF012
     setting_keys = frozenset({"cluster_name", "default_account_policy"})
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
@@ -108,7 +112,7 @@ class ClusterPlugin:
     def missing(self, settings: Any) -> str:
         return ""
 
-    def connect(self, settings: Any, context: BackendContext) -> Cluster:
+    def connect(self, settings: Any, context: BackendContext) -> MemoryBackend:
         return self.clusters[settings]
 
 
