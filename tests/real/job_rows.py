@@ -105,9 +105,10 @@ def add(cluster: Cluster, rows: Iterable[JobRow]) -> int:
     return count
 
 
-def roll_up(cluster: Cluster, month: Month) -> None:
-    """Have slurmdbd sum up a month of its own zone, that of this process."""
-    cluster.ask("sacctmgr", "-i", "roll", str(month.first_day), str(month.next.first_day), timeout_s=600)
+def roll_up(cluster: Cluster, month: Month, zone: str = "UTC") -> None:
+    """Have slurmdbd sum up a month of its zone."""
+    times = (str(month.first_day), str(month.next.first_day))
+    cluster.ask("env", f"TZ={zone}", "sacctmgr", "-i", "roll", *times, timeout_s=600)
 
 
 def people(cluster: Cluster, accounts: Mapping[str, Sequence[str]]) -> None:

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,6 +19,7 @@ from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.sreport import MonthOpen
+from backends.slurm.zones import ZoneDiffers
 from tests.backends.conftest import Connect
 from tests.real import job_rows
 from tests.real.job_rows import JobRow
@@ -89,6 +94,15 @@ def backend(slurm_with_jobs: SlurmCluster, on_slurm: Connect) -> SlurmBackend:
     return on_slurm()
 
 
+UsageOf = Callable[[UsageQuery], Usage]
+
+
+@pytest.fixture(scope="module")
+def usage_of(backend: SlurmBackend) -> UsageOf:
+    """Each month is asked for once: the rows do not change."""
+    return cache(backend.usage)
+
+
 def month(text: str, zone: str = "UTC", source: UsageSource = UsageSource.REQUESTED) -> UsageQuery:
     return UsageQuery(Month.parse(text), zone, source)
 
@@ -101,28 +115,31 @@ def times(tres: Mapping[str, int], seconds: float) -> dict[str, int]:
     return {name: count * int(seconds) for name, count in tres.items()}
 
 
-def test_jobs_are_summed_by_account_and_user(backend: SlurmBackend) -> None:
-    asked = backend.usage(month("2026-05")).accounts["steady"]
+def test_jobs_are_summed_by_account_and_user(usage_of: UsageOf) -> None:
+    asked = usage_of(month("2026-05")).accounts["steady"]
     assert asked == AccountUsage(
         times(ASKED, 7 * 3600), {"ann": times(ASKED, 4 * 3600), "bob": times(ASKED, 3 * 3600)}
     )
 
 
-def test_whole_nodes_count_where_what_was_given_counts(backend: SlurmBackend) -> None:
-    usage = backend.usage(given("2026-05")).accounts["steady"]
+def test_whole_nodes_count_where_what_was_given_counts(usage_of: UsageOf) -> None:
+    usage = usage_of(given("2026-05")).accounts["steady"]
     assert usage.users == {"ann": times(ASKED, 4 * 3600), "bob": times(WHOLE_NODE, 3 * 3600)}
 
 
-@pytest.mark.parametrize("zone", ["UTC", TALLINN, TOKYO])
-@pytest.mark.parametrize("name", ["2025-09", "2025-10", "2025-11", "2026-02", "2026-03", "2026-04"])
+@pytest.mark.parametrize(("zone", "name"), [
+    *(("UTC", name) for name in ("2025-10", "2026-02", "2026-03")),
+    *((TALLINN, name) for name in ("2025-10", "2025-11", "2026-02", "2026-03", "2026-04")),
+    *((TOKYO, name) for name in ("2026-02", "2026-03", "2026-04")),
+])  # fmt: skip
 def test_jobs_over_borders_are_shared_among_the_months_of_the_zone(
-    backend: SlurmBackend, name: str, zone: str
+    usage_of: UsageOf, name: str, zone: str
 ) -> None:
     which = Month.parse(name)
     start, end = (m.start(ZoneInfo(zone)).timestamp() for m in (which, which.next))
     shares = [min(end, last.timestamp()) - max(start, first.timestamp()) for first, last in BORDERS]
     expected = times(ASKED, sum(share for share in shares if share > 0))
-    assert backend.usage(month(name, zone)).accounts["border"].total == expected
+    assert usage_of(month(name, zone)).accounts["border"].total == expected
 
 
 MONTHS_IN_HOURS = {
@@ -134,60 +151,60 @@ MONTHS_IN_HOURS = {
 
 
 @pytest.mark.parametrize(("name", "zone"), MONTHS_IN_HOURS)
-def test_a_month_is_as_long_as_its_zone_has_it(backend: SlurmBackend, name: str, zone: str) -> None:
+def test_a_month_is_as_long_as_its_zone_has_it(usage_of: UsageOf, name: str, zone: str) -> None:
     """Two of the jobs ran all month; the share of the others is counted by hand."""
     others = {("2026-03", "UTC"): 2 + 3 + 1, ("2026-03", TALLINN): 4 + 3 + 0.5}
     others |= {("2025-10", TALLINN): 3, ("2025-10", TOKYO): 3}
     hours = MONTHS_IN_HOURS[name, zone] + others[name, zone]
-    assert backend.usage(month(name, zone)).accounts["border"].total["node"] == hours * 3600
+    assert usage_of(month(name, zone)).accounts["border"].total["node"] == hours * 3600
 
 
-def test_every_run_of_a_requeued_job_counts(backend: SlurmBackend) -> None:
-    assert backend.usage(month("2026-05")).accounts["requeued"].total == times(ASKED, 6 * 3600)
-    reference = backend.usage(replace(month("2026-05"), as_reference=True))
+def test_every_run_of_a_requeued_job_counts(usage_of: UsageOf) -> None:
+    assert usage_of(month("2026-05")).accounts["requeued"].total == times(ASKED, 6 * 3600)
+    reference = usage_of(replace(month("2026-05"), as_reference=True))
     assert reference.accounts["requeued"].total == times(ASKED, 3 * 3600)
 
 
-def test_the_reference_loses_a_second_of_what_runs_over_the_months_end(backend: SlurmBackend) -> None:
+def test_the_reference_loses_a_second_of_what_runs_over_the_months_end(usage_of: UsageOf) -> None:
     ours, theirs = (
-        backend.usage(replace(month("2026-03"), as_reference=flag)).accounts["border"].total
+        usage_of(replace(month("2026-03"), as_reference=flag)).accounts["border"].total
         for flag in (False, True)
     )
     assert {name: ours[name] - theirs[name] for name in ours} == ASKED
 
 
-def test_tasks_of_an_array_are_jobs(backend: SlurmBackend) -> None:
-    assert backend.usage(month("2026-05")).accounts["array"].total == times(ASKED, 3 * 3600)
+def test_tasks_of_an_array_are_jobs(usage_of: UsageOf) -> None:
+    assert usage_of(month("2026-05")).accounts["array"].total == times(ASKED, 3 * 3600)
 
 
-def test_suspended_time_counts_for_nothing_asked_and_for_all_given_but_cpu(backend: SlurmBackend) -> None:
-    asked = backend.usage(month("2026-05")).accounts["held"]
+def test_suspended_time_counts_for_nothing_asked_and_for_all_given_but_cpu(usage_of: UsageOf) -> None:
+    asked = usage_of(month("2026-05")).accounts["held"]
     assert asked.users == {"ann": times(ASKED, 3 * 3600), "bob": times(ASKED, 2 * 3600)}
-    users = backend.usage(given("2026-05")).accounts["held"].users
+    users = usage_of(given("2026-05")).accounts["held"].users
     kept = {name: count for name, count in ASKED.items() if name != "cpu"}
     assert users["ann"] == {"cpu": 2 * 3 * 3600, **times(kept, 4 * 3600)}
     assert users["bob"] == {"cpu": 2 * 2 * 3600, **times(kept, 3 * 3600)}
-    assert backend.usage(month("2026-06")).accounts["held"].total == times(ASKED, 3600)
+    assert usage_of(month("2026-06")).accounts["held"].total == times(ASKED, 3600)
 
 
-def test_what_never_ran_in_the_month_counts_nothing(backend: SlurmBackend) -> None:
-    usage = backend.usage(month("2026-05"))
+def test_what_never_ran_in_the_month_counts_nothing(usage_of: UsageOf) -> None:
+    usage = usage_of(month("2026-05"))
     assert set(usage.accounts["waiting"].total.values()) == {0}
     assert not [job for job in usage.live if job.account == "waiting"]
 
 
-def test_accounts_that_are_gone_keep_what_they_used(backend: SlurmBackend) -> None:
-    assert backend.usage(month("2026-05")).accounts["gone"].users == {"bob": times(ASKED, 3600)}
+def test_accounts_that_are_gone_keep_what_they_used(usage_of: UsageOf) -> None:
+    assert usage_of(month("2026-05")).accounts["gone"].users == {"bob": times(ASKED, 3600)}
 
 
-def test_a_month_or_a_cluster_without_jobs_has_no_records(backend: SlurmBackend, on_slurm: Connect) -> None:
-    assert backend.usage(month("2020-01")).records == 0
+def test_a_month_or_a_cluster_without_jobs_has_no_records(usage_of: UsageOf, on_slurm: Connect) -> None:
+    assert usage_of(month("2020-01")).records == 0
     assert on_slurm(cluster_name="nosuch").usage(month("2026-05")).records == 0
 
 
-def test_without_a_name_it_is_the_cluster_of_slurm_conf(backend: SlurmBackend, on_slurm: Connect) -> None:
+def test_without_a_name_it_is_the_cluster_of_slurm_conf(usage_of: UsageOf, on_slurm: Connect) -> None:
     unnamed = on_slurm(cluster_name="")
-    assert unnamed.usage(month("2026-05")) == backend.usage(month("2026-05"))
+    assert unnamed.usage(month("2026-05")) == usage_of(month("2026-05"))
 
 
 def test_single_jobs_are_told_with_all_their_runs(backend: SlurmBackend) -> None:
@@ -199,46 +216,13 @@ def test_single_jobs_are_told_with_all_their_runs(backend: SlurmBackend) -> None
 
 
 def test_the_command_for_one_account_shows_the_jobs_that_make_the_figure(
-    slurm_with_jobs: SlurmCluster, backend: SlurmBackend
+    slurm_with_jobs: SlurmCluster, backend: SlurmBackend, usage_of: UsageOf
 ) -> None:
     line = backend.usage_command(month("2026-03", TALLINN), "border")
     shown = slurm_with_jobs.ask("sh", "-c", line).splitlines()
     assert {row.split("|")[1] for row in shown} == {"ann"}
     seconds = sum(int(row.split("|")[4]) for row in shown)
-    assert seconds == backend.usage(month("2026-03", TALLINN)).accounts["border"].total["node"]
-
-
-# The summaries --------------------------------------------------------------------------------------
-
-
-def counted(usage: Usage) -> dict[str, dict[str, dict[str, int]]]:
-    """Counts above zero by account and user."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
-    for account, of_account in usage.accounts.items():
-        for user, counts in of_account.users.items():
-            some = {name: count for name, count in counts.items() if count}
-            if some:
-                found.setdefault(account, {})[user] = some
-    return found
-
-
-def test_alloctres_is_what_the_rollup_has(slurm_with_jobs: SlurmCluster, backend: SlurmBackend) -> None:
-    members = {"busy": ["ann", "bob", "eve"], "big": ["bob", "tom"]}
-    job_rows.people(slurm_with_jobs, members)
-    job_rows.add(slurm_with_jobs, job_rows.many(members, Month(2026, 5), 500))
-    assert backend.rolled_up(month("2026-05")).records == 0
-    job_rows.roll_up(slurm_with_jobs, Month(2026, 5))
-    ours, theirs = backend.usage(given("2026-05")), backend.rolled_up(month("2026-05"))
-    assert counted(theirs) == counted(ours)
-    assert {"busy", "big", "steady", "requeued", "held", "gone"} <= set(counted(theirs))
-    assert theirs.query == given("2026-05")
-
-
-def test_an_open_month_has_no_summary_and_none_is_asked_for(backend: SlurmBackend) -> None:
-    before = backend.executed.total()
-    with pytest.raises(MonthOpen):
-        backend.rolled_up(UsageQuery(Month.of(datetime.now(UTC))))
-    assert backend.executed.total() == before
+    assert seconds == usage_of(month("2026-03", TALLINN)).accounts["border"].total["node"]
 
 
 # Jobs that really run -----------------------------------------------------------------------------------
@@ -259,32 +243,120 @@ def test_jobs_that_run_count_to_now_and_are_named(
     slurm = slurm_with_jobs
     slurm.ask("sacctmgr", "-i", "add", "user", "name=root", "account=steady")
     options = ("--parsable", "-A", "steady", "-o", "/dev/null", "--chdir=/")
+    slurm.ask("sbatch", *options, "--exclusive", "--wrap", "sleep 1")
+    wait_until("the end of a whole node", lambda: so_far(backend)["cpu"] and not backend.usage(NOW).live, 20)
+    whole = so_far(backend)["cpu"]
+    assert so_far(backend, UsageSource.ALLOCATED)["cpu"] == 16 * whole
+
     pair = slurm.ask("sbatch", *options, "-n2", "--gres=gpu:1", "--wrap", "sleep 100").strip()
-    single = slurm.ask("sbatch", *options, "--requeue", "--wrap", "sleep 100").strip()
-    wait_until("a second of both jobs", lambda: so_far(backend)["cpu"] >= 3, 20)
+    single = slurm.ask("sbatch", *options, "--requeue", "--array=1", "--wrap", "sleep 100").strip()
+    wait_until("a second of both jobs", lambda: so_far(backend)["cpu"] >= whole + 3, 20)
     usage = backend.usage(NOW)
     live = {job.id: job for job in usage.live}
     assert set(live) == {pair, single}
     total = usage.accounts["steady"].users["root"]
-    assert total["cpu"] == sum(job.counts["cpu"] for job in usage.live)
+    assert total["cpu"] == whole + sum(job.counts["cpu"] for job in usage.live)
     assert (total["gres/gpu"], live[pair].state) == (live[pair].seconds, "RUNNING")
 
     slurm.ask("scontrol", "requeue", single)
     slurm.ask("scontrol", "suspend", pair)
-    wait_until("suspended time", lambda: 2 * so_far(backend, UsageSource.ALLOCATED)["gres/gpu"] > (
-        2 * so_far(backend)["gres/gpu"]
+    wait_until("suspended time", lambda: (
+        so_far(backend, UsageSource.ALLOCATED)["gres/gpu"] > so_far(backend)["gres/gpu"]
     ), 20)  # fmt: skip
-    states = {job.id: job.state for job in backend.usage(NOW).live}
-    assert states == {pair: "SUSPENDED"}
-    assert so_far(backend)["cpu"] >= total["cpu"]
+    assert {job.id: job.state for job in backend.usage(NOW).live} == {pair: "SUSPENDED"}
+    assert so_far(backend)["cpu"] >= total["cpu"], "what the requeued job used before still counts"
     slurm.ask("scancel", pair, single)
-    slurm.wait_idle()
+    wait_until("the end of all", lambda: not backend.usage(NOW).live, 20)
 
-    before = {source: so_far(backend, source)["cpu"] for source in UsageSource}
-    slurm.ask("sbatch", *options, "--exclusive", "--array=1-2", "--wrap", "sleep 1")
-    wait_until("two whole nodes", lambda: so_far(backend)["cpu"] >= before[UsageSource.REQUESTED] + 2, 20)
-    slurm.wait_idle()
-    after = {source: so_far(backend, source)["cpu"] for source in UsageSource}
-    asked, had = (after[source] - before[source] for source in UsageSource)
-    assert (had, asked >= 2) == (16 * asked, True)
-    assert not backend.usage(NOW).live
+
+# Other counts of the same jobs ------------------------------------------------------------------------
+
+
+def counted(usage: Usage) -> dict[str, dict[str, dict[str, int]]]:
+    """Counts above zero by account and user."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for account, of_account in usage.accounts.items():
+        for user, counts in of_account.users.items():
+            some = {name: count for name, count in counts.items() if count}
+            if some:
+                found.setdefault(account, {})[user] = some
+    return found
+
+
+@pytest.fixture(scope="module")
+def busy(slurm_with_jobs: SlurmCluster) -> SlurmCluster:
+    """Hundreds of jobs more, in two months."""
+    members = {"busy": ["ann", "bob", "eve"], "big": ["bob", "tom"]}
+    job_rows.people(slurm_with_jobs, members)
+    for which in (Month(2026, 3), Month(2026, 5)):
+        job_rows.add(slurm_with_jobs, job_rows.many(members, which, 500))
+    return slurm_with_jobs
+
+
+@pytest.mark.parametrize("zone", ["UTC", TALLINN, TOKYO])
+def test_jobs_are_cut_as_sacct_would_cut_them(busy: SlurmCluster, backend: SlurmBackend, zone: str) -> None:
+    flags = (
+        "-aXDnPT --noconvert -S 2026-03-01T00:00:00 -E 2026-04-01T00:00:00 -o Account,ElapsedRaw,Suspended"
+    )
+    seconds: Counter[str] = Counter()
+    for row in busy.ask("env", f"TZ={zone}", "sacct", *flags.split()).splitlines():
+        account, elapsed, _ = row.split("|")
+        seconds[account] += int(elapsed)
+    usage = backend.usage(month("2026-03", zone))
+    assert {name: account.total.get("node", 0) for name, account in usage.accounts.items()} == seconds
+
+
+@pytest.fixture
+def slurmdbd_in(
+    busy: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], None]]:
+    """Moves slurmdbd, and what `date` says of this host, into a zone."""
+    before = busy.servers.env
+
+    def restart(env: Mapping[str, str]) -> None:
+        busy.stop_slurmdbd()
+        # Or else it sums up everything since the first job when it starts.
+        hour = int(datetime.now(UTC).timestamp()) // 3600 * 3600
+        busy.sql(
+            f"DELETE FROM test_last_ran_table; INSERT INTO test_last_ran_table VALUES ({hour}, {hour}, {hour})"
+        )
+        busy.servers.env = env
+        busy.start_slurmdbd()
+
+    def move(zone: str) -> None:
+        restart({**before, "TZ": zone})
+        program = tmp_path / "date"
+        program.write_text(f'#!/bin/sh\nTZ={zone} exec {shutil.which("date")} "$@"\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    yield move
+    restart(before)
+
+
+@pytest.mark.parametrize(("zone", "name"), [("UTC", "2026-05"), (TALLINN, "2026-03")])
+def test_alloctres_is_what_the_rollup_has(
+    busy: SlurmCluster, slurmdbd_in: Callable[[str], None], on_slurm: Connect, zone: str, name: str
+) -> None:
+    slurmdbd_in(zone)
+    backend, closed = on_slurm(), month(name, zone)
+    assert backend.rolled_up(closed).records == 0
+    job_rows.roll_up(busy, closed.month, zone)
+    ours, theirs = backend.usage(given(name, zone)), backend.rolled_up(closed)
+    assert counted(theirs) == counted(ours)
+    assert {"busy", "big"} < set(counted(theirs))
+    assert (theirs.query, theirs.scale) == (given(name, zone), ours.scale)
+
+
+def test_months_of_other_zones_are_not_asked_for(busy: SlurmCluster, backend: SlurmBackend) -> None:
+    own = datetime.now().astimezone().utcoffset()
+    other = TOKYO if own != timedelta(hours=9) else TALLINN
+    with pytest.raises(ZoneDiffers, match=f"2026-03 in {other} is no month of the cluster's own zone"):
+        backend.rolled_up(month("2026-03", other))
+
+
+def test_an_open_month_has_no_summary_and_none_is_asked_for(backend: SlurmBackend) -> None:
+    before = backend.executed.total()
+    with pytest.raises(MonthOpen):
+        backend.rolled_up(UsageQuery(Month.of(datetime.now(UTC))))
+    assert backend.executed.total() == before
