@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import click
 
-from benchmarks import membership, orders, worker
+from benchmarks import membership, orders, usage, worker
 from benchmarks.parts import Parts, real_parts
 
 
@@ -26,6 +26,7 @@ def _every_step(_: Parts) -> Iterator[str]:
 BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "orders": orders.run,
     "membership": membership.run,
+    "usage": usage.run,
     "memory": worker.run_memory,
     "kills": worker.run_kills,
     "steps": _every_step,

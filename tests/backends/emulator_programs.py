@@ -13,7 +13,7 @@ import socket
 import sys
 from pathlib import Path
 
-PROGRAMS = ("sacctmgr", "scancel")
+PROGRAMS = ("sacct", "sacctmgr", "scancel", "sreport")
 CLIENT = r"""
 import _socket, sys
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)

@@ -140,6 +140,24 @@ def many(
         yield JobRow(account, user, begins, begins + timedelta(seconds=runs_s), asked, given, state)
 
 
+def fill(
+    cluster: Cluster,
+    accounts: Mapping[str, Sequence[str]],
+    jobs: int,
+    months: Sequence[Month],
+    *,
+    rolled: int = 0,
+) -> None:
+    """Make accounts with members, and so many jobs of theirs, spread evenly over the months, oldest first; the first
+    `rolled` months are summed up, too (34 s a month for 100,000 jobs of 1,200 members).
+    """
+    people(cluster, accounts)
+    for which in months:
+        add(cluster, many(accounts, which, jobs // len(months)))
+    for which in months[:rolled]:
+        roll_up(cluster, which)
+
+
 def _associations(cluster: Cluster) -> dict[tuple[str, str], int]:
     """By account and user; where one was deleted and made again, the living."""
     rows = cluster.sql(

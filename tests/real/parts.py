@@ -21,7 +21,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
             "slurmd",
             "setpriv",
         ),
-        *("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue"),
+        *("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "sreport"),
     ),
     "redis": ("redis-server|valkey-server", "setpriv"),
     "slapd": ("slapd", "slapadd", "openssl", "setpriv"),

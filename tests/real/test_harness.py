@@ -5,10 +5,14 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
 
+from agent.core.periods import Month
+from tests.real import job_rows
+from tests.real.job_rows import JobRow
 from tests.real.parts import require
 from tests.real.processes import wait_until
 from tests.real.redis_server import RedisServer
@@ -88,6 +92,21 @@ def test_reset_removes_everything_quickly(slurm: SlurmCluster) -> None:
     assert account_names(slurm) == {"root"}
     assert slurm.ask("squeue", "-h") == ""
     assert slurm.ask("sacct", "-nPX", "-a", "-A", "project") == ""
+
+
+def test_reset_forgets_generated_jobs_even_those_that_never_end(slurm: SlurmCluster) -> None:
+    before = slurm.sql("SELECT * FROM test_event_table")
+    job_rows.people(slurm, {"physics": ["ann"]})
+    start = Month(2026, 5).start(UTC)
+    rows = [JobRow("physics", "ann", start, end) for end in (start + timedelta(hours=1), None)]
+    assert job_rows.add(slurm, rows) == 2
+    job_rows.roll_up(slurm, Month(2026, 5))
+    assert len(slurm.ask("sacct", "-anX", "-S", "2026-05-01", "-E", "2026-06-01").splitlines()) == 2
+    assert slurm.sql("SELECT * FROM test_usage_month_table")
+    slurm.reset()
+    assert slurm.ask("sacct", "-anX", "-S", "2026-05-01", "-E", "2026-06-01") == ""
+    assert slurm.sql("SELECT * FROM test_usage_month_table") == ""
+    assert slurm.sql("SELECT * FROM test_event_table") == before
 
 
 def test_reset_of_a_clean_cluster_writes_nothing(slurm: SlurmCluster) -> None:
