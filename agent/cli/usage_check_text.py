@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from agent.cli.options import console, number
-from agent.cli.usage_table import UNKNOWN, clean, shown
+from agent.cli.usage_table import UNKNOWN, clean, shortened, shown
 from agent.core.usage import UsageSource
 from agent.plan.usage_check import OF_SOURCE, Amounts, Line, Seconds, Way
 from agent.plan.usage_figures import Measure
@@ -65,15 +66,18 @@ def _show_component(out: Console, found: Checked, measure: Measure) -> None:
     rows = [_cells(found, line, line.amounts[measure.name]) for line in _with_total(found)]
     widths = [max(len(title), *(len(row[n]) for row in rows)) for n, title in enumerate(_titles(found), 1)]
     room = out.width - sum(widths) - GAP * (len(widths) + 1) - 1
-    names = max(len("account"), *(len(row[0]) for row in rows))
+    names = max(len("account"), *(cell_len(row[0]) for row in rows))
     names = min(names, max(NAME_AT_LEAST, room))
     table.add_column("account", width=names, no_wrap=True, overflow="ellipsis")
     for title, width in zip(_titles(found), widths, strict=True):
         table.add_column(title, width=width, justify="right", no_wrap=True)
     table.add_column("", width=1, no_wrap=True)
+    short = shortened((row[0] for row in rows), names)
     for line, row in zip(_with_total(found), rows, strict=True):
         table.add_row(
-            *map(Text, row), Text("*" if line.differs else ""), style="" if line.account else "bold"
+            *map(Text, (short[row[0]], *row[1:])),
+            Text("*" if line.differs else ""),
+            style="" if line.account else "bold",
         )
     table.width = names + sum(widths) + GAP * (len(widths) + 1) + 1  # amounts are never cut
     out.print(table, crop=False)

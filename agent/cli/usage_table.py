@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: MIT
 """Usage on a terminal: a table for each component, an account in each row, who used most first.
 
-Figures are never cut. Where they do not fit, months become a small curve, and then names are cut with an ellipsis;
-where nobody looks at once (a pipe, a file) all months and names are there in full.
+Figures are never cut. Where they do not fit, months become a small curve, and then names are shortened; where nobody
+looks at once (a pipe, a file) all months and names are there in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.measure import Measurement
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from agent.cli.options import PIPE_WIDTH, console, number
+from agent.cli.options import console, number
 from agent.core.periods import Month
 from agent.core.usage import UsageSource
 from agent.plan.usage_figures import MONTH, AccountFigures, Figures, Measure, Sheet, Use
@@ -27,6 +26,8 @@ BAR_CELLS = 10
 GAP = 2
 NAME_AT_LEAST = 12
 NAME_WISHED = 14
+# Where a long name is cut: at its end, in the middle, at its beginning.
+HEADS_KEPT = (1.0, 0.5, 0.0, 0.75, 0.25)
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 CURVE = "▁▂▃▄▅▆▇█"
 PLAIN_CURVE = "_.:-=+*#"
@@ -70,9 +71,7 @@ def show(view: UsageView, *, with_users: bool = False, out: Console | None = Non
         _say(
             out, f"{clean(measure.label)}, {clean(measure.unit)}{_about_limits(sheet, measure)}", style="bold"
         )
-        table = _table(sheet, measure, out, with_users=with_users)
-        table.width = Measurement.get(out, out.options.update(max_width=PIPE_WIDTH), table).maximum
-        out.print(table, crop=False)
+        out.print(_table(sheet, measure, out, with_users=with_users), crop=False)
         if sheet.others and view.waldur is None:
             _say(out, _others(sheet, measure))
 
@@ -91,6 +90,24 @@ def percent(use: Use) -> str:
 def clean(text: str) -> str:
     """What people typed, without what would steer a terminal."""
     return "".join(each if each.isprintable() else " " for each in text)
+
+
+def shortened(names: Iterable[str], cells: int) -> dict[str, str]:
+    """Names with something left out where they are too long: at the place that leaves most of them different."""
+    distinct = sorted(set(names))
+    tries = [{name: _cut(name, cells, kept) for name in distinct} for kept in HEADS_KEPT]
+    return max(tries, key=lambda short: len(set(short.values())))
+
+
+def _cut(name: str, cells: int, head: float) -> str:
+    """`head`: which part of the room the beginning gets."""
+    if cell_len(name) <= cells:
+        return name
+    begins = int((cells - 1) * head)
+    end = name[len(name) - (cells - 1 - begins) :]
+    while cell_len(end) > cells - 1 - begins:
+        end = end[1:]
+    return f"{set_cell_size(name, begins)}…{end}"
 
 
 def _about_limits(sheet: Sheet, measure: Measure) -> str:
@@ -135,24 +152,33 @@ def _series(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[Decimal |
 
 
 def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) -> Table:
+    """Every column as wide as it must be: rich neither measures nor cuts."""
     rows = _rows(sheet, measure, with_users=with_users)
     layout = _layout(rows, sheet.months, out.width)
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    if layout.name_cells:
-        table.add_column("resource", width=layout.name_cells, no_wrap=True, overflow="ellipsis")
-    table.add_column("account", width=layout.account_cells, no_wrap=True, overflow="ellipsis")
-    if layout.with_curve:
-        table.add_column(_curve_title(sheet.months), min_width=len(sheet.months), no_wrap=True)
-    for month in layout.months:
-        table.add_column(str(month), justify="right", no_wrap=True)
-    if layout.with_bar:
-        table.add_column("", width=BAR_CELLS, no_wrap=True)
-        table.add_column(OF_LIMIT, justify="right", no_wrap=True)
     ascii_only = not (out.encoding or "").lower().startswith("utf")
     largest = max((r.figures[-1] or Decimal(0) for r in rows if r.account), default=Decimal(0))
-    for row in rows:
-        table.add_row(*_cells(row, layout, largest, ascii_only=ascii_only), style=row.style)
+    lines = [_cells(row, layout, largest, ascii_only=ascii_only) for row in _with_short_names(rows, layout)]
+    titles = [*(("resource",) if layout.name_cells else ()), "account"]
+    widths = [*((layout.name_cells,) if layout.name_cells else ()), layout.account_cells]
+    titles += [_curve_title(sheet.months)] if layout.with_curve else []
+    titles += [*map(str, layout.months), *(("", OF_LIMIT) if layout.with_bar else ())]
+    for place, title in enumerate(titles[len(widths) :], len(widths)):
+        widths.append(max(len(title), *(len(line[place]) for line in lines)))
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    table.width = sum(widths) + GAP * len(widths)
+    for title, width in zip(titles, widths, strict=True):
+        is_text = title in ("resource", "account", "", _curve_title(sheet.months))
+        justify: JustifyMethod = "left" if is_text else "right"
+        table.add_column(title, width=width, no_wrap=True, overflow="ellipsis", justify=justify)
+    for row, cells in zip(rows, lines, strict=True):
+        table.add_row(*cells, style=row.style)
     return table
+
+
+def _with_short_names(rows: Sequence[Row], layout: Layout) -> Iterator[Row]:
+    names = shortened((row.name for row in rows), layout.name_cells or layout.account_cells)
+    accounts = shortened((row.account for row in rows), layout.account_cells)
+    return (replace(row, name=names[row.name], account=accounts[row.account]) for row in rows)
 
 
 def _cells(row: Row, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:

@@ -150,3 +150,19 @@ def test_others_are_not_told_of_where_all_are_shown() -> None:
     sheet = Sheet((CPU,), (PRESENT,), (account("a"),), (account("b"),))
     usage_table.show(view(sheet, waldur=away), out=Console(file=out, width=80))
     assert "besides" not in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("names", "cells", "shown"),
+    [
+        ("hpc_one hpc_two", 7, "hpc_one hpc_two"),
+        ("hpc_project_1 bio_project_1", 8, "hpc_pro… bio_pro…"),
+        ("hpc_project_1 hpc_project_2", 8, "hpc…ct_1 hpc…ct_2"),
+        ("hpc_1_allocation_9 hpc_2_allocation_9", 14, "hpc_1_allocat… hpc_2_allocat…"),
+        ("大気循環モデル研究計画 大気循環モデル開発計画", 13, "大気循…究計画 大気循…発計画"),
+    ],
+)
+def test_long_names_stay_different(names: str, cells: int, shown: str) -> None:
+    found = usage_table.shortened(names.split(), cells)
+    assert sorted(found.values()) == sorted(shown.split())
+    assert max(map(cell_len, found.values())) <= cells
