@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One month, counted in every way there is, to see whether bills would move and whether the figures can be trusted.
 
-Six commands of the cluster at most, however many accounts there are, and list pages of Waldur. Changes nothing.
+As many commands of the cluster however many accounts there are, and list pages of Waldur. Changes nothing.
 What cannot be read is unknown: sreport tells of closed months in the cluster's own zone only, and Waldur may be away.
 """
 
