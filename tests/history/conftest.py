@@ -12,8 +12,12 @@ import pytest
 
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
+from tests.cli.conftest import command
+from tests.history.operator import Operator
 from tests.history.world import History
 from tests.report.world import scenario
+
+__all__ = ["command"]
 
 HistoryFactory = Callable[..., History]
 
@@ -32,3 +36,10 @@ def make_history(tmp_path: Path) -> Iterator[HistoryFactory]:
 @pytest.fixture
 def history(make_history: HistoryFactory) -> History:
     return make_history()
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    small = scenario(projects_per_customer=2, members_per_project=1, allocations_per_project=1)
+    with SimulatedWaldur(scenario=small) as waldur:
+        yield Operator(waldur, tmp_path)
