@@ -79,12 +79,15 @@ def urgent_waits(queue: str, below: int) -> bool:
         return False
     steps = [step for step in app.conf.broker_transport_options["priority_steps"] if step < below]
     try:
-        with app.connection_for_write() as connection:
-            name = connection.default_channel._q_for_pri
-            return any(client().llen(name(queue, step)) for step in steps)
+        return any(client().llen(waiting_in(queue, step)) for step in steps)
     except RedisError as error:
         log.debug("whether something waits in %s is not known: %s", queue, error)
         return False
+
+
+def waiting_in(queue: str, step: int) -> str:
+    """The key under which messages of a priority step wait: Celery documents it (Routing Tasks, Redis)."""
+    return f"{queue}{app.conf.broker_transport_options['sep']}{step}" if step else queue
 
 
 def taken_up(task: str, offering_uuid: str) -> None:

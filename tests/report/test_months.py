@@ -59,8 +59,16 @@ def test_a_month_that_ends_while_it_is_read_is_dropped(make_world: WorldFactory,
     assert world.shown(DECEMBER) == {}
 
 
-@pytest.mark.parametrize("server", ["UTC", "Europe/Tallinn", "Asia/Tokyo", "America/Chicago"])
-@pytest.mark.parametrize("site", ["UTC", "Asia/Tokyo", "America/Chicago", "Pacific/Auckland"])
+@pytest.mark.parametrize(
+    ("site", "server"),
+    [
+        ("UTC", "America/Chicago"),
+        ("UTC", "Asia/Tokyo"),
+        ("Asia/Tokyo", "America/Chicago"),
+        ("Pacific/Auckland", "Europe/Tallinn"),
+        ("America/Chicago", "Pacific/Auckland"),
+    ],
+)
 def test_figures_stand_in_their_month_whatever_the_zone_of_waldur(
     make_world: WorldFactory, site: str, server: str
 ) -> None:
@@ -79,8 +87,7 @@ def test_figures_stand_in_their_month_whatever_the_zone_of_waldur(
 
 @pytest.mark.parametrize(
     ("site", "server"),
-    [("UTC", "UTC"), ("Asia/Tokyo", "Asia/Tokyo"), ("Asia/Tokyo", "UTC"),
-     ("America/Chicago", "America/Chicago"), ("America/Chicago", "UTC"), ("Europe/Tallinn", "Europe/Tallinn")],
+    [("UTC", "UTC"), ("Asia/Tokyo", "Asia/Tokyo"), ("Asia/Tokyo", "UTC"), ("America/Chicago", "UTC")],
 )  # fmt: skip
 def test_around_the_border_nothing_lands_in_the_wrong_month(
     make_world: WorldFactory, site: str, server: str
@@ -89,11 +96,11 @@ def test_around_the_border_nothing_lands_in_the_wrong_month(
     world.waldur.store.clock.zone = ZoneInfo(server)
     border = DECEMBER.start(ZoneInfo(site)).astimezone(UTC)
     world.ran("a_1", "ann", 3)
-    for minutes in (-600, -60, -1):
+    for minutes in (-600, -1):
         world.now = border + timedelta(minutes=minutes)
         world.report()
     world.ran("a_1", "ann", 1, month=DECEMBER)
-    for minutes in (1, 30, 8 * 60, 13 * 60, 24 * 60):
+    for minutes in (1, 30, 8 * 60, 22 * 60):
         world.now = border + timedelta(minutes=minutes)
         world.report()
         assert world.shown()["a_1"]["cpu"] == "3.00"

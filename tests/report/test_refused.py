@@ -136,7 +136,6 @@ def test_an_answer_that_was_lost_changes_nothing(world: World) -> None:
     world.quiet()
 
 
-@pytest.mark.parametrize("age", AGES)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -148,8 +147,7 @@ def test_an_answer_that_was_lost_changes_nothing(world: World) -> None:
     ],
     ids=["429", "502", "500", "503 of a list", "a list that is cut off"],
 )
-def test_a_busy_waldur_is_waited_out(make_world: WorldFactory, age: str, fault: Fault) -> None:
-    world = make_world(age)
+def test_a_busy_waldur_is_waited_out(world: World, fault: Fault) -> None:
     world.busy()
     world.waldur.inject(fault)
     report = world.report()
