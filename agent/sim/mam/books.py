@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ADMINISTRATOR = "mam"
 FIRST_FUND = 17
@@ -41,17 +43,20 @@ class Books:
         }
 
     @classmethod
-    def load(cls, folder: Path) -> Books:
-        path = folder / STATE_FILE
-        return cls(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
+    def load(cls, folder: str) -> Books:
+        path = f"{folder}/{STATE_FILE}"
+        if not os.path.exists(path):
+            return cls({})
+        with open(path, encoding="utf-8") as stream:
+            return cls(json.load(stream))
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str) -> None:
         """Whole or not at all: whoever is killed here leaves the old state."""
         names = ("accounts", "funds", "users", "next_fund", "options")
-        draft = folder / f"{STATE_FILE}.new"
-        text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, folder / STATE_FILE)
+        draft = f"{folder}/{STATE_FILE}.new"
+        with open(draft, "w", encoding="utf-8") as stream:
+            json.dump({name: getattr(self, name) for name in names}, stream, ensure_ascii=False)
+        os.replace(draft, f"{folder}/{STATE_FILE}")
 
     # Accounts -------------------------------------------------------------------------------------
 

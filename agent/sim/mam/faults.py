@@ -2,7 +2,7 @@
 """How a call of a stand-in program goes wrong, and the log of the calls: both only where a test has asked for them.
 
 A rule matches calls whose line holds `needle`, after the first `skip` of these and `times` times. `when`: before or
-after the command has done its work. `kill`: `self`, or `parent` for whoever started it.
+after the command has done its work. `kill`: `self`, or `parent` for whoever started it; then it sleeps `sleep_s`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FAULTS_FILE = "faults.json"
 LOG_FILE = "calls"
@@ -29,23 +31,24 @@ class Ending(Exception):
 class Faults:
     """The rules for one call. Counting happens under the lock of the state."""
 
-    def __init__(self, folder: Path, line: str) -> None:
-        self._path = folder / FAULTS_FILE
-        self._rule = self._matching(line) if self._path.exists() else None
+    def __init__(self, folder: str, line: str) -> None:
+        self._path = f"{folder}/{FAULTS_FILE}"
+        self._rule = self._matching(line) if os.path.exists(self._path) else None
 
     def strike(self, when: str) -> None:
         """Raises Ending, or does not return, where a rule says so."""
         rule = self._rule
         if rule is None or rule.get("when", "before") != when:
             return
-        time.sleep(rule.get("sleep_s", 0))
         if rule.get("kill"):
             os.kill(os.getppid() if rule["kill"] == "parent" else os.getpid(), signal.SIGKILL)
+        time.sleep(rule.get("sleep_s", 0))
         if "code" in rule:
             raise Ending(rule["code"], rule.get("stdout", ""), rule.get("stderr", ""))
 
     def _matching(self, line: str) -> dict[str, Any] | None:
-        rules: list[dict[str, Any]] = json.loads(self._path.read_text(encoding="utf-8"))
+        with open(self._path, encoding="utf-8") as stream:
+            rules: list[dict[str, Any]] = json.load(stream)
         found = None
         for rule in rules:
             if rule.get("needle", "") not in line:
@@ -54,13 +57,14 @@ class Faults:
             first = rule.get("skip", 0)
             if found is None and first < seen <= first + rule.get("times", 1 << 30):
                 found = rule
-        self._path.write_text(json.dumps(rules), encoding="utf-8")
+        with open(self._path, "w", encoding="utf-8") as stream:
+            json.dump(rules, stream)
         return found
 
 
-def note(folder: Path, *words: object) -> None:
+def note(folder: str, *words: object) -> None:
     """A line in the log of calls, where there is one."""
-    path = folder / LOG_FILE
-    if path.exists():
-        with path.open("a", encoding="utf-8") as log:
+    path = f"{folder}/{LOG_FILE}"
+    if os.path.exists(path):
+        with open(path, "a", encoding="utf-8") as log:
             log.write(json.dumps([os.getpid(), *words], ensure_ascii=False) + "\n")

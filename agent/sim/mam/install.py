@@ -42,18 +42,18 @@ class StandIn:
     @property
     def books(self) -> Books:
         """What it holds now."""
-        return Books.load(self.folder)
+        return Books.load(str(self.folder))
 
     @contextmanager
     def changed(self) -> Iterator[Books]:
         """Change what it holds, behind the agent's back."""
         books = self.books
         yield books
-        books.save(self.folder)
+        books.save(str(self.folder))
 
     def charge(self, account: str, user: str, amount: str, when: datetime) -> None:
         """A job that has ended: its record, and what it takes from the fund."""
-        records.add(self.folder, [(int(when.timestamp()), account, user, amount)])
+        records.add(str(self.folder), [(int(when.timestamp()), account, user, amount)])
         with self.changed() as books:
             books.charge(account, hundredths(amount))
 
@@ -79,4 +79,4 @@ class StandIn:
 
     def add_records(self, rows: Iterable[tuple[int, str, str, str]]) -> None:
         """Usage records alone, many at once."""
-        records.add(self.folder, rows)
+        records.add(str(self.folder), rows)

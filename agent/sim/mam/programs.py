@@ -6,18 +6,22 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import NoReturn
 
 from agent.sim.mam import records
 from agent.sim.mam.books import Books, Refused, Row, hundredths
 from agent.sim.mam.faults import Ending, Faults, note
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import NoReturn
+
+    Options = Mapping[str, str]
+    Listing = tuple[tuple[str, ...], tuple[str, ...], Callable[[Books, Options], Iterable[Row]]]
+    Change = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Callable[[Books, Options], str]]
+
 VERSION = "9.1.1"
 LISTING = ("--raw", "--quiet")
-
-Options = Mapping[str, str]
 
 
 def _list_accounts(books: Books, given: Options) -> Iterable[Row]:
@@ -47,7 +51,7 @@ def _modify_account(books: Books, given: Options) -> str:
     return books.activate(given["-a"], active=changes == ["-A"])
 
 
-LISTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[Books, Options], Iterable[Row]]]] = {
+LISTS: Mapping[str, Listing] = {
     "mam-list-accounts": (
         ("-a",),
         ("Name", "Active", "Users", "Organization", "Description"),
@@ -57,9 +61,7 @@ LISTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[Books, Opt
     "mam-list-users": (("-a",), ("Name", "DefaultAccount"), _list_users),
 }
 # Options with a value that must be there, those that may, those without one, and what it does.
-CHANGES: Mapping[
-    str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Callable[[Books, Options], str]]
-] = {
+CHANGES: Mapping[str, Change] = {
     "mam-create-account": (("-a",), ("-d", "-o"), (), _create_account),
     "mam-delete-account": (("-a",), (), (), lambda books, given: books.delete_account(given["-a"])),
     "mam-modify-account": (("-a",), ("--add-user", "--del-user"), ("-A", "-I"), _modify_account),
@@ -90,10 +92,10 @@ PROGRAMS = (*LISTS, *CHANGES, USAGE)
 
 def main(program: str) -> NoReturn:
     """Run as the program of that path; its state is beside the folder that it is in."""
-    path = Path(program).resolve()
-    folder, name, words = path.parents[1], path.name, sys.argv[1:]
+    bin_path, name = os.path.split(os.path.abspath(program))
+    folder, words = os.path.dirname(bin_path), sys.argv[1:]
     note(folder, "begin", name, words)
-    with (folder / "mam.lock").open("w") as lock:
+    with open(f"{folder}/mam.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         code = _run(folder, name, words)
         sys.stdout.flush()
@@ -101,7 +103,7 @@ def main(program: str) -> NoReturn:
     os._exit(code)
 
 
-def _run(folder: Path, name: str, words: Sequence[str]) -> int:
+def _run(folder: str, name: str, words: Sequence[str]) -> int:
     faults = Faults(folder, " ".join([name, *words]))
     try:
         faults.strike("before")
@@ -123,7 +125,7 @@ def _said(text: str, code: int) -> int:
     return code
 
 
-def _answer(folder: Path, name: str, words: Sequence[str]) -> Iterable[str]:
+def _answer(folder: str, name: str, words: Sequence[str]) -> Iterable[str]:
     """The lines to print, after the work is done and saved."""
     if list(words) == ["--version"]:
         return [f"{name} version {VERSION}"]

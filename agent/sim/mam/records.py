@@ -3,30 +3,35 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from agent.sim.mam.books import Refused, Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 RECORDS_FILE = "usagerecords"
 
 
-def add(folder: Path, records: Iterable[tuple[int, str, str, str]]) -> None:
+def add(folder: str, records: Iterable[tuple[int, str, str, str]]) -> None:
     """Records of moment (seconds since 1970), account, user and charge."""
-    with (folder / RECORDS_FILE).open("a", encoding="utf-8") as stream:
+    with open(f"{folder}/{RECORDS_FILE}", "a", encoding="utf-8") as stream:
         stream.writelines(
             f"{moment}|{account}|{user}|{charge}\n" for moment, account, user, charge in records
         )
 
 
-def listed(folder: Path, account: str, start: str, end: str) -> Iterator[Row]:
+def listed(folder: str, account: str, start: str, end: str) -> Iterator[Row]:
     """Records from `start` to `end`, both inclusive, as local times of the zone that TZ names."""
     first, last = _moment(start), _moment(end)
-    path = folder / RECORDS_FILE
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8") as stream:
+    path = f"{folder}/{RECORDS_FILE}"
+    return _between(path, account, first, last) if os.path.exists(path) else iter(())
+
+
+def _between(path: str, account: str, first: int, last: int) -> Iterator[Row]:
+    with open(path, encoding="utf-8") as stream:
         for line in stream:
             moment, of_account, user, charge = line.rstrip("\n").split("|")
             if first <= int(moment) <= last and account in ("", of_account):

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The MOAB backend on stand-ins for its programs."""

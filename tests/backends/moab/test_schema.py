@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""`backend_settings` and `backend_components` of MOAB: what they mean, and the sentence when they cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.model import Severity
+from agent.core.model import AccountingType, Component
+from backends.base import ComponentRules, UserHomes
+from backends.moab.plugin import plugin
+from backends.moab.schema import SETTING_KEYS, MoabSettings, parse
+
+DEPOSIT = Component("deposit", "EUR", AccountingType.LIMIT, "Deposit (EUR)")
+CPU = Component("cpu", "h", AccountingType.LIMIT, "CPU", unit_factor=60)
+
+
+def settings(**raw: Any) -> MoabSettings:
+    found = parse(raw, "s")
+    assert found.problems == ()
+    assert isinstance(found.settings, MoabSettings)
+    return found.settings
+
+
+MEANT: list[tuple[str, Any, str, Any]] = [
+    ("default_account", "Users", "home", "users"),
+    ("default_account", None, "home", "root"),
+    ("default_account", "", "home", "root"),
+    ("default_account", 42, "home", "42"),
+    ("cluster_name", "Old", "cluster_name", "Old"),
+    ("cluster_name", None, "cluster_name", "moab"),
+    ("moab_bin_path", "/opt/mam/bin", "bin_path", "/opt/mam/bin"),
+    ("moab_bin_path", None, "bin_path", ""),
+    ("command_prefix", ["ssh", "head"], "command_prefix", ("ssh", "head")),
+    ("command_prefix", "docker exec 'a b'", "command_prefix", ("docker", "exec", "a b")),
+    ("command_prefix", None, "command_prefix", ()),
+    ("deactivate_when_paused", "yes", "deactivate_when_paused", True),
+    ("deactivate_when_downscaled", True, "deactivate_when_downscaled", True),
+    ("manage_default_accounts", True, "manage_default_accounts", True),
+]
+
+
+def test_without_keys_nothing_is_switched_on() -> None:
+    assert settings() == MoabSettings()
+    assert MoabSettings() == MoabSettings("root", "moab", "", (), False, False, False)
+
+
+@pytest.mark.parametrize(("key", "value", "name", "meant"), MEANT)
+def test_keys_mean_what_they_say_and_only_that(key: str, value: Any, name: str, meant: Any) -> None:
+    found = settings(**{key: value})
+    assert getattr(found, name) == meant
+    others = {field.name for field in fields(found)} - {name}
+    assert all(getattr(found, other) == getattr(MoabSettings(), other) for other in others)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("deactivate_when_paused", "perhaps"), ("manage_default_accounts", 7), ("moab_bin_path", ["a"]),
+     ("command_prefix", 5), ("default_account", {"a": 1})],
+)  # fmt: skip
+def test_a_wrong_value_is_an_error_at_its_place(key: str, value: Any) -> None:
+    found = parse({key: value}, "offerings[1].backend_settings")
+    assert found.settings is None
+    assert [(p.severity, p.path) for p in found.problems] == [
+        (Severity.ERROR, f"offerings[1].backend_settings.{key}")
+    ]
+
+
+def test_the_settings_of_the_reference_are_known() -> None:
+    keys = {"default_account", "enable_user_homedir_account_creation", "homedir_umask", "command_prefix"}
+    assert keys < SETTING_KEYS
+
+
+def test_only_deposit_counts_and_by_itself() -> None:
+    assert isinstance(plugin, ComponentRules)
+    known = plugin.known_components({"cpu": CPU, "deposit": DEPOSIT}, "o.c")
+    assert known.components == {"deposit": DEPOSIT}
+    assert [str(p) for p in known.problems] == [
+        "warning: o.c.cpu: MOAB knows no component but `deposit`: it is ignored"
+    ]
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [{"unit_factor": 100.0}, {"unit_factor_reporting": 2.0}, {"targets": {"cpu": 5.0}}],
+    ids=lambda keys: next(iter(keys)),
+)
+def test_factors_of_a_deposit_are_ignored_and_told(otherwise: dict[str, Any]) -> None:
+    asked = Component("deposit", "EUR", AccountingType.LIMIT, "Deposit (EUR)", **otherwise)
+    known = plugin.known_components({"deposit": asked}, "o.c")
+    assert known.components == {"deposit": DEPOSIT}
+    assert [(p.severity, p.path) for p in known.problems] == [(Severity.WARNING, "o.c.deposit")]
+    assert "ignored" in known.problems[0].message
+
+
+def test_without_deposit_there_is_nothing_to_sell() -> None:
+    known = plugin.known_components({"cpu": CPU}, "o.c")
+    assert known.components == {}
+    assert [(p.severity, p.path) for p in known.problems] == [
+        (Severity.WARNING, "o.c.cpu"),
+        (Severity.ERROR, "o.c.deposit"),
+    ]
+
+
+def test_nobody_gets_a_home_on_the_head_node_through_it() -> None:
+    assert isinstance(plugin, UserHomes)
+    assert not plugin.homes_on_head_node
+
+
+def test_a_host_without_the_programs_is_told_which(tmp_path: Path) -> None:
+    assert "mam-list-accounts is not on this host" in plugin.missing(settings())
+    assert f"{tmp_path}/mam-list-accounts is not" in plugin.missing(settings(moab_bin_path=str(tmp_path)))
+    assert plugin.missing(settings(command_prefix=["env"])) == ""
+    assert "nosuch is not on this host" in plugin.missing(settings(command_prefix=["nosuch"]))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""What an operator sees of a MOAB offering: components, the check of its configuration, plans and drift."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from agent.config.load import load
+from agent.config.model import Mode
+from agent.run import configuration, sites
+from tests.cli.conftest import Command
+from tests.config.samples import EXAMPLES
+from tests.moab.conftest import WorldFactory
+from tests.moab.world import COMPONENTS, World
+
+CPU = {"measured_unit": "h", "accounting_type": "limit", "label": "CPU", "unit_factor": 60}
+
+
+def test_only_deposit_is_loaded_and_the_rest_is_told(make_world: WorldFactory, command: Command) -> None:
+    world = make_world(components={"cpu": CPU, **COMPONENTS})
+    said = command("load-components", "-c", world.path, "--json")
+    assert said.code == 0
+    (offering,) = said.document()["offerings"]
+    assert [(c["component"], c["result"]) for c in offering["components"]] == [("deposit", "left")]
+    (row,) = world.waldur.store.offerings[world.waldur.seed.offering_uuid].components
+    assert row.type == "deposit"
+    assert "cpu: MOAB knows no component but `deposit`: it is ignored" in said.err
+    assert set(world.site().offering.components) == {"deposit"}
+
+
+def test_the_configuration_is_judged_by_what_moab_knows(make_world: WorldFactory, command: Command) -> None:
+    world = make_world()
+    said = command("config-check", "-c", world.path)
+    assert (said.code, said.err) == (0, ""), said.out
+    world.configure(components={"cpu": CPU}, backend={"slurm_bin_path": "/usr/bin"})
+    said = command("config-check", "-c", world.path)
+    assert said.code == 2
+    assert "MOAB needs the component `deposit`" in said.out + said.err
+    assert "slurm_bin_path" in said.out + said.err
+    said = command("run", "order_process", "--once", "-c", world.path)
+    assert said.code == 1
+    assert "Not served for this offering: membership_sync, order_process, report" in said.err
+
+
+def test_an_offering_of_each_kind_are_no_neighbours() -> None:
+    """The example of the seeds: neither names its cluster, and nobody waits for the other's members."""
+    loaded = load(EXAMPLES / "slurm-and-moab.yaml", {})
+    assert loaded.settings is not None
+    for offering in loaded.settings.offerings:
+        assert sites.connect(loaded.settings, offering, Mode.MEMBERSHIP_SYNC).neighbours == {}
+
+
+def test_two_moab_offerings_are_neighbours(world: World) -> None:
+    tree = yaml.safe_load(world.path.read_text())
+    other = {**tree["offerings"][0], "name": "Other", "waldur_offering_uuid": "e" * 32}
+    tree["offerings"].append(other)
+    world.path.write_text(yaml.safe_dump(tree))
+    settings = configuration.checked(world.path, {}).settings
+    assert settings is not None
+    site = sites.connect(settings, settings.offerings[0], Mode.MEMBERSHIP_SYNC)
+    assert site.neighbours == {"e" * 32: "Other"}
+
+
+def test_a_plan_is_shown_as_commands_that_a_shell_takes(world: World, command: Command) -> None:
+    world.order(deposit=40)
+    said = command("plan", "order_process", "--commands", "-c", world.path)
+    title, *lines = said.out.splitlines()
+    assert (said.code, title) == (0, "# Test MOAB")
+    assert [Path(shlex.split(line)[0]).name for line in lines] == [
+        "mam-create-account", "mam-create-fund", "mam-create-account", "mam-create-fund", "mam-deposit",
+        "mam-modify-account", "mam-modify-account",
+    ]  # fmt: skip
+    assert world.mam.writes() == []
+    for line in lines:
+        subprocess.run(["/bin/sh", "-ec", line], check=True, capture_output=True, timeout=20)
+    assert world.funds("a_one") == [("40.00", "40.00")]
+    world.process(done=1)
+    assert world.funds("a_one") == [("40.00", "40.00")]
+
+
+def test_drift_and_a_whole_run_by_command(world: World, command: Command) -> None:
+    world.stand("a_one")
+    with world.mam.changed() as books:
+        books.add_user("a_one", "stray")
+    said = command("drift", "-c", world.path)
+    assert "remove member" in said.out
+    said = command("run", "membership_sync", "--once", "--json", "-c", world.path)
+    assert (said.code, said.document()["actions"]["remove member"]) == (0, 1)
+    assert "stray" not in world.members("a_one")
+    assert command("run", "report", "--once", "-c", world.path).code == 0

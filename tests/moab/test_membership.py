@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""Members, states and limits of standing accounts: the everyday pass, its brake, and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agent.config.model import Mode
+from agent.run import drift, journal, previews
+from agent.sim.server import SimulatedWaldur
+from tests.moab.conftest import WorldFactory
+from tests.moab.world import World, changes, scenario
+
+MODE = Mode.MEMBERSHIP_SYNC
+ALLOCATIONS = 500
+
+
+def test_members_join_and_leave_and_the_journal_tells_of_it(world: World) -> None:
+    world.stand("a_one", "a_two")
+    people = world.members("a_one")
+    world.join("newbie")
+    with world.mam.changed() as books:
+        books.add_user("a_one", "stray")
+    assert sorted(changes(world.sync())) == [
+        "add member newbie to a_one", "add member newbie to a_two", "remove member stray from a_one",
+    ]  # fmt: skip
+    assert world.members("a_one") == world.members("a_two") == {*people, "newbie"}
+    world.leave("newbie")
+    assert sorted(changes(world.sync())) == [
+        "remove member newbie from a_one", "remove member newbie from a_two",
+    ]  # fmt: skip
+    lines = list(journal.read(world.site(MODE).state_dir, journal.Query(user="newbie")))
+    assert [line["outcome"] for line in lines] == ["done"] * 4
+    assert lines[0]["commands"][0].endswith("mam-modify-account --add-user +newbie -a a_one")
+    world.mam.watch()
+    assert changes(world.sync()) == [] and world.mam.writes() == []
+
+
+def test_default_accounts_move_before_their_account_is_left_where_the_site_lets_us(
+    make_world: WorldFactory,
+) -> None:
+    world = make_world(backend={"manage_default_accounts": True})
+    world.stand("a_one", "a_two")
+    with world.mam.changed() as books:
+        books.create_account("a_own")
+        for name in ("a_one", "a_own"):
+            books.add_user(name, "stray")
+        books.users |= dict.fromkeys(world.members("a_two"), "")
+    mine = sorted(world.members("a_two"))
+    assert changes(world.sync()) == [
+        *(f"move default account of {user} from none to a_one" for user in mine),
+        "move default account of stray from a_one to a_own",
+        "remove member stray from a_one",
+    ]
+    assert world.mam.books.users["stray"] == "a_own"
+
+
+def test_too_many_leavers_wait_for_a_person(world: World) -> None:
+    world.stand("a_one", "a_two")
+    with world.mam.changed() as books:
+        for number in range(9):
+            books.add_user("a_one", f"old{number}")
+    found = world.sync()
+    (plan,) = found.held
+    assert "9 of the 11 members of a_one would be removed at once" in plan.reason
+    assert len(world.members("a_one")) == 11
+
+
+def test_a_paused_resource_closes_its_account_only_where_the_site_lets_us(make_world: WorldFactory) -> None:
+    world = make_world()
+    (resource,) = world.stand("a_one")
+    world.waldur.site.change("resources", resource, paused=True)
+    assert changes(world.sync()) == []
+    world.configure(backend={"deactivate_when_paused": True})
+    assert changes(world.sync()) == ["block submission a_one"]
+    assert not world.mam.books.accounts["a_one"]["active"]
+    assert changes(world.sync()) == []
+    world.waldur.site.change("resources", resource, paused=False)
+    assert changes(world.sync()) == ["allow submission a_one"]
+    assert world.mam.books.accounts["a_one"]["active"]
+
+
+def test_limits_have_one_owner(make_world: WorldFactory) -> None:
+    world = make_world()
+    (resource,) = world.stand("a_one")
+    with world.mam.changed() as books:
+        books.deposit("18", 50_50)
+    assert changes(world.sync())[0].startswith("report limits")
+    assert world.limits(resource) == {"deposit": 150}
+    world.configure(limits_source="waldur")
+    world.waldur.site.change("resources", resource, limits={"deposit": 200})
+    assert changes(world.sync()) == ["set limits a_one deposit=150->200"]
+    assert world.funds("a_one") == [("200.00", "200.00")]
+    assert changes(world.sync()) == []
+
+
+def test_plan_and_drift_show_the_difference_and_change_nothing(world: World) -> None:
+    world.stand("a_one")
+    with world.mam.changed() as books:
+        books.add_user("a_one", "stray")
+    before = world.mam.books.__dict__
+    site = world.site(MODE)
+    found = previews.preview(site, MODE)
+    told = [action for action in found.happens if action.verb == "remove member"]
+    assert [action.render().split("  (")[0] for action in told] == ["remove member stray from a_one"]
+    assert drift.look(site, MODE).kinds == {"remove member": 1}
+    assert world.mam.books.__dict__ == before and world.mam.writes() == []
+
+
+def test_an_outage_and_an_empty_answer_change_nothing(world: World) -> None:
+    world.stand("a_one", "a_two")
+    world.sync()
+    before = world.mam.books.__dict__
+    resources = [r.state for r in world.waldur.store.resources]
+    for rule in ({"code": 1, "stderr": "no server\n"}, {"code": 0, "stdout": ""}):
+        world.mam.faults({"needle": "mam-list-accounts", **rule})
+        world.sync(fails=True)
+    assert world.mam.books.__dict__ == before
+    assert [r.state for r in world.waldur.store.resources] == resources
+
+
+def test_an_idle_pass_over_500_accounts_starts_two_programs(tmp_path: Path) -> None:
+    many = scenario(
+        customers=2, projects_per_customer=ALLOCATIONS // 4, allocations_per_project=2, members_per_project=4
+    )
+    with SimulatedWaldur(scenario=many) as waldur:
+        world = World(waldur, tmp_path)
+        world.stand(*(f"a_{number}" for number in range(ALLOCATIONS)))
+        for uuid in waldur.seed.resource_uuids:
+            waldur.site.change("resources", uuid, last_sync=datetime.now(UTC))
+        found = world.sync()
+    assert found.in_step == ALLOCATIONS
+    assert found.effort.commands == Counter(read=2)
+    assert [line.split()[0] for line in world.mam.calls()].count("mam-list-accounts") == 1

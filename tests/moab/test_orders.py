@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""Orders: accounts with a fund of their own, deposits that follow the limit, and endings."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from agent.config.model import Mode
+from agent.core.model import ResourceState
+from agent.run import journal, orders
+from agent.run.held import Shelf
+from tests.moab.conftest import WorldFactory
+from tests.moab.world import World, changes
+from tests.orders.test_every_step import Killed
+from tests.scale import FULL
+
+PROJECT = "p_project-1-1"
+
+
+def test_an_allocation_is_made_with_its_project_deposit_and_members(world: World) -> None:
+    resource = world.order(deposit=1000)
+    found = world.process(done=1)
+    made = world.mam.books.accounts
+    assert set(made) == {PROJECT, "a_one"}
+    assert (made["a_one"]["organization"], made[PROJECT]["organization"]) == (PROJECT, PROJECT)
+    assert (world.funds("a_one"), world.funds(PROJECT)) == ([("1000.00", "1000.00")], [("0.00", "0.00")])
+    assert len(world.members("a_one")) == 2
+    seen = world.waldur.resource(resource)
+    assert (seen.backend_id, seen.state.value, seen.limits) == ("a_one", "OK", {"deposit": 1000})
+    assert found.effort.commands["write"] == 7
+    world.mam.watch()
+    world.process()
+    assert world.mam.writes() == []
+
+
+def test_limits_go_up_and_down_by_their_difference(world: World) -> None:
+    (resource,) = world.stand("a_one")
+    world.charge("a_one", "ann", "30.50")
+    for wanted, left in ((250, "219.50"), (250, "219.50"), (80, "49.50")):
+        world.waldur.orders.place_update(resource, {"deposit": wanted})
+        world.process(done=1)
+        assert world.funds("a_one") == [(f"{wanted}.00", left)]
+        assert world.limits(resource) == {"deposit": wanted}
+    assert [line.partition(" -f")[0] for line in world.mam.writes()] == [
+        "mam-deposit -a a_one -z 150", "mam-withdraw -z 170",
+    ]  # fmt: skip
+
+
+def test_below_what_is_spent_waits_for_a_person_and_then_takes_what_is_left(world: World) -> None:
+    (resource,) = world.stand("a_one")
+    world.charge("a_one", "ann", "70.25")
+    world.waldur.orders.place_update(resource, {"deposit": 50})
+    (plan,) = world.process(waiting=1).held
+    assert "deposit from 100 to 50, 71 are used" in plan.reason
+    assert world.funds("a_one") == [("100.00", "29.75")]
+
+    site = world.site()
+    shelf = Shelf(site.state_dir, site.offering, Mode.ORDER_PROCESS)
+    assert shelf.approve(plan.id, expires=datetime(2100, 1, 1, tzinfo=UTC), by="test")
+    world.process(done=1)
+    assert world.funds("a_one") == [("70.25", "0.00")]
+    told = [line["error"] for line in journal.read(site.state_dir) if line["error"]]
+    assert told == [
+        "the deposit of a_one is lowered to 70.25 and no further: 20.25 of what should be taken out as well is "
+        "spent already"
+    ]
+    world.sync()
+    assert world.limits(resource) == {"deposit": 70}, "Waldur shows what was given"
+
+
+def test_the_last_allocation_takes_its_project_along_and_comes_back_with_its_whole_deposit(
+    world: World,
+) -> None:
+    first, second = world.stand("a_one", "a_two")
+    world.charge("a_two", "ann", "99")
+    world.waldur.orders.place_terminate(first)
+    world.process(done=1)
+    assert set(world.mam.books.accounts) == {PROJECT, "a_two"}
+    world.waldur.orders.place_terminate(second)
+    world.process(done=1)
+    assert (world.mam.books.accounts, world.mam.books.funds) == ({}, {})
+    assert {world.waldur.resource(uuid).state.value for uuid in (first, second)} == {"Terminated"}
+    world.waldur.orders.place_restore(second)
+    world.process(done=1)
+    assert world.funds("a_two") == [("100.00", "100.00")]
+
+
+def test_a_soft_deletion_takes_what_is_left_and_a_restore_brings_it_back(make_world: WorldFactory) -> None:
+    world = make_world(backend={"soft_delete": True})
+    (resource,) = world.stand("a_one")
+    people = world.members("a_one")
+    world.charge("a_one", "ann", "30")
+    world.waldur.orders.place_terminate(resource)
+    world.process(done=1)
+    assert (world.members("a_one"), world.funds("a_one")) == (set(), [("30.00", "0.00")])
+    world.waldur.orders.place_restore(resource)
+    world.process(done=1)
+    assert (world.members("a_one"), world.funds("a_one")) == (people, [("100.00", "70.00")])
+
+
+def test_an_order_is_failed_for_its_own_fault_alone(world: World) -> None:
+    """A deposit that is no amount, an account that is somebody else's; and one for nothing, which is fine."""
+    with world.mam.changed() as books:
+        books.create_account("a_taken", organization="physics")
+    world.order("bad", deposit=-5)
+    world.order("taken")
+    world.order("free", deposit=0)
+    world.process(done=1, failed=2)
+    assert set(world.mam.books.accounts) == {PROJECT, "a_free", "a_taken"}
+    assert world.mam.books.accounts["a_taken"]["users"] == {}
+    assert world.funds("a_free") == [("0.00", "0.00")]
+
+
+def test_an_outage_errs_nobody_and_the_next_pass_goes_on(world: World) -> None:
+    resource = world.order()
+    world.mam.faults({"needle": "mam-list", "code": 1, "stderr": "no server\n"})
+    assert orders.run_pass(world.site()).error is not None
+    assert world.waldur.resource(resource).state.value == ResourceState.CREATING
+    world.mam.faults({"needle": "mam-list-funds", "skip": 3, "code": 1})
+    world.process(retry=1)
+    world.mam.faults()
+    world.process(done=1)
+    assert world.funds("a_one") == [("100.00", "100.00")]
+
+
+@pytest.mark.parametrize("step", range(2, 20) if FULL else [8, 15, 18])
+def test_a_pass_that_dies_at_a_command_is_finished_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Between any two commands; while they work is in tests/backends/moab/test_kills.py."""
+    world.order()
+    runner = type(world.site().backend._runner)  # type: ignore[attr-defined]
+    started = []
+    start = runner._start
+
+    def mortal(self: object, argv: list[str], *args: object, **kwargs: object) -> object:
+        started.append(argv)
+        if len(started) == step:
+            raise Killed
+        return start(self, argv, *args, **kwargs)
+
+    monkeypatch.setattr(runner, "_start", mortal)
+    with pytest.raises(Killed):
+        orders.run_pass(world.site())
+    found = orders.run_pass(world.site())
+    assert found.counted() == {"done": 1}, found.as_json()
+    assert world.funds("a_one") == [("100.00", "100.00")]
+    assert len(world.members("a_one")) == 2
+    assert "complete order" in " ".join(changes(found))
