@@ -6,14 +6,14 @@ from __future__ import annotations
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
-from agent.config.load import load
 from agent.config.model import Mode
 from agent.run import configuration, sites
 from tests.cli.conftest import Command
-from tests.config.samples import EXAMPLES
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import COMPONENTS, World
 
@@ -46,23 +46,28 @@ def test_the_configuration_is_judged_by_what_moab_knows(make_world: WorldFactory
     assert "Not served for this offering: membership_sync, order_process, report" in said.err
 
 
-def test_an_offering_of_each_kind_are_no_neighbours() -> None:
-    """The example of the seeds: neither names its cluster, and nobody waits for the other's members."""
-    loaded = load(EXAMPLES / "slurm-and-moab.yaml", {})
-    assert loaded.settings is not None
-    for offering in loaded.settings.offerings:
-        assert sites.connect(loaded.settings, offering, Mode.MEMBERSHIP_SYNC).neighbours == {}
-
-
-def test_two_moab_offerings_are_neighbours(world: World) -> None:
+@pytest.mark.parametrize(
+    ("other", "neighbours"),
+    [
+        ({}, {"e" * 32: "Other"}),
+        ({"membership_sync_backend": "slurm", "backend_type": "slurm", "backend_settings": {}}, {}),
+        ({"membership_sync_backend": ""}, {}),
+        ({"backend_settings": {"cluster_name": "far"}}, {}),
+    ],
+)
+def test_offerings_wait_for_those_of_the_same_mam_only(
+    world: World, other: dict[str, Any], neighbours: dict[str, str]
+) -> None:
+    """Neither names its cluster, as in the example of the seeds."""
     tree = yaml.safe_load(world.path.read_text())
-    other = {**tree["offerings"][0], "name": "Other", "waldur_offering_uuid": "e" * 32}
-    tree["offerings"].append(other)
+    tree["offerings"].append(
+        {**tree["offerings"][0], "name": "Other", "waldur_offering_uuid": "e" * 32, **other}
+    )
     world.path.write_text(yaml.safe_dump(tree))
     settings = configuration.checked(world.path, {}).settings
     assert settings is not None
     site = sites.connect(settings, settings.offerings[0], Mode.MEMBERSHIP_SYNC)
-    assert site.neighbours == {"e" * 32: "Other"}
+    assert site.neighbours == neighbours
 
 
 def test_a_plan_is_shown_as_commands_that_a_shell_takes(world: World, command: Command) -> None:

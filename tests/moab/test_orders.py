@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from signal import SIGKILL
 
 import pytest
 
@@ -11,6 +12,7 @@ from agent.config.model import Mode
 from agent.core.model import ResourceState
 from agent.run import journal, orders
 from agent.run.held import Shelf
+from tests.cli.operator_site import run_program
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import World, changes
 from tests.orders.test_every_step import Killed
@@ -149,3 +151,13 @@ def test_a_pass_that_dies_at_a_command_is_finished_by_the_next(
     assert world.funds("a_one") == [("100.00", "100.00")]
     assert len(world.members("a_one")) == 2
     assert "complete order" in " ".join(changes(found))
+
+
+def test_an_agent_that_is_killed_while_it_deposits_deposits_once(world: World) -> None:
+    """The command outlives it; whoever comes next, at once, waits for that and then looks."""
+    world.order()
+    world.mam.faults({"needle": "mam-deposit", "times": 1, "kill": "parent", "sleep_s": 0.3})
+    assert run_program("run", "order_process", "--once", "-c", str(world.path)).code == -SIGKILL
+    world.process(done=1)
+    assert world.funds("a_one") == [("100.00", "100.00")]
+    assert sum(line.startswith("mam-deposit") for line in world.mam.writes()) == 1
