@@ -19,6 +19,7 @@ from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import Grammar
 from backends.slurm.jobs import Jobs
+from backends.slurm.periodic import PeriodicSettings
 from backends.slurm.programs import Programs, answer
 from backends.slurm.reader import Reader
 from backends.slurm.schema import SlurmSettings
@@ -42,6 +43,7 @@ class SlurmBackend:
         self._rollup = Rollup(self._runner, self._programs, settings.cluster_name, zones)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
         self._lock = WriteLock(context.state_dir, "slurmdbd")
+        self._periodic = PeriodicSettings(self._runner, self._programs, self._lock, settings.cluster_name)
         self._writer = Writer(
             self._runner,
             self._grammar,
@@ -99,6 +101,10 @@ class SlurmBackend:
 
     def rolled_up(self, query: UsageQuery) -> Usage:
         return self._rollup.usage(query)
+
+    @property
+    def periodic(self) -> PeriodicSettings:
+        return self._periodic
 
     def check(self) -> Health:
         """Version, cluster name, and the accounts that everything hangs below."""

@@ -46,7 +46,7 @@ def associations(stdout: str) -> Tree:
     accounts: dict[str, Account] = {}
     found: set[Association] = set()
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
-    for row in _rows(SHOW_ASSOCIATIONS, stdout, len(ASSOCIATION_COLUMNS)):
+    for row in rows(SHOW_ASSOCIATIONS, stdout, len(ASSOCIATION_COLUMNS)):
         cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job = row
         clusters.add(cluster)
         if user:
@@ -86,7 +86,7 @@ def tres_limits(text: str) -> dict[str, int]:
 
 def tres_names(stdout: str) -> frozenset[str]:
     """Names from `list tres format=type,name`: `cpu`, `gres/gpu`."""
-    names = {f"{kind}/{name}" if name else kind for kind, name in _rows("sacctmgr list tres", stdout, 2)}
+    names = {f"{kind}/{name}" if name else kind for kind, name in rows("sacctmgr list tres", stdout, 2)}
     if "cpu" not in names:
         raise ParseError("sacctmgr list tres", stdout[:80], "every cluster has the TRES cpu")
     return frozenset(names)
@@ -97,12 +97,12 @@ def default_accounts(stdout: str) -> dict[str, str]:
 
     An answer that is cut at the end of a line looks whole: only the tree tells who had to be in it.
     """
-    return dict(_rows("sacctmgr show user", stdout, 2))
+    return dict(rows("sacctmgr show user", stdout, 2))
 
 
 def job_counts(stdout: str) -> Counter[tuple[str, str]]:
     """`squeue -o "%a|%u"`: active jobs by account and user."""
-    return Counter((account.lower(), user.lower()) for account, user in _rows("squeue", stdout, 2))
+    return Counter((account.lower(), user.lower()) for account, user in rows("squeue", stdout, 2))
 
 
 def names(command: str, stdout: str) -> tuple[str, ...]:
@@ -123,7 +123,8 @@ def _check_tree(accounts: Mapping[str, Account], found: set[Association]) -> Non
             )
 
 
-def _rows(command: str, stdout: str, columns: int) -> Iterator[list[str]]:
+def rows(command: str, stdout: str, columns: int) -> Iterator[list[str]]:
+    """The columns of each line of a command that names them. Raises ParseError."""
     for line in lines(command, stdout):
         row = line.split("|")
         if len(row) != columns:

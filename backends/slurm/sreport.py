@@ -8,12 +8,11 @@ answer: so it ends, with 0, where the cluster has no summary of that time.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 from agent.core.errors import BackendError, ParseError
 from agent.core.names import fold
@@ -21,7 +20,7 @@ from agent.core.usage import Usage, UsageQuery, UsageSource
 from backends.process import Runner
 from backends.slurm.programs import Programs, streamed
 from backends.slurm.tally import TOTALS, Sums, accounts
-from backends.slurm.zones import Zones
+from backends.slurm.zones import Zones, window
 
 TIMEOUT_S = 120.0
 COLUMNS = ("Account", "Login", "TRESName", "Used")
@@ -43,8 +42,7 @@ class Rollup:
     def usage(self, query: UsageQuery) -> Usage:
         """The month as the rollup has it. Raises BackendError."""
         environment = self._zones.environment(query)
-        end = query.month.next.start(ZoneInfo(query.zone))
-        if datetime.now(UTC) < end:
+        if time.time() < window(query)[1]:
             raise MonthOpen(f"{query.month} has not ended: sreport tells of closed months only")
         self._zones.require_own(query)
         command = (

@@ -34,7 +34,7 @@ LIVE = frozenset({
     "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "STOPPED",
 })  # fmt: skip
 LIVE_KEPT = 20_000
-FOLD_AT = 50_000
+FOLD_AT = 20_000
 NOT_SUSPENDED = "00:00:00"
 
 _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]{2,}):([0-9]{2}):([0-9]{2})")
@@ -73,7 +73,6 @@ class Tally:
         self._ids = ids
         self._alike: dict[str, int] = {}
         self._suspended: Counter[str] = Counter()
-        self._live_alike: set[str] = set()
         self._pairs: dict[str, Pairs] = {}
         self._sums: Sums = {}
         self._left_out = 0
@@ -81,11 +80,11 @@ class Tally:
 
     def add(self, lines: Iterable[str]) -> None:
         """Count these lines. Raises ParseError, after which nothing here is worth anything."""
-        alike, live = self._alike, self._live_alike
+        alike = self._alike
         since, until = self._window
         for line in lines:
             self.records += 1
-            job_like, elapsed, suspended, start, submit, job = _parts(line)
+            job_like, state, elapsed, suspended, start, submit, job = _parts(line)
             if job_like not in alike:
                 self._meet(job_like, line)
             seconds = int(elapsed)
@@ -97,13 +96,13 @@ class Tally:
                 if begins < since or begins + seconds > until:
                     seconds = max(0, min(begins + seconds, until) - max(begins, since))
                 alike[job_like] += seconds
-            if job_like in live or self._ids is not None:
+            if state in LIVE or self._ids is not None:
                 self._keep(line, seconds, 0)
 
     def add_cut(self, lines: Iterable[str]) -> None:
         """Count the unsure ones, from lines in which sacct has cut the jobs at the window."""
         for line in lines:
-            job_like, elapsed, suspended, _, submit, job = _parts(line)
+            job_like, _, elapsed, suspended, _, submit, job = _parts(line)
             if (job, submit) not in self.unsure:
                 continue
             self.unsure.remove((job, submit))
@@ -134,7 +133,7 @@ class Tally:
             )
 
     def _add_suspended(self, line: str, run: Run) -> None:
-        _, elapsed, suspended, start, _, _ = _parts(line)
+        _, _, elapsed, suspended, start, *_ = _parts(line)
         seconds, held_s = int(elapsed), _seconds(suspended, line)
         begins = self._moment(start, line)
         ends = begins + seconds + held_s
@@ -147,30 +146,28 @@ class Tally:
             self.unsure.add(run)
 
     def _count(self, line: str, seconds: int, held_s: int) -> None:
-        job_like = _parts(line)[0]
+        job_like, state, *_ = _parts(line)
         self._alike[job_like] += seconds
         self._suspended[job_like] += held_s
-        if job_like in self._live_alike or self._ids is not None:
+        if state in LIVE or self._ids is not None:
             self._keep(line, seconds, held_s)
 
     def _meet(self, job_like: str, line: str) -> None:
         """The first line of its kind: is it one at all?"""
         if len(self._alike) >= FOLD_AT:
             self._fold()
-        _, _, tres, state = _common(job_like, line)
+        _, _, tres = _common(job_like, line)
         self._read_tres(tres, line)
-        if self._ids is None and state.partition(" ")[0] in LIVE:
-            self._live_alike.add(job_like)
         self._alike[job_like] = 0
 
     def _keep(self, line: str, seconds: int, held_s: int) -> None:
-        job_like, *_, job = _parts(line)
+        job_like, state, *_, job = _parts(line)
         if self._ids is not None and job not in self._ids:
             return
         if len(self.kept) >= LIVE_KEPT:
             self._left_out += 1
             return
-        account, user, tres, state = _common(job_like, line)
+        account, user, tres = _common(job_like, line)
         counts = self._counts(self._read_tres(tres, line), seconds, held_s)
         if self._ids is not None or any(counts.values()):
             self.kept.append(JobUse(job, fold(account), fold(user), state, seconds, counts))
@@ -196,15 +193,15 @@ class Tally:
     def _fold(self) -> None:
         """Add up what the kinds of jobs so far have counted, and forget the kinds."""
         for job_like, seconds in self._alike.items():
-            account, user, tres, _ = job_like.split("|")
+            account, user, tres = job_like.split("|")
             pairs = self._pairs[tres]
             if not pairs and seconds:
                 self._without_tres[account] += seconds
             sums = self._sums.setdefault((fold(account), fold(user)), Counter())
-            sums.update(self._counts(pairs, seconds, self._suspended[job_like]))
+            for name, count in self._counts(pairs, seconds, self._suspended.get(job_like, 0)).items():
+                sums[name] += count
         self._alike.clear()
         self._suspended.clear()
-        self._live_alike.clear()
         self._pairs.clear()
 
 
@@ -221,15 +218,15 @@ def accounts(sums: Sums) -> dict[str, AccountUsage]:
 
 def _parts(line: str) -> list[str]:
     """What jobs have in common, and then its own columns."""
-    parts = line.rsplit("|", 5)
-    if len(parts) != 6 or not (parts[1].isdecimal() and parts[1].isascii()):
+    parts = line.rsplit("|", 6)
+    if len(parts) != 7 or not (parts[2].isdecimal() and parts[2].isascii()):
         _foreign(line)
     return parts
 
 
 def _common(job_like: str, line: str) -> list[str]:
     parts = job_like.split("|")
-    if len(parts) != 4:
+    if len(parts) != 3:
         _foreign(line)
     return parts
 

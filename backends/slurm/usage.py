@@ -61,7 +61,7 @@ class Accounting:
 
     def _tally(self, query: UsageQuery, *options: str, ids: Collection[str] | None = None) -> Tally:
         since, until = window(query)
-        tally = Tally(query, (since, until - query.as_reference), ids)
+        tally = Tally(query, (since, until - 1 if query.as_reference else until), ids)
         with closing(self._lines(query, *options)) as lines:
             tally.add(lines)
         for some in _chunks({job for job, _ in tally.unsure}):

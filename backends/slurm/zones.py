@@ -7,6 +7,7 @@ looked first: for the file on this host; behind a prefix, by what `date` makes o
 
 from __future__ import annotations
 
+import datetime
 import logging
 import os
 from pathlib import Path
@@ -97,7 +98,7 @@ def window(query: UsageQuery) -> tuple[int, int]:
 def _borders(query: UsageQuery) -> list[tuple[int, str]]:
     """The first second of the month and of the next, with the zone's offset at each."""
     try:
-        zone = ZoneInfo(query.zone)
+        zone = ZoneInfo(query.zone) if query.zone != UTC else datetime.UTC
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise ZoneMissing(
             f"this host has no time zone {query.zone!r}: install the package tzdata, or set `timezone` to a zone "

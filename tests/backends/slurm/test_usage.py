@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from agent.core.usage import AccountUsage, JobUse, Usage, UsageQuery, UsageSourc
 from backends.base import JobReader, UsageReader
 from backends.process import CommandMissing
 from backends.slurm import tally
-from backends.slurm.zones import ZoneMissing
 from tests.backends.slurm.stand_in import OUTAGES, HeadNode, Rule
 
 MAY = UsageQuery(Month(2026, 5), "Europe/Tallinn")
@@ -325,47 +323,6 @@ def test_an_end_with_an_error_after_rows_makes_the_answer_unknown(
 def test_without_sacct_the_operator_is_told(tmp_path: Path) -> None:
     with pytest.raises(CommandMissing, match=r"cannot start `.*/sacct`"):
         HeadNode(tmp_path, programs=()).backend().usage(MAY)
-
-
-# The zone -----------------------------------------------------------------------------------------
-
-WHOSE_ZONE = f"""#!{sys.executable} -SE
-import os, sys
-sys.stdout.write("a|" + os.environ["TZ"] + "|cpu=1|COMPLETED|1|00:00:00|{NOON}|{NOON}|1\\n")
-"""
-
-
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Tallinn", "Asia/Tokyo"])
-def test_sacct_reads_times_in_the_zone_of_the_query(node: HeadNode, zone: str) -> None:
-    (node.bin / "sacct").write_text(WHOSE_ZONE)
-    usage = node.backend().usage(UsageQuery(Month(2026, 5), zone))
-    assert list(usage.accounts["a"].users) == [zone.lower()]
-
-
-def test_behind_a_prefix_the_zone_goes_along(node: HeadNode) -> None:
-    (node.bin / "sacct").write_text(WHOSE_ZONE)
-    usage = node.backend({"command_prefix": ["env", "-u", "TZ"]}).usage(MAY)
-    assert list(usage.accounts["a"].users) == ["europe/tallinn"]
-
-
-@pytest.mark.parametrize("zone", ["Europe/Nowhere", "Europe", "", "EET-2"])
-def test_a_zone_without_a_file_would_silently_be_utc_and_is_refused(node: HeadNode, zone: str) -> None:
-    with pytest.raises(ZoneMissing, match="install the package tzdata, or set `timezone`") as error:
-        node.backend().usage(UsageQuery(Month(2026, 5), zone))
-    assert error.value.of_host
-    assert node.calls() == []
-
-
-def test_zones_are_looked_for_where_the_c_library_does(
-    node: HeadNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TZDIR", str(tmp_path))
-    with pytest.raises(ZoneMissing):
-        node.backend().usage(MAY)
-    (tmp_path / "Europe").mkdir()
-    (tmp_path / "Europe" / "Tallinn").touch()
-    (node.bin / "sacct").write_text(WHOSE_ZONE.replace('"TZ"', '"TZDIR"'))
-    assert list(node.backend().usage(MAY).accounts["a"].users) == [str(tmp_path).lower()]
 
 
 # One account, and single jobs -----------------------------------------------------------------------

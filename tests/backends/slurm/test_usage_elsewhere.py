@@ -117,6 +117,53 @@ def test_a_month_that_has_not_ended_is_not_asked_for(node: HeadNode, which: Mont
     assert node.calls() == []
 
 
+# Zones ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> HeadNode:
+    return HeadNode(tmp_path, programs=("sacct",))
+
+
+WHOSE_ZONE = f"""#!{sys.executable} -SE
+import os, sys
+sys.stdout.write("a|" + os.environ["TZ"] + "|cpu=1|COMPLETED|1|00:00:00|{NOON}|{NOON}|1\\n")
+"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Tallinn", "Asia/Tokyo"])
+def test_sacct_reads_times_in_the_zone_of_the_query(here: HeadNode, zone: str) -> None:
+    (here.bin / "sacct").write_text(WHOSE_ZONE)
+    usage = here.backend().usage(UsageQuery(Month(2026, 5), zone))
+    assert list(usage.accounts["a"].users) == [zone.lower()]
+
+
+def test_behind_a_prefix_the_zone_goes_along(here: HeadNode) -> None:
+    (here.bin / "sacct").write_text(WHOSE_ZONE)
+    usage = here.backend({"command_prefix": ["env", "-u", "TZ"]}).usage(MAY)
+    assert list(usage.accounts["a"].users) == ["europe/tallinn"]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "Europe", "", "EET-2"])
+def test_a_zone_without_a_file_would_silently_be_utc_and_is_refused(here: HeadNode, zone: str) -> None:
+    with pytest.raises(ZoneMissing, match="install the package tzdata, or set `timezone`") as error:
+        here.backend().usage(UsageQuery(Month(2026, 5), zone))
+    assert error.value.of_host
+    assert here.calls() == []
+
+
+def test_zones_are_looked_for_where_the_c_library_does(
+    here: HeadNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZDIR", str(tmp_path))
+    with pytest.raises(ZoneMissing):
+        here.backend().usage(MAY)
+    (tmp_path / "Europe").mkdir()
+    (tmp_path / "Europe" / "Tallinn").touch()
+    (here.bin / "sacct").write_text(WHOSE_ZONE.replace('"TZ"', '"TZDIR"'))
+    assert list(here.backend().usage(MAY).accounts["a"].users) == [str(tmp_path).lower()]
+
+
 # Zones behind a prefix ------------------------------------------------------------------------------
 
 LINE = f"a|ann|cpu=1|COMPLETED|1|00:00:00|{NOON}|{NOON}|1\n"
