@@ -34,7 +34,7 @@ class Patience:
     that is in no queue any more is sent again, and one that some worker seemed to have.
     """
 
-    look_s: float = 0.5
+    look_s: float = 0.25
     lonely_s: float = 15.0
     repeat_s: float = 120.0
     lost_s: float = 30.0
@@ -55,20 +55,39 @@ def why_not(settings: Settings) -> str:
     return ""
 
 
+def queued(run: Run, queue: str, record: Record, audience: Audience, delay_s: float) -> Queued:
+    """With the broker of this process."""
+    return Queued(
+        run,
+        queue,
+        record,
+        audience,
+        Board(broker.client(), run.id),
+        lambda month: history.send(run.offering_uuid, month, run.id, run.wish),
+        lambda: not broker.urgent_waits(queue, table.HISTORY_PRIORITY + 1),
+        delay_s,
+    )
+
+
 @dataclass
 class Queued:
     """Months in the hands of workers. With `delay_s` one at a time goes out, that long after the one before ended.
 
-    `pending` have not ended; of these `unsent` are in nobody's hands yet.
+    `pending` have not ended; of these `unsent` are in nobody's hands yet. `send` puts a month into the queue, of
+    which `is_empty` tells whether nothing waits in it.
     """
 
     run: Run
     queue: str
     record: Record
     audience: Audience
+    board: Board
+    send: Callable[[Month], None]
+    is_empty: Callable[[], bool]
     delay_s: float = 0.0
     patience: Patience = Patience()
     sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
     pending: list[Month] = field(default_factory=list)
     unsent: list[Month] = field(default_factory=list)
     _seen: dict[str, Entry] = field(default_factory=dict)
@@ -76,9 +95,6 @@ class Queued:
     _said_s: float = 0.0
     _next_s: float = 0.0
     _is_away: bool = False
-
-    def __post_init__(self) -> None:
-        self._board = Board(broker.client(), self.run.id)
 
     def known(self) -> Mapping[str, MonthOutcome]:
         """Months that ended in an earlier run of the same parameters. Raises SiteAgentError."""
@@ -95,11 +111,11 @@ class Queued:
         self.unsent = [m for m in self.pending if not _is_under_way(adopted.get(str(m)))]
         try:
             if not resumed:
-                self._board.clear()
-            self._board.write({str(m): Entry(State.QUEUED) for m in self.unsent})
+                self.board.clear()
+            self.board.write({str(m): Entry(State.QUEUED) for m in self.unsent})
         except RedisError as error:
             raise _silent(error) from error
-        self._news_s = self._said_s = time.monotonic()
+        self._news_s = self._said_s = self.clock()
         while self.pending:
             self._send_due()
             self._look()
@@ -108,21 +124,21 @@ class Queued:
 
     def _send_due(self) -> None:
         under_way = len(self.pending) - len(self.unsent)
-        while self.unsent and not (self.delay_s and (under_way or time.monotonic() < self._next_s)):
+        while self.unsent and not (self.delay_s and (under_way or self.clock() < self._next_s)):
             self._send(self.unsent.pop(0))
             under_way += 1
 
     def _send(self, month: Month) -> None:
         try:
-            history.send(self.run.offering_uuid, month, self.run.id, self.run.wish)
+            self.send(month)
         except (OperationalError, RedisError) as error:
             self.unsent.insert(0, month)
             raise _silent(error) from error
-        self._news_s = time.monotonic()
+        self._news_s = self.clock()
 
     def _look(self) -> None:
         try:
-            entries = self._board.read([str(month) for month in self.pending])
+            entries = self.board.read([str(month) for month in self.pending])
         except RedisError as error:
             if not self._is_away:
                 self.audience.remark(Mark.WARNING, f"the broker does not answer ({error}): waiting for it")
@@ -134,20 +150,20 @@ class Queued:
             if entry is not None and entry != self._seen.get(str(month)):
                 self._seen[str(month)] = entry
                 self._tell(month, entry)
-        silent_s = time.monotonic() - self._news_s
+        silent_s = self.clock() - self._news_s
         if self.pending and silent_s > self.patience.lonely_s:
             self._lonely(silent_s)
 
     def _tell(self, month: Month, entry: Entry) -> None:
         if entry.state is not State.QUEUED:
-            self._news_s = time.monotonic()
+            self._news_s = self.clock()
         if entry.state is State.RUNNING:
             self.audience.begun(month, entry.words)
         elif entry.state is State.WAITING:
             self.audience.waiting(month, entry.words)
         elif entry.state is State.ENDED and entry.outcome is not None:
             self.pending.remove(month)
-            self._next_s = time.monotonic() + self.delay_s
+            self._next_s = self.clock() + self.delay_s
             self.record.add(entry.outcome)
             self.audience.ended(entry.outcome)
 
@@ -156,17 +172,15 @@ class Queued:
         sent = [month for month in self.pending if month not in self.unsent]
         taken = [m for m in sent if _state(self._seen.get(str(m))) in (State.RUNNING, State.WAITING)]
         waiting = [m for m in sent if m not in taken]
-        if waiting and not taken and time.monotonic() - self._said_s > self._pause_s():
-            self._said_s = time.monotonic()
+        if waiting and not taken and self.clock() - self._said_s > self._pause_s():
+            self._said_s = self.clock()
             self.audience.remark(
                 Mark.WARNING,
                 f"no worker has taken a month from the queue {self.queue} for {silent_s:.0f} s: does one run there? "
                 f"Start it (`celery -A tasks worker -Q {self.queue}`), or stop this and load with --local",
             )
-        is_empty = silent_s > self.patience.lost_s and not broker.urgent_waits(
-            self.queue, table.HISTORY_PRIORITY + 1
-        )
-        again = [*(waiting if is_empty else ()), *(taken if silent_s > self.patience.gone_s else ())]
+        is_lost = silent_s > self.patience.lost_s and self.is_empty()
+        again = [*(waiting if is_lost else ()), *(taken if silent_s > self.patience.gone_s else ())]
         for month in again:
             self.audience.remark(Mark.WARNING, f"nothing is heard of {month}: it is sent once more")
             self._send(month)
@@ -178,7 +192,7 @@ class Queued:
 
     def _read(self, months: Iterable[Month]) -> dict[str, Entry]:
         try:
-            return self._board.read([str(month) for month in months])
+            return self.board.read([str(month) for month in months])
         except RedisError as error:
             raise _silent(error) from error
 

@@ -249,10 +249,10 @@ class Loading:
         say(Mark.PLAN, f"Will process {len(wanted.months)} months of data")
 
     def _queued(self, record: Record) -> Queued:
-        from tasks.history_queue import Queued
+        from tasks.history_queue import queued
 
         queue = table.queue_name(self.site.offering.queue)
-        return Queued(self.run, queue, record, self.view, float(self.options.delay_s))
+        return queued(self.run, queue, record, self.view, self.options.delay_s)
 
     def _stopped(self, record: Record, queued: Queued | None) -> None:
         done = sum(outcome.ending is Ending.DONE for outcome in record.months.values())

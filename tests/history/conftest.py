@@ -13,7 +13,7 @@ import pytest
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.cli.conftest import command
-from tests.history.operator import Operator
+from tests.history.operator import Operator, small_waldur
 from tests.history.world import History
 from tests.report.world import scenario
 
@@ -40,6 +40,5 @@ def history(make_history: HistoryFactory) -> History:
 
 @pytest.fixture
 def operator(tmp_path: Path) -> Iterator[Operator]:
-    small = scenario(projects_per_customer=2, members_per_project=1, allocations_per_project=1)
-    with SimulatedWaldur(scenario=small) as waldur:
+    with small_waldur() as waldur:
         yield Operator(waldur, tmp_path)

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.core.periods import Month, months_between
 from agent.sim.server import SimulatedWaldur
+from tests.report.world import scenario
 from tests.site import configuration
 
 YEAR = months_between(Month(2024, 1).first_day, Month(2024, 12).first_day)
@@ -40,6 +41,13 @@ case "$*" in *"show assoc"*) exec cat {folder}/assoc ;; esac
 echo "no answer for $*" >&2
 exit 64
 """
+
+
+def small_waldur() -> SimulatedWaldur:
+    """Two allocations."""
+    return SimulatedWaldur(
+        scenario=scenario(projects_per_customer=2, members_per_project=1, allocations_per_project=1)
+    )
 
 
 class Operator:
@@ -90,6 +98,15 @@ class Operator:
         return [
             call[len("sacct ") : len("sacct 2024-01")] for call in self.calls() if call.startswith("sacct ")
         ]
+
+    def forget(self) -> None:
+        """What Waldur has of usage, and what the programs were asked."""
+        store = self.waldur.store
+        with store.lock:
+            for table in (store.user_usages, store.usages):
+                for row in list(table):
+                    table.remove(row)
+        (self.programs / "log").unlink(missing_ok=True)
 
     def shown(self, month: Month) -> dict[str, str]:
         """Core-hours by account, as Waldur has them."""

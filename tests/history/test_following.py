@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""The loader follows its months: silence, lost messages, nodes that never come back, a broker that is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import fakeredis
+import pytest
+from redis import RedisError
+
+from agent.core.errors import SiteAgentError
+from agent.core.periods import Month
+from agent.run.history import Wish
+from agent.run.history_results import Ending, MonthOutcome
+from agent.run.history_runs import Record, Run
+from tasks.history_board import Board, Entry, State
+from tasks.history_queue import Patience, Queued
+from tests.history.test_runs import Heard
+from tests.history.world import FEB, JAN, MAR
+
+MONTHS = (JAN, FEB, MAR)
+RUN = Run("0" * 32, MONTHS, Wish())
+
+
+def ended(month: Month, ending: Ending = Ending.DONE) -> Entry:
+    return Entry(State.ENDED, outcome=MonthOutcome(str(month), ending))
+
+
+@dataclass
+class Farm:
+    """A queue, a board and workers that a test plays. `script` runs at each look of the loader, with its number."""
+
+    folder: Path
+    script: Callable[[Farm, int], None]
+    client: fakeredis.FakeRedis = field(default_factory=fakeredis.FakeRedis)
+    heard: Heard = field(default_factory=Heard)
+    sent: list[Month] = field(default_factory=list)
+    waiting: list[Month] = field(default_factory=list)
+    now_s: float = 1000.0
+    looks: int = 0
+    pace_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.board = Board(self.client, RUN.id)
+
+    def send(self, month: Month) -> None:
+        self.sent.append(month)
+        self.waiting.append(month)
+
+    def sleep(self, _seconds: float) -> None:
+        self.now_s += self.pace_s
+        self.looks += 1
+        assert self.looks < 2000, self.heard.words
+        self.script(self, self.looks)
+
+    def loader(self, delay_s: float = 0.0) -> Queued:
+        return Queued(
+            RUN,
+            "site.c1",
+            Record(RUN, self.folder),
+            self.heard,
+            self.board,
+            self.send,
+            lambda: not self.waiting,
+            delay_s,
+            Patience(),
+            self.sleep,
+            lambda: self.now_s,
+        )
+
+    def take(self) -> Month:
+        month = self.waiting.pop(0)
+        self.board.write({str(month): Entry(State.RUNNING, "worker@one")})
+        return month
+
+    def end(self, month: Month, ending: Ending = Ending.DONE) -> None:
+        self.board.write({str(month): ended(month, ending)})
+
+
+def work(farm: Farm, look: int) -> None:
+    """A worker that ends a month at each look."""
+    if farm.waiting:
+        farm.end(farm.take())
+
+
+def test_months_are_sent_at_once_and_followed_to_their_end(tmp_path: Path) -> None:
+    farm = Farm(tmp_path, work)
+    loader = farm.loader()
+    loader.load(MONTHS)
+    assert farm.sent == list(MONTHS)
+    assert farm.heard.words == ["2024-01 done", "2024-02 done", "2024-03 done"]
+    assert sorted(loader.record.months) == ["2024-01", "2024-02", "2024-03"]
+    assert loader.pending == []
+
+
+def test_with_a_delay_one_month_goes_out_after_the_other(tmp_path: Path) -> None:
+    at: list[tuple[float, Month]] = []
+
+    def note(farm: Farm, look: int) -> None:
+        at.extend((farm.now_s, month) for month in farm.waiting)
+        work(farm, look)
+
+    farm = Farm(tmp_path, note)
+    farm.loader(delay_s=10).load(MONTHS)
+    times = [seconds for seconds, _ in at]
+    assert [month for _, month in at] == list(MONTHS)
+    assert all(later - earlier >= 10 for earlier, later in pairwise(times))
+
+
+def test_a_worker_that_does_not_come_is_said_now_and_then(tmp_path: Path) -> None:
+    def late(farm: Farm, look: int) -> None:
+        if look > 300:
+            work(farm, look)
+
+    farm = Farm(tmp_path, late)
+    farm.loader().load(MONTHS)
+    complaints = [words for words in farm.heard.words if words.startswith("no worker has taken a month")]
+    assert len(complaints) == 3
+    assert "from the queue site.c1 for 16 s" in complaints[0]
+    assert farm.sent == list(MONTHS), "they wait in the queue"
+
+
+def test_a_month_that_is_in_no_queue_any_more_is_sent_again(tmp_path: Path) -> None:
+    """A worker was killed between taking a message and noting that it has it."""
+
+    def lose(farm: Farm, look: int) -> None:
+        if look == 1:
+            farm.waiting.remove(FEB)
+        work(farm, look)
+
+    farm = Farm(tmp_path, lose)
+    farm.loader().load(MONTHS)
+    assert farm.sent == [*MONTHS, FEB]
+    assert "nothing is heard of 2024-02: it is sent once more" in farm.heard.words
+
+
+def test_a_month_of_a_node_that_never_comes_back_is_sent_again_later(tmp_path: Path) -> None:
+    begun_s = 0.0
+
+    def vanish(farm: Farm, look: int) -> None:
+        nonlocal begun_s
+        if look == 1:
+            farm.take()
+            begun_s = farm.now_s
+            return
+        work(farm, look)
+
+    farm = Farm(tmp_path, vanish)
+    farm.loader().load(MONTHS)
+    assert farm.sent == [*MONTHS, JAN]
+    assert farm.now_s - begun_s > 600
+
+
+def test_a_month_that_a_worker_has_is_left_to_it(tmp_path: Path) -> None:
+    def slow(farm: Farm, look: int) -> None:
+        if look == 1:
+            farm.take()
+        elif look == 280:
+            farm.end(JAN)
+        elif look > 280:
+            work(farm, look)
+
+    farm = Farm(tmp_path, slow)
+    farm.loader().load(MONTHS)
+    assert farm.sent == list(MONTHS)
+
+
+def test_a_month_that_waits_is_told_with_its_reason(tmp_path: Path) -> None:
+    def retry(farm: Farm, look: int) -> None:
+        if look == 1:
+            month = farm.take()
+            farm.board.write({str(month): Entry(State.WAITING, "slurmdbd does not answer")})
+        elif look == 2:
+            farm.end(JAN, Ending.FAILED)
+        else:
+            work(farm, look)
+
+    farm = Farm(tmp_path, retry)
+    farm.loader().load(MONTHS)
+    assert farm.heard.words[:2] == ["2024-01 waits", "2024-01 failed"]
+
+
+def test_what_an_earlier_loader_has_sent_is_not_sent_twice(tmp_path: Path) -> None:
+    farm = Farm(tmp_path, work)
+    farm.board.write({"2024-01": Entry(State.QUEUED), "2024-02": ended(FEB, Ending.FAILED)})
+    farm.waiting = [JAN]
+    loader = farm.loader()
+    assert loader.known()["2024-02"].ending is Ending.FAILED
+    loader.load(MONTHS, resumed=True)
+    assert farm.sent == [FEB, MAR]
+
+
+def test_a_new_run_does_not_take_an_old_end_for_its_own(tmp_path: Path) -> None:
+    farm = Farm(tmp_path, work)
+    for month in MONTHS:
+        farm.end(month)
+    farm.loader().load(MONTHS)
+    assert farm.sent == list(MONTHS)
+
+
+def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(farm: Farm, look: int) -> None:
+        if look == 1:
+            farm.board.read = _fail  # type: ignore[method-assign]
+        elif look == 5:
+            del farm.board.read
+        work(farm, look)
+
+    def _fail(_months: object) -> dict[str, Entry]:
+        raise RedisError("gone")
+
+    farm = Farm(tmp_path, away)
+    farm.loader().load(MONTHS)
+    assert farm.heard.words[0] == "the broker does not answer (gone): waiting for it"
+    assert farm.heard.words[1:] == ["2024-01 done", "2024-02 done", "2024-03 done"]
+
+
+def test_a_broker_that_is_away_from_the_start(tmp_path: Path) -> None:
+    server = fakeredis.FakeServer()
+    server.connected = False
+    farm = Farm(tmp_path, work, client=fakeredis.FakeRedis(server=server))
+    with pytest.raises(SiteAgentError, match="load here with --local"):
+        farm.loader().load(MONTHS)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "asleep"}', '{"state": "ended", "outcome": {}}'])
+def test_a_damaged_entry_counts_as_none(text: str) -> None:
+    board = Board(fakeredis.FakeRedis(), "run")
+    board._client.hset("site-history:run", "2024-01", text)
+    found = board.read(["2024-01", "2024-02"])
+    assert found.get("2024-01") in (None, Entry(State.ENDED))
+    assert not any(entry.is_done for entry in found.values())
+
+
+def test_the_board_ends_by_itself() -> None:
+    client = fakeredis.FakeRedis()
+    Board(client, "run").write({"2024-01": Entry(State.QUEUED)})
+    assert client.ttl("site-history:run") == 7 * 24 * 3600

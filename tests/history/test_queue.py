@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""Months through the queue: a real Redis, a real worker, loaders that are stopped and killed, a worker that is killed.
+
+The site and its worker serve all tests of this file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from agent.core.periods import Month
+from agent.sim.faults import Fault, FaultKind
+from tests.cli.operator_site import REPOSITORY
+from tests.cluster.celery_process import CeleryProcess, environment
+from tests.history.operator import DATES, YEAR, Operator, small_waldur
+from tests.real.processes import tail, wait_until
+from tests.real.redis_server import RedisServer
+
+QUEUE = "site.c1:9"
+
+
+class Site:
+    """A site with a queue. What it starts is stopped at the end."""
+
+    def __init__(self, operator: Operator, broker: RedisServer) -> None:
+        operator.token_file()
+        self.operator = operator
+        self.config = operator.configure(staff_token_file="staff-token")
+        self.env = environment(Path(self.config), broker.url)
+        self.redis = redis.Redis.from_url(broker.url)
+        self.worker = CeleryProcess("worker", operator.folder / "worker.log", self.env)
+        self.loaders: list[subprocess.Popen[bytes]] = []
+        self._is_started = False
+
+    def start_worker(self) -> None:
+        """Unless it runs."""
+        if not self._is_started:
+            self.worker.start()
+        self._is_started = True
+
+    def empty(self) -> None:
+        """Waldur has no usage, and nobody has asked for any."""
+        self.operator.forget()
+        self.redis.delete(*self.redis.keys("site-history:*") or ["none"])
+
+    def loader(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self.operator.folder / f"loader-{len(self.loaders)}.log").open("ab") as output:
+            command = [sys.executable, "manage.py", "historical-usage", "-c", self.config, *DATES, *words]
+            loader = subprocess.Popen(
+                command, cwd=REPOSITORY, env=self.env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        self.loaders.append(loader)
+        return loader
+
+    def said(self, number: int = -1) -> str:
+        index = number if number >= 0 else len(self.loaders) + number
+        return tail(self.operator.folder / f"loader-{index}.log", 10**9)
+
+    def is_loaded(self) -> bool:
+        return all(self.operator.is_loaded(month) for month in YEAR)
+
+    def close(self) -> None:
+        for loader in self.loaders:
+            if loader.poll() is None:
+                loader.kill()
+            loader.wait()
+        if self._is_started:
+            self.worker.stop()
+        for number in range(len(self.loaders)):
+            print(self.said(number))
+        print(self.worker.output())
+
+
+@pytest.fixture(scope="module")
+def whole_site(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    redis_server.flush()
+    with small_waldur() as waldur:
+        made = Site(Operator(waldur, tmp_path_factory.mktemp("queue")), redis_server)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def site(whole_site: Site) -> Site:
+    whole_site.empty()
+    return whole_site
+
+
+def wait(what: str, ready: Callable[[], bool], timeout_s: float = 30) -> None:
+    wait_until(what, ready, timeout_s, 0.05)
+
+
+def everything_in(client: redis.Redis) -> str:
+    """All that Redis holds, as text; bodies of messages as they are read by workers."""
+    found = []
+    for key in client.scan_iter():
+        match client.type(key):
+            case b"list":
+                items = client.lrange(key, 0, -1)
+            case b"hash":
+                items = [*client.hkeys(key), *client.hvals(key)]
+            case b"string":
+                items = [client.get(key)]
+            case _:
+                items = [key]
+        found += [text for item in items for text in (item.decode(), _body(item))]
+    return "\n".join(found)
+
+
+def _body(item: bytes) -> str:
+    try:
+        document = json.loads(item)
+        message = document[0] if isinstance(document, list) else document
+        return base64.b64decode(message["body"]).decode()
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def test_months_outlive_their_loaders_and_are_loaded_once(site: Site) -> None:
+    """The first loader is interrupted while no worker runs, the second one killed; the third tells how it ended."""
+    site.loader()
+    wait("twelve months queued", lambda: site.redis.llen(QUEUE) == 12)
+    queued = everything_in(site.redis)
+    assert queued.count('"2024-12", ') == 1 and site.operator.token not in queued
+    site.loaders[0].send_signal(signal.SIGINT)
+    assert site.loaders[0].wait(20) == 130
+    assert "Stopped: 0 of 12 months are done; 12 stay in the queue, and the workers go on" in site.said()
+    site.loader("--resume")
+    wait("the second loader", lambda: "Will process 12 months" in site.said())
+    site.loaders[1].kill()
+    assert site.redis.llen(QUEUE) == 12, "nothing is sent twice"
+    site.start_worker()
+    wait("all months", site.is_loaded)
+    assert sorted(site.operator.counted()) == [str(month) for month in YEAR]
+    assert site.loader("--resume").wait(30) == 0
+    assert site.said().count("was loaded on") + site.said().count("Completed processing") == 12
+    assert "Historical usage loading completed successfully!\nProcessed 12 months" in site.said()
+    assert len(site.operator.counted()) == 12
+    assert site.operator.token not in everything_in(site.redis) + site.worker.output() + site.said()
+    (key,) = site.redis.scan_iter(match="site-history:*")
+    assert 0 < site.redis.ttl(key) <= 7 * 24 * 3600
+    site.operator.waldur.requests.reset()
+    assert site.loader().wait(40) == 0
+    assert site.operator.waldur.requests.count("POST *") == 0
+    assert site.said().count("Waldur has all usage of ") == 12
+
+
+def test_what_becomes_of_months_is_listed(site: Site) -> None:
+    """Totals of March are lower than before; Waldur refuses one of May."""
+    site.start_worker()
+    spring = ("-s", "2024-03-01", "-e", "2024-05-31")
+    assert site.loader(*spring).wait(40) == 0
+    store = site.operator.waldur.store
+    for row in store.usages:
+        if row.billing_period in (Month(2024, 3).first_day, Month(2024, 5).first_day):
+            row.usage += 1000
+    body = '{"detail": "not this one"}'
+    path = "set_usage/"
+    fault = Fault(path=path, method="POST", status=400, body=body, content_type="application/json", skip=2)
+    site.operator.waldur.inject(fault)
+    assert site.loader("--delay-between-months", "1", *spring).wait(40) == 1
+    lines = site.said().splitlines()
+    place = lines.index("error: 1 of 3 months failed:")
+    assert lines[place + 1].startswith("  2024-05: ") and lines[place + 1].endswith(
+        "answered 400: not this one"
+    )
+    name = site.operator.names[0]
+    assert f"warning: {name} in 2024-03: cpu lowered from 1003.00 to 3.00" in lines
+    heads = [line for line in lines if line.startswith("Processing month")]
+    assert heads == [f"Processing month {n}/3: 2024-0{n + 2}" for n in (1, 2, 3)], "one after the other"
+    assert site.loader("--resume", *spring).wait(40) == 0
+    assert site.operator.is_loaded(Month(2024, 5))
+
+
+def test_a_worker_killed_half_way_comes_back_to_its_months(site: Site) -> None:
+    slow = Fault(kind=FaultKind.DELAY, path="set_usage/", method="POST", latency_ms=300, times=None)
+    site.operator.waldur.inject(slow)
+    site.start_worker()
+    loader = site.loader()
+    wait("the first months", lambda: "Completed processing" in site.said())
+    site.worker.kill()
+    site.operator.waldur.faults.clear()
+    done = site.said().count("Completed processing")
+    assert done < 12
+    site.worker.start()
+    assert loader.wait(120) == 0
+    assert site.is_loaded()
+    assert "ended without finishing" in site.worker.output()
+
+
+def test_a_worker_without_a_usable_token_fails_every_month_with_the_reason(site: Site) -> None:
+    site.start_worker()
+    (site.operator.folder / "staff-token").write_text("")
+    assert site.loader("-s", "2024-01-01", "-e", "2024-02-29").wait(40) == 1
+    site.operator.token_file()
+    place = site.said().splitlines().index("error: 2 of 2 months failed:")
+    reasons = site.said().splitlines()[place + 1 : place + 3]
+    token_file = site.operator.folder / "staff-token"
+    assert [r.partition(": ")[2] for r in reasons] == 2 * [
+        f"staff_token_file of offering Test SLURM: {token_file} is empty"
+    ]
+    assert site.operator.counted() == []
