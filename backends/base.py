@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from agent.config.model import Problem
 from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
+from agent.core.periodic import PeriodicState
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
 
@@ -120,6 +121,26 @@ class UsageCheck(Protocol):
         Raises BackendError, also where this month cannot be asked for without harm.
         """
         ...
+
+
+class PeriodicKeeper(Protocol):
+    """Keeps what a periodic usage policy sets on single accounts."""
+
+    def state(self, account: str) -> PeriodicState | None:
+        """What the account has of its own; None where it is not on the cluster. Raises BackendError."""
+        ...
+
+    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        """In their order; after one that failed nothing more is tried, and has no outcome."""
+        ...
+
+
+@runtime_checkable
+class PeriodicPower(Protocol):
+    """A backend that takes periodic limits; found by `isinstance`."""
+
+    @property
+    def periodic(self) -> PeriodicKeeper: ...
 
 
 @dataclass(frozen=True, slots=True)

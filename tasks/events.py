@@ -3,14 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from kombu.exceptions import OperationalError
 from redis import RedisError
 
+import beat_schedule as table
 from agent.config.model import Mode
+from agent.core.errors import ClusterBusy, SiteAgentError
 from agent.core.events import Job, JobKind, QueueUnavailable
-from tasks import current, membership, orders, signs
+from agent.run import api_keys, imports, periodic_limits
+from tasks import broker, coalescing, current, membership, orders, signs
+from tasks.app import app
+from tasks.base import SiteTask, policy_for
+from tasks.locks import held
 
 MODE_OF: Mapping[JobKind, Mode] = {
     JobKind.ORDERS: Mode.ORDER_PROCESS,
@@ -38,13 +48,83 @@ class TaskQueue:
         signs.renew(offering_uuid, modes)
 
 
+@app.task(name="events.import_resources", bind=True)
+def import_resources(self: SiteTask, offering_uuid: str, request_uuid: str) -> str:
+    """Offer for import what stands on the cluster without a resource in Waldur."""
+    with _alone(self, f"import:{offering_uuid}"):
+        return imports.run(current.site(offering_uuid, Mode.ORDER_PROCESS), request_uuid)
+
+
+@app.task(name="events.periodic_limits", bind=True)
+def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, Any]) -> list[str]:
+    """Set what a policy computed; it is told what came of it, when there is no further attempt as well."""
+    with _alone(self, f"periodic_limits:{document.get('resource_uuid')}"):
+        site = current.site(offering_uuid, Mode.ORDER_PROCESS)
+        try:
+            return periodic_limits.run(site, document).commands
+        except SiteAgentError as error:
+            if not error.retryable or _is_last_attempt(self, error):
+                periodic_limits.report_failure(site, document, error)
+            raise
+
+
+@app.task(name="events.rotate_key", bind=True)
+def rotate_key(self: SiteTask, offering_uuid: str, key_uuid: str) -> str:
+    """No backend here makes keys: Waldur is told, so that nobody waits for one."""
+    with _alone(self, f"key:{key_uuid}"):
+        return api_keys.refuse(current.site(offering_uuid, Mode.ORDER_PROCESS), key_uuid)
+
+
+def _is_last_attempt(task: SiteTask, error: SiteAgentError) -> bool:
+    return bool(task.request.retries + 1 >= policy_for(error).attempts)
+
+
+@contextmanager
+def _alone(task: SiteTask, subject: str) -> Iterator[None]:
+    """The body under a lock; it comes back where the lock is taken, or an error may pass."""
+    try:
+        with held(broker.locks()) as locks:
+            if not locks.take(subject):
+                raise ClusterBusy(f"{subject} is being worked on by another task")
+            yield
+    except SiteAgentError as error:
+        if error.retryable:
+            task.come_back(error)
+        raise
+
+
 def _membership(job: Job) -> bool:
     return membership.enqueue_part(
         job.offering_uuid, resource_uuid=job.resource_uuid, project_uuid=job.project_uuid
     )
 
 
+def _import(job: Job) -> bool:
+    return _sent_once(import_resources, (job.offering_uuid, job.request_uuid), f"import:{job.request_uuid}")
+
+
+def _key_rotation(job: Job) -> bool:
+    return _sent_once(rotate_key, (job.offering_uuid, job.request_uuid), f"key:{job.request_uuid}")
+
+
+def _periodic_limits(job: Job) -> bool:
+    """The message itself is the task's argument; the same one again is not queued again."""
+    document = dict(job.document)
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    return _sent_once(set_periodic_limits, (job.offering_uuid, document), f"periodic_limits:{digest}")
+
+
+def _sent_once(task: SiteTask, arguments: tuple[Any, ...], subject: str) -> bool:
+    queue = table.queue_name(current.offering(arguments[0]).queue)
+    return coalescing.send_once(
+        subject, lambda: task.apply_async(arguments, queue=queue, priority=table.EVENT_PRIORITY)
+    )
+
+
 SENDERS: Mapping[JobKind, Callable[[Job], bool]] = {
     JobKind.ORDERS: lambda job: orders.enqueue_orders(job.offering_uuid),
     JobKind.MEMBERSHIP: _membership,
+    JobKind.IMPORT: _import,
+    JobKind.PERIODIC_LIMITS: _periodic_limits,
+    JobKind.KEY_ROTATION: _key_rotation,
 }

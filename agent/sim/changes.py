@@ -40,6 +40,8 @@ class _Seen:
     users: dict[str, Any] = field(default_factory=dict)
     resources: dict[str, Any] = field(default_factory=dict)
     accounts: dict[str, Any] = field(default_factory=dict)
+    requests: frozenset[str] = frozenset()
+    keys: dict[str, Any] = field(default_factory=dict)
 
 
 class Changes:
@@ -60,6 +62,8 @@ class Changes:
             *self._of_users(before, now),
             *self._of_resources(before, now),
             *self._of_accounts(before, now),
+            *self._of_requests(before, now),
+            *self._of_keys(before, now),
         ]
 
     def _look(self) -> _Seen:
@@ -72,6 +76,8 @@ class Changes:
             users={u.uuid: (u.username, u.state) for u in store.offering_users},
             resources={r.uuid: (r.paused, r.downscaled, r.restrict_member_access) for r in store.resources},
             accounts={a.uuid: (a.username, a.state) for a in store.accounts},
+            requests=frozenset(r.uuid for r in store.import_requests),
+            keys={k.uuid: k.state for k in store.api_keys},
         )
 
     def _of_orders(self, before: _Seen, now: _Seen) -> Iterator[Message]:
@@ -133,6 +139,26 @@ class Changes:
             kind = "course_account" if row.kind == "course" else "service_account"
             for offering_uuid in self._offerings_of(row.project_uuid):
                 yield Message(kind, offering_uuid, payload)
+
+    def _of_requests(self, before: _Seen, now: _Seen) -> Iterator[Message]:
+        for uuid in sorted(now.requests - before.requests):
+            offering_uuid = self._store.import_requests[uuid].offering_uuid
+            yield Message("importable_resources", offering_uuid, {"backend_resource_request_uuid": uuid})
+
+    def _of_keys(self, before: _Seen, now: _Seen) -> Iterator[Message]:
+        for uuid, state in now.keys.items():
+            if state != "Updating" or before.keys.get(uuid) == state:
+                continue
+            key = self._store.api_keys[uuid]
+            resource = self._store.resources[key.resource_uuid]
+            payload = {
+                "action": "rotate",
+                "resource_uuid": resource.uuid,
+                "resource_backend_id": resource.backend_id,
+                "api_key_uuid": uuid,
+                "client_id": key.client_id,
+            }
+            yield Message("resource_api_key_rotation", resource.offering_uuid, payload)
 
     def _username_message(self, row: OfferingUser) -> Message:
         projects = {g.scope_uuid for g in self._store.active_roles(row.user_uuid)}

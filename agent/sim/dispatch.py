@@ -18,6 +18,7 @@ from agent.sim import (
     api_agents,
     api_consumer,
     api_events,
+    api_imports,
     api_offering_users,
     api_offerings,
     api_orders,
@@ -46,6 +47,7 @@ API_MODULES = (
     api_usage,
     api_agents,
     api_events,
+    api_imports,
     api_policies,
     api_slurm_remote,
 )

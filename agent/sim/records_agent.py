@@ -118,3 +118,43 @@ class PeriodicPolicy:
     offering_uuid: str
     created: datetime
     settings: JsonObject = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class BackendResourceRequest:
+    """Somebody wants to know what could be imported: Sent, Processing, Done or Erred."""
+
+    uuid: str
+    offering_uuid: str
+    created: datetime
+    modified: datetime
+    started: datetime | None = None
+    finished: datetime | None = None
+    state: str = "Sent"
+    error_message: str = ""
+    error_traceback: str = ""
+
+
+@dataclass(kw_only=True)
+class BackendResource:
+    """An account that the agent found on the cluster and offers for import."""
+
+    uuid: str
+    name: str
+    project_uuid: str
+    offering_uuid: str
+    backend_id: str
+    backend_metadata: JsonObject
+    created: datetime
+    modified: datetime
+
+
+@dataclass(kw_only=True)
+class ApiKey:
+    """A key of a resource (8.1); `Updating` while the agent is to make another one."""
+
+    uuid: str
+    resource_uuid: str
+    client_id: str
+    state: str = "OK"
+    error_message: str = ""

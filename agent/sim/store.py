@@ -90,6 +90,9 @@ class Store:
         self.consumers: Table[agent_rows.EventConsumer] = Table(identity=lambda c: c.identity_uuid)
         self.statuses: Table[agent_rows.IntegrationStatus] = Table(offering=lambda s: s.offering_uuid)
         self.policies: Table[agent_rows.PeriodicPolicy] = Table(offering=lambda p: p.offering_uuid)
+        self.import_requests: Table[agent_rows.BackendResourceRequest] = Table()
+        self.backend_resources: Table[agent_rows.BackendResource] = Table()
+        self.api_keys: Table[agent_rows.ApiKey] = Table()
         self.command_results: list[agent_rows.CommandResult] = []
 
     def changed(self) -> None:

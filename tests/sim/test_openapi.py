@@ -35,6 +35,7 @@ class World:
         waldur.site.add_user_limit(resource, member, component_type="cpu", limit=5)
         self.names = {
             "offering": seeded.offering_uuid,
+            "project": project,
             "plan": seeded.plan_uuids[0],
             "provider": seeded.provider_uuid,
             "resource": resource,
@@ -93,6 +94,8 @@ _READS = (
     "marketplace-site-agent-identities/",
     "marketplace-site-agent-services/",
     "marketplace-site-agent-processors/",
+    "backend-resource-requests/",
+    "backend-resources/",
 )
 _WRITES: tuple[tuple[str, Any, int], ...] = (
     ("marketplace-orders/{pending}/approve_by_provider/", {}, 200),
@@ -128,6 +131,8 @@ _WRITES: tuple[tuple[str, Any, int], ...] = (
     ),
     ("marketplace-site-agent-identities/", _IDENTITY, 201),
     ("event-subscriptions/", {"observable_objects": [{"object_type": "order"}]}, 201),
+    ("backend-resource-requests/", {"offering": "{offering}"}, 201),
+    ("backend-resources/", {"name": "old", "project": "{project}", "offering": "{offering}"}, 201),
 )
 
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""Periodic usage policies: how long their period is, and what became of the settings that they sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.core.errors import WaldurLacks
+from agent.core.periodic import GRANULARITIES, Granularity
+from agent.waldur.client import WaldurClient
+
+PATH = "marketplace-slurm-periodic-usage-policies/"
+REPORT = "report-command-result"
+MESSAGE_LENGTH = 2000
+
+
+def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:
+    """None where the policy has a period that we do not know. Raises WaldurError."""
+    found = client.get(f"{PATH}{policy_uuid}/", [("field", "period")]).get("period")
+    return GRANULARITIES.get(found) if isinstance(found, int) else None
+
+
+def report(
+    client: WaldurClient, policy_uuid: str, resource_uuid: str, *, error: str, commands: Sequence[str]
+) -> None:
+    """Tell the policy what came of its settings; an empty `error` is success. Servers before 8.0 have no such call."""
+    if not client.if_supported(REPORT):
+        return
+    body = {
+        "resource_uuid": resource_uuid,
+        "success": not error,
+        "error_message": error[:MESSAGE_LENGTH],
+        "mode": "production",
+        "commands_executed": list(commands),
+    }
+    try:
+        client.post(f"{PATH}{policy_uuid}/{REPORT}/", body, repeatable=True)
+        client.features.note_there(REPORT)
+    except WaldurLacks as lacking:
+        client.note_missing(REPORT, lacking)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Accounts without a resource are offered to who asks, once, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import BackendUnavailable, WaldurError
+from agent.core.model import Account
+from agent.run import imports
+from agent.sim.faults import Fault, FaultKind
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.membership.world import World
+from tests.sim.caller import Caller
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    with SimulatedWaldur(scenario=Scenario(allocations_per_project=1, backend_prefix="a_")) as server:
+        yield server
+
+
+@pytest.fixture
+def world(waldur: SimulatedWaldur, tmp_path: Path) -> World:
+    made = World(waldur, tmp_path, resource_import_enabled=True)
+    made.fill()
+    return made
+
+
+def add(world: World, name: str, parent: str, **limits: int) -> None:
+    accounts = {**world.cluster.accounts, name: Account(name, parent, limits=limits)}
+    world.backend.state = replace(world.cluster, accounts=accounts)
+
+
+def request(waldur: SimulatedWaldur) -> str:
+    body = {"offering": waldur.seed.offering_uuid}
+    uuid: str = Caller(waldur, "agent").post("backend-resource-requests/", body).json()["uuid"]
+    return uuid
+
+
+def project_account(waldur: SimulatedWaldur) -> str:
+    return f"p_{waldur.store.projects[waldur.seed.project_uuids[0]].slug}"
+
+
+def offers(waldur: SimulatedWaldur) -> list[tuple[str, str, object]]:
+    return [(r.backend_id, r.project_uuid, r.backend_metadata) for r in waldur.store.backend_resources]
+
+
+def state(waldur: SimulatedWaldur, request_uuid: str) -> tuple[str, str]:
+    row = waldur.store.import_requests[request_uuid]
+    return row.state, row.error_message
+
+
+def test_what_is_in_nobodys_hands_is_offered_once(waldur: SimulatedWaldur, world: World) -> None:
+    add(world, "a_old", project_account(waldur), cpu=600)
+    add(world, "c_deep", project_account(waldur))
+    add(world, "a_below_another", "c_deep")
+    add(world, "a_of_no_project", "p_nowhere")
+    add(world, "p_nowhere", "root")
+    add(world, "someones", "root")
+    first = request(waldur)
+    said = imports.run(world.site, first)
+    assert offers(waldur) == [("a_old", waldur.seed.project_uuids[0], {"limits": {"cpu": 10}})]
+    assert said == "1 accounts offered, 0 were before, 1 belong to no project"
+    assert state(waldur, first) == ("Done", "")
+    assert imports.run(world.site, first) == "the request is Done: nothing to do"
+    imports.run(world.site, request(waldur))
+    assert len(offers(waldur)) == 1
+
+
+def test_accounts_of_other_offerings_are_not_offered(waldur: SimulatedWaldur, world: World) -> None:
+    add(world, "a_old", project_account(waldur))
+    resource = waldur.seed.resource_uuids[0]
+    with waldur.store.lock:
+        row = replace(waldur.store.resources[resource], uuid="e" * 32, backend_id="a_old")
+        other = replace(waldur.store.offerings[waldur.seed.offering_uuid], uuid="f" * 32)
+        waldur.store.offerings.add(other)
+        waldur.store.resources.add(replace(row, offering_uuid=other.uuid))
+    imports.run(world.site, request(waldur))
+    assert offers(waldur) == []
+
+
+def test_an_outage_leaves_the_request_open(waldur: SimulatedWaldur, world: World) -> None:
+    asked = request(waldur)
+    world.backend.outage = lambda _: True
+    with pytest.raises(BackendUnavailable):
+        imports.run(world.site, asked)
+    assert state(waldur, asked) == ("Processing", "")
+    world.backend.outage = lambda _: False
+    imports.run(world.site, asked)
+    assert state(waldur, asked) == ("Done", "")
+
+
+def test_what_cannot_be_is_told(waldur: SimulatedWaldur, world: World) -> None:
+    add(world, "a_old", project_account(waldur))
+    asked = request(waldur)
+    waldur.inject(
+        Fault(
+            kind=FaultKind.ANSWER,
+            path="backend-resources/$",
+            method="POST",
+            status=403,
+            body='{"detail": "no"}',
+        )
+    )
+    with pytest.raises(WaldurError):
+        imports.run(world.site, asked)
+    became, message = state(waldur, asked)
+    assert became == "Erred"
+    assert "Waldur answered 403" in message
