@@ -19,7 +19,7 @@ from agent.run.history_results import Ending, MonthOutcome
 from agent.run.history_runs import Record, Run
 from tasks.history_board import Board, Entry, State
 from tasks.history_queue import Patience, Queued
-from tests.history.test_runs import Heard
+from tests.history.heard import Heard
 from tests.history.world import FEB, JAN, MAR
 
 MONTHS = (JAN, FEB, MAR)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -16,33 +16,11 @@ from agent.run.history import Wish, wish_from
 from agent.run.history_results import LINES_AT_MOST, Ending, Line, Mark, MonthOutcome, outcome_from
 from agent.run.history_runs import WAITS_S, Here, Record, Run
 from agent.sim.faults import Fault
+from tests.history.heard import Heard
 from tests.history.world import FEB, JAN, MAR, History
 
 UTC_ZONE = ZoneInfo("UTC")
 MONTHS = (JAN, FEB, MAR)
-
-
-@dataclass
-class Heard:
-    """An audience that remembers, and a clock that nobody waits for."""
-
-    words: list[str] = field(default_factory=list)
-    slept: list[float] = field(default_factory=list)
-
-    def begun(self, month: Month, where: str = "") -> None:
-        self.words.append(f"{month} begun")
-
-    def waiting(self, month: Month, reason: str, seconds: float | None = None) -> None:
-        self.words.append(f"{month} waits")
-
-    def ended(self, outcome: MonthOutcome) -> None:
-        self.words.append(f"{outcome.month} {outcome.ending}")
-
-    def remark(self, mark: Mark, text: str) -> None:
-        self.words.append(text)
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
 
 
 def run_of(history: History, months: tuple[Month, ...] = MONTHS, **wish: object) -> Run:
