@@ -96,6 +96,23 @@ def test_limits_have_one_owner(make_world: WorldFactory) -> None:
     assert changes(world.sync()) == []
 
 
+def test_what_is_spent_already_keeps_no_resource_from_being_well(make_world: WorldFactory) -> None:
+    world = make_world(limits_source="waldur", policy={"limit_cuts": "allow"})
+    (resource,) = world.stand("a_one")
+    world.charge("a_one", "ann", "70")
+    world.waldur.site.change("resources", resource, limits={"deposit": 50})
+    for writes in (1, 0):
+        world.mam.watch()
+        found = world.sync()
+        assert not found.failed, found.as_json()
+        assert len(world.mam.writes()) == writes
+        assert [str(o.error)[:46] for o in found.outcomes if o.error] == [
+            "the deposit of a_one is lowered to 70 and no f"
+        ]
+    assert world.funds("a_one") == [("70.00", "0.00")]
+    assert world.waldur.resource(resource).state.value == "OK"
+
+
 def test_plan_and_drift_show_the_difference_and_change_nothing(world: World) -> None:
     world.stand("a_one")
     with world.mam.changed() as books:

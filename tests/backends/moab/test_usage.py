@@ -94,6 +94,15 @@ def test_amounts_are_summed_before_they_are_rounded(mam: StandIn) -> None:
     assert usage.accounts["a"].total == {"deposit": SCALE + 2}
 
 
+def test_a_month_of_500_accounts_is_one_command(mam: StandIn) -> None:
+    moment = int(datetime(2026, 5, 5, tzinfo=ZoneInfo(TALLINN)).timestamp())
+    mam.add_records((moment, f"a_{n}", f"u{job}", "0.25") for n in range(500) for job in range(40))
+    backend = on_stand_in(mam)
+    usage = backend.usage(MAY)
+    assert (usage.records, len(usage.accounts), backend.executed) == (20_000, 500, {"read": 1})
+    assert usage.accounts["a_499"].total == counts("10")
+
+
 def test_a_month_without_jobs_has_no_records(mam: StandIn) -> None:
     usage = on_stand_in(mam).usage(MAY)
     assert (usage.accounts, usage.records) == ({}, 0)
