@@ -43,7 +43,8 @@ def actions() -> str:
         "| action | in words | where | meaning |",
         "|---|---|---|---|",
     ]
-    for name, kind in KINDS.items():
+    # By module: which one was imported first is not the same in every program.
+    for name, kind in sorted(KINDS.items(), key=lambda item: item[1].__module__):
         if not kind.__module__.startswith("agent."):
             continue  # a third party's, or a test's
         meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")

@@ -110,7 +110,7 @@ class DeadLetters:
             kept = [each for each in found if not wanted(each)]
             self._write(descriptor, kept)
         self._known.clear()
-        return len(found) - len(kept)
+        return len({each.id for each in found} - {each.id for each in kept})
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

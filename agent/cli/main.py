@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Make missing home directories of the offerings' users, and set their quotas.",
     ),
     "bridge": ("agent.cli.bridge", "Listen to Waldur's events for all offerings, and queue tasks."),
+    "events": ("agent.cli.events", "Look at messages that could not be understood, and try them again."),
     "simulate": ("agent.cli.simulate", "Run a simulated Waldur to try things against."),
     "demo": ("agent.cli.demo", "Run the whole system on embedded parts and watch orders travel."),
 }

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""Dead letters: kept once, bounded, listed, replayed; a folder that cannot be written stops nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.bridge import dead_letters
+from agent.bridge.dead_letters import DeadLetters, letter
+from agent.bridge.model import Address, Login, Received, Source, Wire
+from agent.config.secret import Secret
+from agent.core.events import ObjectType
+from agent.sim.server import SimulatedWaldur
+from tests.cluster.celery_process import REPOSITORY, environment
+from tests.real.redis_server import RedisServer
+from tests.site import configuration
+
+LOGIN = Login(Address(Wire.STOMP, "mq", 443, "/x"), "v" * 32, "u" * 32, Secret("t0ken"))
+
+
+def received(body: bytes, offering: str = "a" * 32) -> Received:
+    source = Source(LOGIN, "queue", offering, ObjectType.ORDER, frozenset({ObjectType.ORDER}))
+    return Received(source, body, len(body), lambda: None)
+
+
+def test_a_message_is_kept_once_and_as_it_came(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path)
+    for body in (b"{", b"{", b"\xff\x00", b"{"):
+        assert letters.park(letter(received(body), "why"))
+        assert DeadLetters(tmp_path).park(letter(received(body), "why"))  # another bridge
+    found = letters.all()
+    assert [(each.content(), each.reason, each.size) for each in found] == [
+        (b"{", "why", 1),
+        (b"\xff\x00", "why", 2),
+    ]
+    assert oct(letters.path.stat().st_mode)[-3:] == "600"
+    assert "t0ken" not in letters.path.read_text()
+    assert letters.take(lambda each: each.id == found[0].id) == 1
+    assert [each.id for each in letters.all()] == [found[1].id]
+
+
+def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "TRIM_FROM_BYTES", 20_000)
+    monkeypatch.setattr(dead_letters, "KEPT_AT_MOST", 50)
+    letters = DeadLetters(tmp_path)
+    for n in range(200):
+        letters.park(letter(received(f"{n}".encode()), "why"))
+    assert letters.path.stat().st_size < 21_000
+    assert letters.all()[-1].body == "199"
+
+
+def test_a_folder_that_cannot_be_written_puts_it_into_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "events").write_text("a file where the folder should be")
+    assert not DeadLetters(tmp_path).park(letter(received(b"the body"), "why"))
+    assert "the body" in caplog.text
+
+
+def test_they_are_listed_and_replayed(redis_server: RedisServer, tmp_path: Path) -> None:
+    redis_server.flush()
+    with SimulatedWaldur() as waldur:
+        config = configuration(waldur, tmp_path)
+        own = waldur.seed.offering_uuid
+    letters = DeadLetters(tmp_path / "state")
+    good = letter(received(json.dumps({"order_uuid": "b" * 32}).encode(), own), "as an older bridge saw it")
+    bad = letter(received(b"{}", own), "it has no order_uuid")
+    letters.park(good)
+    letters.park(bad)
+    assert [
+        each["id"] for each in json.loads(run(config, redis_server, "list", "--json"))["dead_letters"]
+    ] == [
+        good.id,
+        bad.id,
+    ]
+    said = run(config, redis_server, "replay", "--all", code=1)
+    assert f"{good.id}: orders" in said
+    assert f"{bad.id}: still not understood: it has no order_uuid" in said
+    assert [each.id for each in letters.all()] == [bad.id]
+    assert redis_server.command("LLEN site.default") == b":1\r\n"
+    run(config, redis_server, "replay", bad.id, "--drop")
+    assert "0 dead letters" in run(config, redis_server, "list")
+    assert f"no dead letter {bad.id}" in run(config, redis_server, "replay", bad.id, code=2)
+
+
+def run(config: Path, redis: RedisServer, *words: str, code: int = 0) -> str:
+    logging.getLogger(__name__).debug("%s", words)
+    command = [sys.executable, str(REPOSITORY / "manage.py"), "events", "dead-letters", *words]
+    env = {**os.environ, **environment(config, redis.url)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout + (done.stderr if code else "")
