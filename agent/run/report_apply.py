@@ -378,7 +378,7 @@ def _result(delivery: Delivery, uuid: str, plans: Sequence[UsagePlan]) -> Resour
 
 def _in_short(action: ReportUsage | ReportUserUsage) -> str:
     if isinstance(action, ReportUserUsage):
-        return f"{action.component} of {len(action.after)} users"
+        return f"{action.component} of {len(action.after)} user{'s' if len(action.after) > 1 else ''}"
     return action.target().removeprefix(f"of {action.account} in ")
 
 

@@ -65,7 +65,7 @@ def test_what_a_pass_says(world: World) -> None:
     by_account = {result.account: result.message for result in report.resources}
     assert by_account["a_1"] == "2026-11: cpu 3.00, mem 0.00; cpu of 2 users"
     world.ran("a_1", "bob", 1)
-    assert world.report().resources[0].message == "2026-11: cpu 3.00 -> 4.00; cpu of 1 users"
+    assert world.report().resources[0].message == "2026-11: cpu 3.00 -> 4.00; cpu of 1 user"
     last = world.report()
     assert (last.in_step, last.resources, last.outcomes) == (4, [], [])
 
@@ -153,7 +153,7 @@ def test_the_month_before_is_told_as_well(make_world: WorldFactory, age: str) ->
     world.ran("a_4", "late", 1, month=LAST)
     world.waldur.requests.reset()
     report = world.report()
-    assert [r.message for r in report.resources] == ["2026-10: cpu 4.00 -> 5.00; cpu of 1 users"]
+    assert [r.message for r in report.resources] == ["2026-10: cpu 4.00 -> 5.00; cpu of 1 user"]
     assert world.shown(LAST)["a_4"]["cpu"] == "5.00"
     assert world.shares("a_4", month=LAST) == {"u4": "4.00", "late": "1.00"}
     assert world.shown()["a_4"]["cpu"] == "4.00"

@@ -72,8 +72,8 @@ class World:
         self.state_dir = folder / "state"
         self.backend = JobBackend(settings=slurm_settings())
         keys = {"reporting_backend": "slurm", "waldur_api_token": waldur.token(user), **offering}
-        path = configuration(waldur, folder, components=components or COMPONENTS, **keys)
-        self.settings = replace(settings_of(path), reporting_periods=periods)
+        self.path = configuration(waldur, folder, components=components or COMPONENTS, **keys)
+        self.settings = replace(settings_of(self.path), reporting_periods=periods)
         self.zone = zone
         self._offering = self.settings.offerings[0]
         self.now = NOW
