@@ -91,7 +91,9 @@ def _load(offering_uuid: str, which: Month, wish: Wish) -> MonthOutcome:
             site,
             which,
             wish,
-            lambda: time.monotonic() > until_s or broker.urgent_waits(queue, table.HISTORY_PRIORITY),
+            interrupted=lambda: (
+                time.monotonic() > until_s or broker.urgent_waits(queue, table.HISTORY_PRIORITY)
+            ),
         )
     except SiteAgentError as error:
         if not error.retryable:

@@ -84,14 +84,26 @@ class Book:
         self.say(Mark.ERROR, sentence)
 
 
+def look(site: Site, wish: Wish) -> OfferingPicture:
+    """What does not depend on the month: resources, users, accounts. Raises SiteAgentError."""
+    return report_facts.offering(site, with_users=wish.with_users)
+
+
 def load_month(
-    site: Site, month: Month, wish: Wish, interrupted: Callable[[], bool] = lambda: False
+    site: Site,
+    month: Month,
+    wish: Wish,
+    *,
+    interrupted: Callable[[], bool] = lambda: False,
+    picture: Callable[[], OfferingPicture] | None = None,
 ) -> MonthOutcome:
-    """Raises no SiteAgentError: what went wrong stands in the outcome. When `interrupted`, no new portion is begun."""
+    """Raises no SiteAgentError: what went wrong stands in the outcome. When `interrupted`, no new portion is begun.
+    `picture`: as `look`, for whoever has one already.
+    """
     book = Book(site, month, wish)
     with effort_of(site) as effort:
         try:
-            _load(book, interrupted)
+            _load(book, picture() if picture else look(site, wish), interrupted)
         except SiteAgentError as error:
             if error.retryable:
                 book.again = error
@@ -112,8 +124,7 @@ def load_month(
     )
 
 
-def _load(book: Book, interrupted: Callable[[], bool]) -> None:
-    picture = report_facts.offering(book.site, with_users=book.wish.with_users)
+def _load(book: Book, picture: OfferingPicture, interrupted: Callable[[], bool]) -> None:
     choice = planner.choose(picture.resources, book.wish.accounts)
     for account in choice.unknown:
         book.say(Mark.WARNING, f"no resource of the offering has the backend id {account}: it is passed over")

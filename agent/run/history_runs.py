@@ -21,11 +21,14 @@ from agent.run import history, state_files
 from agent.run.history import Wish
 from agent.run.history_results import Ending, Mark, MonthOutcome, outcome_from
 from agent.run.history_site import words
+from agent.run.report_facts import OfferingPicture
 from agent.run.sites import Site
 from agent.run.state_files import Unreadable
 
 FOLDER = "history"
 ID_LENGTH = 16
+# A picture of the offering is as old as that at most when a month is told of.
+PICTURE_GOOD_FOR_S = 120.0
 # Ten minutes in all: what takes longer is given up for this month, and tried once for each that follows.
 WAITS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0, 120.0, 120.0)
 
@@ -132,6 +135,8 @@ class Here:
     sleep: Callable[[float], None] = time.sleep
     # Whether an outage outlasted all patience: then nobody waits that long again, until a month is done.
     is_away: bool = False
+    _picture: OfferingPicture | None = None
+    _pictured_s: float = 0.0
 
     def load(self, months: tuple[Month, ...]) -> None:
         """What fails stops no other month."""
@@ -144,12 +149,22 @@ class Here:
             self.audience.ended(outcome)
 
     def _loaded(self, month: Month) -> MonthOutcome:
-        outcome = history.load_month(self.site, month, self.run.wish)
+        outcome = self._attempt(month)
         for wait_s in () if self.is_away else WAITS_S:
             if outcome.error is None:
                 break
             self.audience.waiting(month, words(outcome.error), wait_s)
             self.sleep(wait_s)
-            outcome = history.load_month(self.site, month, self.run.wish).after(outcome)
+            outcome = self._attempt(month).after(outcome)
         self.is_away = outcome.error is not None
         return outcome.failed(words(outcome.error)) if outcome.error else outcome
+
+    def _attempt(self, month: Month) -> MonthOutcome:
+        return history.load_month(self.site, month, self.run.wish, picture=self._look)
+
+    def _look(self) -> OfferingPicture:
+        """The offering and its accounts, which are the same for some months that follow each other."""
+        now_s = time.monotonic()
+        if self._picture is None or now_s - self._pictured_s > PICTURE_GOOD_FOR_S:
+            self._picture, self._pictured_s = history.look(self.site, self.run.wish), now_s
+        return self._picture
