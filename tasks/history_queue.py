@@ -8,6 +8,7 @@ killed, and a node may never come back. That does no harm, a month that is done 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ import beat_schedule as table
 from agent.config.model import Settings
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
-from agent.run.history_results import Mark, MonthOutcome
+from agent.run.history_results import Ending, Mark, MonthOutcome
 from agent.run.history_runs import Audience, Record, Run
 from tasks import broker, current, history
 from tasks.app import app
@@ -31,7 +32,8 @@ CONNECT_TIMEOUT_S = 5
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Seconds: between two looks; of silence before it is said that no worker comes, and how often; before a month
-    that is in no queue any more is sent again, and one that some worker seemed to have.
+    that is in no queue any more is sent again, and one that some worker seemed to have. `resends`: after so many a
+    month has failed.
     """
 
     look_s: float = 0.25
@@ -39,6 +41,7 @@ class Patience:
     repeat_s: float = 120.0
     lost_s: float = 30.0
     gone_s: float = 2.0 * TASK_TIME_LIMIT_S
+    resends: int = 3
 
 
 def why_not(settings: Settings) -> str:
@@ -91,6 +94,7 @@ class Queued:
     pending: list[Month] = field(default_factory=list)
     unsent: list[Month] = field(default_factory=list)
     _seen: dict[str, Entry] = field(default_factory=dict)
+    _resent: Counter[Month] = field(default_factory=Counter)
     _news_s: float = 0.0
     _said_s: float = 0.0
     _next_s: float = 0.0
@@ -162,10 +166,13 @@ class Queued:
         elif entry.state is State.WAITING:
             self.audience.waiting(month, entry.words)
         elif entry.state is State.ENDED and entry.outcome is not None:
-            self.pending.remove(month)
-            self._next_s = self.clock() + self.delay_s
-            self.record.add(entry.outcome)
-            self.audience.ended(entry.outcome)
+            self._end(month, entry.outcome)
+
+    def _end(self, month: Month, outcome: MonthOutcome) -> None:
+        self.pending.remove(month)
+        self._next_s = self.clock() + self.delay_s
+        self.record.add(outcome)
+        self.audience.ended(outcome)
 
     def _lonely(self, silent_s: float) -> None:
         """Nothing has been heard for a while: say so, and send what nobody can have any more."""
@@ -182,6 +189,11 @@ class Queued:
         is_lost = silent_s > self.patience.lost_s and self.is_empty()
         again = [*(waiting if is_lost else ()), *(taken if silent_s > self.patience.gone_s else ())]
         for month in again:
+            if self._resent[month] >= self.patience.resends:
+                words = f"nothing was heard of it, though it was sent {self.patience.resends + 1} times"
+                self._end(month, MonthOutcome(str(month), Ending.AGAIN).failed(words))
+                continue
+            self._resent[month] += 1
             self.audience.remark(Mark.WARNING, f"nothing is heard of {month}: it is sent once more")
             self._send(month)
 

@@ -36,6 +36,7 @@ from agent.run.results import PassReport, Result
 from agent.run.sites import Site, effort_of
 
 MODE = Mode.REPORT
+CAUSE = "historical-usage"
 NAMED_AT_MOST = 10
 
 Told = ReportUsage | ReportUserUsage
@@ -227,7 +228,7 @@ def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -
                 _say_told(book, action, done=False)
         return
     report = PassReport(MODE, book.site.offering.uuid, book.site.offering.name)
-    report_apply.tell(Delivery(book.site, planned, judgement, report, interrupted))
+    report_apply.tell(Delivery(book.site, planned, judgement, report, interrupted, cause=CAUSE))
     _conclude(book, planned, report)
 
 

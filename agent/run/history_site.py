@@ -58,6 +58,8 @@ def connect(settings: Settings, offering: Offering, token: Secret | None) -> Sit
         raise HistoryRefused(
             f"{UNSUPPORTED}: offering {offering.name} has no `reporting_backend`; give it one that does (slurm)"
         )
+    if token and not (token.reveal().isascii() and token.reveal().isprintable()):
+        raise HistoryRefused("the staff token has a line break or a letter that no token has: copy it again")
     access = replace(offering.access, token=token, oidc=None) if token else offering.access
     with_staff = replace(offering, access=access)
     site = sites.connect(settings, with_staff, MODE)
@@ -75,7 +77,9 @@ def check(site: Site, *, is_staff_needed: bool) -> str:
     try:
         takes_dates = usages.takes_dates(site.client)
     except WaldurError as error:
-        raise _explained(error) from error
+        if error.retryable:
+            raise
+        raise HistoryRefused(words(error)) from error
     if not takes_dates:
         raise HistoryRefused(
             "this Waldur is too old for history: it ignores the date of usage and would add all of it to its present "
@@ -93,16 +97,12 @@ def _staff_user(site: Site) -> str:
     try:
         user = me.whoami(site.client)
     except WaldurError as error:
-        raise _explained(error) from error
+        if error.retryable:
+            raise
+        raise HistoryRefused(f"{NO_STAFF}, and these cannot be checked: {words(error)}") from error
     if not user.is_staff:
         raise HistoryRefused(
             f"{NO_STAFF}: {user.username} is not staff in Waldur. Use the token of a user who is (`is_staff`); "
             "--no-staff-check lets Waldur decide month by month"
         )
     return user.username
-
-
-def _explained(error: WaldurError) -> SiteAgentError:
-    if error.retryable:
-        return error
-    return HistoryRefused(f"{NO_STAFF}, and these cannot be checked: {words(error)}")

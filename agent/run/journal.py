@@ -89,7 +89,9 @@ def record(site: Site, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = 
     _append(site.state_dir, lines)
 
 
-def told(site: Site, mode: Mode, month: str, amounts: Mapping[str, Mapping[str, str | None]]) -> None:
+def told(
+    site: Site, mode: Mode, month: str, amounts: Mapping[str, Mapping[str, str | None]], *, cause: str = ""
+) -> None:
     """One line for all accounts whose usage Waldur was told: what it has now by account and component."""
     if not amounts:
         return
@@ -99,7 +101,7 @@ def told(site: Site, mode: Mode, month: str, amounts: Mapping[str, Mapping[str, 
         "offering_name": site.offering.name,
         "cluster": site.backend.cluster,
         "mode": mode,
-        "cause": f"{mode} pass",
+        "cause": cause or f"{mode} pass",
         "outcome": "done",
         "error": None,
         "ids": {},

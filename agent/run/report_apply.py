@@ -47,7 +47,8 @@ UNSENT: Mapping[str, WaldurError] = MappingProxyType({})
 @dataclass
 class Delivery:
     """One report under way. `errors` by resource; `told`: what Waldur took, by resource; `stop`: why it ends early.
-    `closed`: months that Waldur refuses, with the components that it takes all the same.
+    `closed`: months that Waldur refuses, with the components that it takes all the same. `cause`: what the journal says
+    of the reason, where it is no pass.
     """
 
     site: Site
@@ -63,6 +64,7 @@ class Delivery:
     dateless: bool = False
     outage: Outage = field(default_factory=Outage)
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    cause: str = ""
 
     def done(self, action: ReportUsage | ReportUserUsage, error: SiteAgentError | None) -> Outcome:
         outcome = Outcome(action, error)
@@ -242,9 +244,10 @@ def _refused_users(action: ReportUsage | ReportUserUsage, refused: Answer) -> Wa
 def _write_down(delivery: Delivery, month: PlannedMonth, outcomes: Sequence[Outcome]) -> None:
     """Each failure and each decrease; of the rest one line: a busy site tells of hundreds of accounts in a pass."""
     kept = [o for o in outcomes if o.error or any(lowered(o.action))]  # type: ignore[arg-type]
-    journal.record(delivery.site, MODE, kept)
+    journal.record(delivery.site, MODE, kept, cause=delivery.cause)
     totals = [o.action for o in outcomes if not o.error and isinstance(o.action, ReportUsage)]
-    journal.told(delivery.site, MODE, str(month.month), {t.account: dict(t.after) for t in totals})
+    told = {t.account: dict(t.after) for t in totals}
+    journal.told(delivery.site, MODE, str(month.month), told, cause=delivery.cause)
 
 
 def _open_part(delivery: Delivery, month: PlannedMonth, action: Told) -> Told | None:

@@ -192,6 +192,26 @@ def test_a_wrong_token(operator: Operator, command: Command, monkeypatch: pytest
     assert "0123456789wrong" not in said.err
 
 
+def test_a_token_that_cannot_be_one(
+    operator: Operator, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALDUR_STAFF_TOKEN", "\u201cabcdef\u201d")
+    said = command(*LOAD, "-c", operator.configure(), *MARCH)
+    assert said.code == 1
+    assert said.sentences() == [
+        "error: the staff token has a line break or a letter that no token has: copy it again"
+    ]
+
+
+def test_an_offering_that_waldur_does_not_have(
+    operator: Operator, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALDUR_STAFF_TOKEN", operator.token)
+    said = command(*LOAD, "-c", operator.configure(waldur_offering_uuid=UNKNOWN), *MARCH)
+    assert said.code == 1
+    assert "No Offering matches the given query" in said.out + said.err
+
+
 def test_a_server_that_ignores_dates(operator: Operator, with_token: str, command: Command) -> None:
     operator.waldur.inject(
         Fault(path="user-attribute-config", status=404, body="<h1>Not Found</h1>", times=None)

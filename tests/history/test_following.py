@@ -155,6 +155,24 @@ def test_a_month_of_a_node_that_never_comes_back_is_sent_again_later(tmp_path: P
     assert farm.now_s - begun_s > 600
 
 
+def test_a_month_that_is_lost_again_and_again_has_failed(tmp_path: Path) -> None:
+    """A worker that ends over it, each time (too little memory, a time limit that nobody catches)."""
+
+    def die(farm: Farm, look: int) -> None:
+        if farm.waiting and farm.waiting[0] == JAN:
+            farm.waiting.pop(0)
+        work(farm, look)
+
+    farm = Farm(tmp_path, die)
+    loader = farm.loader()
+    loader.load(MONTHS)
+    assert farm.sent.count(JAN) == 4
+    assert farm.heard.words[-1] == "2024-01 failed"
+    assert loader.record.months["2024-01"].failures == (
+        "nothing was heard of it, though it was sent 4 times",
+    )
+
+
 def test_a_month_that_a_worker_has_is_left_to_it(tmp_path: Path) -> None:
     def slow(farm: Farm, look: int) -> None:
         if look == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.run import journal
 from agent.run.history_results import Ending, Mark
 from agent.sim.faults import Fault, FaultKind, throttled
 from tests.history.conftest import HistoryFactory
@@ -125,6 +126,8 @@ def test_a_decrease_is_sent_and_shown(history: History) -> None:
     history.alter(job, counts={"cpu": 15 * 3600})
     outcome = history.loaded()
     assert history.shown(JAN)["a_1"] == {"cpu": "15.00"}
+    causes = {line["cause"] for line in journal.read(history.state_dir)}
+    assert causes == {"historical-usage"}
     assert texts(outcome, Mark.WARNING) == [
         "a_1 in 2024-01: cpu lowered from 20.00 to 15.00",
         "a_1 in 2024-01: cpu of u lowered from 20.00 to 15.00",
