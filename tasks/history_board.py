@@ -74,10 +74,6 @@ class Board:
             pipe.expire(self._key, LIFE_S)
             pipe.execute()
 
-    def clear(self) -> None:
-        """Raises RedisError."""
-        self._client.delete(self._key)
-
     def note(self, month: str, entry: Entry) -> None:
         """As `write`, from a worker: an outage of the broker stops no month."""
         try:

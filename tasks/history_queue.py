@@ -114,8 +114,6 @@ class Queued:
         adopted = self._read(self.pending) if resumed else {}
         self.unsent = [m for m in self.pending if not _is_under_way(adopted.get(str(m)))]
         try:
-            if not resumed:
-                self.board.clear()
             self.board.write({str(m): Entry(State.QUEUED) for m in self.unsent})
         except RedisError as error:
             raise _silent(error) from error

@@ -11,6 +11,7 @@ from agent.sim.faults import Fault, FaultKind, throttled
 from tests.history.conftest import HistoryFactory
 from tests.history.world import FEB, JAN, History, texts
 
+GB_HOUR = 1024 * 3600
 TOTALS = "marketplace-component-usages/set_usage/"
 BULK = "set_user_usages"
 
@@ -70,6 +71,17 @@ def test_accounts_without_usage_are_left_as_they_are(history: History) -> None:
     history.loaded()
     assert history.shown(JAN) == {"a_1": {"cpu": "3.00"}, "a_2": {"cpu": "4.00"}}
     assert history.shares("a_1", month=JAN) == {"u": "3.00"}
+
+
+def test_components_and_users_without_usage_are_left_as_they_are(history: History) -> None:
+    history.ran("a_1", "u", 3, month=JAN)
+    job = history.ran("a_1", "v", 2, month=JAN, mem=4 * GB_HOUR)
+    history.load()
+    history.forget(job)
+    outcome = history.loaded()
+    assert history.shown(JAN)["a_1"] == {"cpu": "3.00", "mem": "4.00"}
+    assert history.shares("a_1", month=JAN) == {"u": "3.00", "v": "2.00"}
+    assert texts(outcome, Mark.WARNING) == ["a_1 in 2024-01: cpu lowered from 5.00 to 3.00"]
 
 
 def test_stale_records_are_reconciled_on_request(history: History) -> None:
@@ -190,11 +202,13 @@ def test_resources_on_their_way_are_told_of(history: History, state: str) -> Non
 
 
 def test_erred_resources_are_named_and_stop_no_other(history: History) -> None:
-    history.waldur.site.change("resources", history.resource("a_1"), state="Erred")
-    history.busy(JAN)
+    for account in ("a_1", "a_4"):
+        history.waldur.site.change("resources", history.resource(account), state="Erred")
+    for account in ("a_1", "a_2", "a_3"):
+        history.ran(account, "u", 1, month=JAN)
     outcome = history.load()
     assert outcome.ending is Ending.DONE
-    assert set(history.shown(JAN)) == {"a_2", "a_3", "a_4"}
+    assert set(history.shown(JAN)) == {"a_2", "a_3"}
     assert texts(outcome, Mark.WARNING) == [
         "a_1: Waldur takes no usage of a resource that is Erred; set it OK and load the month again"
     ]
