@@ -79,7 +79,9 @@ def span(first: date, last: date, now: datetime) -> Span:
             f"from {first} to {last} it is {days} days, and at most {DAYS_AT_MOST} are loaded at once: do it in parts"
         )
     if first.year < EPOCH:
-        raise PlanRefused(f"--start-date {first} is before the year {EPOCH}, in which no cluster counted usage")
+        raise PlanRefused(
+            f"--start-date {first} is before the year {EPOCH}, in which no cluster counted usage"
+        )
     if not _has_begun(Month.of(first), now):
         raise PlanRefused(f"{Month.of(first)} has not begun: there is no usage of it to load")
     wanted = months_between(first, last)
