@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
-from agent.core.errors import BackendError, BackendUnavailable
+from agent.core.errors import AnswerTooSlow, BackendError, BackendUnavailable
 from backends.lock import WriteLock
 
 log = logging.getLogger(__name__)
@@ -265,9 +265,9 @@ def _chunks(child: subprocess.Popen[bytes], deadline_s: float) -> Iterator[bytes
     child.wait(max(0.0, deadline_s - time.monotonic()))
 
 
-def _silent(argv: Sequence[str], timeout_s: float, stderr: IO[bytes]) -> BackendUnavailable:
+def _silent(argv: Sequence[str], timeout_s: float, stderr: IO[bytes]) -> AnswerTooSlow:
     said = _text(stderr).strip() or "no words"
-    return BackendUnavailable(f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {said}")
+    return AnswerTooSlow(f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {said}")
 
 
 def _text(stream: IO[bytes]) -> str:

@@ -15,6 +15,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from agent.core.errors import (
+    AnswerTooSlow,
     BackendUnavailable,
     ClusterBusy,
     JobsStillActive,
@@ -52,6 +53,7 @@ POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
     JobsStillActive: RetryPolicy(base_s=20, cap_s=120),
     ClusterBusy: RetryPolicy(base_s=10, cap_s=60),
     BackendUnavailable: RetryPolicy(base_s=5, cap_s=120),
+    AnswerTooSlow: RetryPolicy(attempts=3, base_s=COUNTDOWN_MAX_S, jitter=0),
     SiteAgentError: RetryPolicy(),
 }
 

@@ -74,6 +74,12 @@ class BackendUnavailable(BackendError):
     retryable = True
 
 
+class AnswerTooSlow(BackendUnavailable):
+    """A read did not end in time and was killed. The database goes on with it (slurmdbd 22.05, for up to 20 minutes):
+    it is not asked again at once.
+    """
+
+
 class CommandFailed(BackendError):
     """A command ended with an error. `retryable` when its words point to an outage."""
 
