@@ -20,7 +20,9 @@ from agent.core.periodic import PeriodicState
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
 
-BULK_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.QOS})
+BULK_PARTS = frozenset(
+    {Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.QOS, Part.USER_LIMITS}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ class MemoryBackend:
             "memory",
             accounts={"root": Account("root", None)},
             tres=TRES,
-            complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES}),
+            complete=frozenset(
+                {Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.USER_LIMITS}
+            ),
         )
     )
     outage: Callable[[str], bool] = lambda _: False

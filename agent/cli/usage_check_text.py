@@ -43,7 +43,9 @@ def show(found: Checked, out: Console | None = None) -> None:
     _say(out, "reference: as waldur-site-agent counts, from the same jobs")
     for note in found.notes:
         _say(out, clean(note))
-    if found.summary_unknown:
+    if not found.has_second_count:
+        _say(out, found.summary_unknown)
+    elif found.summary_unknown:
         _say(out, f"sreport: unknown: {clean(found.summary_unknown)}")
     if found.waldur:
         _say(out, "Waldur: unknown, it did not answer")
@@ -174,6 +176,8 @@ def sums(found: Checked) -> Iterator[str]:
 
 def _summary_sentences(found: Checked) -> Iterator[str]:
     seconds = found.comparison.total.seconds
+    if not found.has_second_count:
+        return
     if found.comparison.equals_summary is None:
         yield "AllocTRES equals sreport: unknown"
     elif found.comparison.equals_summary:

@@ -68,7 +68,7 @@ class MoveAccount(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class SetLimits(ClusterAction):
-    """Set GrpTRESMins of the named TRES (TRES-minutes); TRES not named keep theirs. `before` as observed."""
+    """Set limits by name, in the cluster's units (SLURM: GrpTRESMins); others stay. `before` as observed."""
 
     verb: ClassVar[str] = "set limits"
     account: str
@@ -81,7 +81,7 @@ class SetLimits(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class SetUserLimits(ClusterAction):
-    """Set MaxTRESMins (per job, TRES-minutes) of one user in an account; -1 takes a limit away."""
+    """Set limits of one user in an account (SLURM: MaxTRESMins, per job); -1 takes one away."""
 
     verb: ClassVar[str] = "set limits of user"
     account: str

@@ -191,6 +191,7 @@ class Part(Enum):
     TRES = "tres"
     JOBS = "jobs"
     QOS = "QoS"
+    USER_LIMITS = "limits of users"
     USAGE = "usage against limits"
 
 
@@ -198,8 +199,9 @@ class Part(Enum):
 class Account:
     """An account that has an association on our cluster.
 
-    `limits`: GrpTRESMins by TRES name, in TRES-minutes (memory: megabyte-minutes). `qos` and `default_qos` are its
-    own, empty where it has those of the account above. `submit_limit`: GrpSubmitJobs, None when unset.
+    `limits` by name, in the cluster's units (SLURM: GrpTRESMins by TRES, in TRES-minutes, megabyte-minutes of
+    memory); `least`: what they can be lowered to, where that is not nothing. `qos` and `default_qos` are its own, empty
+    where it has those of the account above. `submit_limit`: jobs that it takes (GrpSubmitJobs), None when unset.
     """
 
     name: str
@@ -208,6 +210,7 @@ class Account:
     qos: frozenset[str] = frozenset()
     default_qos: str = ""
     submit_limit: int | None = None
+    least: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +227,9 @@ class Snapshot:
     """What the cluster held at one moment; `complete` names the parts that were read whole.
 
     `active_jobs` by account and `active_users` by (account, user) count the jobs of the accounts that were asked
-    about (part JOBS). `user_limits`: MaxTRESMins by (account, user), where there are any (part ASSOCIATIONS).
-    `used`: what counts against GrpTRESMins of the accounts asked about, in TRES-minutes (part USAGE).
+    about (part JOBS). `user_limits`: limits of single users (SLURM: MaxTRESMins) by (account, user), where there are
+    any (part USER_LIMITS, which a cluster that keeps none never has). `used`: what counts against the limits of the
+    accounts asked about (part USAGE).
     """
 
     cluster: str
@@ -346,7 +350,7 @@ class OwnQos:
 class AllocationSpec:
     """All that one allocation needs on a cluster: its account, the accounts above it, limits and members.
 
-    `limits` in backend units (TRES-minutes). `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
+    `limits` by name in the cluster's units. `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
     `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `wishes` and
     its settings.
     """

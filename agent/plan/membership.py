@@ -40,6 +40,9 @@ from agent.plan.allocations import OfferingRules
 from agent.plan.shared_limits import LimitRules
 
 ENDING = "it is being terminated"
+STATE_KEY = "account_state"
+# By whether the account takes new jobs.
+STATES = {True: "open", False: "closed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,12 +304,22 @@ def _limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> list[C
     except PlanRefused as refused:
         draft.notes.append(f"its limits are left as they are: {refused}")
         return []
+    standing = snapshot.accounts[draft.case.account]
+    for name, value in sorted(wanted.items()):
+        now, least = standing.limits.get(name), standing.least.get(name)
+        if now is not None and least is not None and value < now <= least:
+            draft.notes.append(f"limit {name}={value} is not reached: {least} of it is spent already")
+            del wanted[name]
     return accounts.limits(draft.case.account, wanted, snapshot, draft.case.reason)
 
 
 def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[SetUserLimits]:
     case = draft.case
     if case.user_limits is None or case.resource.restrict_member_access or Part.TRES not in snapshot.complete:
+        return
+    if Part.USER_LIMITS not in snapshot.complete:
+        if any(case.user_limits.values()):
+            draft.notes.append(f"limits of single users are left out: cluster {snapshot.cluster} shows none")
         return
     components = rules.limits.components
     wanted: dict[str, Mapping[str, int]] = {}
@@ -335,10 +348,22 @@ def _report(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterat
             yield ReportLimits(
                 resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason
             )
-    qos = next((a.default for a in draft.built if isinstance(a, SetQos)), _qos_of(case.account, snapshot))
-    if qos and resource.backend_metadata.get("qos") != qos:
-        metadata = json.dumps({**resource.backend_metadata, "qos": qos}, sort_keys=True)
+    now, shown = resource.backend_metadata, _shown(draft, snapshot)
+    if any(now.get(key) != value for key, value in shown.items()):
+        metadata = json.dumps({**now, **shown}, sort_keys=True)
         yield ReportMetadata(resource=resource.uuid, metadata=metadata, reason=case.reason)
+
+
+def _shown(draft: _Draft, snapshot: Snapshot) -> Mapping[str, str]:
+    """What Waldur shows of the account: its QoS, and whether it takes jobs where that follows Waldur, or has."""
+    account, found = draft.case.account, {}
+    if qos := next((a.default for a in draft.built if isinstance(a, SetQos)), _qos_of(account, snapshot)):
+        found["qos"] = qos
+    takes_jobs = draft.spec.state.submission
+    if takes_jobs is not None or draft.case.resource.backend_metadata.get(STATE_KEY) in STATES.values():
+        is_open = snapshot.accounts[account].submit_limit != 0 if takes_jobs is None else takes_jobs
+        found[STATE_KEY] = STATES[is_open]
+    return found
 
 
 def _qos_of(account: str, snapshot: Snapshot) -> str:

@@ -142,7 +142,7 @@ def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPl
     wanted = _wanted_limits(case, rules.components, with_static=with_static)
     tracked = {tres: value for tres, value in wanted.values.items() if tres in snapshot.tres}
     unknown = sorted(set(wanted.values) - set(tracked))
-    notes = [*wanted.left_out, *(f"{tres}: this cluster does not track this TRES" for tres in unknown)]
+    notes = [*wanted.left_out, *(f"{tres}: this cluster keeps no limit of it" for tres in unknown)]
     if not wanted.values:
         notes.append("the order carries no limits and its plan no quotas: nothing to change")
     actions = (

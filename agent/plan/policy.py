@@ -302,8 +302,8 @@ class _Brake:
         if not cuts:
             return ""
         return (
-            f"lowers limits of {action.account} (TRES-minutes): {'; '.join(cuts)}; "
-            "running jobs are killed where less is left than used"
+            f"lowers limits of {action.account} (in the cluster's units): {'; '.join(cuts)}; where more is used than "
+            "left, running jobs may be killed"
         )
 
     def lowered(self, stopped: Set[Action]) -> Iterator[str]:
@@ -311,10 +311,10 @@ class _Brake:
         for action in self._left:
             if isinstance(action, SetLimits) and action not in stopped and (cuts := self._lowered(action)):
                 told = "; ".join(_told(*cut) for cut in cuts)
-                yield f"lowers limits of {action.account} (TRES-minutes): {told}"
+                yield f"lowers limits of {action.account} (in the cluster's units): {told}"
 
     def _lowered(self, action: SetLimits) -> list[tuple[str, int | None, int, int | None]]:
-        """TRES, limit now, limit then, and what is used. An ordered end has stopped the jobs before: nothing."""
+        """Name, limit now, limit then, and what is used. An ordered end has stopped the jobs before: nothing."""
         if action.account in self._judge.grounds.making | self._ending:
             return []
         used = self._snapshot.used.get(action.account, {}) if Part.USAGE in self._snapshot.complete else {}

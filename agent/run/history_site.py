@@ -56,7 +56,7 @@ def connect(settings: Settings, offering: Offering, token: Secret | None) -> Sit
     name = offering.backend_of(MODE)
     if not name:
         raise HistoryRefused(
-            f"{UNSUPPORTED}: offering {offering.name} has no `reporting_backend`; give it one that does (slurm)"
+            f"{UNSUPPORTED}: offering {offering.name} has no `reporting_backend`; give it one (slurm, moab)"
         )
     if token and not (token.reveal().isascii() and token.reveal().isprintable()):
         raise HistoryRefused("the staff token has a line break or a letter that no token has: copy it again")
@@ -66,7 +66,7 @@ def connect(settings: Settings, offering: Offering, token: Secret | None) -> Sit
     if not isinstance(site.backend, UsageReader):
         raise HistoryRefused(
             f"{UNSUPPORTED}: `reporting_backend: {name}` of offering {offering.name} does not tell what was used in a "
-            "month; take one that does (slurm)"
+            "month; take one that does (slurm, moab)"
         )
     return replace(site, client=sites.client(with_staff, USER_AGENT))
 

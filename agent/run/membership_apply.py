@@ -20,6 +20,8 @@ from agent.config.model import Mode
 from agent.core.actions import (
     Action,
     AddMember,
+    AllowSubmission,
+    BlockSubmission,
     ClusterAction,
     RemoveMember,
     SetQos,
@@ -301,9 +303,10 @@ def _tell_waldur(sync: Sync, now: datetime) -> None:
 
 
 def _told(sync: Sync, plan: ResourcePlan) -> Iterator[WaldurAction]:
-    """What Waldur is to show; a QoS only where it has been set."""
+    """What Waldur is to show; a QoS or a state only where it has been set."""
     allowed = set(sync.allowed(plan))
-    unset = any(isinstance(action, SetQos) and action not in allowed for action in plan.actions)
+    shown = SetQos | BlockSubmission | AllowSubmission
+    unset = any(isinstance(action, shown) and action not in allowed for action in plan.actions)
     for action in plan.actions:
         if isinstance(action, WaldurAction) and not (unset and isinstance(action, ReportMetadata)):
             yield action

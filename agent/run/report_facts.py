@@ -121,7 +121,7 @@ def reader(site: Site) -> UsageReader:
         return site.backend
     raise ConfigError(
         f"offering {site.offering.name}: its reporting_backend does not tell what was used; take one that does, such "
-        "as slurm, or leave reporting_backend empty"
+        "as slurm or moab, or leave reporting_backend empty"
     )
 
 

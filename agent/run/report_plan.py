@@ -169,7 +169,7 @@ def _of_month(making: _Making, which: Month, date: datetime | None) -> PlannedMo
         return made
     lacking = _untracked(making, components, seen.usage)
     making.notes += [
-        f"component {name}: the cluster does not track {tres} (AccountingStorageTRES), so nobody knows its usage"
+        f"component {name}: the cluster does not count {tres}, so nobody knows its usage"
         for name, tres in lacking.items()
     ]
     counted = [c for c in components if c.name not in lacking]

@@ -28,6 +28,9 @@ from agent.run.sites import Site
 from agent.waldur import offerings, resources, usages
 from backends.base import Scope, UsageCheck, UsageReader
 
+NO_SECOND_COUNT = (
+    "there is no second count: this kind of cluster keeps one record of what was used, which is read here"
+)
 Told = Mapping[tuple[str, str], Decimal | None]
 
 
@@ -48,6 +51,7 @@ class Checked:
     is_closed: bool = True
     summary_unknown: str = ""
     commands: Mapping[str, str] | None = None
+    has_second_count: bool = True
     notes: tuple[str, ...] = ()
     waldur: WaldurError | None = None
     failed: bool = False
@@ -108,6 +112,7 @@ def check(
         comparison=comparison,
         is_closed=which < present,
         summary_unknown=summary.unknown,
+        has_second_count=isinstance(site.backend, UsageCheck),
         commands=_commands(site, reader, query, comparison),
         notes=tuple(_notes(counted, lacking, is_closed=which < present)),
         waldur=waldur.error,
@@ -132,7 +137,7 @@ def _last_runs(reader: UsageReader, query: UsageQuery, counted: Mapping[Way, Usa
 
 def _summed_up(site: Site, query: UsageQuery, *, is_closed: bool) -> _Summary:
     if not isinstance(site.backend, UsageCheck):
-        return _Summary(unknown="this backend has no second count")
+        return _Summary(unknown=NO_SECOND_COUNT)
     if not is_closed:
         return _Summary(unknown=f"{query.month} has not ended, and sreport tells of closed months only")
     try:
@@ -196,7 +201,7 @@ def _commands(site: Site, reader: UsageReader, query: UsageQuery, comparison: Co
 def _notes(counted: Mapping[Way, Usage], untracked: Mapping[str, str], *, is_closed: bool) -> list[str]:
     asked = counted[Way.REQUESTED]
     notes = [
-        f"{name}: the cluster does not track {tres} (AccountingStorageTRES), so nobody knows its usage"
+        f"{name}: the cluster does not count {tres}, so nobody knows its usage"
         for name, tres in untracked.items()
     ]
     if not asked.records:

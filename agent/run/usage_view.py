@@ -102,7 +102,7 @@ def _untracked(site: Site, components: Sequence[Component], usages: Sequence[Usa
 
 def _notes(sheet: Sheet, untracked: dict[str, str], usages: Sequence[Usage]) -> list[str]:
     notes = [
-        f"{name}: the cluster does not track {tres} (AccountingStorageTRES), so nobody knows its usage"
+        f"{name}: the cluster does not count {tres}, so nobody knows its usage"
         for name, tres in untracked.items()
     ]
     for account in sheet.accounts:

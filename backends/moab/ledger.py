@@ -92,6 +92,12 @@ class Ledger:
         funds = self.funds_of(account)
         return {DEPOSIT: int(total(funds).to_integral_value(ROUND_FLOOR))} if funds else {}
 
+    def least(self, account: str) -> Mapping[str, int]:
+        """What its limit can be lowered to: all but what is left can be taken out of no fund."""
+        funds = self.funds_of(account)
+        left = sum((max(fund.balance, ZERO) for fund in funds), ZERO)
+        return {DEPOSIT: int((total(funds) - left).to_integral_value(ROUND_FLOOR))} if funds else {}
+
     def used(self, account: str) -> Mapping[str, int]:
         """What of that is gone, a begun unit counted whole."""
         funds = self.funds_of(account)

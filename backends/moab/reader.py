@@ -106,6 +106,7 @@ class Reader:
             parent=ledger.parent(name) or self._settings.home,
             limits=ledger.limits(name),
             submit_limit=None if ledger.accounts[name].active else 0,
+            least=ledger.least(name),
         )
 
     def _defaults(self, ledger: Ledger, listed: dict[str, str] | None) -> dict[str, str] | None:

@@ -69,7 +69,7 @@ class Reader:
             accounts=tree.accounts,
             associations=tree.associations,
             user_limits=tree.user_limits,
-            complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
+            complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS}),
         )
 
     def _defaults(self) -> Snapshot:

@@ -161,7 +161,7 @@ def moab(connect: Connect, unhealthy: Callable[[], Backend]) -> Site:
         own={},
         tiers={"p_tree": "root", "a_tree": "p_tree"},
         tracked=frozenset({"deposit"}),
-        complete=BULK_PARTS,
+        complete=BULK_PARTS - {Part.USER_LIMITS},
         limit="deposit",
         wished={"deposit": 600},
         changes=({"deposit": 100}, {"deposit": 50}, {"deposit": 2_000_000}, {"deposit": 0}),

@@ -248,10 +248,11 @@ def _half(seen: Snapshot, step: int) -> Snapshot:
 
 
 PARTS: tuple[tuple[Part, dict[str, Any]], ...] = (
-    (Part.ASSOCIATIONS, {"associations": frozenset(), "user_limits": {}}),
+    (Part.ASSOCIATIONS, {"associations": frozenset()}),
     (Part.DEFAULT_ACCOUNTS, {"default_accounts": {}}),
     (Part.ACCOUNTS, {"accounts": {}}),
     (Part.TRES, {"tres": frozenset()}),
+    (Part.USER_LIMITS, {"user_limits": {}}),
 )
 COMMAND = {"returncode": 1, "stdout": ""}
 CLUSTER_FAULTS: dict[str, tuple[Exception | None, bool]] = {

@@ -7,6 +7,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from agent.config.model import Mode
 from agent.run import drift, journal, previews
 from agent.sim.server import SimulatedWaldur
@@ -74,12 +76,43 @@ def test_a_paused_resource_closes_its_account_only_where_the_site_lets_us(make_w
     world.waldur.site.change("resources", resource, paused=True)
     assert changes(world.sync()) == []
     world.configure(backend={"deactivate_when_paused": True})
-    assert changes(world.sync()) == ["block submission a_one"]
+    assert changes(world.sync())[0] == "block submission a_one"
     assert not world.mam.books.accounts["a_one"]["active"]
+    assert world.waldur.resource(resource).backend_metadata == {"account_state": "closed"}
     assert changes(world.sync()) == []
     world.waldur.site.change("resources", resource, paused=False)
-    assert changes(world.sync()) == ["allow submission a_one"]
+    assert changes(world.sync())[0] == "allow submission a_one"
     assert world.mam.books.accounts["a_one"]["active"]
+    assert world.waldur.resource(resource).backend_metadata == {"account_state": "open"}
+    world.configure()
+    with world.mam.changed() as books:
+        books.activate("a_one", active=False)
+    assert len(changes(world.sync())) == 1, "what was told once stays true"
+    assert world.waldur.resource(resource).backend_metadata == {"account_state": "closed"}
+
+
+def test_a_state_that_waits_or_failed_is_not_told(make_world: WorldFactory) -> None:
+    world = make_world(backend={"deactivate_when_paused": True}, policy={"mode": "upsert-only"})
+    (resource,) = world.stand("a_one")
+    world.waldur.site.change("resources", resource, paused=True)
+    assert changes(world.sync()) == []
+    world.configure(backend={"deactivate_when_paused": True})
+    world.mam.faults({"needle": "mam-modify-account -I", "code": 1, "stderr": "Unknown option: -I\n"})
+    world.sync()
+    assert world.waldur.resource(resource).backend_metadata == {}
+
+
+def test_limits_of_single_users_are_told_once_and_keep_nobody_from_being_well(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    (resource,) = world.stand("a_one")
+    world.join("newbie")
+    world.sync()
+    world.waldur.site.add_user_limit(resource, "newbie", component_type="deposit", limit=5)
+    for _ in range(2):
+        found = world.sync()
+        assert (found.failed, found.in_step, changes(found)) == (False, 1, [])
+    assert caplog.text.count("limits of single users are left out") == 1
 
 
 def test_limits_have_one_owner(make_world: WorldFactory) -> None:
@@ -96,20 +129,25 @@ def test_limits_have_one_owner(make_world: WorldFactory) -> None:
     assert changes(world.sync()) == []
 
 
-def test_what_is_spent_already_keeps_no_resource_from_being_well(make_world: WorldFactory) -> None:
+def test_what_is_spent_already_keeps_no_resource_from_being_well(
+    make_world: WorldFactory, caplog: pytest.LogCaptureFixture
+) -> None:
     world = make_world(limits_source="waldur", policy={"limit_cuts": "allow"})
     (resource,) = world.stand("a_one")
     world.charge("a_one", "ann", "70")
     world.waldur.site.change("resources", resource, limits={"deposit": 50})
-    for writes in (1, 0):
-        world.mam.watch()
-        found = world.sync()
-        assert not found.failed, found.as_json()
-        assert len(world.mam.writes()) == writes
-        assert [str(o.error)[:46] for o in found.outcomes if o.error] == [
-            "the deposit of a_one is lowered to 70 and no f"
-        ]
+    found = world.sync()
+    assert not found.failed, found.as_json()
+    assert [str(o.error)[:46] for o in found.outcomes if o.error] == [
+        "the deposit of a_one is lowered to 70 and no f"
+    ]
     assert world.funds("a_one") == [("70.00", "0.00")]
+    world.mam.watch()
+    for _ in range(2):
+        found = world.sync()
+        assert (found.outcomes, found.in_step) == ([], 1)
+    assert world.mam.writes() == []
+    assert caplog.text.count("limit deposit=50 is not reached: 70 of it is spent already") == 1
     assert world.waldur.resource(resource).state.value == "OK"
 
 

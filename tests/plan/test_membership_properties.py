@@ -40,7 +40,7 @@ ACCOUNTS = ("a_one", "a_two", "a_three")
 PROJECTS = {"p_proj": "proj", "p_b": "b"}
 SETTINGS = slurm_settings(qos_default="normal", qos_paused="stop", qos_downscaled="slow")
 GPU = Component("gpu", "GPU-hours", AccountingType.ONE, "GPU", unit_factor=60)
-READ = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES})
+READ = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.USER_LIMITS})
 QOS = ("", "normal", "slow", "stop", "gold")
 MINUTES = st.dictionaries(st.sampled_from(sorted(TRES)), st.integers(0, 200_000), max_size=3)
 HOURS = st.dictionaries(

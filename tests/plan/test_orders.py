@@ -300,7 +300,7 @@ UPDATES: dict[str, tuple[dict[str, Any], OfferingRules, list[str], tuple[str, ..
         {"order": {"limits": {"fpga": 2, "cpu": 2}}},
         replace(RULES, components=(CPU, replace(CPU, name="fpga"))),
         ["set limits a_one cpu=60->120"],
-        ("fpga: this cluster does not track this TRES",),
+        ("fpga: this cluster keeps no limit of it",),
     ),
     "an unknown component": (
         {"order": {"limits": {"gold": 2, "cpu": 2}}},

@@ -336,7 +336,7 @@ def test_a_cut_below_what_is_used_or_unknown_is_held(used: dict[str, dict[str, i
     freely = judged([CUT], snapshot, limit_cuts=LimitCuts.ALLOW)
     assert freely.allowed == (CUT,)
     (note,) = freely.notes
-    assert note.startswith(f"lowers limits of {CUT.account} (TRES-minutes): ")
+    assert note.startswith(f"lowers limits of {CUT.account} (in the cluster's units): ")
     assert note.endswith(" are used") or "is not known" in note
 
 

@@ -102,6 +102,7 @@ def without(snapshot: Snapshot, *parts: Part) -> Snapshot:
         Part.JOBS: {"active_jobs": {}},
         Part.QOS: {"qos": frozenset()},
         Part.USAGE: {"used": {}},
+        Part.USER_LIMITS: {"user_limits": {}},
     }
     for part in parts:
         snapshot = replace(snapshot, **empty[part])

@@ -254,7 +254,7 @@ def test_a_tres_that_the_cluster_does_not_track(make_world: WorldFactory) -> Non
     world.busy(LAST)
     report = world.report()
     assert report.notes == [
-        "component gres/disk: the cluster does not track gres/disk (AccountingStorageTRES), so nobody knows its usage"
+        "component gres/disk: the cluster does not count gres/disk, so nobody knows its usage"
     ]
     assert not report.failed
     assert world.shown()["a_2"] == {"cpu": "2.00", "mem": "0.00"}

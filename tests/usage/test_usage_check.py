@@ -174,8 +174,8 @@ def test_a_backend_without_a_second_count_is_compared_without_it(world: World, c
     plugin.clusters[world.folder.name] = MemoryBackend(spent=spent)
     said = command("usage-check", "-c", world.configure())
     assert said.code == 0
-    assert "sreport: unknown: this backend has no second count" in said.out
-    assert "AllocTRES equals sreport: unknown" in said.out
+    assert "there is no second count: this kind of cluster keeps one record" in said.out
+    assert "sreport" not in said.out
 
 
 def test_the_present_month_has_no_sreport(checked: World, command: Command) -> None:

@@ -91,7 +91,7 @@ def test_an_untracked_tres_is_unknown(used: World, command: Command) -> None:
         "fpga": {"measured_unit": "hours", "accounting_type": "usage", "label": "FPGA", "unit_factor": 60},
     }
     said = command("usage", "--months", "1", "-c", used.configure(components=components))
-    assert "fpga: the cluster does not track fpga (AccountingStorageTRES)" in said.out
+    assert "fpga: the cluster does not count fpga" in said.out
     table = said.out.partition("FPGA, hours\n")[2]
     assert [line.split()[-1] for line in table.splitlines()[1:3]] == ["unknown", "unknown"]
 

@@ -13,6 +13,9 @@ from agent.sim.mam.install import StandIn
 from backends.base import BULK_PARTS, Scope
 from tests.backends.conftest import on_stand_in
 
+# MAM has no limits of single users.
+KEPT = BULK_PARTS - {Part.USER_LIMITS}
+
 
 def test_users_are_members_with_and_without_a_default_account(mam: StandIn) -> None:
     with mam.changed() as books:
@@ -26,7 +29,7 @@ def test_users_are_members_with_and_without_a_default_account(mam: StandIn) -> N
     seen = on_stand_in(mam).observe()
     assert seen.users_of("a_x") == {"ann", "bob", "carl"}
     assert seen.default_accounts == {"ann": "a_x"}, "carl's is an account that he is not in"
-    assert seen.complete == BULK_PARTS
+    assert seen.complete == KEPT
 
 
 def test_default_accounts_are_left_alone_unless_the_site_lets_us(mam: StandIn) -> None:
@@ -49,7 +52,7 @@ def test_default_accounts_are_not_whole_when_a_member_is_no_user(
         del books.users["ann"]
     with caplog.at_level(logging.WARNING):
         seen = on_stand_in(mam).observe()
-    assert seen.complete == BULK_PARTS - {Part.DEFAULT_ACCOUNTS}
+    assert seen.complete == KEPT - {Part.DEFAULT_ACCOUNTS}
     assert "leaves out ann (1 in all)" in caplog.text
 
 

@@ -31,12 +31,13 @@ def node(tmp_path: Path) -> HeadNode:
     return head
 
 
+IN_TREE = {Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS}
 SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
     "everything": (
         {},
         Scope(),
         [TREE, TRES, DEFAULTS],
-        {Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES, Part.DEFAULT_ACCOUNTS},
+        {*IN_TREE, Part.TRES, Part.DEFAULT_ACCOUNTS},
     ),
     "with QoS of our own": (
         OWN_QOS,
@@ -44,12 +45,12 @@ SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
         [TREE, TRES, QOS, DEFAULTS],
         set(Part) - {Part.JOBS, Part.USAGE},
     ),
-    "the tree": (OWN_QOS, Scope(frozenset({Part.ACCOUNTS})), [TREE], {Part.ACCOUNTS, Part.ASSOCIATIONS}),
+    "the tree": (OWN_QOS, Scope(frozenset({Part.ACCOUNTS})), [TREE], IN_TREE),
     "the tree, named by its other half": (
         {},
         Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})),
         [TREE],
-        {Part.ACCOUNTS, Part.ASSOCIATIONS},
+        IN_TREE,
     ),
     "TRES": ({}, Scope(frozenset({Part.TRES})), [TRES], {Part.TRES}),
     "nothing": ({}, Scope(frozenset()), [], set()),
