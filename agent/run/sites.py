@@ -81,9 +81,11 @@ def _is_same_cluster(other: Offering, offering: Offering) -> bool:
 
 
 def _is_elsewhere(other: Offering, offering: Offering) -> bool:
-    """Both name their clusters, and not the same one."""
+    """Both name their clusters, and not the same one; without a name for both, they are of two kinds."""
     names = {_cluster_name(other), _cluster_name(offering)}
-    return len(names) == 2 and "" not in names
+    kinds = {each.backend_of(Mode.MEMBERSHIP_SYNC) for each in (other, offering)}
+    unlike = kinds if "" in names else names
+    return len(unlike) == 2 and "" not in unlike
 
 
 def _cluster_name(offering: Offering) -> str:

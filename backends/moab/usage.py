@@ -19,7 +19,7 @@ from backends.moab import parse
 from backends.moab.components import DEPOSIT
 from backends.moab.programs import Programs, answer
 from backends.process import Completed, Runner
-from backends.slurm.zones import Zones
+from backends.zones import Zones
 
 SCALE = 1_000_000
 TIMEOUT_S = 180.0

@@ -25,7 +25,7 @@ from backends.slurm.reader import Reader
 from backends.slurm.schema import SlurmSettings
 from backends.slurm.sreport import Rollup
 from backends.slurm.usage import Accounting
-from backends.slurm.zones import Zones
+from backends.zones import Zones
 
 
 class SlurmBackend:

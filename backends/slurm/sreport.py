@@ -20,7 +20,7 @@ from agent.core.usage import Usage, UsageQuery, UsageSource
 from backends.process import Runner
 from backends.slurm.programs import Programs, streamed
 from backends.slurm.tally import TOTALS, Sums, accounts
-from backends.slurm.zones import Zones, window
+from backends.zones import Zones, window
 
 TIMEOUT_S = 120.0
 COLUMNS = ("Account", "Login", "TRESName", "Used")
@@ -28,6 +28,10 @@ COLUMNS = ("Account", "Login", "TRESName", "Used")
 
 class MonthOpen(BackendError):
     """The month has not ended: there is no summary of it."""
+
+
+class ZoneDiffers(BackendError):
+    """Months of the zone are not those of the cluster."""
 
 
 class Rollup:
@@ -44,7 +48,11 @@ class Rollup:
         environment = self._zones.environment(query)
         if time.time() < window(query)[1]:
             raise MonthOpen(f"{query.month} has not ended: sreport tells of closed months only")
-        self._zones.require_own(query)
+        if difference := self._zones.difference(query):
+            raise ZoneDiffers(
+                f"{query.month} in {query.zone} is no month of the cluster's own zone ({difference}): sreport would "
+                "add it up hour by hour, which has brought slurmdbd down. sacct is exact in every zone"
+            )
         command = (
             *(self._programs.sreport, "--noheader", "--parsable2", "-t", "seconds", "--tres=all"),
             *("cluster", "AccountUtilizationByUser", *self._clusters),

@@ -19,7 +19,7 @@ from agent.core.usage import JobUse, Usage, UsageQuery
 from backends.process import Runner
 from backends.slurm.programs import Programs, streamed
 from backends.slurm.tally import TRES_COLUMN, Tally, columns
-from backends.slurm.zones import Zones, window
+from backends.zones import Zones, window
 
 # 100,000 jobs take 2 s, but minutes while slurmdbd rolls up. What a killed sacct has asked goes on in the database.
 TIMEOUT_S = 180.0

@@ -241,7 +241,7 @@ def test_neighbours_are_those_whose_members_are_kept_on_the_same_cluster(
     assert site.neighbours == {"2" * 32: "alike"}
 
 
-def test_only_an_offering_that_names_another_cluster_is_elsewhere(
+def test_only_an_offering_that_names_another_cluster_or_has_another_kind_is_elsewhere(
     waldur: SimulatedWaldur, tmp_path: Path
 ) -> None:
     settings = settings_of(configuration(waldur, tmp_path, membership_sync_backend="slurm"))
@@ -253,3 +253,8 @@ def test_only_an_offering_that_names_another_cluster_is_elsewhere(
     settings = replace(settings, offerings=(here, alike, away, unnamed))
     assert sites.connect(settings, here, Mode.MEMBERSHIP_SYNC).elsewhere == {"3" * 32}
     assert sites.connect(settings, unnamed, Mode.MEMBERSHIP_SYNC).elsewhere == frozenset()
+    other_kind = replace(unnamed, uuid="5" * 32, backends={Mode.MEMBERSHIP_SYNC: "moab"})
+    kindless = replace(unnamed, uuid="6" * 32, backends={Mode.ORDER_PROCESS: "moab"})
+    settings = replace(settings, offerings=(here, unnamed, other_kind, kindless))
+    assert sites.connect(settings, here, Mode.MEMBERSHIP_SYNC).elsewhere == {"5" * 32}
+    assert sites.connect(settings, unnamed, Mode.MEMBERSHIP_SYNC).elsewhere == {"5" * 32}

@@ -16,8 +16,8 @@ from agent.core.errors import BackendUnavailable, CommandFailed, ParseError
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, UsageQuery, UsageSource
 from backends.base import UsageCheck
-from backends.slurm.sreport import MonthOpen
-from backends.slurm.zones import ZoneDiffers, ZoneMissing
+from backends.slurm.sreport import MonthOpen, ZoneDiffers
+from backends.zones import ZoneMissing
 from tests.backends.conftest import Connect
 from tests.backends.slurm import many_lines
 from tests.backends.slurm.stand_in import HeadNode, Rule, account, join

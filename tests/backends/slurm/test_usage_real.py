@@ -18,8 +18,7 @@ import pytest
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
 from backends.slurm.backend import SlurmBackend
-from backends.slurm.sreport import MonthOpen
-from backends.slurm.zones import ZoneDiffers
+from backends.slurm.sreport import MonthOpen, ZoneDiffers
 from tests.backends.conftest import Connect
 from tests.real import job_rows
 from tests.real.job_rows import JobRow

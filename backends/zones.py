@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""In which zone SLURM's programs read and write times: that of TZ in their environment, never this process's.
+"""In which zone a cluster's programs read and write times: that of TZ in their environment, never this process's.
 
 glibc takes a zone that it has no file for as UTC and says nothing: a month would begin some hours off. So it is
 looked first: for the file on this host; behind a prefix, by what `date` makes of the month's border there.
@@ -24,13 +24,9 @@ UTC = "UTC"
 
 
 class ZoneMissing(BackendError):
-    """The zone is not known where SLURM's programs run: an operator must act."""
+    """The zone is not known where the cluster's programs run: an operator must act."""
 
     of_host = True
-
-
-class ZoneDiffers(BackendError):
-    """Months of the zone are not those of the cluster."""
 
 
 class Zones:
@@ -47,16 +43,13 @@ class Zones:
             check(query)
         return {"TZ": query.zone}
 
-    def require_own(self, query: UsageQuery) -> None:
-        """Raises ZoneDiffers unless the month begins and ends here by the clocks as it does in the query's zone."""
+    def difference(self, query: UsageQuery) -> str:
+        """How the month begins or ends otherwise by the clocks here; empty where it does as in the query's zone."""
         for moment, expected in _borders(query):
             own = self._offset("env", "-u", "TZ", moment=moment)
             if own != expected:
-                raise ZoneDiffers(
-                    f"{query.month} in {query.zone} is no month of the cluster's own zone (UTC{own or ' unknown'} "
-                    f"at its border, not {expected}): sreport would add it up hour by hour, which has brought "
-                    "slurmdbd down. sacct is exact in every zone"
-                )
+                return f"UTC{own or ' unknown'} at its border, not {expected}"
+        return ""
 
     def _check_there(self, query: UsageQuery) -> None:
         """One `date` for a zone; where the month's borders are those of UTC, it does not matter."""
