@@ -104,6 +104,7 @@ def test_an_outage_ends_the_pass_and_the_next_one_goes_on(make_world: WorldFacto
     assert report.counted() == {"retry": 60}, "shares are missing of those that have a total"
     assert report.retryable_error is not None
     assert len(cpu(world)) == 20
+    assert sum(outcome.done for outcome in report.outcomes) == 20, "what was not even sent is not told"
     world.waldur.faults.clear()
     again = world.report()
     assert not again.failed
