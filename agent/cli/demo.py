@@ -23,6 +23,7 @@ from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from agent.sim import demo as scenario
 from agent.sim.demo import Demo
+from agent.sim.demo_clusters import CLUSTERS, DemoCluster
 
 TIMEOUT_S = 50.0
 STOPPED = 130
@@ -34,7 +35,14 @@ STYLES = {"done": "green", "erred": "red", "executing": "yellow"}
 @click.option("--once", is_flag=True, help="End by itself; exit code 0 only when the end state is right.")
 @json_option
 @click.option("--keep", is_flag=True, help="Keep the folder with configuration and logs.")
-def command(once: bool, as_json: bool, keep: bool) -> int:
+@click.option(
+    "--backend",
+    type=click.Choice(list(CLUSTERS)),
+    default="slurm",
+    show_default=True,
+    help="Kind of cluster.",
+)
+def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
     """Start a simulated Waldur, a broker, an emulated cluster, worker, beat and Flower, and place orders."""
     for stop in STOPS:
         signal.signal(stop, _interrupt)
@@ -42,7 +50,7 @@ def command(once: bool, as_json: bool, keep: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="waldur-demo-"))
     code = 1
     try:
-        code = _demo(folder, console, once=once, as_json=as_json)
+        code = _demo(folder, console, CLUSTERS[backend], once=once, as_json=as_json)
     except KeyboardInterrupt:
         _say(console, "stopped before the end")
         code = STOPPED
@@ -58,13 +66,11 @@ def command(once: bool, as_json: bool, keep: bool) -> int:
     return code
 
 
-def _demo(folder: Path, console: Console, *, once: bool, as_json: bool) -> int:
+def _demo(folder: Path, console: Console, kind: DemoCluster, *, once: bool, as_json: bool) -> int:
     started_s = time.monotonic()
-    _say(
-        console, "starting the simulated Waldur, the broker, the emulated SLURM, worker, beat and Flower ..."
-    )
+    _say(console, f"starting the simulated Waldur, the broker, {kind.told}, worker, beat and Flower ...")
     is_complete = True
-    with scenario.running(folder) as demo:
+    with scenario.running(folder, kind) as demo:
         demo.place_orders()
         _watch(demo, console, started_s + TIMEOUT_S)
         summary = demo.summary()
@@ -103,7 +109,7 @@ def _tell(demo: Demo, console: Console, seconds: float, *, runs_on: bool) -> Non
     console.print(_tree(demo.cluster()))
     _say(
         console,
-        f"{len(demo.ended)} orders went from Waldur through beat, {demo.broker} and the worker to sacctmgr, "
+        f"{len(demo.ended)} orders went from Waldur through beat, {demo.broker} and the worker to {demo.kind.tool}, "
         f"{seconds:.0f} s after the start.",
     )
     if not runs_on:

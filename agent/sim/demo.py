@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The demo: the whole system on embedded parts, with orders that travel from a simulated Waldur to accounts.
 
-Waldur (simulated) -> beat -> broker -> worker -> sacctmgr (emulated) -> order done. Used by `manage.py demo`.
+Waldur (simulated) -> beat -> broker -> worker -> cluster (`demo_clusters`) -> order done. Used by `manage.py demo`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,11 @@ from agent.config.model import Mode
 from agent.core.model import Snapshot
 from agent.run import sites
 from agent.sim import demo_parts as parts
+from agent.sim.demo_clusters import DemoCluster
 from agent.sim.records import OrderState
-from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 
 POLL_PERIOD_MINUTES = 0.05
-COMPONENTS = {
-    "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
-    "mem": {"measured_unit": "GB-hours", "accounting_type": "limit", "label": "Memory", "unit_factor": 61440},
-    "gres/gpu": {"measured_unit": "GPU-hours", "accounting_type": "limit", "label": "GPU", "unit_factor": 60},
-}
-ORDERS = (
-    ("Protein folding", {"cpu": 2000, "mem": 4000, "gres/gpu": 100}),
-    ("Storm tracks", {"cpu": 8000, "mem": 16000}),
-    ("Crystal growth", {"cpu": 1000, "mem": 2000}),
-    ("Plasma edge", {"cpu": 4000, "mem": 8000, "gres/gpu": 400}),
-    ("Soil moisture", {"cpu": 500, "mem": 1000}),
-)
 # What a site may have set for its real agent: the demo speaks to nobody but itself.
 APART = {
     "NO_PROXY": "127.0.0.1",
@@ -59,6 +47,7 @@ class Demo:
     """A running demo. `orders` are the uuids of the orders that were placed, with when (monotonic seconds)."""
 
     folder: Path
+    kind: DemoCluster
     waldur: SimulatedWaldur
     children: parts.Children
     broker: str
@@ -74,7 +63,7 @@ class Demo:
 
     def place_orders(self) -> None:
         projects = self.waldur.seed.project_uuids
-        for number, (name, limits) in enumerate(ORDERS):
+        for number, (name, limits) in enumerate(self.kind.orders):
             uuid = self.waldur.place_create_order(projects[number % len(projects)], name, limits=dict(limits))
             self.orders[uuid] = time.monotonic()
 
@@ -86,7 +75,7 @@ class Demo:
         return len(self.ended) == len(self.orders)
 
     def cluster(self) -> Snapshot:
-        """The emulated cluster as the backend sees it."""
+        """The cluster as the backend sees it."""
         settings = load.require(self.config, self.environment)
         return sites.connect(settings, settings.offerings[0], Mode.ORDER_PROCESS).backend.observe()
 
@@ -138,27 +127,26 @@ class Demo:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Demo]:
+def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
     """Everything started, in the order in which the parts need each other; everything stopped at the end."""
     children = parts.Children(folder)
-    scenario = Scenario(customers=2, projects_per_customer=1, members_per_project=4)
-    with SimulatedWaldur("8.0", scenario=scenario) as waldur:
+    with SimulatedWaldur("8.0", scenario=kind.scenario) as waldur:
         try:
             broker_url, broker = parts.start_broker(children, folder)
-            commands, emulator = parts.emulated_cluster(folder)
+            settings, of_cluster = kind.start(folder)
             environment = {
                 **os.environ,
-                **emulator,
+                **of_cluster,
                 **APART,
                 "WALDUR_SITE_AGENT_CONFIG": str(folder / "site.yaml"),
                 "WALDUR_SITE_AGENT_BROKER_URL": broker_url,
                 "WALDUR_SITE_AGENT_STATE_DIR": str(folder / "state"),
                 "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": str(POLL_PERIOD_MINUTES),
             }
-            demo = Demo(folder, waldur, children, broker, environment)
-            _write_configuration(demo, commands)
-            os.environ.update(emulator)
-            demo.cluster()  # an emulator that does not work is told now, not when the orders are overdue
+            demo = Demo(folder, kind, waldur, children, broker, environment)
+            _write_configuration(demo, settings)
+            os.environ.update(of_cluster)
+            demo.cluster()  # a cluster that does not work is told now, not when the orders are overdue
             _start_agent(demo)
             yield demo
         finally:
@@ -180,28 +168,27 @@ def _start_agent(demo: Demo) -> None:
     children.wait("flower", lambda: parts.listens(port))
 
 
-def _write_configuration(demo: Demo, commands: Path) -> None:
-    waldur = demo.waldur
+def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:
+    waldur, backend = demo.waldur, demo.kind.backend
     offering = {
         "name": "Demo cluster",
         "waldur_api_url": waldur.url,
         "waldur_api_token": waldur.token(),
         "waldur_offering_uuid": waldur.seed.offering_uuid,
-        "order_processing_backend": "slurm",
-        "membership_sync_backend": "slurm",
-        "backend_type": "slurm",
+        "order_processing_backend": backend,
+        "membership_sync_backend": backend,
+        "backend_type": backend,
         "backend_settings": {
             "default_account": "root",
-            "default_account_policy": "none",
             "customer_prefix": "c_",
             "project_prefix": "p_",
             "allocation_prefix": "a_",
             "cluster_name": "demo",
-            "slurm_bin_path": str(commands),
+            **settings,
             # The people of the demo are none of this machine's.
             "enable_user_homedir_account_creation": False,
         },
-        "backend_components": COMPONENTS,
+        "backend_components": {name: dict(given) for name, given in demo.kind.components.items()},
     }
     demo.config.touch(mode=0o600)
     demo.config.write_text(yaml.safe_dump({"offerings": [offering]}, sort_keys=False), encoding="utf-8")

@@ -21,6 +21,7 @@ from rich.console import Console
 from agent.cli.demo import _tell
 from agent.core.model import Snapshot
 from agent.sim.demo import Demo
+from agent.sim.demo_clusters import SLURM
 from tests.cli.demo_process import PARTS, DemoProcess, demo
 from tests.cli.operator_site import PROGRAMS
 
@@ -51,17 +52,22 @@ def bare_python(tmp_path: Path) -> str:
 
 @dataclass(frozen=True)
 class Demos:
-    """Two demos that run at the same time: half of a demo is waiting, and the seconds of the suite are counted."""
+    """Demos that run at the same time: half of a demo is waiting, and the seconds of the suite are counted."""
 
     once: DemoProcess
     forever: DemoProcess
+    moab: DemoProcess
 
 
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demos]:
-    once, forever = tmp_path_factory.mktemp("once"), tmp_path_factory.mktemp("forever")
-    with demo(once, "--once", "--json", **OF_THE_SITE) as first, demo(forever, PATH=NO_REDIS) as second:
-        yield Demos(first, second)
+    once, forever, moab = (tmp_path_factory.mktemp(name) for name in ("once", "forever", "moab"))
+    with (
+        demo(once, "--once", "--json", **OF_THE_SITE) as first,
+        demo(forever, PATH=NO_REDIS) as second,
+        demo(moab, "--backend", "moab", "--once", "--json") as third,
+    ):
+        yield Demos(first, second, third)
 
 
 def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
@@ -78,6 +84,15 @@ def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
     assert shown["flower"].startswith("http://127.0.0.1:")
     assert "a_protein-folding" in running.err(), "the progress is shown beside it"
     assert running.leftovers() == []
+
+
+def test_the_same_orders_go_to_a_stand_in_mam(demos: Demos) -> None:
+    running = demos.moab
+    assert running.ended(60) == 0, running.out() + running.err()
+    running.has_left_nothing()
+    shown = json.loads(running.out())
+    assert (shown["ok"], shown["faults"], shown["orders"]) == (True, [], {"done": 5})
+    assert "a_protein-folding" in running.err()
 
 
 def test_it_runs_until_ctrl_c_on_the_embedded_broker(demos: Demos) -> None:
@@ -163,7 +178,7 @@ def test_a_broker_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> No
 def test_addresses_are_told_only_of_what_goes_on_running(runs_on: bool) -> None:
     said = io.StringIO()
     ended = SimpleNamespace(
-        cluster=lambda: Snapshot("demo"), ended={}, broker="redis-server", flower_url="http://127.0.0.1:1/",
+        cluster=lambda: Snapshot("demo"), kind=SLURM, ended={}, broker="redis-server", flower_url="http://127.0.0.1:1/",
         flower_password="hush", waldur=SimpleNamespace(url="http://127.0.0.1:2/api/"), folder="/tmp/gone",
     )  # fmt: skip
     _tell(cast(Demo, ended), Console(file=said, width=200), 1.0, runs_on=runs_on)
