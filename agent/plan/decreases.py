@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Usage figures below those that Waldur has: somebody may have been billed for these, so a person looks first.
 
-A decrease is known by its resource and month and by what gets less; while it waits, what is counted may grow.
+A decrease is known by its resource and month and by what gets less; while it waits, what is counted may grow. An
+approval was given for the figures that were shown: what falls below them waits anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -19,11 +20,12 @@ NAMED_AT_MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class Decrease:
-    """All that would be told of one resource in one month, and what of it gets less."""
+    """All that would be told of one resource in one month, and what of it gets less: `floor` has the new figures."""
 
     scope: str
     sentence: str
     less: tuple[str, ...]
+    floor: Mapping[str, str]
     actions: tuple[Action, ...]
 
 
@@ -37,13 +39,15 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
             reports.setdefault((action.account, action.month, action.resource), []).append(action)
     found = []
     for (account, month, resource), several in sorted(reports.items()):
-        words = {name: word for action in several for name, word in _less(action)}
-        if not words:
+        less = [(name, held, amount) for action in several for name, held, amount in _less(action)]
+        if not less:
             continue
+        words = [f"{name} from {held} to {amount}" for name, held, amount in less]
+        floor = {name: amount for name, _, amount in less}
         why = next((f"; {action.reason}" for action in several if action.reason), "")
-        sentence = f"usage of {account} in {month} would get less: {_some(list(words.values()))}{why}"
-        less = (resource, *sorted(words))
-        found.append(Decrease(f"account {account}, {month}", sentence, less, tuple(several)))
+        sentence = f"usage of {account} in {month} would get less: {_some(words)}{why}"
+        scope, known_by = f"account {account}, {month}", (resource, *sorted(floor))
+        found.append(Decrease(scope, sentence, known_by, floor, tuple(several)))
     return found
 
 
@@ -56,11 +60,18 @@ def lowered(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str, s
             yield name, held, amount
 
 
-def _less(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str]]:
-    """What gets less, and the same in words."""
+def is_below(figures: Mapping[str, str], approved: Mapping[str, str]) -> bool:
+    """Whether any of these figures is less than what was approved, or was not among it."""
+    return any(
+        name not in approved or Decimal(amount) < Decimal(approved[name]) for name, amount in figures.items()
+    )
+
+
+def _less(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str, str]]:
+    """The same, with the component of a user's share before the name."""
     what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
     for name, held, amount in lowered(action):
-        yield f"{what}{name}", f"{what}{name} from {held} to {amount}"
+        yield f"{what}{name}", held, amount
 
 
 def _some(words: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from agent.core.model import Part, Snapshot
 from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.plan.allowances import Grounds, Judge, Why, made_by
 from agent.plan.bonds import Bonds
-from agent.plan.decreases import held_decreases
+from agent.plan.decreases import held_decreases, is_below
 
 ID_LENGTH = 12
 NAMED_AT_MOST = 5
@@ -35,12 +35,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """Actions that wait together for `approve`. `scope`: the account or the cluster that they are about."""
+    """Actions that wait together for `approve`. `scope`: the account or the cluster that they are about; `floor`: the
+    figures that get less, by name, of which an approval is for no smaller ones.
+    """
 
     id: str
     scope: str
     reason: str
     actions: tuple[Action, ...] = field(compare=False)
+    floor: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -63,14 +66,17 @@ class Approvals:
 
     A plan that was begun and cut off is smaller in the next pass; what is left of it needs no second approval.
     `standing`: plans that wait, for a pass over one order or resource: it sees a part of them only, which may
-    look harmless.
+    look harmless. `floors`: the figures that were shown, by plan; figures below them need another approval.
     """
 
     ids: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
     standing: tuple[Standing, ...] = ()
+    floors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def release(self, plan: HeldPlan) -> bool:
+        if plan.floor:
+            return plan.id in self.ids and not is_below(plan.floor, self.floors.get(plan.id, {}))
         return plan.id in self.ids or plan.keys <= self.begun
 
 
@@ -115,7 +121,7 @@ def judge(
     left = [action for action in plan if action not in refused]
     brake = _Brake(left, judge_, bonds, frozenset(refused))
     decreases = [
-        HeldPlan(plan_id("\n".join((d.scope, *d.less)), ()), d.scope, d.sentence, d.actions)
+        HeldPlan(plan_id("\n".join((d.scope, *d.less)), ()), d.scope, d.sentence, d.actions, d.floor)
         for d in held_decreases(left, rules)
     ]
     plans = [*brake.plans(approved.standing), *decreases]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ LEFT_OUT_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A held plan as its file tells it. `actions` are lines for people, `keys` tell them apart."""
+    """A held plan as its file tells it. `actions` are lines for people, `keys` tell them apart, `floor` as HeldPlan."""
 
     id: str
     offering: str
@@ -39,6 +39,7 @@ class Waiting:
     seen: datetime
     actions: tuple[str, ...]
     keys: frozenset[str]
+    floor: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -63,6 +64,7 @@ class Approval:
     approved: datetime
     expires: datetime
     begun: frozenset[str]
+    floor: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,9 @@ class Shelf:
             seen=now,
             actions=tuple(action.render() for action in plan.actions),
             keys=plan.keys,
+            floor=plan.floor,
         )
-        document = {**waiting.as_json(), "keys": sorted(waiting.keys)}
+        document = {**waiting.as_json(), "keys": sorted(waiting.keys), "floor": dict(plan.floor)}
         state_files.write_json(self.state_dir, path, document)
         return before is None
 
@@ -119,18 +122,25 @@ class Shelf:
         state_files.remove(self._held / f"{plan}.json")
 
     def approve(self, plan: str, *, expires: datetime, by: str) -> bool:
-        """False where it could not be written: then nothing is approved."""
+        """As it waits now. False where it could not be written: then nothing is approved."""
+        floor = next((dict(each.floor) for each in self.waiting() if each.id == plan), {})
         document = {
             "plan": plan,
             "by": by,
             "approved": stamp(datetime.now(UTC)),
             "expires": stamp(expires),
             "begun": [],
+            "floor": floor,
         }
         return state_files.write_json(self.state_dir, self._approved / f"{plan}.json", document)
 
     def revoke(self, plan: str) -> bool:
         return state_files.remove(self._approved / f"{plan}.json")
+
+    def withdraw(self, plan: str) -> bool:
+        """Drop the approval of a plan that has become another one than was shown; True where there was one."""
+        was_approved = any(each.plan == plan for each in self.approvals())
+        return was_approved and self.revoke(plan)
 
     def approvals(self) -> list[Approval]:
         """Those that have not expired."""
@@ -146,6 +156,7 @@ class Shelf:
             ids=frozenset(each.plan for each in found),
             begun=frozenset(key for each in found for key in each.begun),
             standing=tuple(Standing(each.id, each.scope, each.reason, each.keys) for each in waits),
+            floors={each.plan: each.floor for each in found},
         )
 
     def begin(self, plan: HeldPlan) -> bool:
@@ -159,6 +170,7 @@ class Shelf:
             "approved": stamp(approval.approved),
             "expires": stamp(approval.expires),
             "begun": sorted(plan.keys),
+            "floor": dict(approval.floor),
         }
         return state_files.write_json(self.state_dir, self._approved / f"{plan.id}.json", document)
 

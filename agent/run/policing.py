@@ -70,7 +70,8 @@ def policed(
     shelf = Shelf(site.state_dir, site.offering, mode)
     parts = set() if whole else {waiting.id for waiting in shelf.waiting()}
     for plan in judgement.held:
-        if plan.id not in parts and shelf.hold(plan, site.backend.cluster):
+        is_new = plan.id not in parts and shelf.hold(plan, site.backend.cluster)
+        if is_new or (plan.floor and shelf.withdraw(plan.id)):
             _tell_held(shelf, plan)
     for plan in judgement.released:
         if plan.id in parts:

@@ -113,7 +113,7 @@ def test_a_site_may_allow_it() -> None:
 def test_the_approval_lets_go_what_it_was_given_for_while_other_figures_grow() -> None:
     """A plan keeps its id as long as the same names get less; jobs go on meanwhile."""
     held = judge([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    approved = Approvals(ids=frozenset({held.id}))
+    approved = Approvals(ids=frozenset({held.id}), floors={held.id: held.floor})
     grown = totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.50", "mem": "3.00"})
     assert judge([grown], NOTHING, RULES, approved).allowed == (grown,)
     assert judge([grown], NOTHING, RULES, approved).released[0].id == held.id
@@ -131,7 +131,8 @@ def test_the_approval_lets_go_what_it_was_given_for_while_other_figures_grow() -
 )
 def test_the_approval_is_for_nothing_else(other: Action) -> None:
     held = judge([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    judgement = judge([other], NOTHING, RULES, Approvals(ids=frozenset({held.id})))
+    approved = Approvals(frozenset({held.id}), begun=held.keys, floors={held.id: held.floor})
+    judgement = judge([other], NOTHING, RULES, approved)
     assert judgement.allowed == ()
     assert judgement.held[0].id != held.id
 
@@ -173,3 +174,14 @@ def test_every_decrease_is_held_and_nothing_else(
     assert not any(any(lowered(action)) for action in judgement.allowed)  # type: ignore[arg-type]
     assert len(judgement.allowed) + sum(len(plan.actions) for plan in judgement.held) == len(actions)
     assert len({plan.id for plan in judgement.held}) == len(judgement.held)
+
+
+@pytest.mark.parametrize(
+    ("counted", "waits"), [("1.00", False), ("1.50", False), ("0.99", True), ("0.00", True)]
+)
+def test_the_approval_is_for_no_smaller_figures_than_were_shown(counted: str, waits: bool) -> None:
+    held = judge([totals({"cpu": "2.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
+    approved = Approvals(frozenset({held.id}), begun=held.keys, floors={held.id: held.floor})
+    judgement = judge([totals({"cpu": "2.00"}, {"cpu": counted})], NOTHING, RULES, approved)
+    assert bool(judgement.held) is waits
+    assert all(plan.id == held.id for plan in judgement.held)

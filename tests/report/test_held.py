@@ -146,6 +146,34 @@ def test_an_approval_is_for_one_decrease(told: World) -> None:
     assert told.shown()["a_2"]["cpu"] == "2.00"
 
 
+def test_an_approval_is_no_approval_of_what_falls_further(told: World) -> None:
+    told.forget("77")
+    told.report()
+    approve(told)
+    told.backend.jobs = [job for job in told.backend.jobs if job.account != "a_1"]
+    (plan,) = told.report().held
+    assert "cpu from 6.00 to 0.00" in plan.reason
+    assert told.shown()["a_1"]["cpu"] == "6.00"
+    assert shelf(told).approvals() == []
+    approve(told)
+    assert told.report().held == ()
+    assert told.shown()["a_1"]["cpu"] == "0.00"
+
+
+def test_after_an_approved_decrease_another_one_waits(told: World) -> None:
+    """Also while the approval lives on: the same component of somebody else gets less in the next pass."""
+    told.ran("a_1", "bob", 50, job="88", live=True)
+    told.report()
+    told.forget("77")
+    told.report()
+    approve(told)
+    told.report()
+    told.forget("88")
+    (plan,) = told.report().held
+    assert "cpu of bob from 50.00 to 0.00" in plan.reason
+    assert told.shares("a_1")["bob"] == "50.00"
+
+
 def test_what_counts_again_is_held_no_more(told: World) -> None:
     told.forget("77")
     told.report()
