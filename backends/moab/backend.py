@@ -14,6 +14,7 @@ from agent.core.plans import Outcome
 from agent.core.usage import Usage, UsageQuery
 from backends.base import BackendContext, Scope
 from backends.lock import WriteLock
+from backends.moab import columns
 from backends.moab.apply import Writer
 from backends.moab.canonical import canonical
 from backends.moab.ledger import Ledger
@@ -75,15 +76,20 @@ class MoabBackend:
         return self._records.command(query, account)
 
     def check(self) -> Health:
-        """Version, and whether each list can be read. Raises BackendUnavailable where MAM does not answer at all."""
+        """Version, and whether each list can be read with all of its columns. Raises BackendUnavailable where MAM does
+        not answer at all.
+        """
         version = VERSION.search(self._runner.read(self._programs.version).stdout)
-        problems = []
+        problems: list[str] = []
         ledger = Ledger()
         try:
+            self._records.can_be_read()
             ledger = self._reader.ledger()
             self._reader.users()
         except BackendUnavailable:
-            raise
+            problems += columns.missing(self._runner, self._programs)
+            if not problems:
+                raise
         except BackendError as error:
             problems.append(str(error))
         warnings = [

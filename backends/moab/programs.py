@@ -25,16 +25,16 @@ class Programs:
 
     def __init__(self, bin_path: str) -> None:
         self._folder = bin_path.rstrip("/")
-        self.accounts = self._list("accounts", parse.ACCOUNT_COLUMNS)
-        self.funds = self._list("funds", parse.FUND_COLUMNS)
-        self.users = self._list("users", parse.USER_COLUMNS)
-        self.usage = self._list("usagerecords", parse.USAGE_COLUMNS)
+        self.accounts = self.listing("accounts", parse.ACCOUNT_COLUMNS)
+        self.funds = self.listing("funds", parse.FUND_COLUMNS)
+        self.users = self.listing("users", parse.USER_COLUMNS)
+        self.usage = self.listing("usagerecords", parse.USAGE_COLUMNS)
         self.version = (self.path("mam-list-accounts"), "--version")
 
     def path(self, program: str) -> str:
         return f"{self._folder}/{program}" if self._folder else program
 
-    def _list(self, what: str, columns: tuple[str, ...]) -> tuple[str, ...]:
+    def listing(self, what: str, columns: tuple[str, ...]) -> tuple[str, ...]:
         return (self.path(f"mam-list-{what}"), "--raw", "--quiet", "--show", ",".join(columns))
 
 

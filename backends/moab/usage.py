@@ -16,6 +16,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from agent.core.errors import ParseError
 from agent.core.usage import AccountUsage, Usage, UsageQuery
 from backends.moab import parse
+from backends.moab.columns import MOMENT
 from backends.moab.components import DEPOSIT
 from backends.moab.programs import Programs, answer
 from backends.process import Completed, Runner
@@ -41,6 +42,10 @@ class Records:
         )
         with closing(_judged(lines)) as judged:
             return _summed(query, judged)
+
+    def can_be_read(self) -> None:
+        """Raises BackendError where not even a moment of long ago can."""
+        answer(self._runner.read((*self._programs.usage, *MOMENT)))
 
     def command(self, query: UsageQuery, account: str) -> str:
         """The command for one account, as a shell takes it."""

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from agent.core.actions import MoveDefaultAccount
+from agent.core.errors import BackendUnavailable
 from agent.core.model import Association, Part
 from agent.sim.mam.install import StandIn
 from backends.base import BULK_PARTS, Scope
@@ -117,3 +118,23 @@ def test_five_hundred_accounts_are_read_in_as_many_commands_as_one(mam: StandIn)
     assert len(seen.accounts) == 500 and len(seen.associations) == 2000
     assert Association("a_499", "u3") in seen.associations
     assert seen.accounts["a_499"].limits == {"deposit": 5}
+
+
+def test_a_column_that_this_mam_lacks_is_named_at_the_start(mam: StandIn) -> None:
+    rules = (
+        {"needle": name, "code": 1, "stderr": f"Unknown attribute: {name}\n"} for name in ("Charge", "Users")
+    )
+    mam.faults(*rules)
+    problems = on_stand_in(mam).check().problems
+    assert [text.partition(" here: ")[0] for text in problems] == [
+        "mam-list-accounts does not show the column Users",
+        "mam-list-usagerecords does not show the column Charge",
+    ]
+    assert "Unknown attribute: Users" in problems[0]
+
+
+@pytest.mark.parametrize("needle", ["mam-list", "mam-list-usagerecords"])
+def test_a_list_of_which_no_column_is_shown_is_an_outage(mam: StandIn, needle: str) -> None:
+    mam.faults({"needle": f"{needle}", "code": 1, "stderr": "Failed to connect\n"})
+    with pytest.raises(BackendUnavailable):
+        on_stand_in(mam).check()
