@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the stand-in MAM holds, and what each of its commands makes of it. Amounts are hundredths of the currency.
 
-Where the manual is silent it does what is most dangerous: an account goes with its members, its fund stays behind.
+Where MAM is not known to us it does what is most dangerous: an account goes with its members, its fund stays behind.
 Only what a start of 20 ms can afford is imported here.
 """
 
