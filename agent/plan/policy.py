@@ -66,18 +66,22 @@ class Approvals:
 
     A plan that was begun and cut off is smaller in the next pass; what is left of it needs no second approval.
     `standing`: plans that wait, for a pass over one order or resource: it sees a part of them only, which may
-    look harmless. `floors`: the figures that were shown, by plan; figures below them need another approval.
+    look harmless. `floors`: the figures that were shown, by plan; figures below them need another approval. `started`:
+    `begun` by plan.
     """
 
     ids: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
     standing: tuple[Standing, ...] = ()
     floors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    started: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def release(self, plan: HeldPlan) -> bool:
-        if plan.floor:
-            return plan.id in self.ids and not is_below(plan.floor, self.floors.get(plan.id, {}))
-        return plan.id in self.ids or plan.keys <= self.begun
+        if not plan.floor:
+            return plan.id in self.ids or plan.keys <= self.begun
+        rest_of = {id for id, keys in self.started.items() if plan.keys <= keys}
+        given = ({plan.id} & self.ids) | rest_of
+        return any(not is_below(plan.floor, self.floors.get(id, {})) for id in given)
 
 
 @dataclass(frozen=True)

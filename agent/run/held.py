@@ -157,6 +157,7 @@ class Shelf:
             begun=frozenset(key for each in found for key in each.begun),
             standing=tuple(Standing(each.id, each.scope, each.reason, each.keys) for each in waits),
             floors={each.plan: each.floor for each in found},
+            started={each.plan: each.begun for each in found if each.begun},
         )
 
     def begin(self, plan: HeldPlan) -> bool:

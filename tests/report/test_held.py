@@ -12,6 +12,7 @@ import pytest
 from agent.run import held, report
 from agent.run.held import Shelf
 from agent.run.results import PassReport, Result
+from agent.sim.faults import Fault
 from tests.report.conftest import WorldFactory
 from tests.report.world import LAST, World
 
@@ -172,6 +173,22 @@ def test_after_an_approved_decrease_another_one_waits(told: World) -> None:
     (plan,) = told.report().held
     assert "cpu of bob from 50.00 to 0.00" in plan.reason
     assert told.shares("a_1")["bob"] == "50.00"
+
+
+def test_the_rest_of_an_approved_decrease_needs_no_second_approval(told: World) -> None:
+    """An outage came between its total and its shares."""
+    told.forget("77")
+    told.report()
+    approve(told)
+    told.site = told.connected(attempts=1)
+    told.waldur.inject(Fault(path="set_user_usages", status=503, times=None))
+    assert told.report().retryable_error is not None
+    assert (told.shown()["a_1"]["cpu"], told.shares("a_1")["ann"]) == ("1.00", "5.00")
+    told.waldur.faults.clear()
+    assert told.report().held == ()
+    assert told.shares("a_1")["ann"] == "0.00"
+    told.quiet()
+    assert shelf(told).approvals() == []
 
 
 def test_what_counts_again_is_held_no_more(told: World) -> None:
