@@ -33,17 +33,15 @@ def allocation(
     limits: Mapping[str, int] | None = None,
     members: tuple[str, ...] = (),
 ) -> AllocationSpec:
-    """What a resource needs on the cluster. The topmost account's parent is left to the backend.
+    """What a resource needs on the cluster. The topmost account's parent is left to the backend, and so is a customer
+    for whom Waldur gives no slug and who has no name then: not every cluster has an account of it.
 
-    Raises PlanRefused where Waldur gives no slugs to name the accounts above it by.
+    Raises PlanRefused where Waldur gives no slug to name the project's account by.
     """
     project_slug = resource.project_slug or project_slug
-    slugs = (("customer", resource.customer_slug), ("project", project_slug))
-    if missing := [what for what, slug in slugs if not slug]:
-        raise PlanRefused(
-            f"Waldur gives no slug for the {' and the '.join(missing)} of resource {resource.name!r}"
-        )
-    customer = rules.names.customer_prefix + resource.customer_slug
+    if not project_slug:
+        raise PlanRefused(f"Waldur gives no slug for the project of resource {resource.name!r}")
+    customer = resource.customer_slug and rules.names.customer_prefix + resource.customer_slug
     project = rules.names.project_prefix + project_slug
     return AllocationSpec(
         account=AccountSpec(account, project, description=resource.name, organization=project),

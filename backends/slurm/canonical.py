@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.core.errors import ConfigError
+from agent.core.errors import ConfigError, PlanRefused
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
 from agent.core.names import fold
 from backends.slurm import states
@@ -67,6 +67,8 @@ def _placed(settings: SlurmSettings, ancestors: Sequence[AccountSpec]) -> tuple[
     # Only a topmost tier that nobody has placed yet is dropped, so that doing it again changes nothing.
     unplaced = bool(ancestors) and not ancestors[0].parent
     kept = ancestors[1:] if settings.parent_account and unplaced else ancestors
+    if any(not tier.name for tier in kept):
+        raise PlanRefused("Waldur gives no slug for the customer to name the account above the project's by")
     top = settings.parent_account or settings.root_account
     return tuple(
         _account(replace(tier, parent=tier.parent if position else top)) for position, tier in enumerate(kept)

@@ -37,6 +37,14 @@ def test_an_allocation_is_made_with_its_project_deposit_and_members(world: World
     assert world.mam.writes() == []
 
 
+def test_a_customer_without_a_slug_does_not_matter(world: World) -> None:
+    for customer in list(world.waldur.store.customers):
+        world.waldur.site.change("customers", customer.uuid, slug="")
+    world.order(deposit=10)
+    world.process(done=1)
+    assert set(world.mam.books.accounts) == {PROJECT, "a_one"}
+
+
 def test_limits_go_up_and_down_by_their_difference(world: World) -> None:
     (resource,) = world.stand("a_one")
     world.charge("a_one", "ann", "30.50")

@@ -75,17 +75,14 @@ def test_wishes_carry_what_the_offering_says() -> None:
     assert (wishes.offering_partitions, wishes.offering_enforces_qos) == (("x", "y"), True)
 
 
-SLUGS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"customer_slug": ""}, {}, "no slug for the customer of"),
-    ({"project_slug": ""}, {}, "no slug for the project of"),
-    ({"customer_slug": "", "project_slug": ""}, {}, "no slug for the customer and the project of"),
-]
+def test_without_the_slug_of_the_project_there_is_no_place() -> None:
+    with pytest.raises(PlanRefused, match="no slug for the project of"):
+        orders.allocation(case(resource={"project_slug": ""}), RULES, "a")
 
 
-@pytest.mark.parametrize(("resource", "order", "words"), SLUGS)
-def test_without_slugs_there_is_no_place(resource: dict[str, Any], order: dict[str, Any], words: str) -> None:
-    with pytest.raises(PlanRefused, match=words):
-        orders.allocation(case(resource=resource, order=order), RULES, "a")
+def test_a_customer_without_a_slug_has_no_name_and_the_backend_decides() -> None:
+    spec = orders.allocation(case(resource={"customer_slug": ""}), RULES, "a")
+    assert [tier.name for tier in spec.ancestors] == ["", spec.account.parent]
 
 
 def test_the_order_may_bring_the_slug_of_the_project() -> None:

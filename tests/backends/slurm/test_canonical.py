@@ -103,6 +103,13 @@ def test_an_account_that_slurm_cannot_name_is_refused(
     assert words.partition(":")[0] in str(refused.value)
 
 
+def test_a_customer_without_a_name_is_refused_only_where_there_is_such_a_tier() -> None:
+    nameless = replace(SPEC, ancestors=(AccountSpec("", ""), AccountSpec("p_proj", "")))
+    with pytest.raises(PlanRefused, match="no slug for the customer"):
+        spelled(nameless)
+    assert tiers(spelled(nameless, parent_account="flat")) == [("p_proj", "flat"), ("a_one", "p_proj")]
+
+
 def test_a_customer_that_slurm_cannot_name_does_not_matter_where_there_is_no_such_tier() -> None:
     bad = replace(SPEC, ancestors=(AccountSpec("c d", ""), AccountSpec("p_proj", "c d")))
     assert tiers(spelled(bad, parent_account="flat")) == [("p_proj", "flat"), ("a_one", "p_proj")]
