@@ -105,11 +105,23 @@ class UsageReader(Protocol):
 
 
 @runtime_checkable
+class ChargeReader(UsageReader, Protocol):
+    """A backend whose usage is what its accounting charged, whatever `query.source` says; found by `isinstance`."""
+
+    @property
+    def charged(self) -> str:
+        """What is counted, in words."""
+        ...
+
+
+@runtime_checkable
 class JobReader(Protocol):
     """A backend that tells of single jobs, to explain figures; found by `isinstance`."""
 
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
-        """What these jobs count in the month now; one that is not named is known no more. Raises BackendError."""
+        """What these jobs count in the month now, each run of a requeued job on its own, as in `Usage.live`; one that
+        is not named is known no more. Raises BackendError.
+        """
         ...
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from agent.cli import usage_charts
 from agent.cli.options import number
 from agent.cli.usage_charts import MonthChart, Stroke, name_of, short, span_of
-from agent.cli.usage_table import COUNTED, PERIODS, WARN_FROM, percent, shown
+from agent.cli.usage_table import PERIODS, WARN_FROM, counted, percent, shown
 from agent.plan.usage_figures import AccountFigures, Figures, Measure, Sheet, Use
 from agent.run.usage_view import UsageView
 
@@ -112,7 +112,7 @@ def offering(view: UsageView, *, with_users: bool = False) -> Offering:
         taken=f"{view.taken.day} {name_of(sheet.present)}, {view.taken:%H:%M}",
         zone=view.zone,
         cluster=view.cluster,
-        counted=COUNTED[view.source],
+        counted=counted(view),
         months=tuple(str(month) for month in sheet.months),
         accounts=len(sheet.accounts),
         notes=(*notes, *view.notes),

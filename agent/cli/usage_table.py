@@ -54,12 +54,17 @@ class Row:
     style: str = ""
 
 
+def counted(view: UsageView) -> str:
+    """What the figures are of, in words."""
+    return view.charged or COUNTED[view.source]
+
+
 def show(view: UsageView, *, with_users: bool = False, out: Console | None = None) -> None:
     """Print one offering."""
     out = out or console()
     sheet = view.sheet
     _say(out, f"{clean(view.name)}: usage until {view.taken:%Y-%m-%d %H:%M} ({view.zone})", style="bold")
-    _say(out, f"counted is {COUNTED[view.source]} on cluster {view.cluster}")
+    _say(out, f"counted is {counted(view)} on cluster {view.cluster}")
     for month in view.silent:
         _say(out, f"{month}: unknown, the cluster names no job at all")
     for note in view.notes:

@@ -23,7 +23,7 @@ from agent.plan.usage_figures import Readings, Sheet
 from agent.run import report_facts
 from agent.run.sites import Site
 from agent.waldur import offerings, resources
-from backends.base import Scope
+from backends.base import ChargeReader, Scope
 
 Clock = Callable[[], datetime]
 
@@ -31,7 +31,7 @@ Clock = Callable[[], datetime]
 @dataclass(frozen=True)
 class UsageView:
     """`taken`: when, in the site's zone. `silent`: months in which the cluster named no job. `notes`: what else nobody
-    knows, or should know. `waldur`: why Waldur told nothing.
+    knows, or should know. `waldur`: why Waldur told nothing. `charged`: what is counted, where `source` does not say.
     """
 
     name: str
@@ -44,6 +44,7 @@ class UsageView:
     silent: tuple[Month, ...] = ()
     notes: tuple[str, ...] = ()
     waldur: WaldurError | None = None
+    charged: str = ""
 
 
 def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
@@ -70,6 +71,7 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
         silent=tuple(usage.query.month for usage in usages if not usage.records),
         notes=tuple(_notes(sheet, untracked, usages)),
         waldur=away,
+        charged=site.backend.charged if isinstance(site.backend, ChargeReader) else "",
     )
 
 

@@ -72,6 +72,10 @@ class MoabBackend:
     def usage(self, query: UsageQuery) -> Usage:
         return self._records.usage(query)
 
+    @property
+    def charged(self) -> str:
+        return "what jobs were charged"
+
     def usage_command(self, query: UsageQuery, account: str) -> str:
         return self._records.command(query, account)
 

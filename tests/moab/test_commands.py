@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from agent.config.model import Mode
+from agent.core.periods import Month
 from agent.run import configuration, sites
 from tests.cli.conftest import Command
 from tests.moab.conftest import WorldFactory
@@ -97,3 +99,16 @@ def test_drift_and_a_whole_run_by_command(world: World, command: Command) -> Non
     assert (said.code, said.document()["actions"]["remove member"]) == (0, 1)
     assert "stray" not in world.members("a_one")
     assert command("run", "report", "--once", "-c", world.path).code == 0
+
+
+def test_usage_is_what_was_charged_and_there_is_no_second_count(world: World, command: Command) -> None:
+    world.stand("a_one")
+    world.charge("a_one", min(world.members("a_one")), "12.75")
+    said = command("usage", "--months", "1", "-c", world.path)
+    assert said.code == 0
+    assert "counted is what jobs were charged on cluster moab" in said.out
+    assert said.out.partition("Deposit (EUR), EUR")[2].count("12.75") == 1
+    said = command("usage-check", "--month", str(Month.of(datetime.now(UTC))), "-c", world.path)
+    assert said.code == 0
+    assert "there is no second count" in said.out
+    assert "sreport" not in said.out and "TRES" not in said.out
