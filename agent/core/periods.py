@@ -75,17 +75,14 @@ def months_between(first: date, last: date) -> tuple[Month, ...]:
     return tuple(months)
 
 
-def attribution(month: Month, zone: tzinfo, now: datetime | None = None) -> datetime:
-    """The moment by which Waldur files usage under a month.
+def attribution(month: Month, zone: tzinfo) -> datetime:
+    """The moment by which Waldur files usage under a month: the first, at noon in UTC.
 
-    Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0). From the first at noon
-    in UTC it is the month everywhere on earth. While that is still to come (`now`; Waldur refuses the future), it is
-    the first moment of the month in the site's zone and in UTC: 00:00 in Tokyo is still the month before in UTC.
+    Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0), which nobody here
+    knows. At noon in UTC it is the same day everywhere on earth but for a few islands; at 00:00 in UTC a server in
+    America would file it under the month before, whose bill it would overwrite.
     """
-    noon = month.start(UTC) + HALF_A_DAY
-    if now is None or noon <= now - SKEW:
-        return noon.astimezone(zone)
-    return max(month.start(zone), month.start(UTC)).astimezone(zone)
+    return (month.start(UTC) + HALF_A_DAY).astimezone(zone)
 
 
 def surely_in(month: Month, zone: tzinfo, now: datetime) -> bool:

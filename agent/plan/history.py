@@ -96,7 +96,7 @@ def span(first: date, last: date, now: datetime) -> Span:
 def _has_begun(month: Month, now: datetime) -> bool:
     """Also for Waldur, which refuses moments in the future."""
     zone: tzinfo = now.tzinfo or UTC
-    return attribution(month, zone, now) <= now - SKEW
+    return attribution(month, zone) <= now - SKEW
 
 
 def choose(resources: Iterable[Resource], wished: Sequence[str]) -> Choice:

@@ -52,6 +52,14 @@ class Ledger:
         found = self.records.get((resource, component), ())
         return found[0] if found else None
 
+    def is_garbled(self, resource: str, component: str) -> bool:
+        """Whether there is a record, or a user's share of it, without an amount."""
+        record = self.record(resource, component)
+        return record is not None and None in (
+            record.amount,
+            *(share.amount for share in self.shares.get(record.uuid, ())),
+        )
+
     def is_doubled(self, resource: str, component: str) -> bool:
         return len(self.records.get((resource, component), ())) > 1
 
@@ -162,6 +170,9 @@ def _of_resource(
     doubled = [c.name for c in rules.components if ledger.is_doubled(resource.uuid, c.name)]
     if doubled:
         sentence = f"Waldur holds several records of {', '.join(doubled)} for one month: none is changed"
+        return replace(plan, skipped=sentence, needs_person=True)
+    if garbled := [c.name for c in rules.components if ledger.is_garbled(resource.uuid, c.name)]:
+        sentence = f"what Waldur holds of {', '.join(garbled)} is no number: it is not known whether it would get less"
         return replace(plan, skipped=sentence, needs_person=True)
     return _with_actions(plan, used or AccountUsage(), usage, ledger, rules)
 

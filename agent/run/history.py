@@ -2,8 +2,9 @@
 """One month of history: what the cluster counts for it now against what Waldur has, and the difference told.
 
 As a report of that month (`report_facts`, `plan.usage`, `report_apply`), with other rules: only what was used is told
-unless `reconcile_stale` is wished for (`plan.history`), a decrease is told and shown, since somebody asked for it, and
-every resource that could not be told of is named. Safe to repeat: what Waldur has already is not sent again.
+unless `reconcile_stale` is wished for (`plan.history`), and every resource that could not be told of is named. What
+would lower a figure is held until somebody says that it is meant: a cluster that has purged a part of a month counts
+less than it did. A month of which the cluster names nothing is not done. Safe to repeat: what Waldur has is not sent.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from agent.core.errors import SiteAgentError
 from agent.core.model import Part
 from agent.core.names import fold
 from agent.core.periods import Month, attribution
+from agent.core.policy import UsageDecreases
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.plan import history as planner
 from agent.plan import usage as usage_planner
-from agent.plan.decreases import lowered
+from agent.plan.decreases import held_decreases, lowered
 from agent.plan.history import Choice
 from agent.plan.usage import TAKING, UsagePlan
 from agent.run import policing, report_apply, report_facts
@@ -38,6 +40,7 @@ from agent.run.sites import Site, effort_of
 MODE = Mode.REPORT
 CAUSE = "historical-usage"
 NAMED_AT_MOST = 10
+HOW_TO_LOWER = "--allow-decreases sends the smaller figures"
 
 Told = ReportUsage | ReportUserUsage
 
@@ -45,7 +48,7 @@ Told = ReportUsage | ReportUserUsage
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What is wanted of every month. It travels in messages, so no secret is in it. `accounts`: these resources only,
-    by backend id.
+    by backend id. `allow_decreases`: what gets less is told, too, as it is with `reconcile_stale`.
     """
 
     accounts: tuple[str, ...] = ()
@@ -53,6 +56,11 @@ class Wish:
     reconcile_stale: bool = False
     dry_run: bool = False
     staff_check: bool = True
+    allow_decreases: bool = False
+
+    @property
+    def may_lower(self) -> bool:
+        return self.allow_decreases or self.reconcile_stale
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "accounts": list(self.accounts)}
@@ -65,7 +73,9 @@ def wish_from(document: Mapping[str, Any]) -> Wish:
 
 @dataclass
 class Book:
-    """The lines and counts of a month while it is loaded. `again`: why the rest has to be tried once more."""
+    """The lines and counts of a month while it is loaded. `is_unknown`: the cluster told of nothing. `again`: why the
+    rest has to be tried once more.
+    """
 
     site: Site
     month: Month
@@ -75,7 +85,20 @@ class Book:
     resources: int = 0
     told: set[str] = field(default_factory=set)
     lowered: int = 0
+    held: list[str] = field(default_factory=list)
+    is_unknown: bool = False
     again: SiteAgentError | None = None
+
+    @property
+    def ending(self) -> Ending:
+        """The gravest of what there is to say."""
+        if self.again:
+            return Ending.AGAIN
+        if self.failures:
+            return Ending.FAILED
+        if self.held:
+            return Ending.HELD
+        return Ending.UNKNOWN if self.is_unknown else Ending.DONE
 
     def say(self, mark: Mark, text: str) -> None:
         self.lines.append(Line(mark, text))
@@ -112,10 +135,11 @@ def load_month(
                 book.fail(words(error))
     return MonthOutcome(
         month=str(month),
-        ending=Ending.AGAIN if book.again else Ending.FAILED if book.failures else Ending.DONE,
+        ending=book.ending,
         resources=book.resources,
         told=len(book.told),
         lowered=book.lowered,
+        held=tuple(book.held),
         failures=tuple(book.failures),
         lines=tuple(book.lines),
         commands=effort.commands.total(),
@@ -148,12 +172,14 @@ def _load(book: Book, picture: OfferingPicture, interrupted: Callable[[], bool])
     if not _has_something(book, picture, choice, seen):
         return
     book.say(Mark.PLAN, f"Processing usage data for {choice.counted} accounts")
-    _tell(book, _planned(book, picture, choice, seen), interrupted)
+    planned = _planned(book, picture, choice, seen)
+    _tell(book, planned if book.wish.may_lower else _without_decreases(book, planned), interrupted)
     if book.again is None:
-        if not book.told and not book.failures:
+        if not book.told and not book.failures and not book.held:
             book.say(Mark.INFO, f"Waldur has all usage of {book.month} already")
-        failed = f", {len(book.failures)} failed" if book.failures else ""
-        book.say(Mark.DONE, f"Completed processing {book.month} ({book.resources} resources){failed}")
+        rest = f", {len(book.failures)} failed" if book.failures else ""
+        rest += f", {len(book.held)} held" if book.held else ""
+        book.say(Mark.DONE, f"Completed processing {book.month} ({book.resources} resources){rest}")
 
 
 def _no_resources(book: Book) -> str:
@@ -168,6 +194,7 @@ def _has_something(book: Book, picture: OfferingPicture, choice: Choice, seen: M
     is_foreign = planner.is_foreign(picture.resources, usage, picture.snapshot.accounts)
     if choice.counted or (book.wish.reconcile_stale and usage.records and not is_foreign):
         return True
+    book.is_unknown = is_foreign or not usage.records
     account = choice.active[0].backend_id
     query = report_facts.query(book.site, book.month)
     command = report_facts.reader(book.site).usage_command(query, fold(account))
@@ -207,12 +234,27 @@ def _planned(book: Book, picture: OfferingPicture, choice: Choice, seen: MonthPi
     now = datetime.now(site.zone)
     month = PlannedMonth(
         book.month,
-        attribution(book.month, site.zone, now),
+        attribution(book.month, site.zone),
         seen,
         tuple(kept),
         is_current=Month.of(now) == book.month,
     )
     return PlannedReport(picture, (month,), Memory())
+
+
+def _without_decreases(book: Book, planned: PlannedReport) -> PlannedReport:
+    """The plan without resources of which a figure would get less. The figures of a resource belong together."""
+    rules = replace(policing.rules_of(book.site), usage_decreases=UsageDecreases.HOLD)
+    decreases = held_decreases(planned.plan(), rules)
+    for decrease in decreases:
+        book.held.append(decrease.sentence)
+        book.say(Mark.WARNING, f"held: {decrease.sentence}. Waldur keeps what it has; {HOW_TO_LOWER}")
+    kept_back = {action for decrease in decreases for action in decrease.actions}
+    months = [
+        replace(month, plans=tuple(plan.without(kept_back) for plan in month.plans))
+        for month in planned.months
+    ]
+    return replace(planned, months=tuple(months))
 
 
 def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -> None:

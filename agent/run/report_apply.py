@@ -100,8 +100,11 @@ def tell(delivery: Delivery) -> None:
 
 
 def _tell_month(delivery: Delivery, month: PlannedMonth, plans: Sequence[UsagePlan]) -> None:
+    done_before = len(delivery.report.outcomes)
     _deliver(delivery, month, [plan.totals for plan in plans if plan.totals], _totals_of(delivery, month))
-    shares = [share for plan in plans for share in plan.shares if share.resource not in delivery.errors]
+    outcomes = delivery.report.outcomes[done_before:]
+    failed = {o.action.resource for o in outcomes if o.error and isinstance(o.action, ReportUsage)}
+    shares = [share for plan in plans for share in plan.shares if share.resource not in failed]
     shares = [share for share in shares if _open_part(delivery, month, share)]
     if shares:
         ledger = _with_new_records(delivery, month, shares)

@@ -131,7 +131,7 @@ def _told_of(making: _Making) -> Iterator[tuple[Month, datetime | None]]:
     takes_dates = usages.takes_dates(site.client)
     if takes_dates and not making.memory.takes_no_dates(now):
         for month in wanted:
-            date = attribution(month, site.zone, now)
+            date = attribution(month, site.zone)
             if date <= now - SKEW:
                 yield month, date
         return

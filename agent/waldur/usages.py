@@ -30,6 +30,9 @@ DATES = "usage of past months"
 DATES_SHOWN_BY = "user-attribute-config/"
 # Waldur 8.0: a provider's token may not change what was billed.
 BACKFILL = "backfilling past billing periods"
+# Words of a refusal: `field: why`, or a sentence about the whole request.
+OF_DATE = re.compile(r"date: |[^:]*\bdate\b[^:]*$", re.IGNORECASE)
+OTHER_FAULTS = re.compile(r"future|format", re.IGNORECASE)
 RECORD_FIELDS = ("uuid", "type", "usage", "resource_uuid", "billing_period")
 USER_FIELDS = ("username", "usage", "component_usage")
 
@@ -93,14 +96,9 @@ def set_users(
     items = [_share(client, name, value, links.get(name, ""), date) for name, value in amounts]
     if client.if_supported(BULK):
         try:
-            client.post(f"{PATH}{record_uuid}/{BULK}/", {"usages": items}, repeatable=True)
-            client.features.note_there(BULK)
-            return {}
+            return _in_bulk(client, record_uuid, items)
         except WaldurLacks as error:
             client.note_missing(BULK, error)
-        except WaldurError as error:
-            if error.status != 400 or refuses_month(error) or len(items) == 1:
-                raise
     refused: dict[str, WaldurError] = {}
     for item in items:
         try:
@@ -110,6 +108,24 @@ def set_users(
                 raise
             refused[item["username"]] = error
     return refused
+
+
+def _in_bulk(
+    client: WaldurClient, record_uuid: str, items: Sequence[Mapping[str, str]]
+) -> dict[str, WaldurError]:
+    """Waldur takes a list whole or not at all: where it refuses, who is at fault is found by halves."""
+    try:
+        client.post(f"{PATH}{record_uuid}/{BULK}/", {"usages": items}, repeatable=True)
+    except WaldurError as error:
+        if error.status != 400 or refuses_month(error):
+            raise
+        if len(items) == 1:
+            return {items[0]["username"]: error}
+        half = len(items) // 2
+        of_first = _in_bulk(client, record_uuid, items[:half])
+        return {**of_first, **_in_bulk(client, record_uuid, items[half:])}
+    client.features.note_there(BULK)
+    return {}
 
 
 def takes_dates(client: WaldurClient) -> bool:
@@ -136,8 +152,9 @@ def is_backfill(error: WaldurError) -> bool:
 
 def refuses_date(error: WaldurError) -> bool:
     """Whether Waldur takes no date from this token. 8.0: who has rights at the offering only, not at its provider."""
-    words = re.findall(r"[a-z]+", error.detail.lower())
-    return error.status == 400 and DATE in words and "future" not in words and not is_backfill(error)
+    if error.status != 400 or is_backfill(error) or OTHER_FAULTS.search(error.detail):
+        return False
+    return any(map(OF_DATE.match, error.detail.split("; ")))
 
 
 def refuses_month(error: WaldurError) -> bool:

@@ -72,12 +72,12 @@ def test_months_that_have_not_begun_are_left_out_and_named() -> None:
     ("zone", "now", "last"),
     [
         ("Asia/Tokyo", datetime(2026, 11, 30, 16, tzinfo=UTC), "2026-11"),
-        ("Asia/Tokyo", datetime(2026, 12, 1, 0, 10, tzinfo=UTC), "2026-12"),
+        ("Asia/Tokyo", datetime(2026, 12, 1, 11, 50, tzinfo=UTC), "2026-11"),
         ("America/New_York", datetime(2026, 12, 1, 3, tzinfo=UTC), "2026-11"),
-        ("America/New_York", datetime(2026, 12, 1, 5, 10, tzinfo=UTC), "2026-12"),
+        ("America/New_York", datetime(2026, 12, 1, 12, 10, tzinfo=UTC), "2026-12"),
     ],
 )
 def test_the_present_month_is_the_site_s_and_waldur_s(zone: str, now: datetime, last: str) -> None:
-    """Waldur refuses dates in its future, and the site has no jobs in its own."""
+    """Waldur refuses moments in its future, and files the month by noon in UTC of its first day."""
     found = history.span(date(2026, 10, 1), date(2026, 12, 31), now.astimezone(ZoneInfo(zone)))
     assert str(found.months[-1]) == last

@@ -163,9 +163,13 @@ CASES: dict[str, tuple[list[Resource], Usage, Holding, dict[str, Any], list[str]
         ONE, used(a={"ann": {"cpu": 2}, "bob": {"cpu": 0.001}}), Holding(), {},
         ["usage of a in 2026-11: cpu 2.00, gres/gpu 0.00", "usage of users of a in 2026-11, cpu: ann 2.00"],
     ),
-    "a figure of Waldur's that is none is set anew": (
-        ONE, ANN, Holding().total("r", "cpu", None).total("r", "gres/gpu", "0").share("r", "cpu", "ann", None), {},
-        ["usage of a in 2026-11: cpu 2.00", "usage of users of a in 2026-11, cpu: ann 2.00"],
+    "a figure of Waldur's that is none": (
+        ONE, ANN, Holding().total("r", "cpu", None).total("r", "gres/gpu", "0"), {},
+        ["a: what Waldur holds of cpu is no number: it is not known whether it would get less"],
+    ),
+    "a share in Waldur that is no number": (
+        ONE, ANN, Holding().total("r", "cpu", "2.00").total("r", "gres/gpu", "0").share("r", "cpu", "bob", None), {},
+        ["a: what Waldur holds of cpu is no number: it is not known whether it would get less"],
     ),
     "two resources claim one account": (
         [resource("r", "a"), resource("s", "A")], ANN, Holding(), {},

@@ -72,12 +72,11 @@ def test_a_month_that_ends_while_it_is_read_is_dropped(make_world: WorldFactory,
 def test_figures_stand_in_their_month_whatever_the_zone_of_waldur(
     make_world: WorldFactory, site: str, server: str
 ) -> None:
-    """From the middle of the first day on; before that where Waldur is in the site's zone, or in UTC."""
     world = make_world(zone=site, user="staff")
     world.waldur.store.clock.zone = ZoneInfo(server)
     world.busy()
     world.busy(LAST)
-    for day, hour in ((1, 13), (15, 0), (30, 9)):
+    for day, hour in ((1, 0), (1, 6), (1, 13), (15, 0), (30, 9)):
         world.now = datetime(2026, 11, day, hour, tzinfo=UTC)
         world.report()
     expected = {f"a_{n}": f"{n}.00" for n in range(1, 5)}

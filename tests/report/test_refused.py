@@ -54,6 +54,17 @@ def test_one_of_many_is_refused_and_the_others_are_told(make_world: WorldFactory
     assert len(world.told()) == 1
 
 
+def test_a_failure_in_the_month_before_keeps_no_share_of_this_month_back(make_world: WorldFactory) -> None:
+    world = make_world(user="staff")
+    world.busy()
+    world.busy(LAST)
+    world.waldur.faults.add(Fault(path=TOTALS, method="POST", status=400, times=1))
+    report = world.report()
+    assert report.counted()["stuck"] == 1
+    assert "a_1" not in world.shown(LAST)
+    assert world.shares("a_1") == {"u1": "1.00"}
+
+
 def test_one_that_waldur_trips_over_does_not_keep_the_others_away(make_world: WorldFactory) -> None:
     """500 for a resource without a plan: a server of 2024. It would come again in every pass."""
     world = make_world("2024", seeded=MANY)

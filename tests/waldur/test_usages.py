@@ -162,12 +162,39 @@ def test_one_user_who_is_refused_blocks_no_other(start: StartWaldur, age: str) -
     assert [share.username for share in usages.of_users(client, NOVEMBER)] == [users[1].username]
 
 
-def test_who_is_refused_alone_is_an_error(modern: SimulatedWaldur) -> None:
+def test_who_is_refused_alone_is_named_too(modern: SimulatedWaldur) -> None:
     client = client_of(modern)
     tell(client, modern, ("cpu", "9.00"))
     (record,) = usages.of_month(client, NOVEMBER)
-    with pytest.raises(WaldurError, match="no more than 2 decimal places"):
-        usages.set_users(client, record.uuid, [("ann", "1.234")], {}, IN_NOVEMBER)
+    refused = usages.set_users(client, record.uuid, [("ann", "1.234")], {}, IN_NOVEMBER)
+    assert "no more than 2 decimal places" in str(refused["ann"])
+
+
+def test_one_of_many_who_is_refused_is_found_by_halves(modern: SimulatedWaldur) -> None:
+    client = client_of(modern)
+    tell(client, modern, ("cpu", "9.00"))
+    (record,) = usages.of_month(client, NOVEMBER)
+    told = [(f"user{number}", "1.234" if number == 40 else "1.00") for number in range(64)]
+    modern.requests.reset()
+    assert set(usages.set_users(client, record.uuid, told, {}, IN_NOVEMBER)) == {"user40"}
+    assert sum(modern.request_counts().values()) == 13
+    assert len(usages.of_users(client, NOVEMBER)) == 63
+
+
+@pytest.mark.parametrize(
+    ("detail", "is_about_dates"),
+    [
+        ("date: You do not have permission to perform this action.", True),
+        ("Only staff may give a date.", True),
+        ("resource: Project end date has passed.", False),
+        ("date: Datetime has wrong format.", False),
+        ("date: The date is in the future.", False),
+        ("resource: The resource has no plan.; date: Not allowed.", True),
+    ],
+)
+def test_a_refused_date_is_told_from_other_refusals(detail: str, is_about_dates: bool) -> None:
+    error = WaldurError(detail, method="POST", path="", status=400, detail=detail)
+    assert usages.refuses_date(error) is is_about_dates
 
 
 @pytest.mark.parametrize(
