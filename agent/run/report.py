@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 MODE = Mode.REPORT
 UNBOUNDED_S = float("inf")
+TELLING_S = 30.0
 NAMED_AT_MOST = 5
 
 
@@ -60,12 +61,21 @@ def run_pass(
     interrupted: Callable[[], bool] = lambda: False,
     clock: Clock | None = None,
 ) -> PassReport:
-    """One report over the offering. After `seconds`, or when `interrupted`, no new portion is begun."""
-    until_s = time.monotonic() + seconds
-    steps = Steps(clock or _clock_of(site), lambda: time.monotonic() > until_s or interrupted())
-    return _recorded(
-        site, lambda report: _carry_out(site, report_plan.plan(site, steps.clock), report, steps)
-    )
+    """One report over the offering. After half of `seconds` no further month is read, and after
+    all of them, or when `interrupted`, no new portion is begun.
+    """
+    began_s = time.monotonic()
+    tell_time = clock or _clock_of(site)
+
+    def work(report: PassReport) -> None:
+        planned = report_plan.plan(site, tell_time, lambda: time.monotonic() > began_s + seconds / 2)
+        # What took long to read is not read again for a few requests.
+        until_s = max(began_s + seconds, time.monotonic() + TELLING_S)
+        _carry_out(
+            site, planned, report, Steps(tell_time, lambda: time.monotonic() > until_s or interrupted())
+        )
+
+    return _recorded(site, work)
 
 
 def apply_planned(site: Site, planned: PlannedReport) -> PassReport:

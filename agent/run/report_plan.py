@@ -30,6 +30,7 @@ from agent.run.sites import Site
 from agent.waldur import usages
 
 Clock = Callable[[], datetime]
+TURN_S = 1800
 
 
 class MonthEnded(SiteAgentError):
@@ -93,8 +94,12 @@ class _Making:
         return Month.of(self.now)
 
 
-def plan(site: Site, clock: Clock | None = None) -> PlannedReport:
-    """What a report would tell Waldur now. Changes nothing. Raises SiteAgentError."""
+def plan(
+    site: Site, clock: Clock | None = None, is_late: Callable[[], bool] = lambda: False
+) -> PlannedReport:
+    """What a report would tell Waldur now. Changes nothing. Once it `is_late` no further month is read. Raises
+    SiteAgentError.
+    """
     tell_time = clock or (lambda: datetime.now(site.zone))
     now = tell_time()
     memory = report_memory.load(site)
@@ -103,20 +108,41 @@ def plan(site: Site, clock: Clock | None = None) -> PlannedReport:
         f"Waldur's offering has no component {name}: run load-components" for name in making.picture.missing
     ]
     is_empty = not (making.picture.resources and making.picture.components)
-    months = [] if is_empty else [_of_month(making, which, date) for which, date in _told_of(making)]
+    months = [] if is_empty else _read(making, list(_told_of(making)), is_late)
     if Month.of(tell_time()) != making.current:
         raise MonthEnded(
             f"{making.current} ended while its usage was read: nothing is told, the next report does it"
         )
     return PlannedReport(
         making.picture,
-        tuple(month for month in months if month is not None),
+        tuple(months),
         memory,
         last_months(making.current, site.reporting_periods),
         tuple(dict.fromkeys(making.notes)),
         making.has_gaps,
         tuple(making.closed),
     )
+
+
+def _read(
+    making: _Making, wanted: Sequence[tuple[Month, datetime | None]], is_late: Callable[[], bool]
+) -> list[PlannedMonth]:
+    """The months, oldest first. The present one is read first; of the others another one comes next in every half hour,
+    so that each has its turn where the time is enough for some of them only.
+    """
+    turn = int(making.now.timestamp()) // TURN_S % max(1, len(wanted))
+    in_turn = [*wanted[turn:], *wanted[:turn]]
+    made: dict[Month, PlannedMonth | None] = {}
+    for which, date in sorted(in_turn, key=lambda each: each[0] != making.current):
+        if made and is_late():
+            making.has_gaps = True
+            making.notes.append(
+                "the cluster answers slowly: some of the past months are left to the next reports; a smaller "
+                "reporting_periods asks for fewer"
+            )
+            break
+        made[which] = _of_month(making, which, date)
+    return [month for which, _ in wanted if (month := made.get(which)) is not None]
 
 
 def is_certain(site: Site, month: Month, now: datetime) -> bool:

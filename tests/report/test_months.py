@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.core.periods import Month
-from agent.run import previews
+from agent.core.periods import Month, last_months
+from agent.run import previews, report_plan
 from agent.run.report_plan import MonthEnded
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import HOUR, LAST, MEM, THIS, World, scenario
@@ -347,3 +347,21 @@ def test_a_memory_that_is_damaged_costs_one_more_question(world: World, content:
     assert (report.error, report.failed) == (None, False)
     assert len(refusals(world)) == 2
     assert world.report().notes == []
+
+
+def test_where_the_cluster_is_slow_the_present_month_is_read_and_the_others_in_turn(
+    make_world: WorldFactory,
+) -> None:
+    world = make_world(user="staff", periods=4)
+    months = last_months(THIS, 4)
+    for month in months:
+        world.busy(month)
+    seen: list[set[str]] = []
+    for _ in range(4):
+        planned = report_plan.plan(world.site, lambda: world.now, iter([False, True]).__next__)
+        seen.append({str(month.month) for month in planned.months})
+        assert planned.has_gaps
+        assert "the cluster answers slowly" in planned.notes[-1]
+        world.later(hours=0.5)
+    assert all(len(some) == 2 and str(THIS) in some for some in seen)
+    assert set().union(*seen) == {str(month) for month in months}

@@ -7,6 +7,7 @@ import pytest
 
 from agent.core.model import ResourceState
 from agent.run.results import Result
+from agent.sim.records import OfferingUserState
 from agent.sim.seed import ComponentSpec
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import COMPONENTS, CPU, HOUR, LAST, MEM, THIS, World, scenario
@@ -179,7 +180,7 @@ def test_as_many_months_as_are_wanted(make_world: WorldFactory, periods: int, mo
         month = month.previous
     world.report()
     assert len(world.backend.queries) == months
-    assert [q.month for q in world.backend.queries] == sorted(q.month for q in world.backend.queries)
+    assert world.backend.queries[0].month == THIS
     assert len({row.billing_period for row in world.waldur.store.usages}) == months
 
 
@@ -217,6 +218,18 @@ def test_users_are_linked_to_their_offering_users(world: World) -> None:
     assert world.linked("Mixed.Case") == spelled.uuid
     assert [world.linked(name) for name in ("Restricted", gone_name, "stranger")] == [None, None, None]
     world.quiet()
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_of_two_users_with_one_name_the_one_who_is_well_is_linked(world: World, order: int) -> None:
+    """Somebody who left and came back as another person of Waldur's."""
+    rows = list(world.waldur.store.offering_users)[:2]
+    gone, back = rows if order else rows[::-1]
+    for row, state in ((gone, OfferingUserState.DELETED), (back, OfferingUserState.OK)):
+        row.username, row.state = "ann", state
+    world.ran("a_1", "ann", 1)
+    world.report()
+    assert world.linked("ann") == back.uuid
 
 
 def test_a_share_keeps_the_name_under_which_it_was_told_first(world: World) -> None:
