@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.core.model import ResourceState
+from agent.run import claims
 from agent.run.results import Result
 from agent.sim.records import OfferingUserState
 from agent.sim.seed import ComponentSpec
@@ -267,3 +270,12 @@ def test_an_offering_without_resources_costs_no_month(make_world: WorldFactory) 
     world.ran("a_9", "ann", 1)
     report = world.report()
     assert (report.error, world.backend.queries, world.told()) == (None, [], [])
+
+
+def test_an_account_that_another_offering_names_as_well_is_said_to_be_billed_twice(world: World) -> None:
+    world.busy()
+    other = replace(world.site, offering=replace(world.site.offering, uuid="0" * 31 + "1", name="Other"))
+    claims.leave(other, {"a_2", "elsewhere"})
+    report = world.report()
+    assert report.notes == ["account a_2 is named by offering Other as well: each is told all of its usage"]
+    assert world.shown()["a_2"]["cpu"] == "2.00"
