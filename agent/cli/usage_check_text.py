@@ -39,8 +39,11 @@ def show(found: Checked, out: Console | None = None) -> None:
         f"{clean(found.name)}: {found.month} ({found.zone}) on cluster {clean(found.cluster)}",
         style="bold",
     )
-    _say(out, f"usage_source is {found.source}: Waldur is told {_meaning(found.source)}")
-    _say(out, "reference: as waldur-site-agent counts, from the same jobs")
+    if found.charged:
+        _say(out, f"Waldur is told {clean(found.charged)}, whatever usage_source says")
+    else:
+        _say(out, f"usage_source is {found.source}: Waldur is told {_meaning(found.source)}")
+        _say(out, "reference: as waldur-site-agent counts, from the same jobs")
     for note in found.notes:
         _say(out, clean(note))
     if not found.has_second_count:
@@ -97,10 +100,15 @@ def _with_total(found: Checked) -> list[Line]:
 
 
 def _titles(found: Checked) -> list[str]:
-    return [*(TITLES[way] for way in _ways(found)), *(() if found.waldur else ("Waldur",))]
+    return [
+        *("charged" if found.charged else TITLES[way] for way in _ways(found)),
+        *(() if found.waldur else ("Waldur",)),
+    ]
 
 
 def _ways(found: Checked) -> list[Way]:
+    if found.charged:
+        return [OF_SOURCE[found.source]]
     return [way for way in Way if way is not Way.SUMMARY or not found.summary_unknown]
 
 
@@ -120,7 +128,8 @@ def _reasons(found: Checked, line: Line, amounts: Amounts, measure: Measure) -> 
         had = "nothing yet of"
         if amounts.told is not None:
             had = f"{abs(amounts.moves):,.2f} {'less' if amounts.moves > 0 else 'more'} than"
-        yield f"Waldur has {had} the {shown(amounts.next)} {clean(measure.unit)} that it would be told ({found.source})"
+        how = "" if found.charged else f" ({found.source})"
+        yield f"Waldur has {had} the {shown(amounts.next)} {clean(measure.unit)} that it would be told{how}"
 
 
 def reasons(seconds: Seconds) -> Iterator[str]:
@@ -208,7 +217,10 @@ def _bill_sentences(found: Checked, amounts: Amounts, measure: Measure) -> Itera
     if now is None:
         yield f"{label}: {UNKNOWN}"
         return
-    sentences = [f"{label}: {shown(now)} {unit} as configured ({configured})"]
+    how = "charged" if found.charged else f"as configured ({configured})"
+    sentences = [f"{label}: {shown(now)} {unit} {how}"]
+    if found.charged:
+        before = then = None
     if before is not None:
         sentences.append(f"the reference counts {_moved(now, before)}")
     if then is not None:

@@ -26,7 +26,7 @@ from agent.plan.usage_figures import Measure
 from agent.run import report_facts
 from agent.run.sites import Site
 from agent.waldur import offerings, resources, usages
-from backends.base import Scope, UsageCheck, UsageReader
+from backends.base import ChargeReader, Scope, UsageCheck, UsageReader
 
 NO_SECOND_COUNT = (
     "there is no second count: this kind of cluster keeps one record of what was used, which is read here"
@@ -37,7 +37,8 @@ Told = Mapping[tuple[str, str], Decimal | None]
 @dataclass(frozen=True)
 class Checked:
     """`summary_unknown`: why sreport has no figures, empty where it has. `commands`: how to check an account by hand,
-    for those with differences. `failed`: an outage, because of which something is not known.
+    for those with differences. `failed`: an outage, because of which something is not known. `charged`: what is
+    counted, where `source` does not say.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Checked:
     summary_unknown: str = ""
     commands: Mapping[str, str] | None = None
     has_second_count: bool = True
+    charged: str = ""
     notes: tuple[str, ...] = ()
     waldur: WaldurError | None = None
     failed: bool = False
@@ -113,6 +115,7 @@ def check(
         is_closed=which < present,
         summary_unknown=summary.unknown,
         has_second_count=isinstance(site.backend, UsageCheck),
+        charged=site.backend.charged if isinstance(site.backend, ChargeReader) else "",
         commands=_commands(site, reader, query, comparison),
         notes=tuple(_notes(counted, lacking, is_closed=which < present)),
         waldur=waldur.error,
@@ -121,6 +124,8 @@ def check(
 
 
 def _counted(reader: UsageReader, query: UsageQuery) -> dict[Way, Usage]:
+    if isinstance(reader, ChargeReader):  # one count, however it is asked for
+        return dict.fromkeys((Way.REFERENCE, Way.REQUESTED, Way.ALLOCATED), reader.usage(query))
     return {
         Way.REFERENCE: reader.usage(replace(query, as_reference=True)),
         Way.REQUESTED: reader.usage(query),

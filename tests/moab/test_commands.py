@@ -112,3 +112,5 @@ def test_usage_is_what_was_charged_and_there_is_no_second_count(world: World, co
     assert said.code == 0
     assert "there is no second count" in said.out
     assert "sreport" not in said.out and "TRES" not in said.out
+    assert "Waldur is told what jobs were charged" in said.out
+    assert "requested" not in said.out and "reference" not in said.out
