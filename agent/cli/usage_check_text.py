@@ -193,7 +193,7 @@ def _summary_sentences(found: Checked) -> Iterator[str]:
         counts = [
             f"{s.counts.get(Way.ALLOCATED) or 0:,} {tres}-seconds" for tres, s in _first_cpu(seconds).items()
         ]
-        yield f"AllocTRES equals sreport: yes, {', '.join(counts) or 'both have nothing'}"
+        yield f"AllocTRES equals sreport: yes, {', '.join(counts)}"
     else:
         wrong = [
             f"{tres} {s.gap(Way.ALLOCATED, Way.SUMMARY):+,} of {s.counts.get(Way.ALLOCATED) or 0:,} {tres}-seconds"

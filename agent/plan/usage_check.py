@@ -73,6 +73,11 @@ class Seconds:
     def as_summed(self) -> bool:
         return not self.gap(Way.ALLOCATED, Way.SUMMARY)
 
+    @property
+    def is_summed(self) -> bool:
+        """Whether both of these are known."""
+        return None not in (self.counts.get(Way.ALLOCATED), self.counts.get(Way.SUMMARY))
+
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
@@ -119,12 +124,14 @@ class Line:
 @dataclass(frozen=True)
 class Comparison:
     """`lines`: those with differences first. `equals_summary`: whether AllocTRES is what sreport has, for every account
-    and TRES; None where that is not known.
+    and TRES; None where that is not known. `unknown`: the account that was asked for, where the cluster neither has it
+    nor saw a job of it.
     """
 
     lines: tuple[Line, ...]
     total: Line
     equals_summary: bool | None = None
+    unknown: str = ""
 
     @property
     def moves(self) -> bool:
@@ -138,11 +145,19 @@ def compare(readings: Readings, only: str = "") -> Comparison:
     if not only:
         lines = [line for line in lines if _says_something(line)]
     lines.sort(key=lambda line: (not line.differs, line.account))
-    summary = readings.usages.get(Way.SUMMARY)
-    equal = None
-    if summary is not None and summary.records:
-        equal = all(seconds.as_summed for line in lines for seconds in line.seconds.values())
-    return Comparison(tuple(lines), _total(readings, lines), equal)
+    unknown = only if only and not _is_known(readings, only) else ""
+    return Comparison(tuple(lines), _total(readings, lines), _equals_summary(lines), unknown)
+
+
+def _equals_summary(lines: Iterable[Line]) -> bool | None:
+    """Where nothing was counted in both ways there is nothing to be equal."""
+    compared = [s.as_summed for line in lines for s in line.seconds.values() if s.is_summed]
+    return all(compared) if compared else None
+
+
+def _is_known(readings: Readings, account: str) -> bool:
+    usages = [*readings.usages.values(), *((readings.last_runs,) if readings.last_runs else ())]
+    return account in readings.known or any(account in usage.accounts for usage in usages)
 
 
 def _accounts(readings: Readings) -> set[str]:
@@ -157,8 +172,7 @@ def _says_something(line: Line) -> bool:
 
 
 def _line(readings: Readings, account: str) -> Line:
-    usages = [*readings.usages.values(), *((readings.last_runs,) if readings.last_runs else ())]
-    is_known = account in readings.known or any(account in usage.accounts for usage in usages)
+    is_known = _is_known(readings, account)
     counts = {way: _counts(usage, account) if is_known else None for way, usage in readings.usages.items()}
     last_runs = _counts(readings.last_runs, account) if readings.last_runs and is_known else None
     return Line(

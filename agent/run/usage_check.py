@@ -117,7 +117,7 @@ def check(
         has_second_count=isinstance(site.backend, UsageCheck),
         charged=site.backend.charged if isinstance(site.backend, ChargeReader) else "",
         commands=_commands(site, reader, query, comparison),
-        notes=tuple(_notes(counted, lacking, is_closed=which < present)),
+        notes=tuple(_notes(counted, lacking, comparison.unknown, is_closed=which < present)),
         waldur=waldur.error,
         failed=summary.failed or waldur.error is not None,
     )
@@ -203,12 +203,20 @@ def _commands(site: Site, reader: UsageReader, query: UsageQuery, comparison: Co
     }
 
 
-def _notes(counted: Mapping[Way, Usage], untracked: Mapping[str, str], *, is_closed: bool) -> list[str]:
+def _notes(
+    counted: Mapping[Way, Usage], untracked: Mapping[str, str], account: str, *, is_closed: bool
+) -> list[str]:
+    """`account`: one that was asked for and is not known."""
     asked = counted[Way.REQUESTED]
     notes = [
         f"{name}: the cluster does not count {tres}, so nobody knows its usage"
         for name, tres in untracked.items()
     ]
+    if account:
+        notes.append(
+            f"the account {account} is not known: the cluster has none of that name, and names no job of it in "
+            f"{asked.query.month}"
+        )
     if not asked.records:
         notes.append(f"{asked.query.month}: unknown, the cluster names no job at all")
     elif not is_closed and asked.live:

@@ -76,6 +76,14 @@ def test_without_a_summary_nobody_knows_whether_it_is_equal() -> None:
     )
 
 
+def test_an_account_that_nobody_knows_is_equal_to_nothing() -> None:
+    read = alike(a=3)
+    found = compare(read, "typo")
+    assert (found.equals_summary, found.unknown) == (None, "typo")
+    known = compare(read, "b")
+    assert (known.equals_summary, known.unknown) == (True, "")
+
+
 def test_an_account_that_the_summary_leaves_out_is_not_equal() -> None:
     same = {"a": 1, "gone": 2}
     found = compare(readings(reference=same, requested=same, allocated=same, sreport={"a": 1}))
@@ -141,7 +149,7 @@ def test_sums_are_those_of_the_lines(
         counted = found.total.seconds["cpu"].counts[way] if found.lines else 0
         assert counted == HOUR * sum(hours.values())
     equal = {a: n for a, n in allocated.items() if n} == {a: n for a, n in sreport.items() if n}
-    assert found.equals_summary is equal
+    assert found.equals_summary is (equal if found.lines else None)
     assert any(line.differs for line in found.lines) is not (
         {a: n for a, n in reference.items() if n} == {a: n for a, n in requested.items() if n}
         == {a: n for a, n in allocated.items() if n} == {a: n for a, n in sreport.items() if n}

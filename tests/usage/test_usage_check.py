@@ -131,6 +131,11 @@ def test_an_account_without_jobs_has_nothing_and_one_that_is_not_there_is_unknow
         name: command("usage-check", "--account", name, "-c", checked.configure()).out.splitlines()
         for name in ("quiet", "nobody")
     }
+    said = f"the account nobody is not known: the cluster has none of that name, and names no job of it in {LAST}"
+    assert said in lines["nobody"]
+    assert "AllocTRES equals sreport: unknown" in lines["nobody"]
+    assert "is not known" not in "".join(lines["quiet"])
+    assert any(line.startswith("AllocTRES equals sreport: yes, 0 cpu-seconds") for line in lines["quiet"])
     assert next(line for line in lines["quiet"] if line.startswith("quiet")).split()[1:4] == ["0.00"] * 3
     assert next(line for line in lines["nobody"] if line.startswith("nobody")).split()[1:4] == ["unknown"] * 3
 
