@@ -50,7 +50,7 @@ class AccountUsage:
 
 @dataclass(frozen=True, slots=True)
 class JobUse:
-    """What one job has counted in a month. `state` as the cluster writes it."""
+    """What one run of a job has counted in a month. `state` and `submitted` as the cluster writes them."""
 
     id: str
     account: str
@@ -58,6 +58,17 @@ class JobUse:
     state: str
     seconds: int
     counts: Counts = field(default_factory=dict)
+    submitted: str = ""
+
+    @property
+    def run(self) -> str:
+        """What tells it from other runs of a requeued job: those were submitted at other times."""
+        return f"{self.id} {self.submitted}".rstrip()
+
+
+def job_of(run: str) -> str:
+    """The job's id."""
+    return run.partition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.core.errors import BackendError
 from agent.core.periods import Month
-from agent.core.usage import JobUse
+from agent.core.usage import JobUse, job_of
 from agent.run import report_facts
 from agent.run.report_memory import Memory
 from agent.run.sites import Site
@@ -25,7 +25,7 @@ def decreases(site: Site, month: Month, accounts: Sequence[str], memory: Memory)
     if not accounts:
         return {}
     remembered = {account: memory.jobs_of(month, account) for account in accounts}
-    ids = [job for jobs in remembered.values() for job in jobs][:JOBS_ASKED]
+    ids = list(dict.fromkeys(job_of(run) for runs in remembered.values() for run in runs))[:JOBS_ASKED]
     now = _now(site, month, ids)
     found = {}
     for account in accounts:
@@ -39,7 +39,7 @@ def decreases(site: Site, month: Month, accounts: Sequence[str], memory: Memory)
 
 
 def _now(site: Site, month: Month, ids: Sequence[str]) -> Mapping[str, JobUse] | None:
-    """These jobs as they are now; None where that cannot be known."""
+    """All runs of these jobs as they are now; None where that cannot be known."""
     if not isinstance(site.backend, JobReader):
         return None
     try:
@@ -47,13 +47,13 @@ def _now(site: Site, month: Month, ids: Sequence[str]) -> Mapping[str, JobUse] |
     except BackendError as error:
         log.warning("the jobs that explain a decrease of usage cannot be read: %s", error)
         return None
-    return {use.id: use for use in uses}
+    return {use.run: use for use in uses}
 
 
 def _changed(account: str, before: Mapping[str, int], now: Mapping[str, JobUse]) -> list[str]:
     words = []
-    for job, seconds in before.items():
-        use = now.get(job)
+    for run, seconds in before.items():
+        job, use = job_of(run), now.get(run)
         if use is None:
             words.append(f"job {job} had counted {seconds} s and is gone")
         elif use.account != account:

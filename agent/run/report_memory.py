@@ -28,8 +28,8 @@ LIMITS = " with limits"
 
 @dataclass
 class Memory:
-    """`refused`: until when a month is not tried again, or a date. `live`: seconds by account and job, by month.
-    `failed`: resources that were told of in vain.
+    """`refused`: until when a month is not tried again, or a date. `live`: seconds by account and run of a
+    job, by month. `failed`: resources that were told of in vain.
     """
 
     refused: dict[str, datetime] = field(default_factory=dict)
@@ -64,11 +64,11 @@ class Memory:
     def note_live(self, month: Month, jobs: Sequence[JobUse]) -> None:
         found: dict[str, dict[str, int]] = {}
         for job in jobs[:JOBS_AT_MOST]:
-            found.setdefault(job.account, {})[job.id] = job.seconds
+            found.setdefault(job.account, {})[job.run] = job.seconds
         self.live[str(month)] = found
 
     def jobs_of(self, month: Month, account: str) -> Mapping[str, int]:
-        """Jobs that ran when the account was told of last, with what they had counted then."""
+        """Runs of jobs that had not ended when the account was told of last, with what they had counted then."""
         return self.live.get(str(month), {}).get(account, {})
 
     def keep(self, months: Iterable[Month]) -> None:

@@ -7,6 +7,8 @@ whole or not at all: a line that is not what was asked for raises ParseError.
 Jobs are cut at the month's borders here. sacct can do it, too (`--truncate`), with one more SQL query for each job:
 100,000 jobs took 12 s so and 1.6 s without (22.05), and a job that is suspended just now counted as if it ran.
 Only for a job that was suspended and crosses a border sacct must tell on which side that was: those are `unsure`.
+What is suspended now never counts as more than its own ElapsedRaw, which leaves out the open suspension; how much of
+that was before the window sacct must tell, too: those are `halted`.
 
 What a suspended job counts: its ElapsedRaw is without that time. So counts what it asked for, as in the reference.
 Of what it was given, the rollup (sreport, 22.05) takes that time off cpu only: the rest was kept from others.
@@ -18,6 +20,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NoReturn
 from zoneinfo import ZoneInfo
@@ -36,6 +39,7 @@ LIVE = frozenset({
 LIVE_KEPT = 20_000
 FOLD_AT = 20_000
 NOT_SUSPENDED = "00:00:00"
+SUSPENDED = "SUSPENDED"
 
 _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]{2,}):([0-9]{2}):([0-9]{2})")
 _QUANTITY = re.compile(r"([0-9]+)([KMGTP]?)")
@@ -49,6 +53,15 @@ Pairs = tuple[tuple[str, int], ...]
 Sums = dict[tuple[str, str], Counter[str]]
 # A run of a job is known by the job's number and its time of submission, in whatever form sacct writes it.
 Run = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A run in the first answer: what it ran in its life, and whether any of that may be before the window."""
+
+    seconds: int
+    is_suspended: bool
+    began_before: bool
 
 
 def columns(source: UsageSource) -> str:
@@ -67,7 +80,8 @@ class Tally:
     ) -> None:
         self.query = query
         self.records = 0
-        self.unsure: set[Run] = set()
+        self.unsure: dict[Run, _Whole] = {}
+        self.halted: dict[Run, tuple[_Whole, str]] = {}
         self.kept: list[JobUse] = []
         self._window = window
         self._ids = ids
@@ -102,13 +116,25 @@ class Tally:
     def add_cut(self, lines: Iterable[str]) -> None:
         """Count the unsure ones, from lines in which sacct has cut the jobs at the window."""
         for line in lines:
-            job_like, _, elapsed, suspended, _, submit, job = _parts(line)
-            if (job, submit) not in self.unsure:
+            _, state, elapsed, suspended, _, submit, job = _parts(line)
+            whole = self.unsure.pop((job, submit), None)
+            if whole is None:
                 continue
-            self.unsure.remove((job, submit))
-            if job_like not in self._alike:
-                self._meet(job_like, line)
-            self._count(line, int(elapsed), _seconds(suspended, line))
+            if not (whole.is_suspended or state == SUSPENDED):
+                self._count(line, int(elapsed), _seconds(suspended, line))
+            elif whole.began_before:
+                self.halted[job, submit] = whole, line
+            else:
+                self._count_halted(line, whole, 0)
+
+    def add_before(self, lines: Iterable[str]) -> None:
+        """Count the halted ones, from lines in which sacct has cut the jobs where the window begins."""
+        for line in lines:
+            _, _, elapsed, _, _, submit, job = _parts(line)
+            found = self.halted.pop((job, submit), None)
+            if found is not None:
+                whole, cut = found
+                self._count_halted(cut, whole, int(elapsed))
 
     def usage(self) -> Usage:
         """The month as the lines so far tell it."""
@@ -127,13 +153,13 @@ class Tally:
 
     def check(self) -> None:
         """Raises ParseError while something is unsure."""
-        for job, submit in self.unsure:
+        for job, submit in (*self.unsure, *self.halted):
             raise ParseError(
-                "sacct", f"{job} of {submit}", "a job is in the first answer and not in the second"
+                "sacct", f"{job} of {submit}", "a job is in the first answer and not in a later one"
             )
 
     def _add_suspended(self, line: str, run: Run) -> None:
-        _, _, elapsed, suspended, start, *_ = _parts(line)
+        _, state, elapsed, suspended, start, *_ = _parts(line)
         seconds, held_s = int(elapsed), _seconds(suspended, line)
         begins = self._moment(start, line)
         ends = begins + seconds + held_s
@@ -143,10 +169,18 @@ class Tally:
         if since <= begins and ends <= until:
             self._count(line, seconds, held_s)
         elif begins < until and since < ends:
-            self.unsure.add(run)
+            self.unsure[run] = _Whole(seconds, state == SUSPENDED, begins < since)
+
+    def _count_halted(self, line: str, whole: _Whole, before: int) -> None:
+        """To sacct the job runs on in both cuts; in truth not beyond what it ran in its life."""
+        _, _, elapsed, suspended, *_ = _parts(line)
+        seconds = min(whole.seconds, before + int(elapsed)) - min(whole.seconds, before)
+        self._count(line, seconds, _seconds(suspended, line) + int(elapsed) - seconds)
 
     def _count(self, line: str, seconds: int, held_s: int) -> None:
         job_like, state, *_ = _parts(line)
+        if job_like not in self._alike:
+            self._meet(job_like, line)
         self._alike[job_like] += seconds
         self._suspended[job_like] += held_s
         if state in LIVE or self._ids is not None:
@@ -161,7 +195,7 @@ class Tally:
         self._alike[job_like] = 0
 
     def _keep(self, line: str, seconds: int, held_s: int) -> None:
-        job_like, state, *_, job = _parts(line)
+        job_like, state, *_, submit, job = _parts(line)
         if self._ids is not None and job not in self._ids:
             return
         if len(self.kept) >= LIVE_KEPT:
@@ -170,7 +204,7 @@ class Tally:
         account, user, tres = _common(job_like, line)
         counts = self._counts(self._read_tres(tres, line), seconds, held_s)
         if self._ids is not None or any(counts.values()):
-            self.kept.append(JobUse(job, fold(account), fold(user), state, seconds, counts))
+            self.kept.append(JobUse(job, fold(account), fold(user), state, seconds, counts, submit))
 
     def _counts(self, pairs: Pairs, seconds: int, held_s: int) -> dict[str, int]:
         kept_s = seconds + (held_s if self.query.source is UsageSource.ALLOCATED else 0)

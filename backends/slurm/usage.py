@@ -3,16 +3,17 @@
 
 The window goes from the first instant of the month to the first of the next, in the query's zone: with 23:59:59 a
 second of every job that runs across the border was lost (22.05). `--duplicates` shows every run of a requeued job,
-a running job counts to now, and an end that is still to come does no harm. Queries `as_reference` and
+a running job counts to now, and an end that is still to come does no harm. An answer without a line is asked for once
+more: slurmdbd gives one, with 0, when it failed to read its own database (22.05). Queries `as_reference` and
 `last_runs_only` ask otherwise, for comparison only.
 """
 
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 
 from agent.core.usage import JobUse, Usage, UsageQuery
@@ -24,6 +25,9 @@ from backends.zones import Zones, window
 # 100,000 jobs take 2 s, but minutes while slurmdbd rolls up. What a killed sacct has asked goes on in the database.
 TIMEOUT_S = 180.0
 JOBS_PER_COMMAND = 1000
+EMPTY_PAUSE_S = 0.5
+# Before any job of SLURM; 0 would be no time at all to sacct.
+EVER = "2000-01-01T00:00:00"
 
 
 class Accounting:
@@ -36,11 +40,16 @@ class Accounting:
         self._zones = zones
 
     def usage(self, query: UsageQuery) -> Usage:
-        """The whole month of all accounts, in one command; in two where a job that was suspended crosses a border.
+        """The whole month of all accounts, in one command; in two where a job that was suspended crosses a border, in
+        three where one that is suspended now began before it.
 
         Raises BackendError.
         """
-        return self._tally(query).usage()
+        tally = self._tally(query)
+        if not tally.records and window(query)[0] <= time.time():
+            time.sleep(EMPTY_PAUSE_S)
+            tally = self._tally(query)
+        return tally.usage()
 
     def command(self, query: UsageQuery, account: str) -> str:
         """The command for one account, as a shell takes it; here sacct itself cuts the jobs at the borders."""
@@ -51,13 +60,12 @@ class Accounting:
         return f"TZ={shlex.quote(query.zone)} {shlex.join(command)}"
 
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> list[JobUse]:
-        """What these jobs count in the month, all runs of each together. Raises BackendError."""
-        found: dict[str, JobUse] = {}
+        """What these jobs count in the month, each run on its own. Raises BackendError."""
+        found: list[JobUse] = []
         for some in _chunks({job for job in ids if job.isdecimal() and job.isascii()}):
             # The number of an array is also that of its last task: sacct then shows the others, too.
-            for job in self._tally(query, _jobs(some), ids=some).kept:
-                found[job.id] = _joined(found.get(job.id), job)
-        return list(found.values())
+            found += self._tally(query, _jobs(some), ids=some).kept
+        return found
 
     def _tally(self, query: UsageQuery, *options: str, ids: Collection[str] | None = None) -> Tally:
         since, until = window(query)
@@ -67,28 +75,41 @@ class Accounting:
         for some in _chunks({job for job, _ in tally.unsure}):
             with closing(self._lines(query, "--truncate", _jobs(some))) as lines:
                 tally.add_cut(lines)
+        for some in _chunks({job for job, _ in tally.halted}):
+            with closing(self._lines(query, "--truncate", _jobs(some), times=_before(query))) as lines:
+                tally.add_before(lines)
         tally.check()
         return tally
 
-    def _lines(self, query: UsageQuery, *options: str) -> Generator[str, None, None]:
+    def _lines(
+        self, query: UsageQuery, *options: str, times: tuple[str, str] | None = None
+    ) -> Generator[str, None, None]:
         environment = {**self._zones.environment(query), "SLURM_TIME_FORMAT": "%s"}
-        command = self._command(query, *options, f"--format={columns(query.source)}")
+        command = self._command(query, *options, f"--format={columns(query.source)}", times=times)
         return streamed(self._runner.lines(command, timeout_s=TIMEOUT_S, environment=environment))
 
-    def _command(self, query: UsageQuery, *options: str) -> tuple[str, ...]:
+    def _command(
+        self, query: UsageQuery, *options: str, times: tuple[str, str] | None = None
+    ) -> tuple[str, ...]:
+        start, end = times or _times(query)
         return (
             *self._programs.sacct_read,
             *(() if query.as_reference or query.last_runs_only else ("--duplicates",)),
             *self._clusters,
-            f"--starttime={query.month.first_day}T00:00:00",
-            f"--endtime={_end(query)}",
+            f"--starttime={start}",
+            f"--endtime={end}",
             *options,
         )
 
 
-def _end(query: UsageQuery) -> str:
+def _times(query: UsageQuery) -> tuple[str, str]:
     following = query.month.next.first_day
-    return f"{following - timedelta(days=1)}T23:59:59" if query.as_reference else f"{following}T00:00:00"
+    last = f"{following - timedelta(days=1)}T23:59:59" if query.as_reference else f"{following}T00:00:00"
+    return f"{query.month.first_day}T00:00:00", last
+
+
+def _before(query: UsageQuery) -> tuple[str, str]:
+    return EVER, f"{query.month.first_day}T00:00:00"
 
 
 def _jobs(ids: Iterable[str]) -> str:
@@ -100,13 +121,3 @@ def _chunks(ids: Iterable[str]) -> Iterator[dict[str, None]]:
     ordered = sorted(ids, key=int)
     for first in range(0, len(ordered), JOBS_PER_COMMAND):
         yield dict.fromkeys(ordered[first : first + JOBS_PER_COMMAND])
-
-
-def _joined(before: JobUse | None, job: JobUse) -> JobUse:
-    """Two runs of a requeued job as one; the state is that of the later line."""
-    if before is None:
-        return job
-    counts = {
-        name: before.counts.get(name, 0) + job.counts.get(name, 0) for name in {*before.counts, *job.counts}
-    }
-    return replace(job, seconds=before.seconds + job.seconds, counts=counts)

@@ -50,7 +50,8 @@ class Cluster(Protocol):
 class JobRow:
     """One run of a job. `start` None: it never did; `end` None: it has not yet.
 
-    `allocated` None: what was asked for. Rows with the same `id` are runs of a requeued job; `submit` must differ.
+    `allocated` None: what was asked for. Rows with the same `id` are runs of a requeued job; `submit` must differ. The
+    last suspension may be open: without an end.
     """
 
     account: str
@@ -63,7 +64,7 @@ class JobRow:
     allocated: Mapping[str, int] | None = None
     state: str = "COMPLETED"
     submit: datetime | None = None
-    suspended: tuple[tuple[datetime, datetime], ...] = ()
+    suspended: tuple[tuple[datetime, datetime | None], ...] = ()
     id: int | None = None
     array: tuple[int, int] | None = None
 
@@ -186,11 +187,13 @@ def _values(row: JobRow, job: int, association: int, tres: Mapping[str, int]) ->
     )
 
 
-def _suspension(cluster: Cluster, row: JobRow, job: int, start: datetime, end: datetime) -> str:
+def _suspension(cluster: Cluster, row: JobRow, job: int, start: datetime, end: datetime | None) -> str:
+    """While it is open, the job's row has the time of its start less what came before, as slurmdbd keeps it."""
+    whole = f"time_suspended + {_epoch(end) - _epoch(start)}" if end else f"{_epoch(start)} - time_suspended"
     return (
         f"INSERT INTO {cluster.cluster}_suspend_table SELECT job_db_inx, id_assoc, {_epoch(start)}, {_epoch(end)}"
         f" FROM {cluster.cluster}_job_table WHERE id_job = {job} AND time_submit = {_epoch(row.submitted)};"
-        f"UPDATE {cluster.cluster}_job_table SET time_suspended = time_suspended + {_epoch(end) - _epoch(start)}"
+        f"UPDATE {cluster.cluster}_job_table SET time_suspended = {whole}"
         f" WHERE id_job = {job} AND time_submit = {_epoch(row.submitted)};"
     )
 

@@ -31,9 +31,9 @@ class SlurmCluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment for programs that are to speak to this cluster."""
+        """Environment for programs that are to speak to this cluster, and for its servers, whose zone is UTC."""
         own = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SACCT"))}
-        return {**own, "SLURM_CONF": str(self.folder / "slurm.conf"), "LC_ALL": "C.UTF-8"}
+        return {**own, "SLURM_CONF": str(self.folder / "slurm.conf"), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
     @property
     def bin_path(self) -> Path:

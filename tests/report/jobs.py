@@ -14,7 +14,7 @@ from tests.memory_backend import MemoryBackend
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a job counts in one month, in TRES-seconds. `live`: it has not ended."""
+    """What a run of a job counts in one month, in TRES-seconds. `live`: it has not ended."""
 
     id: str
     account: str
@@ -23,10 +23,11 @@ class Job:
     counts: Mapping[str, int]
     seconds: int
     live: bool = False
+    submitted: str = ""
 
     def use(self) -> JobUse:
         state = "RUNNING" if self.live else "COMPLETED"
-        return JobUse(self.id, self.account, self.user, state, self.seconds, self.counts)
+        return JobUse(self.id, self.account, self.user, state, self.seconds, self.counts, self.submitted)
 
 
 @dataclass

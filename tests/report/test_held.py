@@ -71,6 +71,18 @@ def test_the_jobs_that_explain_it_are_named(told: World, change: Callable[[World
     assert f"; {words}; `count a_1 2026-11` lists what counts now" in plan.reason
 
 
+def test_of_a_requeued_job_the_run_is_named_that_counts_less(told: World) -> None:
+    """However much its other runs count."""
+    told.alter("77", submitted="1795000000")
+    told.ran("a_1", "ann", 9, job="77")
+    told.report()
+    (lives,) = (job for job in told.backend.jobs if job.id == "77" and job.live)
+    told.backend.jobs.remove(lives)
+    told.backend.jobs.insert(0, replace(lives, seconds=60, counts={"cpu": 60}))
+    (plan,) = told.report().held
+    assert "; job 77 of ann had counted 18000 s, now 60 s (RUNNING); " in plan.reason
+
+
 def test_what_cannot_be_explained_is_said_with_the_command_to_look(told: World) -> None:
     """A job that had ended before the last report is not remembered."""
     told.backend.jobs = [job for job in told.backend.jobs if job.account != "a_3"]

@@ -15,6 +15,7 @@ from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.cli.conftest import Command
 from tests.real import job_rows
+from tests.real.host_zone import set_host_zone
 from tests.real.job_rows import JobRow
 from tests.real.slurm_cluster import SlurmCluster
 from tests.site import configuration
@@ -42,7 +43,8 @@ def rows(plain: str, special: str) -> Iterator[JobRow]:
 
 @pytest.fixture
 def config(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A site of two resources, whose cluster has the rows and has summed up the month."""
+    """A site of two resources, whose cluster has the rows and has summed up the month; host and cluster are in UTC."""
+    set_host_zone("UTC", tmp_path, monkeypatch)
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     scenario = Scenario(members_per_project=1, projects_per_customer=2, allocations_per_project=1)
     with SimulatedWaldur(scenario=scenario) as waldur:
