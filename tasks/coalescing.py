@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
 from agent.core.errors import ClusterBusy
@@ -95,14 +96,14 @@ def _left_note(task: SiteTask, subject: str, locks: Held) -> bool:
         "queue": delivery.get("routing_key"),
         "priority": delivery.get("priority"),
     }
-    client, key = broker.client(), AGAIN + subject
+    key = AGAIN + subject
     try:
-        client.set(key, json.dumps(note), ex=2 * LOCK_TTL_S)
+        _insisting(lambda client: client.set(key, json.dumps(note), ex=2 * LOCK_TTL_S))
     except RedisError as error:
-        raise QueueUnavailable(f"Redis keeps no note for {subject}: {error}") from error
+        task.come_back(QueueUnavailable(f"Redis keeps no note for {subject}: {error}"))
     if not locks.take(subject):
         return False
-    client.delete(key)
+    _quietly(lambda client: client.delete(key))
     return True
 
 
@@ -143,7 +144,15 @@ def _is_first_to_retry(task: SiteTask, subject: str) -> bool:
 
 def _quietly(ask: Callable[[Any], Any], *, otherwise: Any = None) -> Any:
     try:
-        return ask(broker.client())
+        return _insisting(ask)
     except RedisError as error:
         log.debug("no markers: %s", error)
         return otherwise
+
+
+def _insisting(ask: Callable[[Any], Any]) -> Any:
+    """Twice: after Redis was restarted the first use of a connection fails. Raises RedisError."""
+    try:
+        return ask(broker.client())
+    except RedisConnectionError:
+        return ask(broker.client())

@@ -85,6 +85,8 @@ class Bridge:
         }
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        # Set when something was prepared, and at the end: then the next look is at once.
+        self._news = threading.Event()
 
     def run(self) -> None:
         """Until `stop`; then what came is queued and acknowledged, within a bounded time."""
@@ -94,12 +96,14 @@ class Bridge:
                 self._ask(pool)
                 self._listen()
                 self._sign()
-                self._stopping.wait(self._tick_s)
+                self._news.wait(self._tick_s)
+                self._news.clear()
             pool.shutdown(wait=False, cancel_futures=True)
             self._end()
 
     def stop(self) -> None:
         self._stopping.set()
+        self._news.set()
 
     def listened_to(self, offering_uuid: str) -> frozenset[ObjectType]:
         """The types of an offering's messages that come in now."""
@@ -140,6 +144,7 @@ class Bridge:
         finally:
             standing.due_s = time.monotonic() + wait_s
             standing.is_asking = False
+            self._news.set()
 
     def _take_over(self, standing: _Standing, prepared: Prepared) -> None:
         offering = standing.registration.offering

@@ -11,11 +11,9 @@ import pytest
 import redis
 
 from agent.sim.demo_parts import emulated_cluster
-from agent.sim.rabbitmq_side import RabbitMqAccess, RabbitMqBroker
 from agent.sim.server import SimulatedWaldur
 from tests.bridge.processes import BridgeProcess
 from tests.cluster.celery_process import CeleryProcess, environment
-from tests.real.rabbitmq import ADMIN, PASSWORD, RabbitMq
 from tests.real.redis_server import RedisServer
 from tests.site import configuration
 
@@ -26,24 +24,6 @@ Start = Callable[..., Any]
 def waldur() -> Iterator[SimulatedWaldur]:
     with SimulatedWaldur() as server:
         yield server
-
-
-def rabbitmq_side(rabbitmq: RabbitMq) -> RabbitMqBroker:
-    ports = rabbitmq.ports
-    return RabbitMqBroker(
-        RabbitMqAccess("127.0.0.1", ports["stomp"], ports["management"], user=ADMIN, password=PASSWORD)
-    )
-
-
-def stomp_keys(rabbitmq: RabbitMq, **more: Any) -> dict[str, Any]:
-    """The keys of an offering whose events come from this broker over a WebSocket without TLS."""
-    return {
-        "stomp_enabled": True,
-        "stomp_ws_host": "127.0.0.1",
-        "stomp_ws_port": rabbitmq.ports["web_stomp"],
-        "websocket_use_tls": False,
-        **more,
-    }
 
 
 @pytest.fixture
@@ -83,17 +63,17 @@ class EventSite:
         self._running.append(process)
         return process.start(wait=wait)
 
-    def celery(self, role: str, *args: str, **more: str) -> CeleryProcess:
+    def celery(self, role: str, *args: str, wait: bool = True, **more: str) -> CeleryProcess:
         log = self.folder / f"{role}-{len(self._running)}.log"
         process = CeleryProcess(role, log, self.environment(**more), *args)
         self._running.append(process)
-        return process.start()
+        return process.start(wait=wait)
 
     def redis_client(self) -> Any:
         return redis.Redis.from_url(self.redis.url)
 
-    def worker(self) -> CeleryProcess:
-        return self.celery("worker", "--without-mingle", "--without-gossip")
+    def worker(self, *, wait: bool = True) -> CeleryProcess:
+        return self.celery("worker", "--without-mingle", "--without-gossip", wait=wait)
 
     def stop(self) -> None:
         for process in reversed(self._running):

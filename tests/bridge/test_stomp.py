@@ -19,7 +19,7 @@ from agent.sim.changes import Message
 from agent.sim.publisher import Publisher
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
-from tests.bridge.conftest import rabbitmq_side, stomp_keys
+from tests.bridge.brokers import rabbitmq_side, stomp_keys
 from tests.bridge.inprocess import RunningBridge, quick
 from tests.real.processes import wait_until
 from tests.real.rabbitmq import RabbitMq

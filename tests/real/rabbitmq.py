@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -97,8 +98,7 @@ class RabbitMq:
         """End it at once (SIGKILL), as a crash would."""
         if self._server is None:
             raise RealPartError("rabbitmq is not running")
-        for pid in keeper.descendants(self._server.pid):
-            os.kill(pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._stop()
 
     def freeze(self) -> None:
@@ -115,7 +115,8 @@ class RabbitMq:
     def _signal(self, number: signal.Signals) -> None:
         assert self._server is not None
         for pid in keeper.descendants(self._server.pid):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # its helpers end with it
+                os.kill(pid, number)
 
     def _stop(self) -> None:
         processes.stop(self._server)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Bursts are a few tasks: on the real Redis, with what a worker does between."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.sim.server import SimulatedWaldur
+from tests.cluster.celery_process import environment
+from tests.real.redis_server import RedisServer
+from tests.site import configuration
+
+# Runs with the settings of a real process: Celery reads them when tasks are imported.
+SCRIPT = """
+import sys
+from agent.core.events import Job, JobKind, QueueUnavailable
+from tasks import broker, coalescing
+from tasks.events import TaskQueue
+from tasks.membership import part
+offering, queue, send = sys.argv[1], "site.default", TaskQueue().send
+client = broker.client()
+def waiting(): return sum(client.llen(key) for key in client.keys("site.default*"))
+def job(project): return Job(JobKind.MEMBERSHIP, offering, project_uuid=project)
+
+for _ in range(500): send(job("a" * 32))
+print("one project", waiting())
+for n in range(3): send(job(f"{n:032x}"))
+print("four projects", waiting())
+for _ in range(1000): send(Job(JobKind.ORDERS, offering)); send(Job(JobKind.MEMBERSHIP, offering))
+print("and everything", waiting())
+document = {"policy_uuid": "b" * 32, "resource_uuid": "c" * 32}
+for _ in range(1000): send(Job(JobKind.PERIODIC_LIMITS, offering, document=document))
+send(Job(JobKind.PERIODIC_LIMITS, offering, document={**document, "timestamp": "later"}))
+print("two different messages", waiting())
+
+client.flushall()
+send(job("a" * 32))
+with coalescing.flight(part, "membership_sync:" + "a" * 32) as first:
+    print("at work", first is not None, send(job("a" * 32)), send(job("a" * 32)))
+    part.request.update(args=[offering, "", "a" * 32], delivery_info={"routing_key": queue, "priority": 3})
+    with coalescing.flight(part, "membership_sync:" + "a" * 32) as second:
+        print("beside it", second is not None)
+    print("before its end", waiting())
+print("after its end", waiting())
+
+client.flushall()
+key = coalescing.MARKER + "s"
+client.set(key, "claim of a producer that died", px=15_000)
+sent = []
+print("a claim is no task", coalescing.send_once("s", lambda: sent.append(1)), len(sent))
+try: coalescing.send_once("t", lambda: 1 / 0)
+except ZeroDivisionError: pass
+print("what failed", coalescing.send_once("t", lambda: sent.append(1)), len(sent))
+
+client.config_set("maxmemory", "1")
+try: send(job("d" * 32))
+except QueueUnavailable as error: print("OOM" in str(error))
+client.config_set("maxmemory", "0")
+print("there is room again", send(job("d" * 32)))
+"""
+
+
+def test_bursts_and_their_doubles(redis_server: RedisServer, tmp_path: Path) -> None:
+    redis_server.flush()
+    with SimulatedWaldur() as waldur:
+        config = configuration(waldur, tmp_path, membership_sync_backend="slurm")
+        offering = waldur.seed.offering_uuid
+    env = {**os.environ, **environment(config, redis_server.url)}
+    command = [sys.executable, "-c", SCRIPT, offering]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "one project 1",
+        "four projects 4",
+        "and everything 6",
+        "two different messages 8",
+        "at work True True False",
+        "beside it False",
+        "before its end 2",
+        "after its end 3",
+        "a claim is no task True 1",
+        "what failed True 2",
+        "True",
+        "there is room again True",
+    ]
