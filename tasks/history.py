@@ -29,14 +29,25 @@ log = logging.getLogger(__name__)
 LOUD = {Mark.WARNING: logging.WARNING, Mark.ERROR: logging.ERROR}
 
 
+class MonthBusy(ClusterBusy):
+    """Another task loads the month."""
+
+
 class HistoryTask(SiteTask):
-    """Tells the loader, whatever way the task ends."""
+    """Tells the loader, whatever way the task ends. A copy that finds the month in another's hands says nothing: the
+    other one does.
+    """
 
     def on_retry(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        if isinstance(exc, MonthBusy):
+            return
         board, month, entry = _place(args)
-        board.note(month, Entry(State.WAITING, _said(exc), entry.outcome if entry else None))
+        if entry is None or entry.state is not State.ENDED:
+            board.note(month, Entry(State.WAITING, _said(exc), entry.outcome if entry else None))
 
     def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        if isinstance(exc, MonthBusy):
+            return
         board, month, entry = _place(args)
         outcome = (entry.outcome if entry else None) or MonthOutcome(month, Ending.FAILED)
         if entry is None or entry.state is not State.ENDED:
@@ -53,7 +64,7 @@ def month(
         return "done already"
     with held(broker.locks()) as locks:
         if not locks.take(f"history:{offering_uuid}:{month_name}"):
-            self.come_back(ClusterBusy(f"{month_name} is being loaded by another task"))
+            self.come_back(MonthBusy(f"{month_name} is being loaded by another task"))
         earlier = known.outcome if known else None
         board.note(month_name, Entry(State.RUNNING, str(self.request.hostname or ""), earlier))
         outcome = _load(offering_uuid, Month.parse(month_name), history.wish_from(wish))
@@ -118,12 +129,15 @@ def _log(offering_uuid: str, outcome: MonthOutcome) -> None:
     for line in outcome.lines:
         log.log(LOUD.get(line.mark, logging.DEBUG), "history of offering %s: %s", name, line.text)
     log.info(
-        "history of offering %s: %s %s, %d resources, %d of them changed, %d requests, %d cluster commands, %.1f s",
+        "history of offering %s: %s %s, %d resources, %d of them changed, %d held, %d figures lowered, %d requests, "
+        "%d cluster commands, %.1f s",
         name,
         outcome.month,
         outcome.ending,
         outcome.resources,
         outcome.told,
+        len(outcome.held),
+        outcome.lowered,
         outcome.requests,
         outcome.commands,
         outcome.seconds,

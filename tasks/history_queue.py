@@ -106,9 +106,10 @@ class Queued:
         return {name: e.outcome for name, e in entries.items() if e.state is State.ENDED and e.outcome}
 
     def load(self, months: Iterable[Month], *, resumed: bool = False) -> None:
-        """Send the months and stay until all have ended. `resumed`: what an earlier loader has sent is not sent twice.
+        """Send the months and stay until all have ended; a broker that goes away meanwhile is waited for. `resumed`:
+        what an earlier loader has sent is not sent twice.
 
-        Raises SiteAgentError where they cannot be sent.
+        Raises SiteAgentError where the broker is away from the start.
         """
         self.pending = list(months)
         adopted = self._read(self.pending) if resumed else {}
@@ -119,34 +120,35 @@ class Queued:
             raise _silent(error) from error
         self._news_s = self._said_s = self.clock()
         while self.pending:
-            self._send_due()
-            self._look()
+            try:
+                self._send_due()
+                self._look()
+                self._is_away = False
+            except (OperationalError, RedisError) as error:
+                self._note_away(error)
             if self.pending:
                 self.sleep(self.patience.look_s)
 
     def _send_due(self) -> None:
         under_way = len(self.pending) - len(self.unsent)
         while self.unsent and not (self.delay_s and (under_way or self.clock() < self._next_s)):
-            self._send(self.unsent.pop(0))
+            self._send(self.unsent[0])
+            del self.unsent[0]
             under_way += 1
 
     def _send(self, month: Month) -> None:
-        try:
-            self.send(month)
-        except (OperationalError, RedisError) as error:
-            self.unsent.insert(0, month)
-            raise _silent(error) from error
+        self.send(month)
+        self._news_s = self.clock()
+
+    def _note_away(self, error: Exception) -> None:
+        """Said once. Workers are not silent as long as nobody can hear them."""
+        if not self._is_away:
+            self.audience.remark(Mark.WARNING, f"the broker does not answer ({error}): waiting for it")
+        self._is_away = True
         self._news_s = self.clock()
 
     def _look(self) -> None:
-        try:
-            entries = self.board.read([str(month) for month in self.pending])
-        except RedisError as error:
-            if not self._is_away:
-                self.audience.remark(Mark.WARNING, f"the broker does not answer ({error}): waiting for it")
-            self._is_away = True
-            return
-        self._is_away = False
+        entries = self.board.read([str(month) for month in self.pending])
         for month in list(self.pending):
             entry = entries.get(str(month))
             if entry is not None and entry != self._seen.get(str(month)):
@@ -191,9 +193,9 @@ class Queued:
                 words = f"nothing was heard of it, though it was sent {self.patience.resends + 1} times"
                 self._end(month, MonthOutcome(str(month), Ending.AGAIN).failed(words))
                 continue
+            self._send(month)
             self._resent[month] += 1
             self.audience.remark(Mark.WARNING, f"nothing is heard of {month}: it is sent once more")
-            self._send(month)
 
     def _pause_s(self) -> float:
         """Before the first word of loneliness, and between the others."""

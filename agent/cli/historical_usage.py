@@ -20,7 +20,7 @@ import click
 
 import beat_schedule as table
 from agent.cli import staff_token
-from agent.cli.history_view import SIGNS, View, has_signs
+from agent.cli.history_view import COMPLETE, SIGNS, View, closing, has_signs
 from agent.cli.options import config_option, json_option, print_json, settings_from
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tasks.history_queue import Queued
 
 STOPPED = 130
-REASONS_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,7 @@ class Options:
 
     config_file: Path | None
     offering_uuid: str | None
-    user_token: str
+    user_token: Secret
     user_token_file: Path | None
     start_date: str
     end_date: str
@@ -56,6 +55,7 @@ class Options:
     skip_user_usage: bool
     no_staff_check: bool
     reconcile_stale: bool
+    allow_decreases: bool
     dry_run: bool
     is_local: bool
     resume: bool
@@ -71,13 +71,14 @@ class Options:
             reconcile_stale=self.reconcile_stale,
             dry_run=self.dry_run,
             staff_check=not self.no_staff_check,
+            allow_decreases=self.allow_decreases,
         )
 
 
-def _hide(_context: click.Context, _parameter: click.Parameter, token: str) -> str:
+def _hide(_context: click.Context, _parameter: click.Parameter, token: str) -> Secret:
     if token:
         staff_token.hide_typed(token)
-    return token
+    return Secret(token)
 
 
 @click.command(
@@ -100,7 +101,9 @@ def _hide(_context: click.Context, _parameter: click.Parameter, token: str) -> s
 @click.option("--skip-user-usage", is_flag=True, help="Totals of resources only.")
 @click.option("--no-staff-check", is_flag=True, help="Do not ask Waldur whether the token is that of staff.")
 @click.option("--reconcile-stale", is_flag=True,
-              help="Set to zero what Waldur has and the cluster does not know of.")  # fmt: skip
+              help="Set to zero what Waldur has and the cluster does not know of; allows decreases.")  # fmt: skip
+@click.option("--allow-decreases", is_flag=True,
+              help="Send figures that are less than what Waldur has; else they are held and listed.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be submitted; submit nothing.")
 @click.option("--local", "is_local", is_flag=True, help="Load in this process, whatever queue there is.")
 @click.option("--resume", is_flag=True, help="Go on with an earlier run of the same parameters.")
@@ -110,7 +113,8 @@ def _hide(_context: click.Context, _parameter: click.Parameter, token: str) -> s
 @click.option("--months-may-fail", is_flag=True, hidden=True, help="Exit code 0 as well when months failed.")
 def command(**given: Any) -> int:
     """Load usage of past months into Waldur: totals of resources and shares of users, month by month. Safe to
-    repeat: what Waldur has already is not sent again. Exit code 1 when a month failed.
+    repeat: what Waldur has already is not sent again. Exit code 1 when a month failed, or
+    when usage is held because a figure would get less.
     """
     options = Options(**given)
     if options.resume and options.dry_run:
@@ -265,21 +269,15 @@ class Loading:
 
     def _conclude(self, record: Record) -> int:
         outcomes = [record.months[str(month)] for month in self.run.months if str(month) in record.months]
-        failed = [outcome for outcome in outcomes if outcome.ending is not Ending.DONE]
-        say = self.view.say
-        if failed:
-            say(Mark.ERROR, f"{len(failed)} of {len(self.run.months)} months failed:")
-            for outcome in failed:
-                say(None, f"  {outcome.month}: {_some(outcome.failures)}")
-            say(None, "The same command with --resume loads these again")
-        elif self.options.dry_run:
-            say(Mark.END, "Dry run completed: nothing was submitted")
-        else:
-            say(Mark.END, "Historical usage loading completed successfully!")
-        say(None, f"Processed {len(outcomes)} months from {self.wanted.first} to {self.wanted.last}")
+        for mark, text in closing(outcomes, dry_run=self.options.dry_run):
+            self.view.say(mark, text)
+        self.view.say(
+            None, f"Processed {len(outcomes)} months from {self.wanted.first} to {self.wanted.last}"
+        )
         if self.options.as_json:
             print_json(self._document(outcomes))
-        return 1 if failed and not self.options.months_may_fail else 0
+        is_complete = all(outcome.ending in COMPLETE for outcome in outcomes)
+        return 0 if is_complete or self.options.months_may_fail else 1
 
     def _document(self, outcomes: Sequence[MonthOutcome]) -> dict[str, Any]:
         return {
@@ -290,14 +288,11 @@ class Loading:
             "dry_run": self.options.dry_run,
             "queued": not self.here_because,
             "months": [outcome.as_json(with_lines=False) for outcome in outcomes],
-            "failures": sum(outcome.ending is not Ending.DONE for outcome in outcomes),
+            "failures": sum(bool(outcome.failures) for outcome in outcomes),
+            "held": sum(bool(outcome.held) for outcome in outcomes),
+            "unknown": sum(outcome.ending is Ending.UNKNOWN for outcome in outcomes),
         }
 
 
 def _done(record: Record) -> dict[str, MonthOutcome]:
     return {name: o for name, o in record.months.items() if o.ending is Ending.DONE}
-
-
-def _some(sentences: Sequence[str]) -> str:
-    more = len(sentences) - REASONS_SHOWN
-    return "; ".join(sentences[:REASONS_SHOWN]) + (f"; and {more} more" if more > 0 else "")

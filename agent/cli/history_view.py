@@ -6,7 +6,7 @@ The lines are those that sites know from the reference's loader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -30,7 +30,9 @@ SIGNS: Mapping[Mark, str] = {
 }
 # Where there are no signs, what needs a look is still told from the rest.
 WORDS: Mapping[Mark, str] = {Mark.WARNING: "warning: ", Mark.ERROR: "error: "}
-REASON_AT_MOST = 100
+# How months may end where the exit code is 0.
+COMPLETE = (Ending.DONE, Ending.UNKNOWN)
+REASONS_SHOWN = 5
 
 
 class View:
@@ -139,3 +141,67 @@ class View:
 def has_signs(stream: TextIO) -> bool:
     """Signs are for people whose terminal can show them."""
     return stream.isatty() and (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def closing(outcomes: Sequence[MonthOutcome], *, dry_run: bool) -> Iterator[tuple[Mark | None, str]]:
+    """The end of a run: what was lowered, what nobody knows, what waits for a word of the operator, what failed."""
+    total = len(outcomes)
+    unknown = [outcome for outcome in outcomes if outcome.ending is Ending.UNKNOWN]
+    held = [outcome for outcome in outcomes if outcome.held]
+    failed = [outcome for outcome in outcomes if outcome.failures]
+    if lowered := sum(outcome.lowered for outcome in outcomes):
+        verb = "would be" if dry_run else "were"
+        months = ", ".join(f"{o.lowered} in {o.month}" for o in outcomes if o.lowered)
+        yield Mark.WARNING, f"{lowered} figures {verb} lowered: {months}"
+    if unknown:
+        yield Mark.WARNING, f"No usage data for {len(unknown)} of {total} months: {_spans(unknown)}"
+        yield (
+            None,
+            "Nothing is sent for these, and --resume asks for them again. If the cluster ran jobs then: try the "
+            "command in their lines; look whether the cluster's database keeps jobs of that age (slurmdbd: "
+            "PurgeJobAfter), and whether it is the right cluster",
+        )
+    if held:
+        yield (
+            Mark.WARNING,
+            f"{len(held)} of {total} months have usage that is held, for figures would get less:",
+        )
+        yield from _listed(held, lambda outcome: outcome.held)
+        yield (
+            None,
+            "A month counts less when its jobs were purged since (slurmdbd: PurgeJobAfter), or when it was counted too "
+            f"high before. Where the smaller figures are right: the same command with {_again(dry_run)}",
+        )
+    if failed:
+        yield Mark.ERROR, f"{len(failed)} of {total} months failed:"
+        yield from _listed(failed, lambda outcome: outcome.failures)
+        yield None, "The same command with --resume loads these again"
+    elif dry_run:
+        yield Mark.END, "Dry run completed: nothing was submitted"
+    elif not held and len(unknown) < total:
+        yield Mark.END, "Historical usage loading completed successfully!"
+
+
+def _again(dry_run: bool) -> str:
+    return "--allow-decreases" if dry_run else "--resume --allow-decreases"
+
+
+def _listed(
+    outcomes: Sequence[MonthOutcome], of: Callable[[MonthOutcome], Sequence[str]]
+) -> Iterator[tuple[None, str]]:
+    for outcome in outcomes:
+        sentences = of(outcome)
+        more = len(sentences) - REASONS_SHOWN
+        words = "; ".join(sentences[:REASONS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        yield None, f"  {outcome.month}: {words}"
+
+
+def _spans(outcomes: Sequence[MonthOutcome]) -> str:
+    """`2024-01, 2024-03 to 2024-07`: months in their order, neighbours together."""
+    spans: list[list[Month]] = []
+    for month in (Month.parse(outcome.month) for outcome in outcomes):
+        if spans and spans[-1][-1].next == month:
+            spans[-1].append(month)
+        else:
+            spans.append([month])
+    return ", ".join(f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in spans)

@@ -28,14 +28,14 @@ ARG_START, ARG_END = 45, 46
 WAYS = f"--user-token-file FILE, the variable {VARIABLE}, or `staff_token_file` of the offering in the configuration"
 
 
-def given(typed: str, file: Path | None, environ: MutableMapping[str, str]) -> Secret | None:
+def given(typed: Secret, file: Path | None, environ: MutableMapping[str, str]) -> Secret | None:
     """The token that the operator gives, None where none is given. Raises SiteAgentError for a file that has none.
 
     The variable is taken out of the environment: commands of the cluster need not inherit it.
     """
     variable = environ.pop(VARIABLE, "").strip()
-    if typed.strip():
-        return Secret(typed.strip())
+    if typed.reveal().strip():
+        return Secret(typed.reveal().strip())
     if file is None:
         return Secret(variable) if variable else None
     findings = Findings()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What became of a month of history: lines for people, what failed, what it cost. Travels through Redis and files.
 
-No secret is ever in it. Lines are kept up to a number: the whole of a very large month is in the log of its worker.
+No secret is ever in it. Lines are kept up to a number and a length: the whole of a very large month is in the log of
+its worker.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 from agent.core.errors import SiteAgentError
 
 LINES_AT_MOST = 400
+# A line may name each user of an account.
+TEXT_AT_MOST = 1000
 
 
 class Mark(StrEnum):
@@ -39,17 +42,22 @@ class Line:
 
 
 class Ending(StrEnum):
-    """DONE: all that there was is in Waldur. FAILED: something is not. AGAIN: the same may work later."""
+    """DONE: all that there was is in Waldur. UNKNOWN: the cluster told of nothing, which it may have forgotten. HELD:
+    what would lower a figure was kept back. FAILED: something could not be told. AGAIN: the same may work later.
+    """
 
     DONE = "done"
+    UNKNOWN = "unknown"
+    HELD = "held"
     FAILED = "failed"
     AGAIN = "again"
 
 
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
-    """`resources` of them active, `told` changed in Waldur, `lowered` figures less than before. `failures`: a sentence
-    for each resource, or for the month. `at`: when it ended. `error`: what may pass by itself (AGAIN).
+    """`resources` of them active, `told` changed in Waldur, `lowered` figures less than before. `held`: a sentence for
+    each resource that was not told of, since figures would get less; `failures`: one for each resource that could not
+    be, or for the month. `at`: when it ended. `error`: what may pass by itself (AGAIN).
     """
 
     month: str
@@ -57,6 +65,7 @@ class MonthOutcome:
     resources: int = 0
     told: int = 0
     lowered: int = 0
+    held: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     commands: int = 0
@@ -76,6 +85,7 @@ class MonthOutcome:
             resources=resources,
             told=min(resources, self.told + earlier.told),
             lowered=self.lowered + earlier.lowered,
+            held=self.held or (earlier.held if self.error else ()),
             lines=(*earlier.lines, *(line for line in self.lines if line not in known)),
             commands=self.commands + earlier.commands,
             requests=self.requests + earlier.requests,
@@ -93,7 +103,8 @@ class MonthOutcome:
             "resources": self.resources,
             "told": self.told,
             "lowered": self.lowered,
-            "failures": list(self.failures),
+            "held": [_cut(sentence) for sentence in self.held],
+            "failures": [_cut(sentence) for sentence in self.failures],
             "commands": self.commands,
             "requests": self.requests,
             "seconds": self.seconds,
@@ -111,6 +122,7 @@ def outcome_from(document: Mapping[str, Any]) -> MonthOutcome:
         resources=int(document["resources"]),
         told=int(document["told"]),
         lowered=int(document["lowered"]),
+        held=tuple(map(str, document.get("held", ()))),
         failures=tuple(map(str, document["failures"])),
         lines=tuple(Line(Mark(mark), str(text)) for mark, text in document.get("lines", ())),
         commands=int(document["commands"]),
@@ -129,4 +141,8 @@ def _short(lines: tuple[Line, ...]) -> list[tuple[str, str]]:
         kept = (*others[: LINES_AT_MOST - len(urgent)], *urgent)
         left = len(lines) - len(kept)
         kept = (*kept, Line(Mark.INFO, f"{left} more lines are in the log of the worker, at level DEBUG"))
-    return [(line.mark, line.text) for line in kept]
+    return [(line.mark, _cut(line.text)) for line in kept]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_AT_MOST else f"{text[: TEXT_AT_MOST - 1]}\u2026"

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
+from agent.core.errors import AnswerTooSlow, SiteAgentError
 from agent.core.periods import Month
 from agent.run import history, state_files
 from agent.run.history import Wish
@@ -31,11 +33,15 @@ ID_LENGTH = 16
 PICTURE_GOOD_FOR_S = 120.0
 # Ten minutes in all: what takes longer is given up for this month, and tried once for each that follows.
 WAITS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0, 120.0, 120.0)
+# The database goes on with a question whose asker was killed: it is asked again as tasks do.
+SLOW_WAITS_S = (300.0, 300.0)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Months of one offering, oldest first, and what is wanted of them."""
+    """Months of one offering, oldest first, and what is wanted of them. A run whose decreases are allowed afterwards is
+    the same one: it goes on with the months in which some were held.
+    """
 
     offering_uuid: str
     months: tuple[Month, ...]
@@ -43,7 +49,8 @@ class Run:
 
     @property
     def id(self) -> str:
-        parameters = [self.offering_uuid, [str(month) for month in self.months], self.wish.as_json()]
+        wish = replace(self.wish, allow_decreases=False).as_json()
+        parameters = [self.offering_uuid, [str(month) for month in self.months], wish]
         return sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()[:ID_LENGTH]
 
 
@@ -114,7 +121,9 @@ def record_of(run: Run, state_dir: Path) -> Record:
 
 
 def finished(run: Run, known: Mapping[str, MonthOutcome], zone: tzinfo) -> Mapping[Month, MonthOutcome]:
-    """Months that need not be loaded again. One that was loaded before it was over does."""
+    """Months that need not be loaded again. One that was loaded before it was over does, and one of which the cluster
+    told of nothing: its database may have been away.
+    """
     found = {}
     for month in run.months:
         outcome = known.get(str(month))
@@ -135,6 +144,8 @@ class Here:
     sleep: Callable[[float], None] = time.sleep
     # Whether an outage outlasted all patience: then nobody waits that long again, until a month is done.
     is_away: bool = False
+    # The database may be at work still on what it was asked last.
+    is_slow: bool = False
     _picture: OfferingPicture | None = None
     _pictured_s: float = 0.0
 
@@ -144,20 +155,35 @@ class Here:
             if position and self.delay_s:
                 self.sleep(self.delay_s)
             self.audience.begun(month)
+            self._rest(month)
             outcome = self._loaded(month)
             self.record.add(outcome)
             self.audience.ended(outcome)
 
     def _loaded(self, month: Month) -> MonthOutcome:
         outcome = self._attempt(month)
-        for wait_s in () if self.is_away else WAITS_S:
-            if outcome.error is None:
+        tries: Counter[tuple[float, ...]] = Counter()
+        while outcome.error is not None and not self.is_away:
+            waits_s = _waits_s(outcome.error)
+            if tries[waits_s] == len(waits_s):
                 break
+            wait_s = waits_s[tries[waits_s]]
+            tries[waits_s] += 1
             self.audience.waiting(month, words(outcome.error), wait_s)
             self.sleep(wait_s)
             outcome = self._attempt(month).after(outcome)
         self.is_away = outcome.error is not None
+        self.is_slow = isinstance(outcome.error, AnswerTooSlow)
         return outcome.failed(words(outcome.error)) if outcome.error else outcome
+
+    def _rest(self, month: Month) -> None:
+        """What the month before it asked for, and was given up, comes to its end first."""
+        if self.is_slow:
+            wait_s = SLOW_WAITS_S[0]
+            self.audience.remark(
+                Mark.WARNING, f"the database may be busy still: it is asked for {month} in {wait_s:.0f} s"
+            )
+            self.sleep(wait_s)
 
     def _attempt(self, month: Month) -> MonthOutcome:
         return history.load_month(self.site, month, self.run.wish, picture=self._look)
@@ -168,3 +194,7 @@ class Here:
         if self._picture is None or now_s - self._pictured_s > PICTURE_GOOD_FOR_S:
             self._picture, self._pictured_s = history.look(self.site, self.run.wish), now_s
         return self._picture
+
+
+def _waits_s(error: SiteAgentError) -> tuple[float, ...]:
+    return SLOW_WAITS_S if isinstance(error, AnswerTooSlow) else WAITS_S

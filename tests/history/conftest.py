@@ -42,3 +42,10 @@ def history(make_history: HistoryFactory) -> History:
 def operator(tmp_path: Path) -> Iterator[Operator]:
     with small_waldur() as waldur:
         yield Operator(waldur, tmp_path)
+
+
+@pytest.fixture
+def with_token(operator: Operator) -> str:
+    """A configuration that names the token's file."""
+    operator.token_file()
+    return operator.configure(staff_token_file="staff-token")

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
+from agent.cli.historical_usage import Options, _hide
+from agent.cli.historical_usage import command as historical_usage
 from agent.cli.history_view import View, has_signs
 from agent.core.periods import Month
 from agent.run.history_results import Ending, Line, Mark, MonthOutcome
@@ -26,13 +30,6 @@ MARCH = ("-s", "2024-03-05", "-e", "2024-03-31")
 @pytest.fixture(autouse=True)
 def _no_token_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WALDUR_STAFF_TOKEN", raising=False)
-
-
-@pytest.fixture
-def with_token(operator: Operator) -> str:
-    """A configuration that names the token's file."""
-    operator.token_file()
-    return operator.configure(staff_token_file="staff-token")
 
 
 def test_a_year_in_the_lines_that_sites_know(operator: Operator, with_token: str, command: Command) -> None:
@@ -108,6 +105,14 @@ def test_a_failed_month_is_listed_with_its_reason(
         "Processing month 2/3: 2024-02",
     ]
     assert len(operator.counted()) == 4
+
+
+def test_no_option_shows_the_token() -> None:
+    given = _hide(click.Context(historical_usage), historical_usage.params[0], "0123456789abcdef")
+    fields = {field.name: None for field in dataclasses.fields(Options)}
+    options = Options(**{**fields, "user_token": given})
+    assert options.user_token.reveal() == "0123456789abcdef"
+    assert "0123456789abcdef" not in f"{options!r} {options} {given!r}"
 
 
 def test_without_resume_everything_is_looked_at_again_and_nothing_sent(

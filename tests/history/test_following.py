@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fakeredis
 import pytest
+from kombu.exceptions import OperationalError
 from redis import RedisError
 
 from agent.core.errors import SiteAgentError
@@ -235,6 +236,68 @@ def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, monkeypatch: pyte
     farm.loader().load(MONTHS)
     assert farm.heard.words[0] == "the broker does not answer (gone): waiting for it"
     assert farm.heard.words[1:] == ["2024-01 done", "2024-02 done", "2024-03 done"]
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 10.0])
+def test_a_broker_that_goes_away_while_months_are_sent_is_waited_for(tmp_path: Path, delay_s: float) -> None:
+    """The second month cannot be sent for a while; the others are under way, or done."""
+
+    class Blinking(Farm):
+        refused = 0
+
+        def send(self, month: Month) -> None:
+            if month == FEB and self.refused < 3:
+                self.refused += 1
+                raise OperationalError("gone")
+            super().send(month)
+
+    farm = Blinking(tmp_path, work)
+    loader = farm.loader(delay_s)
+    loader.load(MONTHS)
+    assert (farm.refused, farm.sent, loader.pending, loader.unsent) == (3, list(MONTHS), [], [])
+    assert farm.heard.words.count("the broker does not answer (gone): waiting for it") == 1
+    assert sorted(farm.heard.words[-2:]) == ["2024-02 done", "2024-03 done"]
+
+
+def test_a_lost_month_is_sent_again_when_the_broker_is_back(tmp_path: Path) -> None:
+    class Blinking(Farm):
+        def send(self, month: Month) -> None:
+            if self.sent[3:] == [] and len(self.sent) == 3 and self.looks < 40:
+                raise RedisError("gone")
+            super().send(month)
+
+    def lose(farm: Farm, look: int) -> None:
+        if look == 1:
+            farm.waiting.remove(FEB)
+        work(farm, look)
+
+    farm = Blinking(tmp_path, lose)
+    loader = farm.loader()
+    loader.load(MONTHS)
+    assert farm.sent == [*MONTHS, FEB]
+    assert loader.record.months["2024-02"].ending is Ending.DONE
+    news = [words for words in farm.heard.words if "2024-02" in words]
+    assert news == ["nothing is heard of 2024-02: it is sent once more", "2024-02 done"]
+
+
+def test_an_outage_of_the_broker_is_not_a_silence_of_workers(tmp_path: Path) -> None:
+    def away(farm: Farm, look: int) -> None:
+        if look == 1:
+            farm.take()
+            farm.board.read = _fail  # type: ignore[method-assign]
+        elif look == 1000:
+            del farm.board.read
+        elif look == 1005:
+            farm.end(JAN)
+        elif look > 1005:
+            work(farm, look)
+
+    def _fail(_months: object) -> dict[str, Entry]:
+        raise RedisError("gone")
+
+    farm = Farm(tmp_path, away)
+    farm.loader().load(MONTHS)
+    assert farm.sent == list(MONTHS)
 
 
 def test_a_broker_that_is_away_from_the_start(tmp_path: Path) -> None:

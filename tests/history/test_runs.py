@@ -10,11 +10,21 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from agent.core.errors import AnswerTooSlow, BackendUnavailable
 from agent.core.periods import Month, months_between
+from agent.core.usage import Usage, UsageQuery
 from agent.run import history_runs
 from agent.run.history import Wish, wish_from
-from agent.run.history_results import LINES_AT_MOST, Ending, Line, Mark, MonthOutcome, outcome_from
-from agent.run.history_runs import WAITS_S, Here, Record, Run
+from agent.run.history_results import (
+    LINES_AT_MOST,
+    TEXT_AT_MOST,
+    Ending,
+    Line,
+    Mark,
+    MonthOutcome,
+    outcome_from,
+)
+from agent.run.history_runs import SLOW_WAITS_S, WAITS_S, Here, Record, Run
 from agent.sim.faults import Fault
 from tests.history.heard import Heard
 from tests.history.world import FEB, JAN, MAR, History
@@ -87,6 +97,47 @@ def test_an_outage_that_does_not_end_fails_each_month_and_is_waited_for_once(bus
     assert heard.slept == list(WAITS_S)
 
 
+def test_an_answer_that_was_too_slow_is_asked_for_minutes_later_and_seldom(
+    busy: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database goes on with each question that was given up, also when the next month is asked for."""
+    asked: list[Month] = []
+
+    def slow(query: UsageQuery) -> Usage:
+        asked.append(query.month)
+        if query.month == JAN:
+            raise AnswerTooSlow("`sacct` gave no answer within 600 s")
+        return answer(query)
+
+    answer = busy.backend.usage
+    monkeypatch.setattr(busy.backend, "usage", slow)
+    heard = Heard()
+    here(busy, heard).load(MONTHS)
+    assert asked == [JAN, JAN, JAN, FEB, MAR]
+    assert heard.slept == [300, 300, 300]
+    assert heard.words[3:] == [
+        *("2024-01 failed", "2024-02 begun"),
+        "the database may be busy still: it is asked for 2024-02 in 300 s",
+        *("2024-02 done", "2024-03 begun", "2024-03 done"),
+    ]
+
+
+def test_a_slow_answer_among_outages_has_waits_of_its_own(busy: History) -> None:
+    kinds = iter([BackendUnavailable("away"), AnswerTooSlow("slow"), BackendUnavailable("away")])
+
+    def fail(call: str) -> bool:
+        error = next(kinds, None) if call == "usage" else None
+        if error:
+            raise error
+        return False
+
+    busy.backend.outage = fail
+    heard = Heard()
+    here(busy, heard).load((JAN,))
+    assert heard.slept == [WAITS_S[0], SLOW_WAITS_S[0], WAITS_S[1]]
+    assert heard.words[-1] == "2024-01 done"
+
+
 def test_what_an_earlier_attempt_told_is_counted_once(busy: History) -> None:
     """The connection breaks in the middle of a month: the next attempt tells the rest."""
     heard = Heard()
@@ -135,6 +186,34 @@ def test_a_failed_month_is_loaded_again(busy: History) -> None:
     assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN, MAR]
 
 
+def test_a_month_of_which_the_cluster_told_nothing_is_asked_for_again(history: History) -> None:
+    """Its database may have been away, or was another one."""
+    history.busy(JAN)
+    loader = here(history, Heard())
+    loader.load((JAN, FEB))
+    found = history_runs.record_of(loader.run, history.state_dir)
+    assert found.months["2024-02"].ending is Ending.UNKNOWN
+    assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN]
+
+
+def test_a_month_with_held_decreases_is_asked_for_again_when_they_are_allowed(busy: History) -> None:
+    loader = here(busy, Heard())
+    loader.load(MONTHS)
+    job = next(job for job in busy.backend.jobs if job.month == FEB)
+    busy.alter(job.id, counts={"cpu": 900})
+    loader.load(MONTHS)
+    allowing = run_of(busy, allow_decreases=True)
+    found = history_runs.record_of(allowing, busy.state_dir)
+    assert list(history_runs.finished(allowing, found.months, UTC_ZONE)) == [JAN, MAR]
+
+
+def test_what_was_held_before_an_outage_is_not_forgotten() -> None:
+    earlier = MonthOutcome("2024-01", Ending.AGAIN, held=("less",))
+    away = MonthOutcome("2024-01", Ending.AGAIN, error=BackendUnavailable("away"))
+    assert away.after(earlier).held == ("less",)
+    assert MonthOutcome("2024-01", Ending.DONE).after(earlier).held == ()
+
+
 @pytest.mark.parametrize(
     ("at", "is_done"),
     [
@@ -174,11 +253,19 @@ def test_a_dry_run_leaves_nothing_behind(busy: History) -> None:
 
 def test_an_outcome_travels_as_json() -> None:
     outcome = MonthOutcome(
-        "2024-01", Ending.FAILED, 5, 4, 1, ("why",), (Line(Mark.SENT, "\u00fc"), Line(Mark.ERROR, "why")), 2, 9, 0.5,
+        "2024-01", Ending.FAILED, 5, 4, 1, ("less",), ("why",),
+        (Line(Mark.SENT, "\u00fc"), Line(Mark.ERROR, "why")), 2, 9, 0.5,
         datetime(2026, 11, 21, tzinfo=UTC),
     )  # fmt: skip
     assert outcome_from(json.loads(json.dumps(outcome.as_json()))) == outcome
-    wish = Wish(accounts=("a", "b"), with_users=False, reconcile_stale=True, dry_run=True, staff_check=False)
+    wish = Wish(
+        ("a", "b"),
+        with_users=False,
+        reconcile_stale=True,
+        dry_run=True,
+        staff_check=False,
+        allow_decreases=True,
+    )
     assert wish_from(json.loads(json.dumps(wish.as_json()))) == wish
 
 
@@ -189,3 +276,16 @@ def test_of_too_many_lines_the_warnings_travel() -> None:
     assert len(kept) == LINES_AT_MOST + 1
     assert Line(Mark.WARNING, "lowered") in kept
     assert kept[-1].text.startswith(f"{2 * LINES_AT_MOST + 1} more lines are in the log")
+
+
+def test_a_line_that_names_everybody_is_cut() -> None:
+    users = ", ".join(f"'user{n}': 1.00" for n in range(10_000))
+    sentence = f"a_1: cpu of {users}"
+    outcome = MonthOutcome(
+        "2024-01", Ending.FAILED, held=(sentence,), failures=(sentence,), lines=(Line(Mark.SENT, users),)
+    )
+    assert len(json.dumps(outcome.as_json())) < 4 * TEXT_AT_MOST
+    kept = outcome_from(outcome.as_json())
+    assert kept.failures[0].startswith("a_1: cpu of 'user0': 1.00, 'user1'")
+    assert kept.failures[0].endswith("\u2026") and len(kept.failures[0]) == TEXT_AT_MOST
+    assert len(kept.lines[0].text) == TEXT_AT_MOST

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""What a month's task tells its loader when an attempt of it ends without a result."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import fakeredis
+import pytest
+
+from agent.core.errors import BackendUnavailable, SiteAgentError
+from agent.run.history_results import Ending, MonthOutcome
+from tasks import broker
+from tasks.history import HistoryTask, MonthBusy
+from tasks.history_board import Board, Entry, State
+
+ARGS = ("0" * 32, "2024-01", "run", {})
+RUNNING = Entry(State.RUNNING, "worker@one")
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+DONE = Entry(State.ENDED, outcome=MonthOutcome("2024-01", Ending.DONE, at=AT))
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> Board:
+    client = fakeredis.FakeRedis()
+    monkeypatch.setattr(broker, "client", lambda: client)
+    return Board(client, "run")
+
+
+def retried(error: SiteAgentError) -> None:
+    HistoryTask().on_retry(error, "id", ARGS, {}, None)
+
+
+def failed(error: SiteAgentError) -> None:
+    HistoryTask().on_failure(error, "id", ARGS, {}, None)
+
+
+@pytest.mark.parametrize("hook", [retried, failed])
+@pytest.mark.parametrize("entry", [RUNNING, DONE], ids=["running", "ended"])
+def test_a_copy_says_nothing_of_a_month_that_another_has(board: Board, hook: object, entry: Entry) -> None:
+    board.write({"2024-01": entry})
+    hook(MonthBusy("2024-01 is being loaded by another task"))  # type: ignore[operator]
+    assert board.read(["2024-01"]) == {"2024-01": entry}
+
+
+def test_a_month_that_waits_and_one_that_is_given_up_are_told_of(board: Board) -> None:
+    board.write({"2024-01": RUNNING})
+    retried(BackendUnavailable("slurmdbd is away"))
+    assert board.read(["2024-01"]) == {"2024-01": Entry(State.WAITING, "slurmdbd is away")}
+    failed(BackendUnavailable("slurmdbd is away"))
+    outcome = board.read(["2024-01"])["2024-01"].outcome
+    assert outcome is not None
+    assert (outcome.ending, outcome.failures) == (Ending.FAILED, ("slurmdbd is away",))
+
+
+@pytest.mark.parametrize("hook", [retried, failed])
+def test_an_end_is_the_last_word(board: Board, hook: object) -> None:
+    board.write({"2024-01": DONE})
+    hook(BackendUnavailable("slurmdbd is away"))  # type: ignore[operator]
+    assert board.read(["2024-01"]) == {"2024-01": DONE}
