@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation, localcontext
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
 
 from agent.core.errors import PlanRefused
@@ -104,14 +104,16 @@ def reported_amount(component: Component, counts: Mapping[str, int], scale: int)
     """What was used of one component, in Waldur's units: divided once, and rounded to the two decimals that it takes.
 
     A component with `targets` is the sum over these and comes out whole, as the reference reports it; a TRES that two
-    components name counts for both. `scale`: counts per unit of the cluster's limits.
+    components name counts for both. Half a hundredth goes up: the reference rounds floats, up or down, and what
+    is below the figure that it has told would be held. `scale`: counts per unit of the cluster's limits.
     """
     own = component.unit_factor_reporting or component.unit_factor
     factors = targets_of(component) if component.targets else {component.name: Decimal(str(own))}
     with localcontext() as context:
         context.prec = PRECISION
         total = sum((counts.get(name, 0) / (scale * factor) for name, factor in factors.items()), Decimal(0))
-        return total.quantize(WHOLE if component.targets else CENT, ROUND_HALF_EVEN) + ZERO
+        place, tie = (WHOLE, ROUND_HALF_EVEN) if component.targets else (CENT, ROUND_HALF_UP)
+        return total.quantize(place, tie) + ZERO
 
 
 def waldur_limits(asked: Mapping[str, Any], components: Iterable[Component]) -> dict[str, Any]:

@@ -30,7 +30,9 @@ class Decrease:
 
 
 def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrease]:
-    """A decrease keeps back whatever is told of its resource in that month; the figures belong together."""
+    """A total that gets less keeps back whatever is told of its resource in that month; the figures belong together.
+    Where users alone get less, the shares of that component wait, and the rest is told.
+    """
     if rules.usage_decreases is UsageDecreases.ALLOW:
         return []
     reports: dict[tuple[str, str, str], list[ReportUsage | ReportUserUsage]] = {}
@@ -38,7 +40,9 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
         if isinstance(action, ReportUsage | ReportUserUsage):
             reports.setdefault((action.account, action.month, action.resource), []).append(action)
     found = []
-    for (account, month, resource), several in sorted(reports.items()):
+    for (account, month, resource), told in sorted(reports.items()):
+        totals_fall = any(isinstance(action, ReportUsage) and any(lowered(action)) for action in told)
+        several = [action for action in told if totals_fall or any(lowered(action))]
         less = [(name, held, amount) for action in several for name, held, amount in _less(action)]
         if not less:
             continue

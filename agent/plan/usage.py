@@ -77,6 +77,7 @@ class UsageRules:
     components: tuple[Component, ...]
     known: frozenset[str]
     names: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     with_users: bool = True
     in_full: bool = False
     with_zeros: bool = True
@@ -159,6 +160,12 @@ def _of_resource(
     if others:
         whose = ", ".join(sorted(f"{r.name} ({r.uuid})" for r in (resource, *others)))
         sentence = f"account {account} is claimed by several resources: {whose}; its usage is told of none"
+        return replace(plan, skipped=sentence, needs_person=True)
+    if account in rules.elsewhere:
+        sentence = (
+            f"account {account} is claimed by offering {rules.elsewhere[account]} as well, which counts the same: its "
+            "usage is told for neither, or it would be billed twice"
+        )
         return replace(plan, skipped=sentence, needs_person=True)
     if resource.state not in TAKING:
         return replace(plan, skipped=f"Waldur takes no usage of a resource that is {resource.state}")

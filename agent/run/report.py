@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from agent.config.model import Mode
 from agent.core.errors import SiteAgentError
 from agent.plan.policy import Judgement
-from agent.run import passes, policing, report_apply, report_plan
+from agent.run import passes, policing, report_apply, report_claims, report_plan
 from agent.run.report_apply import Delivery
 from agent.run.report_plan import Clock, PlannedReport
 from agent.run.results import PassReport, Result
@@ -99,6 +99,7 @@ def _recorded(site: Site, work: Callable[[PassReport], None]) -> PassReport:
 
 
 def _carry_out(site: Site, planned: PlannedReport, report: PassReport, steps: Steps) -> None:
+    report_claims.leave(site, planned.picture.resources)
     judgement = policing.policed(site, MODE, planned.plan(), planned.snapshot, planned.grounds)
     report.held, report.refused = judgement.held, judgement.refused
     report.notes += planned.notes

@@ -25,7 +25,10 @@ def decreases(site: Site, month: Month, accounts: Sequence[str], memory: Memory)
     if not accounts:
         return {}
     remembered = {account: memory.jobs_of(month, account) for account in accounts}
-    ids = list(dict.fromkeys(job_of(run) for runs in remembered.values() for run in runs))[:JOBS_ASKED]
+    # Each account has its part of what one command may ask for.
+    part = max(1, JOBS_ASKED // len(accounts))
+    remembered = {account: dict(list(runs.items())[:part]) for account, runs in remembered.items()}
+    ids = list(dict.fromkeys(job_of(run) for runs in remembered.values() for run in runs))
     now = _now(site, month, ids)
     found = {}
     for account in accounts:

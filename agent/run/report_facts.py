@@ -17,6 +17,7 @@ from agent.core.periods import Month
 from agent.core.usage import Usage, UsageQuery
 from agent.plan import usage as planner
 from agent.plan.usage import Ledger, UsageRules
+from agent.run import report_claims
 from agent.run.sites import Site
 from agent.waldur import members, offerings, resources, usages
 from backends.base import Scope, UsageReader
@@ -36,6 +37,7 @@ class OfferingPicture:
     snapshot: Snapshot
     components: tuple[Component, ...]
     missing: tuple[str, ...] = ()
+    nameless: Sequence[Resource] = ()
     links: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -67,6 +69,7 @@ def offering(site: Site, *, with_users: bool = True) -> OfferingPicture:
     return OfferingPicture(
         facts=facts,
         resources=[resource for resource in listed if resource.backend_id],
+        nameless=[r for r in listed if not r.backend_id and r.state is ResourceState.OK],
         snapshot=site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS}))),
         components=components,
         missing=missing,
@@ -93,6 +96,7 @@ def rules(
         components=tuple(components),
         known=frozenset(map(fold, picture.snapshot.accounts)),
         names=picture.names,
+        elsewhere=report_claims.of_others(site),
         with_users=with_users,
         in_full=site.client.features.lacks(usages.DATES),
     )

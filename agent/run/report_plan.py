@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 
 from agent.core.errors import SiteAgentError
 from agent.core.model import Component, Snapshot
-from agent.core.names import fold
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
 from agent.core.plans import Plan
 from agent.core.usage import JobUse, Usage
@@ -24,7 +23,7 @@ from agent.plan import usage as planner
 from agent.plan.allowances import Grounds
 from agent.plan.decreases import lowered
 from agent.plan.usage import UsagePlan
-from agent.run import claims, report_explain, report_facts, report_memory
+from agent.run import report_explain, report_facts, report_memory
 from agent.run.report_facts import MonthPicture, OfferingPicture
 from agent.run.report_memory import Memory
 from agent.run.sites import Site
@@ -108,7 +107,10 @@ def plan(
     making.notes += [
         f"Waldur's offering has no component {name}: run load-components" for name in making.picture.missing
     ]
-    making.notes += _shared(site, making.picture)
+    making.notes += [
+        f"resource {resource.name} ({resource.uuid}) has no backend_id: nobody knows its usage"
+        for resource in making.picture.nameless
+    ]
     is_empty = not (making.picture.resources and making.picture.components)
     months = [] if is_empty else _read(making, list(_told_of(making)), is_late)
     if Month.of(tell_time()) != making.current:
@@ -124,13 +126,6 @@ def plan(
         making.has_gaps,
         tuple(making.closed),
     )
-
-
-def _shared(site: Site, picture: OfferingPicture) -> Iterator[str]:
-    """Accounts that another offering of this host names, too: two bills for one job, where they count the same."""
-    others = claims.of_others(site).accounts
-    for account in sorted({fold(resource.backend_id) for resource in picture.resources} & others.keys()):
-        yield f"account {account} is named by {others[account]} as well: each is told all of its usage"
 
 
 def _read(

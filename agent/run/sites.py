@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from agent import __version__
 from agent.config.model import Mode, Offering, Problem, Settings, Severity
 from agent.core.errors import ConfigError
+from agent.core.units import targets_of
 from agent.waldur.client import WaldurClient
 from backends import registry
 from backends.base import Backend, BackendContext
@@ -25,6 +26,7 @@ UTC = ZoneInfo("UTC")
 class Site:
     """`neighbours`: other offerings of the configuration whose members are kept on the same cluster, name by uuid;
     `elsewhere`: uuids of those that are known to be on another one. `zone`: where billing months begin and end.
+    `counting_alike`: others whose reports count something on the same cluster that this one counts as well.
     """
 
     offering: Offering
@@ -33,6 +35,7 @@ class Site:
     state_dir: Path
     neighbours: Mapping[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] = frozenset()
+    counting_alike: Mapping[str, str] = field(default_factory=dict)
     zone: ZoneInfo = UTC
     reporting_periods: int = 2
 
@@ -58,6 +61,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         settings.state_dir,
         neighbours={o.uuid: o.name for o in settings.offerings if _is_neighbour(o, offering)},
         elsewhere=frozenset(o.uuid for o in settings.offerings if _is_elsewhere(o, offering)),
+        counting_alike={o.uuid: o.name for o in settings.offerings if _counts_alike(o, offering)},
         zone=settings.timezone,
         reporting_periods=settings.reporting_periods,
     )
@@ -73,9 +77,23 @@ def _is_neighbour(other: Offering, offering: Offering) -> bool:
     )
 
 
-def _is_same_cluster(other: Offering, offering: Offering) -> bool:
+def _counts_alike(other: Offering, offering: Offering) -> bool:
+    mode = Mode.REPORT
+    return (
+        other.uuid != offering.uuid
+        and bool(other.backend_of(mode))
+        and _is_same_cluster(other, offering, mode)
+        and not _counted(other).isdisjoint(_counted(offering))
+    )
+
+
+def _counted(offering: Offering) -> frozenset[str]:
+    return frozenset(name for component in offering.components.values() for name in targets_of(component))
+
+
+def _is_same_cluster(other: Offering, offering: Offering, mode: Mode = Mode.MEMBERSHIP_SYNC) -> bool:
     """One name for both; without any name, the only cluster of one kind of backend."""
-    mode, name = Mode.MEMBERSHIP_SYNC, _cluster_name(offering)
+    name = _cluster_name(offering)
     is_one_kind = bool(name) or other.backend_of(mode) == offering.backend_of(mode)
     return _cluster_name(other) == name and is_one_kind
 

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Component, Mapping[str, int], str]] = {
     "memory in MiB, as GB-hours": (component("mem", 61440), {"mem": 128000 * 3600}, "125.00"),
     "nothing of it": (component(factor=60), {"mem": 5}, "0.00"),
     "less than half a cent": (component(factor=60), {"cpu": 17}, "0.00"),
-    "half a cent goes to the even one": (component(factor=60), {"cpu": 18}, "0.00"),
+    "half a hundredth goes up": (component(factor=60), {"cpu": 18}, "0.01"),
     "half of the next cent": (component(factor=60), {"cpu": 54}, "0.02"),
     "a little more than half": (component(factor=60), {"cpu": 19}, "0.01"),
     "a factor that has no end in binary": (component(factor=0.1), {"cpu": 60}, "10.00"),

@@ -92,9 +92,17 @@ def test_what_gets_less(actions: list[Action], sentences: list[str]) -> None:
     assert [found.sentence for found in held_decreases(actions, RULES)] == sentences
 
 
-@pytest.mark.parametrize("case", ["a hundredth less", "a user alone"])
-def test_all_that_is_told_of_the_resource_in_the_month_waits(case: str) -> None:
-    actions, _ = CASES[case]
+def test_where_users_alone_get_less_the_total_is_told() -> None:
+    """One user's hundredth must not keep what others used from being billed."""
+    actions, _ = CASES["a user alone"]
+    mem = shares({"ann": "1.00"}, {"ann": "2.00"}, component="mem")
+    judgement = judge([*actions, mem], NOTHING, RULES)
+    assert judgement.allowed == (actions[0], mem)
+    assert judgement.held[0].actions == (actions[1],)
+
+
+def test_all_that_is_told_of_the_resource_in_the_month_waits() -> None:
+    actions, _ = CASES["a hundredth less"]
     other = totals({"cpu": "1.00"}, {"cpu": "2.00"}, resource="other")
     judgement = judge([*actions, other], NOTHING, RULES)
     assert judgement.allowed == (other,)

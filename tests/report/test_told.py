@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.model import ResourceState
-from agent.run import claims
+from agent.core.model import Resource, ResourceState
+from agent.run import report, report_claims
 from agent.run.results import Result
+from agent.run.sites import connect
 from agent.sim.records import OfferingUserState
 from agent.sim.seed import ComponentSpec
 from tests.report.conftest import AGES, MODERN, WorldFactory
@@ -272,10 +273,43 @@ def test_an_offering_without_resources_costs_no_month(make_world: WorldFactory) 
     assert (report.error, world.backend.queries, world.told()) == (None, [], [])
 
 
-def test_an_account_that_another_offering_names_as_well_is_said_to_be_billed_twice(world: World) -> None:
+def test_an_account_that_two_offerings_name_is_billed_by_neither(world: World) -> None:
+    """Where they count the same of it; what counts something else is no second bill."""
     world.busy()
-    other = replace(world.site, offering=replace(world.site.offering, uuid="0" * 31 + "1", name="Other"))
-    claims.leave(other, {"a_2", "elsewhere"})
-    report = world.report()
-    assert report.notes == ["account a_2 is named by offering Other as well: each is told all of its usage"]
-    assert world.shown()["a_2"]["cpu"] == "2.00"
+    mine, other = world.site.offering, replace(world.site.offering, uuid="0" * 31 + "1", name="Other")
+    site = replace(world.site, counting_alike={other.uuid: other.name})
+    report_claims.leave(
+        replace(site, offering=other, counting_alike={mine.uuid: mine.name}),
+        [Resource("r", "r", "r", ResourceState.OK, backend_id="A_2")],
+    )
+    found = report.run_pass(site, clock=lambda: world.now)
+    (stuck,) = (r for r in found.resources if r.result is Result.STUCK)
+    assert (stuck.account, "claimed by offering Other as well" in stuck.message) == ("a_2", True)
+    assert set(world.shown()) == {"a_1", "a_3", "a_4"}
+    assert set(report_claims.of_others(replace(site, offering=other, counting_alike={mine.uuid: "Mine"}))) == {
+        "a_1", "a_2", "a_3", "a_4"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("component", "cluster", "alike"),
+    [("cpu", "", True), ("gres/gpu", "", False), ("cpu", "another", False)],
+)
+def test_who_counts_the_same(world: World, component: str, cluster: str, alike: bool) -> None:
+    mine = world.settings.offerings[0]
+    counted = replace(mine.components["cpu"], name=component)
+    other = replace(
+        mine, uuid="0" * 31 + "1", name="Other", components={component: counted},
+        backend_settings={**mine.backend_settings, "cluster_name": cluster},
+    )  # fmt: skip
+    site = connect(replace(world.settings, offerings=(mine, other)), mine, report.MODE)
+    assert dict(site.counting_alike) == ({other.uuid: "Other"} if alike else {})
+
+
+def test_a_resource_without_an_account_is_named(world: World) -> None:
+    world.busy()
+    world.waldur.site.change("resources", world.resource("a_2"), backend_id="")
+    found = world.report()
+    (note,) = found.notes
+    assert "has no backend_id: nobody knows its usage" in note
+    assert not found.failed
