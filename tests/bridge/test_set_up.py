@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""How a bridge comes up: without Waldur, on servers of all ages, and what it asks for again later."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.core.events import ObjectType
+from agent.sim.ages import Age
+from agent.sim.mqtt_side import MqttBroker
+from agent.sim.server import SimulatedWaldur
+from tests.bridge.brokers import mqtt_keys
+from tests.bridge.inprocess import RunningBridge, quick
+from tests.cluster.celery_process import REPOSITORY, environment
+from tests.real.mosquitto import Mosquitto
+from tests.real.processes import wait_until
+from tests.real.redis_server import RedisServer
+from tests.site import configuration, settings_of
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+
+
+def test_without_waldur_it_waits_and_says_so_once(
+    mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    waldur = SimulatedWaldur()
+    waldur.start()
+    configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
+    waldur.stop()
+    with RunningBridge(configured) as bridge:
+        wait_until("it is told", lambda: "no events yet: GET" in caplog.text, 20)
+        waldur.start()
+        try:
+            waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
+            bridge.listens()
+        finally:
+            waldur.stop()
+    assert caplog.text.count("no events yet") == 1
+
+
+def test_what_a_server_refuses_is_asked_for_again(
+    mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is updated meanwhile; and the service is kept alive all the time."""
+    monkeypatch.setattr("agent.bridge.service.REFUSED_AGAIN_S", 1.0)
+    monkeypatch.setattr("agent.bridge.service.SHOW_LIFE_S", 0.2)
+    with SimulatedWaldur("8.0") as waldur:
+        waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
+        configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
+        with RunningBridge(configured) as bridge:
+            bridge.listens()
+            assert ObjectType.KEY_ROTATION not in bridge.types()
+            shown = "POST marketplace-site-agent-services/{uuid}/register_processor/"
+            wait_until("signs of life", lambda: waldur.request_counts()[shown] >= 3, 10)
+            waldur.store.age = Age.V8_1
+            wait_until("the other type", lambda: ObjectType.KEY_ROTATION in bridge.types(), 10)
+        counts = waldur.request_counts()
+        assert counts["POST marketplace-site-agent-identities/"] == 1
+        assert "PUT marketplace-site-agent-identities/{uuid}/" not in counts
+
+
+def test_a_server_without_events_is_polled(
+    mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with SimulatedWaldur("2024") as waldur:
+        configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
+        with RunningBridge(configured) as bridge:
+            wait_until("it is told", lambda: "this server sends no events" in caplog.text, 10)
+        assert bridge.outbox.signs == {}
+
+
+def test_without_a_token_there_is_no_login(
+    mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SimulatedWaldur() as waldur:
+        configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
+        (offering,) = configured.offerings
+        by_oidc = replace(offering, access=replace(offering.access, token=None, oidc=None))
+        bridge = RunningBridge(configured)
+        bridge.bridge._standings[offering.uuid].registration.offering = by_oidc
+        with bridge:
+            wait_until("it is told", lambda: "this offering logs in by OIDC" in caplog.text, 10)
+
+
+def test_a_site_without_events_needs_no_bridge(redis_server: RedisServer, tmp_path: Path) -> None:
+    with SimulatedWaldur() as waldur:
+        config = configuration(waldur, tmp_path)
+    command = [sys.executable, str(REPOSITORY / "manage.py"), "bridge", "-c", str(config)]
+    env = environment(config, redis_server.url)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "no offering here has stomp_enabled or mqtt_enabled" in done.stderr
