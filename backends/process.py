@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 from agent.core.errors import AnswerTooSlow, BackendError, BackendUnavailable
@@ -57,13 +57,16 @@ class CommandMissing(BackendError):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a command left behind. Texts are UTF-8, undecodable bytes replaced."""
+    """What a command left behind. Texts are UTF-8, undecodable bytes replaced. `lines`: how many were handed on before
+    it ended, and are not in `stdout`.
+    """
 
     argv: tuple[str, ...]
     returncode: int
     stdout: str
     stderr: str
     duration_s: float
+    lines: int = 0
 
 
 class Runner:
@@ -132,12 +135,13 @@ class Runner:
         with self._reads, _output() as stderr:
             started_s = time.monotonic()
             child = self._start_read(argv, subprocess.PIPE, stderr, environment)
-            rest = b""
+            rest, count = b"", 0
             try:
                 for chunk in _chunks(child, started_s + timeout_s):
                     whole, line_break, begun = chunk.rpartition(b"\n")
                     if line_break:
                         yield from (rest + whole).decode("utf-8", "replace").split("\n")
+                        count += whole.count(b"\n") + 1
                         rest = begun
                     else:
                         rest += chunk
@@ -148,7 +152,7 @@ class Runner:
             finally:
                 _end(child)
             self._check_sizes(argv, stderr)
-            return _completed(argv, child, io.BytesIO(rest), stderr, started_s)
+            return replace(_completed(argv, child, io.BytesIO(rest), stderr, started_s), lines=count)
 
     def write(
         self, command: Sequence[str], lock: WriteLock, *, answers: str = "", patience_s: float | None = None

@@ -81,10 +81,19 @@ class AnswerTooSlow(BackendUnavailable):
 
 
 class CommandFailed(BackendError):
-    """A command ended with an error. `retryable` when its words point to an outage."""
+    """A command ended with an error. `retryable` when its words point to an outage. `lines`: how many it had printed
+    that are read already, and not in `stdout`.
+    """
 
     def __init__(
-        self, argv: Sequence[str], *, returncode: int, stdout: str, stderr: str, retryable: bool = False
+        self,
+        argv: Sequence[str],
+        *,
+        returncode: int,
+        stdout: str,
+        stderr: str,
+        retryable: bool = False,
+        lines: int = 0,
     ) -> None:
         self.argv = tuple(argv)
         self.returncode = returncode
@@ -92,8 +101,9 @@ class CommandFailed(BackendError):
         self.stderr = stderr
         self.retryable = retryable
         words = " / ".join(line.strip() for line in (stderr or stdout).splitlines() if line.strip())
-        self.said = words[:SAID_AT_MOST] or "no output"
-        super().__init__(f"`{' '.join(argv)}` ended with {returncode}: {self.said}")
+        after = f" after {lines} line{'s' if lines > 1 else ''}" if lines else ""
+        self.said = words[:SAID_AT_MOST] or ("no word why" if lines else "no output")
+        super().__init__(f"`{' '.join(argv)}` ended with {returncode}{after}: {self.said}")
 
 
 class CommandDenied(CommandFailed):

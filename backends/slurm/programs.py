@@ -117,4 +117,5 @@ def failure(completed: Completed) -> BackendError | None:
         stdout=completed.stdout,
         stderr=completed.stderr,
         retryable=completed.returncode < 0,
+        lines=completed.lines,
     )

@@ -314,6 +314,18 @@ def test_an_end_with_an_error_after_rows_makes_the_answer_unknown(
     assert error.value.retryable is retryable
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [(1000, "after 1000 lines: no word why"), (1, "after 1 line: no word"), (0, ": no output")],
+)
+def test_an_end_without_a_word_is_told_with_the_lines_before_it(
+    node: HeadNode, lines: int, said: str
+) -> None:
+    node.rules(Rule("sacct", code=1, stdout=GOOD * lines))
+    with pytest.raises(CommandFailed, match=f"ended with 1 ?{said}"):
+        node.backend().usage(MAY)
+
+
 def test_without_sacct_the_operator_is_told(tmp_path: Path) -> None:
     with pytest.raises(CommandMissing, match=r"cannot start `.*/sacct`"):
         HeadNode(tmp_path, programs=()).backend().usage(MAY)
