@@ -284,6 +284,7 @@ def test_an_outage_of_the_broker_is_not_a_silence_of_workers(tmp_path: Path) -> 
     def away(farm: Farm, look: int) -> None:
         if look == 1:
             farm.take()
+        elif look == 2:
             farm.board.read = _fail  # type: ignore[method-assign]
         elif look == 1000:
             del farm.board.read

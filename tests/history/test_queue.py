@@ -237,11 +237,11 @@ def test_a_copy_that_finds_its_month_taken_says_nothing(site: Site) -> None:
     offering = site.operator.waldur.seed.offering_uuid
     first = RedisLocks(site.redis, "another")
     assert first.take(f"history:{offering}:2024-05")
-    loader = site.loader("-s", "2024-05-01", "-e", "2024-05-31")
-    wait(
-        "the copy to find it taken", lambda: "2024-05 is being loaded by another task" in site.worker.output()
-    )
-    board = Board(site.redis, Run(offering, (Month(2024, 5),), Wish()).id)
+    loader = site.loader("-s", "2024-05-01", "-e", "2024-06-30")
+    wait("the other month", lambda: "Completed processing 2024-06" in site.said())
+    wait("the copy", lambda: "2024-05 is being loaded by another task" in site.worker.output())
+    board = Board(site.redis, Run(offering, YEAR[4:6], Wish()).id)
+    assert board.read(["2024-05"]) == {"2024-05": Entry(State.QUEUED)}
     board.write({"2024-05": Entry(State.ENDED, outcome=MonthOutcome("2024-05", Ending.DONE))})
     assert loader.wait(20) == 0
     assert "waits and is tried again" not in site.said()
