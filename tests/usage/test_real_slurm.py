@@ -25,12 +25,15 @@ H = timedelta(hours=1)
 ASKED = {"cpu": 2, "mem": 500, "node": 1, "billing": 2}
 # As operators find it in the documents.
 USAGE = Path(__file__).resolve().parents[2] / "docs" / "usage.md"
-SUM_UP = USAGE.read_text().partition("... | ")[2].partition("\n")[0]
+SUM_UP = USAGE.read_text().partition("... | ")[2].partition("\n```")[0]
+COLUMN = {"requested": "ReqTRES", "allocated": "AllocTRES"}
 WHOLE_NODE = {"cpu": 16, "mem": 16_000, "node": 1, "billing": 16}
 
 
 def rows(plain: str, special: str) -> Iterator[JobRow]:
-    """In the account `special` a requeued job, one over the month's end, one on a whole node."""
+    """In the account `special` a requeued job, one over the month's end, one on a whole node, one that was suspended
+    for an hour of its two.
+    """
     noon, end = LAST.start(UTC) + 180 * H, LAST.next.start(UTC)
     yield from job_rows.many({plain: ["ann", "bob"]}, LAST, 300)
     for run in range(2):
@@ -39,6 +42,12 @@ def rows(plain: str, special: str) -> Iterator[JobRow]:
         yield JobRow(special, "ann", start, start + (run + 1) * H, ASKED, state=state, id=5_000_001)
     yield JobRow(special, "bob", end - 3 * H, end + H, ASKED)
     yield JobRow(special, "bob", noon, noon + H, ASKED, WHOLE_NODE)
+    yield JobRow(special, "ann", noon, noon + 2 * H, ASKED, suspended=((noon + H / 2, noon + 1.5 * H),))
+
+
+def by_hand(command: str, tres: str, source: str) -> str:
+    listed = command.replace("=JobIDRaw,User,State,ReqTRES", f"=JobIDRaw,User,State,{COLUMN[source]}")
+    return f"{listed} | {SUM_UP.replace('tres=cpu', f'tres={tres}').replace('source=requested', f'source={source}')}"
 
 
 @pytest.fixture
@@ -70,17 +79,23 @@ def test_a_rolled_up_month_is_counted_alike_and_what_the_reference_loses_is_name
     (special,) = (a for a in by_name.values() if a["tres_seconds"]["cpu"]["requeues"])
     hours = 3600 * 2
     assert special["tres_seconds"]["cpu"] == {
-        "reference": hours * (2 + 3 + 1) - 2,
-        "requested": hours * (1 + 2 + 3 + 1),
-        "allocated": hours * (1 + 2 + 3) + 16 * 3600,
-        "sreport": hours * (1 + 2 + 3) + 16 * 3600,
+        "reference": hours * (2 + 3 + 1 + 1) - 2,
+        "requested": hours * (1 + 2 + 3 + 1 + 1),
+        "allocated": hours * (1 + 2 + 3 + 1) + 16 * 3600,
+        "sreport": hours * (1 + 2 + 3 + 1) + 16 * 3600,
         "requeues": hours,
         "last_second": 2,
     }
     amounts = special["amounts"]["cpu"]
-    assert (amounts["reference"], amounts["requested"], amounts["allocated"]) == ("12.00", "14.00", "28.00")
-    by_hand = f"{special['command']} | {SUM_UP}"
-    assert slurm.ask("sh", "-c", by_hand).strip() == str(special["tres_seconds"]["cpu"]["requested"])
+    assert (amounts["reference"], amounts["requested"], amounts["allocated"]) == ("14.00", "16.00", "30.00")
+    for source, tres in (
+        ("requested", "cpu"),
+        ("requested", "mem"),
+        ("allocated", "cpu"),
+        ("allocated", "mem"),
+    ):
+        found_by_hand = slurm.ask("sh", "-c", by_hand(special["command"], tres, source)).strip()
+        assert found_by_hand == str(special["tres_seconds"][tres][source])
     said = command("usage-check", "-c", config).out
     total = found["total"]["tres_seconds"]["cpu"]["allocated"]
     assert f"AllocTRES equals sreport: yes, {total:,} cpu-seconds" in said
