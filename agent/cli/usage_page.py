@@ -40,6 +40,8 @@ def write(
     path: Path, views: Sequence[UsageView], failed: Mapping[str, str], *, with_users: bool = False
 ) -> None:
     """Put the page at `path`, whole or not at all. Raises PageNotWritten."""
+    if not path.parent.is_dir():
+        raise PageNotWritten(f"{path} cannot be written: there is no folder {path.parent}; none is made")
     text = render(views, failed, with_users=with_users)
     made = ""
     try:

@@ -59,7 +59,9 @@ class Use:
 
 @dataclass(frozen=True)
 class AccountFigures:
-    """One account with the resources that name it. `users` has their shares, by name."""
+    """One account, as Waldur spells it where it does, with the resources that name it. `users` has their shares, by
+    name.
+    """
 
     account: str
     resources: tuple[Resource, ...] = ()
@@ -220,7 +222,7 @@ def _of_account(readings: Readings, account: str, holders: Sequence[Resource]) -
         key: amount * 0 for key, amount in figures.items()
     }  # of a user whom a known month does not name
     return AccountFigures(
-        account=account,
+        account=min((r.backend_id for r in holders), default=account),
         resources=tuple(sorted(holders, key=lambda r: (r.name, r.uuid))),
         figures=figures,
         users={user: {**nothing, **had} for user, had in users.items()},

@@ -45,7 +45,7 @@ def test_who_had_no_job_has_zero_and_who_is_not_there_is_unknown() -> None:
     )  # fmt: skip
     found = {a.account: [a.figures.get(("cpu", m)) for m in sheet.months] for a in sheet.accounts}
     assert found == {
-        "a": [Decimal("3.00"), Decimal("0.00")],
+        "A": [Decimal("3.00"), Decimal("0.00")],
         "b": [Decimal("0.00"), Decimal("0.00")],
         "gone": [None, Decimal("1.00")],
         "lost": [None, None],

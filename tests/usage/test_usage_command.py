@@ -126,6 +126,32 @@ def test_a_page_instead_of_a_table(used: World, command: Command) -> None:
     assert page.read_text() == before, "an old page is better than none"
 
 
+def test_a_page_in_a_folder_that_is_not_there_is_an_error_and_makes_none(
+    used: World, command: Command
+) -> None:
+    config, there = used.configure(), sorted(used.folder.iterdir())
+    said = command(
+        "usage", "--months", "2", "--html", used.folder / "no" / "such" / "usage.html", "-c", config
+    )
+    assert (said.code, said.out) == (1, "")
+    assert f"there is no folder {used.folder / 'no' / 'such'}" in said.err
+    assert sorted(used.folder.iterdir()) == there
+
+
+def test_accounts_are_spelled_as_waldur_spells_them(used: World, command: Command) -> None:
+    """SLURM has them in lower case. Where two resources differ in it, the first one's spelling is shown."""
+    first, second = used.names
+    used.waldur.site.change("resources", used.waldur.seed.resource_uuids[0], backend_id=first.upper())
+    config = used.configure()
+    (offering,) = command("usage", "--months", "1", "--json", "-c", config).document()["offerings"]
+    assert {a["account"]: a["usage"][str(PRESENT)]["cpu"] for a in offering["accounts"]} == {
+        first.upper(): "20.00",
+        second: "0.00",
+    }
+    lines = command("usage", "--months", "1", "-c", config).out.splitlines()
+    assert any(line.split()[-4:-3] == [first.upper()] for line in lines)
+
+
 def test_an_offering_without_reports_is_said(world: World, command: Command) -> None:
     said = command("usage", "-c", world.configure(order_processing_backend="counting", reporting_backend=""))
     assert (said.code, said.out) == (0, "")
