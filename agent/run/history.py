@@ -243,7 +243,7 @@ def _planned(book: Book, picture: OfferingPicture, choice: Choice, seen: MonthPi
 
 
 def _without_decreases(book: Book, planned: PlannedReport) -> PlannedReport:
-    """The plan without resources of which a figure would get less. The figures of a resource belong together."""
+    """The plan without what belongs to figures that would get less, as reports hold them."""
     rules = replace(policing.rules_of(book.site), usage_decreases=UsageDecreases.HOLD)
     decreases = held_decreases(planned.plan(), rules)
     for decrease in decreases:

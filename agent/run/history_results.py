@@ -56,7 +56,7 @@ class Ending(StrEnum):
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
     """`resources` of them active, `told` changed in Waldur, `lowered` figures less than before. `held`: a sentence for
-    each resource that was not told of, since figures would get less; `failures`: one for each resource that could not
+    each resource of which figures would get less, and were not told; `failures`: one for each resource that could not
     be, or for the month. `at`: when it ended. `error`: what may pass by itself (AGAIN).
     """
 

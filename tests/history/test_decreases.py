@@ -42,8 +42,21 @@ def test_what_is_held_is_held_again_and_not_called_complete(purged: History) -> 
     assert "Waldur has all usage of 2024-01 already" not in texts(again)
 
 
-def test_a_resource_is_held_as_a_whole(history: History) -> None:
-    """The share of one user grew, and that of another is gone in part: the figures belong together."""
+def test_a_total_that_gets_less_keeps_back_all_figures_of_its_resource(history: History) -> None:
+    """One user has less, another one has more, though not by as much: the figures belong together."""
+    job = history.ran("a_1", "u", 4, month=JAN)
+    history.ran("a_1", "v", 4, month=JAN)
+    history.load()
+    history.alter(job, counts={"cpu": 1 * 3600})
+    history.ran("a_1", "v", 2, month=JAN, mem=4 * 1024 * 3600)
+    outcome = history.load()
+    assert len(outcome.held) == 1
+    assert history.shown(JAN)["a_1"] == {"cpu": "8.00"}
+    assert history.shares("a_1", month=JAN) == {"u": "4.00", "v": "4.00"}
+
+
+def test_users_who_get_less_keep_no_total_back(history: History) -> None:
+    """The total grew: the shares of that component wait."""
     job = history.ran("a_1", "u", 4, month=JAN)
     history.ran("a_1", "v", 4, month=JAN)
     history.load()
@@ -51,7 +64,8 @@ def test_a_resource_is_held_as_a_whole(history: History) -> None:
     history.ran("a_1", "v", 6, month=JAN)
     outcome = history.load()
     assert outcome.held == ("usage of a_1 in 2024-01 would get less: cpu of u from 4.00 to 3.00",)
-    assert history.shown(JAN)["a_1"] == {"cpu": "8.00"}
+    assert (outcome.ending, outcome.told) == (Ending.HELD, 1)
+    assert history.shown(JAN)["a_1"] == {"cpu": "13.00"}
     assert history.shares("a_1", month=JAN) == {"u": "4.00", "v": "4.00"}
 
 
