@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import click
 
-from benchmarks import history, membership, orders, report, usage, worker
+from benchmarks import events, history, membership, orders, report, usage, worker
 from benchmarks.parts import Parts, real_parts
 
 
@@ -29,6 +29,7 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "usage": usage.run,
     "history": history.run,
     "report": report.run,
+    "events": events.run,
     "memory": worker.run_memory,
     "kills": worker.run_kills,
     "steps": _every_step,

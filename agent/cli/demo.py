@@ -68,11 +68,16 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
 
 def _demo(folder: Path, console: Console, kind: DemoCluster, *, once: bool, as_json: bool) -> int:
     started_s = time.monotonic()
-    _say(console, f"starting the simulated Waldur, the broker, {kind.told}, worker, beat and Flower ...")
+    _say(
+        console,
+        f"starting the simulated Waldur, the broker, {kind.told}, worker, beat, bridge and Flower ...",
+    )
     is_complete = True
     with scenario.running(folder, kind) as demo:
         demo.place_orders()
         _watch(demo, console, started_s + TIMEOUT_S)
+        if demo.finished():
+            demo.measure_event()
         summary = demo.summary()
         if not as_json:
             _tell(demo, console, time.monotonic() - started_s, runs_on=not once)
@@ -112,6 +117,12 @@ def _tell(demo: Demo, console: Console, seconds: float, *, runs_on: bool) -> Non
         f"{len(demo.ended)} orders went from Waldur through beat, {demo.broker} and the worker to {demo.kind.tool}, "
         f"{seconds:.0f} s after the start.",
     )
+    if demo.event_latency_s is not None:
+        _say(
+            console,
+            f"One more order went by an event, through {demo.event_broker} and the bridge: "
+            f"{demo.event_latency_s:.1f} s from Waldur to {demo.kind.tool} and back.",
+        )
     if not runs_on:
         return
     for sentence in (

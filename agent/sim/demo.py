@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The demo: the whole system on embedded parts, with orders that travel from a simulated Waldur to accounts.
 
-Waldur (simulated) -> beat -> broker -> worker -> cluster (`demo_clusters`) -> order done. Used by `manage.py demo`.
+Waldur (simulated) -> beat, or an event and the bridge (`demo_events`) -> broker -> worker -> cluster
+(`demo_clusters`) -> order done. Used by `manage.py demo`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from agent.config import load
 from agent.config.model import Mode
 from agent.core.model import Snapshot
 from agent.run import sites
+from agent.sim import demo_events
 from agent.sim import demo_parts as parts
 from agent.sim.demo_clusters import DemoCluster
 from agent.sim.records import OrderState
@@ -56,6 +58,8 @@ class Demo:
     flower_password: str = ""
     orders: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
+    event_broker: str = ""
+    event_latency_s: float | None = None
 
     @property
     def config(self) -> Path:
@@ -66,6 +70,14 @@ class Demo:
         for number, (name, limits) in enumerate(self.kind.orders):
             uuid = self.waldur.place_create_order(projects[number % len(projects)], name, limits=dict(limits))
             self.orders[uuid] = time.monotonic()
+
+    def measure_event(self) -> None:
+        """Send one more order through a system that has nothing else to do: only its event brings it there at once."""
+        project = self.waldur.seed.project_uuids[0]
+        limits = dict(self.kind.orders[0][1])
+        self.event_latency_s = demo_events.travel_s(
+            self.waldur, lambda: self.waldur.place_create_order(project, "By an event", limits=limits)
+        )
 
     def finished(self) -> bool:
         """Whether every order has ended; notes when each of them did."""
@@ -82,6 +94,8 @@ class Demo:
     def faults(self) -> list[str]:
         """What is not as it should be at the end; empty when all is right."""
         found = [f"{name} has ended" for name in self.children.dead()]
+        if self.finished() and self.event_latency_s is None:
+            found.append("the order that was to travel by an event did not arrive")
         snapshot = self.cluster()
         for uuid in self.orders:
             order, resource = self.waldur.order(uuid), self._resource(uuid)
@@ -105,6 +119,7 @@ class Demo:
                 for uuid, placed_s in self.orders.items()
                 if uuid in self.ended
             },
+            "event_latency_s": None if self.event_latency_s is None else round(self.event_latency_s, 2),
             "broker": self.broker,
             "flower": self.flower_url,
         }
@@ -130,7 +145,8 @@ class Demo:
 def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
     """Everything started, in the order in which the parts need each other; everything stopped at the end."""
     children = parts.Children(folder)
-    with SimulatedWaldur("8.0", scenario=kind.scenario) as waldur:
+    with ExitStack() as stack:
+        waldur = stack.enter_context(SimulatedWaldur("8.0", scenario=kind.scenario))
         try:
             broker_url, broker = parts.start_broker(children, folder)
             settings, of_cluster = kind.start(folder)
@@ -144,9 +160,11 @@ def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
                 "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": str(POLL_PERIOD_MINUTES),
             }
             demo = Demo(folder, kind, waldur, children, broker, environment)
-            _write_configuration(demo, settings)
+            demo.event_broker, event_port = stack.enter_context(demo_events.broker(children, folder))
+            _write_configuration(demo, settings, demo_events.keys(event_port))
             os.environ.update(of_cluster)
             demo.cluster()  # a cluster that does not work is told now, not when the orders are overdue
+            demo_events.start_bridge(children, waldur, event_port, environment)
             _start_agent(demo)
             yield demo
         finally:
@@ -164,11 +182,12 @@ def _start_agent(demo: Demo) -> None:
     children.start("worker", parts.celery("worker", "--without-mingle", "--without-gossip"), demo.environment)
     children.start("beat", parts.celery("beat"), demo.environment)
     children.start("flower", parts.celery("flower"), flower)
+    demo_events.wait_for_bridge(children)
     children.wait("worker", lambda: b" ready." in children.log("worker").read_bytes())
     children.wait("flower", lambda: parts.listens(port))
 
 
-def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:
+def _write_configuration(demo: Demo, settings: dict[str, Any], events: dict[str, Any]) -> None:
     waldur, backend = demo.waldur, demo.kind.backend
     offering = {
         "name": "Demo cluster",
@@ -178,6 +197,7 @@ def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:
         "order_processing_backend": backend,
         "membership_sync_backend": backend,
         "backend_type": backend,
+        **events,
         "backend_settings": {
             "default_account": "root",
             "customer_prefix": "c_",

@@ -21,6 +21,7 @@ from agent.sim.changes import Message
 from agent.sim.faults import Fault, FaultKind
 from agent.sim.mqtt_side import MqttBroker
 from agent.sim.server import SimulatedWaldur
+from agent.sim.small_mqtt import SmallMqttBroker
 from tests.bridge.inprocess import RunningBridge, quick
 from tests.real.mosquitto import Mosquitto
 from tests.real.processes import wait_until
@@ -197,6 +198,19 @@ def test_a_broker_that_knows_no_mqtt_5(
             bridge.listens()
             assert "going on with 3.1.1" in caplog.text
             travels(waldur, bridge)
+
+
+def test_the_small_broker_of_the_demo(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    broker = SmallMqttBroker().start()
+    with SimulatedWaldur() as waldur:
+        waldur.publish_to(MqttBroker("127.0.0.1", broker.port))
+        configured = settings(waldur, tmp_path, broker.port, event_transport="tcp")
+        with RunningBridge(configured) as bridge:
+            bridge.listens()
+            assert "going on with 3.1.1" in caplog.text
+            travels(waldur, bridge)
+    broker.stop()
 
 
 def test_a_flood_while_the_queue_of_tasks_is_away_is_bounded_and_ends_in_a_full_pass(

@@ -77,7 +77,10 @@ def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
     running.has_left_nothing()
     (line,) = running.out().splitlines()
     shown = json.loads(line)
-    assert set(shown) == {"ok", "faults", "orders", "seconds_per_order", "broker", "flower"}
+    assert set(shown) == {
+        *("ok", "faults", "orders", "seconds_per_order", "event_latency_s", "broker", "flower"),
+    }
+    assert 0 < shown["event_latency_s"] < 15
     assert (shown["ok"], shown["faults"], shown["orders"]) == (True, [], {"done": 5})
     assert len(shown["seconds_per_order"]) == 5
     assert all(0 < seconds < 50 for seconds in shown["seconds_per_order"].values())
@@ -180,8 +183,10 @@ def test_addresses_are_told_only_of_what_goes_on_running(runs_on: bool) -> None:
     ended = SimpleNamespace(
         cluster=lambda: Snapshot("demo"), kind=SLURM, ended={}, broker="redis-server", flower_url="http://127.0.0.1:1/",
         flower_password="hush", waldur=SimpleNamespace(url="http://127.0.0.1:2/api/"), folder="/tmp/gone",
+        event_latency_s=1.25, event_broker="mosquitto",
     )  # fmt: skip
     _tell(cast(Demo, ended), Console(file=said, width=200), 1.0, runs_on=runs_on)
     assert "orders went from Waldur through beat, redis-server" in said.getvalue()
+    assert "through mosquitto and the bridge: 1.2 s from Waldur to sacctmgr" in said.getvalue()
     for gone in ("Flower", "hush", "http://127.0.0.1:2", "/tmp/gone"):
         assert (gone in said.getvalue()) == runs_on

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""Events: ten thousand under fire, how long one takes from Waldur to the cluster, and what the bridge weighs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import redis
+import yaml
+
+from agent.sim.changes import Message
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from benchmarks.parts import Parts
+from tests.bridge import event_kills
+from tests.bridge.brokers import rabbitmq_side, stomp_keys
+from tests.bridge.event_kills import on_mosquitto, on_rabbitmq
+from tests.bridge.processes import BridgeProcess
+from tests.cluster.celery_process import CeleryProcess, environment
+from tests.real.mosquitto import Mosquitto
+from tests.real.processes import wait_until
+from tests.real.rabbitmq import RabbitMq
+from tests.site import configuration
+
+EVENTS, ROUNDS = 10_000, 30
+MEASURED = 60
+OFFERINGS = 50
+IDLE_S = 20.0
+TYPES = 6
+
+
+def run(parts: Parts) -> Iterator[str]:
+    rabbitmq, mosquitto = RabbitMq(parts.new_folder()), Mosquitto(parts.new_folder())
+    rabbitmq.start()
+    mosquitto.start()
+    try:
+        yield _fire(parts, "RabbitMQ", lambda folder: on_rabbitmq(parts.slurm, rabbitmq, folder))
+        for qos in (0, 1):
+            name = f"mosquitto at QoS {qos}"
+            yield _fire(
+                parts, name, lambda folder, qos=qos: on_mosquitto(parts.slurm, mosquitto, folder, qos=qos)
+            )
+            mosquitto.stop()
+            mosquitto.forget()
+            mosquitto.start()
+        yield from _latency(parts, rabbitmq)
+        yield _weight(parts, rabbitmq)
+    finally:
+        rabbitmq.stop()
+        mosquitto.stop()
+
+
+def _fire(parts: Parts, name: str, make: Callable[[Path], event_kills.Parts]) -> str:
+    parts.slurm.reset()
+    outcome = event_kills.run(make(parts.new_folder()), events=EVENTS, rounds=ROUNDS)
+    return (
+        f"{outcome.sent} events through {name}, {outcome.kills} kills of broker, Redis, bridge and worker: "
+        f"{outcome.lost} lost between broker and queue, {outcome.doubled} doubled, {outcome.seconds:.0f} s, "
+        f"faults: {outcome.faults or 'none'}"
+    )
+
+
+def _latency(parts: Parts, rabbitmq: RabbitMq) -> Iterator[str]:
+    """From the moment something happens in Waldur: to the queue with no worker, to the cluster with an idle one."""
+    parts.slurm.reset()
+    parts.redis.flush()
+    folder = parts.new_folder()
+    with SimulatedWaldur(scenario=Scenario(members_per_project=1)) as waldur:
+        waldur.publish_to(rabbitmq_side(rabbitmq))
+        config = configuration(waldur, folder, membership_sync_backend="slurm", **stomp_keys(rabbitmq))
+        env = environment(config, parts.redis.url, {"SLURM_CONF": parts.slurm.env["SLURM_CONF"]})
+        bridge = BridgeProcess(folder / "bridge.log", env).start()
+        worker = CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip")
+        try:
+            yield _told("event to queue", _to_queue(waldur, redis.Redis.from_url(parts.redis.url)))
+            worker.start()
+            yield _told("order placed to order done (12 commands of the cluster)", _to_done(waldur))
+            yield _told("member joined to member on the cluster", _to_member(parts, waldur))
+        finally:
+            worker.stop()
+            bridge.stop()
+
+
+def _to_queue(waldur: SimulatedWaldur, client: Any) -> list[float]:
+    publisher, seconds = waldur.publisher, []
+    assert publisher is not None
+    wait_until(
+        "the first full pass", lambda: client.llen("site.default:6") + client.llen("site.default") > 0, 20
+    )
+    for _ in range(MEASURED):
+        time.sleep(0.05)
+        client.flushall()
+        started_s = time.monotonic()
+        publisher.send(Message("order", waldur.seed.offering_uuid, {"order_uuid": "a" * 32}))
+        while not client.llen("site.default"):
+            if time.monotonic() - started_s > 5:
+                raise TimeoutError("an event did not reach the queue")
+        seconds.append(time.monotonic() - started_s)
+    return seconds
+
+
+def _to_done(waldur: SimulatedWaldur) -> list[float]:
+    seconds = []
+    for number in range(MEASURED // 3):
+        started_s = time.monotonic()
+        order = waldur.place_create_order(waldur.seed.project_uuids[0], f"l{number}", slug=f"l{number}")
+        wait_until("the order", lambda: waldur.order(order).state.value == "done", 30, 0.005)  # noqa: B023
+        seconds.append(time.monotonic() - started_s)
+    return seconds
+
+
+def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
+    """Until the journal of the pass says so: asking the cluster would slow it down."""
+    seconds, project = [], waldur.seed.project_uuids[1]
+    order = waldur.place_create_order(project, "team", slug="team")
+    wait_until("the order", lambda: waldur.order(order).state.value == "done", 30)
+    journal = _journal(parts)
+    for number in range(MEASURED // 3):
+        time.sleep(1.0)
+        started_s = time.monotonic()
+        waldur.people.add_member(project, f"late{number}", account=f"late{number}")
+        wait_until("the member", lambda: f"late{number} to a_team" in journal.read_text(), 30, 0.01)  # noqa: B023
+        seconds.append(time.monotonic() - started_s)
+    return seconds
+
+
+def _journal(parts: Parts) -> Path:
+    """Of the site that works now."""
+    return max(parts.folder.glob("*/state/journal/journal.jsonl"), key=lambda path: path.stat().st_mtime)
+
+
+def _told(what: str, seconds: list[float]) -> str:
+    last = quantiles(seconds, n=100)[-1]
+    return f"{what}: median {1000 * median(seconds):.0f} ms, 99th percentile {1000 * last:.0f} ms, {len(seconds)} times"
+
+
+def _weight(parts: Parts, rabbitmq: RabbitMq) -> str:
+    """The bridge of many offerings, each with all types, of one Waldur user."""
+    folder = parts.new_folder()
+    with SimulatedWaldur() as waldur:
+        waldur.publish_to(rabbitmq_side(rabbitmq))
+        config = configuration(waldur, folder, membership_sync_backend="slurm", **stomp_keys(rabbitmq))
+        document = yaml.safe_load(config.read_text())
+        usual, store = document["offerings"][0], waldur.store
+        with store.lock:
+            offering = store.offerings[waldur.seed.offering_uuid]
+            uuids = [f"{number:032x}" for number in range(1, OFFERINGS)]
+            for uuid in uuids:
+                store.offerings.add(replace(offering, uuid=uuid))
+        document["offerings"] += [
+            {**usual, "name": uuid[-4:], "waldur_offering_uuid": uuid} for uuid in uuids
+        ]
+        config.write_text(yaml.safe_dump(document))
+        bridge = BridgeProcess(folder / "bridge.log", environment(config, parts.redis.url)).start()
+        try:
+            wait_until("all queues", lambda: len(store.queues) == OFFERINGS * TYPES, 120)
+            time.sleep(10)
+            before_s = _processor_s(bridge.process.pid)
+            time.sleep(IDLE_S)
+            used_s = _processor_s(bridge.process.pid) - before_s
+            status = Path(f"/proc/{bridge.process.pid}/status").read_text()
+        finally:
+            bridge.stop()
+    resident = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS")) / 1024
+    threads = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("Threads"))
+    return (
+        f"the bridge of {OFFERINGS} offerings and {OFFERINGS * TYPES} queues: {resident:.0f} MiB, {threads} threads, "
+        f"{100 * used_s / IDLE_S:.1f} % of a processor when idle"
+    )
+
+
+def _processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
