@@ -20,10 +20,13 @@ NAMED_AT_MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class Decrease:
-    """All that would be told of one resource in one month, and what of it gets less: `floor` has the new figures."""
+    """All that would be told of one resource in one month, and what of it gets less: `floor` has the new figures.
+    `brief` is the sentence without why.
+    """
 
     scope: str
     sentence: str
+    brief: str
     less: tuple[str, ...]
     floor: Mapping[str, str]
     actions: tuple[Action, ...]
@@ -49,9 +52,9 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
         words = [f"{name} from {held} to {amount}" for name, held, amount in less]
         floor = {name: amount for name, _, amount in less}
         why = next((f"; {action.reason}" for action in several if action.reason), "")
-        sentence = f"usage of {account} in {month} would get less: {_some(words)}{why}"
+        brief = f"usage of {account} in {month} would get less: {_some(words)}"
         scope, known_by = f"account {account}, {month}", (resource, *sorted(floor))
-        found.append(Decrease(scope, sentence, known_by, floor, tuple(several)))
+        found.append(Decrease(scope, brief + why, brief, known_by, floor, tuple(several)))
     return found
 
 

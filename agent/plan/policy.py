@@ -36,7 +36,8 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
     """Actions that wait together for `approve`. `scope`: the account or the cluster that they are about; `floor`: the
-    figures that get less, by name, of which an approval is for no smaller ones.
+    figures that get less, by name, of which an approval is for no smaller ones. `brief`: the reason where there
+    is no room for all of it. `unwritten`: why `approve` does not know of the plan, and cannot release it.
     """
 
     id: str
@@ -44,10 +45,18 @@ class HeldPlan:
     reason: str
     actions: tuple[Action, ...] = field(compare=False)
     floor: Mapping[str, str] = field(default_factory=dict, compare=False)
+    brief: str = field(default="", compare=False)
+    unwritten: str = field(default="", compare=False)
 
     @property
     def keys(self) -> frozenset[str]:
         return frozenset(map(action_key, self.actions))
+
+    @property
+    def release(self) -> str:
+        """How it is let go."""
+        why = "`approve` tells why, " if self.brief else ""
+        return self.unwritten or f"{why}`approve {self.id}` releases it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class Judgement:
         """What does not happen, each with the reason for people."""
         reasons = {refused.action: refused.sentence for refused in self.refused}
         for plan in self.held:
-            reason = f"held as plan {plan.id}: {plan.reason}; `approve {plan.id}` releases it"
+            reason = f"held as plan {plan.id}: {plan.brief or plan.reason}; {plan.release}"
             reasons.update(dict.fromkeys(plan.actions, reason))
         return reasons
 
@@ -125,7 +134,7 @@ def judge(
     left = [action for action in plan if action not in refused]
     brake = _Brake(left, judge_, bonds, frozenset(refused))
     decreases = [
-        HeldPlan(plan_id("\n".join((d.scope, *d.less)), ()), d.scope, d.sentence, d.actions, d.floor)
+        HeldPlan(plan_id("\n".join((d.scope, *d.less)), ()), d.scope, d.sentence, d.actions, d.floor, d.brief)
         for d in held_decreases(left, rules)
     ]
     plans = [*brake.plans(approved.standing), *decreases]

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ from agent.run import state_files
 from agent.run.state_files import Unreadable
 
 LEFT_OUT_SHOWN = 200
+
+
+class Kept(Enum):
+    """What became of a plan that is to be written down; UNWRITTEN: nothing tells of it."""
+
+    NEW = auto()
+    KNOWN = auto()
+    UNWRITTEN = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +97,8 @@ class Shelf:
         found = [_waiting(document) for _, document in state_files.documents(self._held)]
         return sorted((each for each in found if each), key=lambda each: (each.since, each.id))
 
-    def hold(self, plan: HeldPlan, cluster: str) -> bool:
-        """Write a plan down, or that it still waits. True when it was not there before."""
+    def hold(self, plan: HeldPlan, cluster: str) -> Kept:
+        """Write a plan down, or that it still waits."""
         path = self._held / f"{plan.id}.json"
         before = next((each for each in self.waiting() if each.id == plan.id), None)
         now = datetime.now(UTC)
@@ -107,8 +116,10 @@ class Shelf:
             floor=plan.floor,
         )
         document = {**waiting.as_json(), "keys": sorted(waiting.keys), "floor": dict(plan.floor)}
-        state_files.write_json(self.state_dir, path, document)
-        return before is None
+        is_written = state_files.write_json(self.state_dir, path, document)
+        if before:
+            return Kept.KNOWN
+        return Kept.NEW if is_written else Kept.UNWRITTEN
 
     def keep_only(self, plans: Iterable[HeldPlan]) -> list[str]:
         """Drop the plans that a pass over everything did not make again; their ids."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from agent.config.model import Mode
@@ -20,7 +20,7 @@ from agent.core.policy import LimitCuts, PolicyMode, PolicyRules, UsageDecreases
 from agent.plan.allowances import Grounds, Why
 from agent.plan.policy import HeldPlan, Judgement, judge, lowered_accounts
 from agent.run import held
-from agent.run.held import Shelf
+from agent.run.held import Kept, Shelf
 from agent.run.sites import Site
 from backends.base import Scope
 
@@ -69,10 +69,7 @@ def policed(
     judgement = judged(site, mode, actions, snapshot, grounds, whole=whole)
     shelf = Shelf(site.state_dir, site.offering, mode)
     parts = set() if whole else {waiting.id for waiting in shelf.waiting()}
-    for plan in judgement.held:
-        is_new = plan.id not in parts and shelf.hold(plan, site.backend.cluster)
-        if is_new or (plan.floor and shelf.withdraw(plan.id)):
-            _tell_held(shelf, plan)
+    judgement = replace(judgement, held=tuple(_kept(site, shelf, plan, parts) for plan in judgement.held))
     for plan in judgement.released:
         if plan.id in parts:
             continue  # the whole of it is begun, and told of, by a pass over everything
@@ -82,6 +79,20 @@ def policed(
     if whole:
         _tidy(site, shelf, judgement, has_gaps=grounds.has_gaps)
     return judgement
+
+
+def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan:
+    """Written down, and told where that is news; where it cannot be written, nobody is sent to `approve`."""
+    kept = Kept.KNOWN if plan.id in parts else shelf.hold(plan, site.backend.cluster)
+    if kept is Kept.UNWRITTEN:
+        plan = replace(
+            plan,
+            unwritten=f"it cannot be written to {site.state_dir}, so that nobody can approve it: mend that (a full "
+            "disk?), and the next pass writes it down",
+        )
+    if kept is not Kept.KNOWN or (plan.floor and shelf.withdraw(plan.id)):
+        _tell_held(shelf, plan)
+    return plan
 
 
 def permitted(
@@ -135,12 +146,12 @@ def _tidy(site: Site, shelf: Shelf, judgement: Judgement, *, has_gaps: bool = Fa
 
 def _tell_held(shelf: Shelf, plan: HeldPlan) -> None:
     log.warning(
-        "plan %s of offering %s (%s) is held: %s. Nothing of it is done until `approve %s`; `approve` lists it",
+        "plan %s of offering %s (%s) is held: %s. Nothing of it is done%s",
         plan.id,
         shelf.offering.name,
         plan.scope,
         plan.reason,
-        plan.id,
+        f"; {plan.unwritten}" if plan.unwritten else f" until `approve {plan.id}`; `approve` lists it",
     )
 
 

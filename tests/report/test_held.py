@@ -51,6 +51,40 @@ def test_a_decrease_is_held_and_the_rest_is_told(told: World) -> None:
     )
 
 
+def test_the_result_is_short_and_approve_tells_the_rest(told: World) -> None:
+    told.forget("77")
+    found = told.report()
+    (result,) = found.resources
+    (plan,) = found.held
+    assert result.message == (
+        f"held as plan {plan.id}: usage of a_1 in 2026-11 would get less: cpu from 6.00 to 1.00, cpu of ann from 5.00 "
+        f"to 0.00; `approve` tells why, `approve {plan.id}` releases it"
+    )
+    (waiting,) = shelf(told).waiting()
+    assert waiting.reason.endswith("`count a_1 2026-11` lists what counts now")
+
+
+def test_where_it_cannot_be_written_down_nobody_is_sent_to_approve(
+    told: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk: it is held all the same, and waits for approval once the disk has room."""
+    told.forget("77")
+    obstacle = told.state_dir / "policy" / "held"
+    obstacle.parent.mkdir(exist_ok=True)
+    obstacle.write_text("no folder")
+    (result,) = told.report().resources
+    assert told.shown()["a_1"]["cpu"] == "6.00"
+    assert f"it cannot be written to {told.state_dir}, so that nobody can approve it" in result.message
+    assert "releases it" not in result.message
+    (warned,) = [r.getMessage() for r in caplog.records if "is held" in r.getMessage()]
+    assert "nobody can approve it" in warned and "until `approve" not in warned
+    obstacle.unlink()
+    (result,) = told.report().resources
+    assert "releases it" in result.message
+    approve(told)
+    assert told.report().held == ()
+
+
 EXPLAINED: dict[str, tuple[Callable[[World], None], str]] = {
     "gone": (lambda world: world.forget("77"), "job 77 had counted 18000 s and is gone"),
     "cut": (
