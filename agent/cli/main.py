@@ -17,11 +17,13 @@ from typing import NoReturn
 import click
 
 from agent import __version__
+from agent.cli import arguments
 from agent.core.errors import ConfigError, SiteAgentError
 
 log = logging.getLogger(__name__)
 
 PROGRAM = "waldur-site-cluster"
+TAKING_TOKENS = "historical-usage"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "config-check": (
@@ -89,7 +91,10 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line and end the process with its exit code."""
-    sys.exit(run(sys.argv[1:]))
+    words = sys.argv[1:]
+    if words[:1] == [TAKING_TOKENS]:
+        arguments.blank_typed(words)
+    sys.exit(run(words))
 
 
 def run(words: list[str], command: click.Command = cli, name: str = "") -> int:

@@ -7,6 +7,7 @@ import argparse
 import sys
 from typing import NoReturn
 
+from agent.cli import arguments
 from agent.cli.main import run
 
 MODES = ("order_process", "report", "membership_sync", "event_process")
@@ -32,6 +33,7 @@ def create_homedirs() -> NoReturn:
 
 def load_historical_usage() -> NoReturn:
     """`waldur_site_load_historical_usage`: options of `historical-usage`; as before, failed months end with 0."""
+    arguments.blank_typed(sys.argv[1:])
     from agent.cli.historical_usage import command
 
     sys.exit(run(["--months-may-fail", *sys.argv[1:]], command, "waldur_site_load_historical_usage"))

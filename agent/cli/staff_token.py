@@ -7,24 +7,19 @@ has been read (Linux: the kernel shows the memory in which a process got its arg
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 from collections.abc import MutableMapping
 from pathlib import Path
 
 import click
 
+from agent.cli import arguments
 from agent.config.findings import Findings
 from agent.config.secret import MASK, Secret
 from agent.config.sources import secret_in
 from agent.core.errors import SiteAgentError
 
 VARIABLE = "WALDUR_STAFF_TOKEN"
-STAT = Path("/proc/self/stat")
-ARGUMENTS = Path("/proc/self/cmdline")
-# Fields of proc(5) behind the program's name, which may itself have spaces: arg_start and arg_end.
-ARG_START, ARG_END = 45, 46
 WAYS = f"--user-token-file FILE, the variable {VARIABLE}, or `staff_token_file` of the offering in the configuration"
 
 
@@ -57,35 +52,12 @@ def asked() -> Secret:
 def hide_typed(token: str) -> None:
     """Out of the process's arguments, with a warning."""
     for words in (sys.argv, sys.orig_argv):
-        words[:] = [f"{word.removesuffix(token)}{MASK}" if _holds(word, token) else word for word in words]
-    gone = "it is blanked there now" if _blank(token) else "and it could not be blanked there"
+        words[:] = [
+            f"{word.removesuffix(token)}{MASK}" if arguments.holds(word, token) else word for word in words
+        ]
+    gone = "it is blanked there now" if arguments.blank(token) else "and it could not be blanked there"
     click.echo(
         f"warning: `ps` shows a token in the command line to everybody: {gone}, and your shell may keep it in its "
         f"history. Better ways: {WAYS}",
         err=True,
     )
-
-
-def _holds(word: str, token: str) -> bool:
-    """`TOKEN`, `--user-token=TOKEN` or `-tTOKEN`, and no word that happens to have the same letters in it."""
-    return word == token or (word.startswith("-") and word.endswith((f"={token}", f"t{token}")))
-
-
-def _blank(token: str) -> bool:
-    """Overwrite the token in this process's own arguments; whether it is not there any more."""
-    try:
-        fields = STAT.read_text().rpartition(")")[2].split()
-        start, end = int(fields[ARG_START]), int(fields[ARG_END])
-        words = ARGUMENTS.read_bytes().split(b"\0")
-        if not 0 < start < end or sum(len(word) + 1 for word in words) - 1 > end - start:
-            return False
-        place = start
-        for word in words:
-            if _holds(os.fsdecode(word), token):
-                length = len(os.fsencode(token))
-                ctypes.memset(place + len(word) - length, ord("*"), length)
-            place += len(word) + 1
-        shown = ARGUMENTS.read_bytes().split(b"\0")
-    except (OSError, ValueError, IndexError):
-        return False
-    return not any(_holds(os.fsdecode(word), token) for word in shown)

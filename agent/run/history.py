@@ -85,6 +85,7 @@ class Book:
     resources: int = 0
     told: set[str] = field(default_factory=set)
     lowered: int = 0
+    left_out: int = 0
     held: list[str] = field(default_factory=list)
     is_unknown: bool = False
     again: SiteAgentError | None = None
@@ -139,6 +140,7 @@ def load_month(
         resources=book.resources,
         told=len(book.told),
         lowered=book.lowered,
+        left_out=book.left_out,
         held=tuple(book.held),
         failures=tuple(book.failures),
         lines=tuple(book.lines),
@@ -169,6 +171,8 @@ def _load(book: Book, picture: OfferingPicture, interrupted: Callable[[], bool])
         book.say(Mark.WARNING, f"Waldur's offering has no component {name}: run load-components")
     seen = report_facts.month(book.site, book.month, with_users=book.wish.with_users)
     choice = planner.with_usage(choice, seen.usage, every=book.wish.reconcile_stale)
+    active = {resource.uuid for resource in choice.active}
+    book.left_out = sum(resource.uuid not in active for resource in choice.told)
     if not _has_something(book, picture, choice, seen):
         return
     book.say(Mark.PLAN, f"Processing usage data for {choice.counted} accounts")

@@ -55,7 +55,8 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
-    """`resources` of them active, `told` changed in Waldur, `lowered` figures less than before. `held`: a sentence for
+    """`resources` of them active, `told` changed in Waldur, `lowered` figures less than before. `left_out`:
+    resources with usage of which Waldur takes none now. `held`: a sentence for
     each resource of which figures would get less, and were not told; `failures`: one for each resource that could not
     be, or for the month. `at`: when it ended. `error`: what may pass by itself (AGAIN).
     """
@@ -65,6 +66,7 @@ class MonthOutcome:
     resources: int = 0
     told: int = 0
     lowered: int = 0
+    left_out: int = 0
     held: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
@@ -103,6 +105,7 @@ class MonthOutcome:
             "resources": self.resources,
             "told": self.told,
             "lowered": self.lowered,
+            "left_out": self.left_out,
             "held": [_cut(sentence) for sentence in self.held],
             "failures": [_cut(sentence) for sentence in self.failures],
             "commands": self.commands,
@@ -122,6 +125,7 @@ def outcome_from(document: Mapping[str, Any]) -> MonthOutcome:
         resources=int(document["resources"]),
         told=int(document["told"]),
         lowered=int(document["lowered"]),
+        left_out=int(document.get("left_out", 0)),
         held=tuple(map(str, document.get("held", ()))),
         failures=tuple(map(str, document["failures"])),
         lines=tuple(Line(Mark(mark), str(text)) for mark, text in document.get("lines", ())),

@@ -121,15 +121,19 @@ def record_of(run: Run, state_dir: Path) -> Record:
 
 
 def finished(run: Run, known: Mapping[str, MonthOutcome], zone: tzinfo) -> Mapping[Month, MonthOutcome]:
-    """Months that need not be loaded again. One that was loaded before it was over does, and one of which the cluster
-    told of nothing: its database may have been away.
+    """Months that need not be loaded again. One that was loaded before it was over does, one of which the cluster told
+    of nothing (its database may have been away), and one in which Waldur took no usage of some resources, erred ones.
     """
     found = {}
     for month in run.months:
         outcome = known.get(str(month))
-        if outcome and outcome.ending is Ending.DONE and outcome.at >= month.next.start(zone):
+        if outcome and _is_whole(outcome) and outcome.at >= month.next.start(zone):
             found[month] = outcome
     return found
+
+
+def _is_whole(outcome: MonthOutcome) -> bool:
+    return outcome.ending is Ending.DONE and outcome.resources > 0 and not outcome.left_out
 
 
 @dataclass

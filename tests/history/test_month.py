@@ -201,7 +201,7 @@ def test_erred_resources_are_named_and_stop_no_other(history: History) -> None:
     for account in ("a_1", "a_2", "a_3"):
         history.ran(account, "u", 1, month=JAN)
     outcome = history.load()
-    assert outcome.ending is Ending.DONE
+    assert (outcome.ending, outcome.left_out) == (Ending.DONE, 1)
     assert set(history.shown(JAN)) == {"a_2", "a_3"}
     assert texts(outcome, Mark.WARNING) == [
         "a_1: Waldur takes no usage of a resource that is Erred; set it OK and load the month again"

@@ -224,7 +224,7 @@ def test_what_was_held_before_an_outage_is_not_forgotten() -> None:
 def test_a_month_that_was_loaded_before_its_end_is_loaded_again(
     history: History, at: datetime, is_done: bool
 ) -> None:
-    outcome = replace(MonthOutcome("2024-01", Ending.DONE), at=at)
+    outcome = replace(MonthOutcome("2024-01", Ending.DONE, resources=1), at=at)
     assert (JAN in history_runs.finished(run_of(history), {"2024-01": outcome}, UTC_ZONE)) is is_done
 
 
@@ -253,7 +253,7 @@ def test_a_dry_run_leaves_nothing_behind(busy: History) -> None:
 
 def test_an_outcome_travels_as_json() -> None:
     outcome = MonthOutcome(
-        "2024-01", Ending.FAILED, 5, 4, 1, ("less",), ("why",),
+        "2024-01", Ending.FAILED, 5, 4, 1, 2, ("less",), ("why",),
         (Line(Mark.SENT, "\u00fc"), Line(Mark.ERROR, "why")), 2, 9, 0.5,
         datetime(2026, 11, 21, tzinfo=UTC),
     )  # fmt: skip
@@ -289,3 +289,23 @@ def test_a_line_that_names_everybody_is_cut() -> None:
     assert kept.failures[0].startswith("a_1: cpu of 'user0': 1.00, 'user1'")
     assert kept.failures[0].endswith("\u2026") and len(kept.failures[0]) == TEXT_AT_MOST
     assert len(kept.lines[0].text) == TEXT_AT_MOST
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_finished"),
+    [
+        (MonthOutcome("2024-01", Ending.DONE, 4, 4), True),
+        (MonthOutcome("2024-01", Ending.DONE, 4, 0), True),
+        (MonthOutcome("2024-01", Ending.DONE, 4, 3, left_out=1), False),
+        (MonthOutcome("2024-01", Ending.DONE, 0, 0), False),
+        (MonthOutcome("2024-01", Ending.UNKNOWN, 4, 0), False),
+        (MonthOutcome("2024-01", Ending.HELD, 4, 3, held=("less",)), False),
+        (MonthOutcome("2024-01", Ending.FAILED, 4, 3, failures=("why",)), False),
+    ],
+)
+def test_what_is_not_whole_is_loaded_again(
+    history: History, outcome: MonthOutcome, is_finished: bool
+) -> None:
+    known = {"2024-01": outcome_from(json.loads(json.dumps(outcome.as_json())))}
+    found = history_runs.finished(run_of(history), known, UTC_ZONE)
+    assert (JAN in found) is is_finished
