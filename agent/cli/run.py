@@ -81,7 +81,7 @@ def _print(passed: Passed) -> None:
             f"{number(report.effort.requests.total(), 'request')}, "
             f"{number(report.effort.commands.total(), 'cluster command')}, {report.effort.seconds:.1f} s"
         )
-        for note in report.notes:
+        for note in (*report.notes, *report.left_alone):
             click.echo(f"{report.offering_name}: {note}")
         for problem in (*report.problems, *report.home_problems):
             click.echo(f"{report.offering_name}: {problem}", err=True)

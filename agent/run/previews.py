@@ -141,13 +141,7 @@ def _of_report(site: Site) -> Preview:
         happens=Plan.of(judgement.allowed),
         held=judgement.held,
         refused=judgement.refused,
-        notes=(
-            *planned.notes,
-            *(
-                f"{month}: Waldur does not take all of it from this token any more; `historical-usage` does it"
-                for month in planned.closed
-            ),
-        ),
+        notes=(*planned.notes, *planned.left_alone),
         unplanned=[
             ResourceResult(
                 uuid, Result.STUCK if plan.needs_person else Result.WAITING, plan.account, plan.skipped

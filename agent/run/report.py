@@ -103,6 +103,7 @@ def _carry_out(site: Site, planned: PlannedReport, report: PassReport, steps: St
     judgement = policing.policed(site, MODE, planned.plan(), planned.snapshot, planned.grounds)
     report.held, report.refused = judgement.held, judgement.refused
     report.notes += planned.notes
+    report.left_alone = planned.left_alone
     report_apply.apply(Delivery(site, planned, judgement, report, steps.interrupted, clock=steps.clock))
     _tell(site, report)
 

@@ -40,6 +40,11 @@ class Memory:
         """Whether Waldur does not take all of a closed month; with `limits`, none of it."""
         return self._holds(_closed(month, limits), now)
 
+    def refused_until(self, month: Month) -> datetime:
+        """When a month that is refused is tried again."""
+        found = (self.refused.get(name) for name in (str(month), DATES))
+        return max(until for until in found if until)
+
     def refuse(self, month: Month, now: datetime, *, limits: bool = False) -> bool:
         """True where that is news."""
         return self._note(_closed(month, limits), now)
@@ -84,7 +89,7 @@ class Memory:
 
 def load(site: Site) -> Memory:
     try:
-        document = state_files.read_json(_path(site)) or {}
+        document = state_files.read_json(file_of(site)) or {}
     except Unreadable:
         return Memory()
     return Memory(
@@ -95,10 +100,10 @@ def load(site: Site) -> Memory:
 def save(site: Site, memory: Memory) -> None:
     refused = {name: until.isoformat() for name, until in memory.refused.items()}
     document = {"refused": refused, "live": memory.live, "failed": sorted(memory.failed)}
-    state_files.write_json(site.state_dir, _path(site), document)
+    state_files.write_json(site.state_dir, file_of(site), document)
 
 
-def _path(site: Site) -> Path:
+def file_of(site: Site) -> Path:
     return site.state_dir / "reports" / f"{site.offering.uuid}.json"
 
 

@@ -53,7 +53,8 @@ class PlannedMonth:
 @dataclass(frozen=True)
 class PlannedReport:
     """`months` oldest first, so that the present month has the last word; `memory_months`: those worth remembering.
-    `has_gaps`: of a month nothing is known now. `closed`: months of which this token may not tell all any more.
+    `has_gaps`: of a month nothing is known now. `left_alone`: sentences about months that Waldur refused before, for
+    who asks; who reads logs has been told.
     """
 
     picture: OfferingPicture
@@ -62,7 +63,7 @@ class PlannedReport:
     memory_months: tuple[Month, ...] = ()
     notes: tuple[str, ...] = ()
     has_gaps: bool = False
-    closed: tuple[Month, ...] = ()
+    left_alone: tuple[str, ...] = ()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -124,7 +125,7 @@ def plan(
         last_months(making.current, site.reporting_periods),
         tuple(dict.fromkeys(making.notes)),
         making.has_gaps,
-        tuple(making.closed),
+        tuple(_left_alone(making, month) for month in making.closed),
     )
 
 
@@ -206,6 +207,15 @@ def _of_month(making: _Making, which: Month, date: datetime | None) -> PlannedMo
     rules = replace(report_facts.rules(making.site, making.picture, counted), with_zeros=is_current)
     plans = planner.plan_month(making.picture.resources, seen.usage, seen.ledger, rules)
     return replace(made, plans=tuple(_explained(making, which, plans)))
+
+
+def _left_alone(making: _Making, month: Month) -> str:
+    until = making.memory.refused_until(month).astimezone(making.site.zone)
+    return (
+        f"{month}: Waldur does not take all of it from this token any more, and is not asked again before "
+        f"{until:%Y-%m-%d %H:%M %Z}. `historical-usage` with a staff token does it; another token is tried at once "
+        f"when {report_memory.file_of(making.site)} is removed"
+    )
 
 
 def _untracked(making: _Making, components: Sequence[Component], usage: Usage) -> dict[str, str]:

@@ -77,7 +77,8 @@ class PassReport:
     `resources` has those that needed something; `in_step` counts the others. `later`: why something beside them
     (a name, a group) is worth another try soon. `homes` counts users by what became of their homes. `problems` says
     what stopped names or groups, and makes the pass a failed one; `home_problems` are told beside it: homes hold
-    nothing up. `notes`: what an operator should know, and need not act on.
+    nothing up. `notes`: what an operator should know, and need not act on; `left_alone`: the same, of what earlier
+    passes have told already.
     """
 
     mode: str
@@ -96,6 +97,7 @@ class PassReport:
     problems: list[str] = field(default_factory=list)
     home_problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_alone: tuple[str, ...] = ()
 
     @property
     def retryable_error(self) -> SiteAgentError | None:
@@ -127,7 +129,7 @@ class PassReport:
             "in_step": self.in_step,
             "homes": dict(self.homes),
             "problems": [*self.problems, *self.home_problems],
-            "notes": list(self.notes),
+            "notes": [*self.notes, *self.left_alone],
             "actions": [
                 {**o.action.as_json(), "error": str(o.error) if o.error else None} for o in self.outcomes
             ],

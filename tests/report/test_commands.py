@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,28 @@ def test_notes_are_printed(world: World, command: Command) -> None:
     assert said.out.splitlines()[-1].startswith(
         f"Test SLURM: Waldur takes no usage of {LAST} from this token"
     )
+
+
+def test_who_asks_is_told_of_months_that_are_left_alone_and_how_they_are_tried_at_once(
+    world: World, command: Command, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log was told the first time."""
+    world.busy(LAST)
+    config, tomorrow = ("-c", str(world.path)), NOW + timedelta(hours=23, minutes=59)
+    command("run", "report", "--once", *config)
+    caplog.clear()
+    (note,) = command("run", "report", "--once", "--json", *config).document()["offerings"][0]["notes"]
+    assert note.startswith(
+        f"{LAST}: Waldur does not take all of it from this token any more, and is not asked again"
+    )
+    assert datetime.fromisoformat(note.partition(" before ")[2][:16]).replace(tzinfo=UTC) > tomorrow
+    assert command("run", "report", "--once", *config).out.splitlines()[-1] == f"Test SLURM: {note}"
+    assert str(LAST) not in caplog.text
+    (agent,) = world.waldur.store.users.where("username", "agent")
+    agent.is_staff = True
+    Path(note.rpartition("when ")[2].removesuffix(" is removed")).unlink()
+    command("run", "report", "--once", *config)
+    assert world.shown(LAST)["a_1"]["cpu"] == "1.00"
 
 
 def test_the_plan_is_what_the_report_does(world: World, command: Command) -> None:
