@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -381,35 +378,3 @@ def test_a_write_that_may_be_left_is_left_running_under_its_lock(tmp_path: Path,
     marks.go.touch()
     until("the write is done", marks.done.exists)
     until("the lock is free", lambda: not is_locked(lock))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a setuid program")
-@pytest.mark.parametrize(("seconds", "said"), [("0", "0"), ("987", "gave no answer")])
-def test_a_read_behind_a_setuid_prefix_goes_on_without_a_limit(seconds: str, said: str) -> None:
-    """Nobody may set limits on such a process (prlimit: EPERM), yet it is waited for, and ended in the end."""
-    script = (
-        "import os, sys; from backends.process import *\n"
-        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "try: print(Runner().read(sys.argv[1:], timeout_s=0.5).returncode)\n"
-        "except BackendUnavailable as error: print(error)"
-    )
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        if os.statvfs(folder).f_flag & os.ST_NOSUID:
-            pytest.skip("/tmp is mounted nosuid")
-        Path(folder).chmod(0o755)
-        sleeper = Path(folder) / "sleeper"
-        shutil.copy("/bin/sleep", sleeper)
-        sleeper.chmod(0o4755)
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(sleeper), seconds],
-            cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=30,
-        )  # fmt: skip
-        assert said in done.stdout, done.stderr
-        assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(sleeper).encode() in _bytes_of(p)]
-
-
-def _bytes_of(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:
-        return b""
