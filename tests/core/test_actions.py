@@ -50,6 +50,7 @@ from agent.core.directory_actions import (
 )
 from agent.core.errors import BackendError
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
+from agent.core.periodic import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome, Plan, action_from_json
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import (
@@ -110,6 +111,12 @@ RENDERED: list[tuple[Action, str]] = [
         SetUserLimits(account="a", user="u", before=(("cpu", 5),), after=(("cpu", 6), ("mem", -1))),
         "set limits of user u in a cpu=5->6 mem=none->-1",
     ),
+    (SetFairshare(account="a", before=None, after=5), "set fairshare of a parent -> 5"),
+    (
+        SetPeriodicLimits(account="a", limit_type="GrpTRESMins", before=(("cpu", 5),), after=(("cpu", 6),)),
+        "set periodic limits of a GrpTRESMins cpu=5->6",
+    ),
+    (ResetRawUsage(account="a"), "reset raw usage of a"),
     (ReportMetadata(resource="r", metadata='{"qos": "q"}'), 'report metadata of resource r: {"qos": "q"}'),
     (RefreshLastSync(resource="r"), "refresh last sync of resource r"),
     (HealResource(resource="r"), "heal resource r"),
