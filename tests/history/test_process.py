@@ -41,7 +41,7 @@ class Loader:
         return self.log.read_text()
 
     def wait_for(self, words: str) -> None:
-        wait_until(words, lambda: words in self.said() or self.process.poll() is not None, 20)
+        wait_until(words, lambda: words in self.said() or self.process.poll() is not None, 60)
         assert words in self.said(), self.said()
 
 
@@ -126,7 +126,7 @@ def test_ctrl_c_says_what_is_done(operator: Operator, loaders: list[Loader], con
     loaders.append(loader)
     loader.wait_for("Processing month 2/4")
     loader.process.send_signal(signal.SIGINT)
-    assert loader.process.wait(20) == 130
+    assert loader.process.wait(60) == 130
     assert loader.said().endswith("warning: Stopped: 1 of 4 months are done. --resume goes on from here\n")
 
 
@@ -173,7 +173,7 @@ def test_a_token_is_asked_for_without_an_echo(operator: Operator) -> None:
         if said.endswith(b"Staff token: "):
             os.write(terminal, operator.token.encode() + b"\n")
     os.close(terminal)
-    assert asking.wait(20) == 0, said
+    assert asking.wait(60) == 0, said
     assert b"Staff token" in said and operator.token.encode() not in said
     assert operator.is_loaded(Month(2024, 3))
 

@@ -153,7 +153,7 @@ def test_months_outlive_their_loaders_and_are_loaded_once(site: Site) -> None:
     queued = everything_in(site.redis)
     assert queued.count('"2024-04", ') == 1 and site.operator.token not in queued
     site.loaders[0].send_signal(signal.SIGINT)
-    assert site.loaders[0].wait(20) == 130
+    assert site.loaders[0].wait(60) == 130
     assert f"Stopped: 0 of {count} months are done; {count} stay in the queue, and the" in site.said()
     site.loader()
     wait("as many more", lambda: site.redis.llen(QUEUE) == 2 * count)
@@ -162,7 +162,7 @@ def test_months_outlive_their_loaders_and_are_loaded_once(site: Site) -> None:
     wait("the third loader", lambda: f"Will process {count} months" in site.said())
     assert site.redis.llen(QUEUE) == 2 * count, "what is under way is not sent again"
     site.start_worker()
-    assert third.wait(40) == 0
+    assert third.wait(90) == 0
     assert site.is_loaded()
     assert sorted(site.operator.counted()) == [str(month) for month in MONTHS]
     assert site.said().count("Completed processing") == count
@@ -186,7 +186,7 @@ def test_what_becomes_of_months_is_listed(site: Site) -> None:
     fault = Fault(path=path, method="POST", status=400, body=body, content_type="application/json", skip=2)
     site.operator.waldur.inject(fault)
     spring = ("-s", "2024-03-01", "-e", "2024-04-30", "--allow-decreases")
-    assert site.loader("--delay-between-months", "1", *spring).wait(40) == 1
+    assert site.loader("--delay-between-months", "1", *spring).wait(90) == 1
     lines = site.said().splitlines()
     place = lines.index("error: 1 of 2 months failed:")
     assert lines[place + 1].startswith("  2024-04: ")
@@ -220,7 +220,7 @@ def test_a_worker_killed_half_way_comes_back_to_its_months(site: Site) -> None:
 def test_a_worker_without_a_usable_token_fails_every_month_with_the_reason(site: Site) -> None:
     site.start_worker()
     (site.operator.folder / "staff-token").write_text("")
-    assert site.loader("-s", "2024-01-01", "-e", "2024-02-29").wait(40) == 1
+    assert site.loader("-s", "2024-01-01", "-e", "2024-02-29").wait(90) == 1
     site.operator.token_file()
     place = site.said().splitlines().index("error: 2 of 2 months failed:")
     reasons = site.said().splitlines()[place + 1 : place + 3]
@@ -243,5 +243,5 @@ def test_a_copy_that_finds_its_month_taken_says_nothing(site: Site) -> None:
     board = Board(site.redis, Run(offering, YEAR[4:6], Wish()).id)
     assert board.read(["2024-05"]) == {"2024-05": Entry(State.QUEUED)}
     board.write({"2024-05": Entry(State.ENDED, outcome=MonthOutcome("2024-05", Ending.DONE))})
-    assert loader.wait(20) == 0
+    assert loader.wait(60) == 0
     assert "waits and is tried again" not in site.said()
