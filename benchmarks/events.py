@@ -61,7 +61,8 @@ def _fire(parts: Parts, name: str, make: Callable[[Path], event_kills.Parts]) ->
     outcome = event_kills.run(make(parts.new_folder()), events=EVENTS, rounds=ROUNDS)
     return (
         f"{outcome.sent} events through {name}, {outcome.kills} kills of broker, Redis, bridge and worker: "
-        f"{outcome.lost} lost between broker and queue, {outcome.doubled} doubled, {outcome.seconds:.0f} s, "
+        f"{outcome.lost} lost between broker and queue, {outcome.forgotten} forgotten by the killed broker, "
+        f"{outcome.doubled} doubled, {outcome.seconds:.0f} s, "
         f"faults: {outcome.faults or 'none'}"
     )
 

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,6 +30,7 @@ LOCK_PREFIX = "site-lock:"
 MARKER_PREFIX = "site-queued:"
 # Of a period.
 MARKER_SHARE = 0.9
+RELEASE_WAITS_S = (0.0, 0.2, 1.0, 3.0)
 
 
 class Locks(Protocol):
@@ -43,27 +45,35 @@ class RedisLocks:
     def __init__(self, client: Any, owner: str) -> None:
         self._client = client
         self._owner = owner
-        self._held: dict[str, Any] = {}
+        self._held: dict[str, tuple[Any, str]] = {}
 
     def take(self, name: str) -> bool:
         lock = self._client.lock(LOCK_PREFIX + name, timeout=LOCK_TTL_S, thread_local=False)
+        token = f"{self._owner} {uuid.uuid4().hex}"
         try:
-            if not lock.acquire(blocking=False, token=f"{self._owner} {uuid.uuid4().hex}"):
+            if not lock.acquire(blocking=False, token=token):
                 return False
         except redis.RedisError as error:
             log.warning("no lock for %s, going on without: %s", name, error)
-            return True
-        self._held[name] = lock
+        # Also after an error: perhaps only the answer was lost.
+        self._held[name] = (lock, token)
         return True
 
     def release(self, name: str) -> None:
-        lock = self._held.pop(name, None)
+        """A Redis that was restarted meanwhile refuses the old connection, and is asked again: the lock would keep
+        everybody out until its end of life. One that is away for longer leaves it to that.
+        """
+        lock, token = self._held.pop(name, (None, ""))
         if lock is None:
             return
-        try:
-            lock.release()
-        except redis.RedisError:
-            # Expired and perhaps taken by another, or Redis is away: its end of life frees it.
+        for wait_s in RELEASE_WAITS_S:
+            time.sleep(wait_s)
+            try:
+                lock.do_release(token.encode())
+            except redis.ConnectionError:
+                continue
+            except redis.RedisError:
+                return  # expired, and perhaps taken by another
             return
 
     def free_predecessors(self) -> int:

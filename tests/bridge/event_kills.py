@@ -63,12 +63,15 @@ class Parts:
 
 @dataclass
 class Outcome:
-    """`lost`: messages that a broker had and no bridge brought to the queue. `faults` is empty when all is right."""
+    """`lost`: messages that came to a bridge, were not acknowledged, and did not come again. `forgotten`: the broker
+    confirmed them to Waldur and never brought them. `faults` is empty when all is right.
+    """
 
     sent: int
     kills: int
     seconds: float
     lost: int
+    forgotten: int
     doubled: int
     faults: list[str] = field(default_factory=list)
 
@@ -118,7 +121,8 @@ class Fire:
             sent=self._sent,
             kills=self.kills,
             seconds=seconds,
-            lost=len(self._missing()),
+            lost=len(self._missing() & self._numbers("acknowledged.received")),
+            forgotten=len(self._missing() - self._numbers("acknowledged.received")),
             doubled=len(acknowledged) - len(set(acknowledged)),
             faults=self._faults(),
         )
@@ -182,6 +186,9 @@ class Fire:
 
     def _acknowledged(self) -> list[int]:
         return [int(line) for line in self._record.read_text().splitlines()] if self._record.exists() else []
+
+    def _numbers(self, name: str) -> set[int]:
+        return {int(line) for line in self._record.with_name(name).read_text().splitlines()}
 
     def _missing(self) -> set[int]:
         return set(range(self._sent)) - set(self._acknowledged())
