@@ -14,6 +14,7 @@ import logging
 import os
 import resource
 import select
+import shlex
 import signal
 import subprocess
 import threading
@@ -22,6 +23,8 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import PurePath
 from typing import IO
 
 from agent.core.errors import AnswerTooSlow, BackendError, BackendUnavailable
@@ -42,11 +45,11 @@ PASSED_ON = (
     "LOGNAME",
     "TMPDIR",
     "TZDIR",
-    "SLURM_CONF",
-    "SLURM_JWT",
     "LD_LIBRARY_PATH",
 )
-PASSED_ON_PREFIX = "SLURM_EMULATOR_"
+SSH = "ssh"
+# Programs that start the one that is named behind them, with words of their own between.
+STARTERS = frozenset({"sudo", "doas", "env", "nice", "timeout", "sshpass"})
 
 
 class CommandMissing(BackendError):
@@ -70,19 +73,27 @@ class Completed:
 
 
 class Runner:
-    """Starts commands for one backend. `prefix` goes before every argv (`docker exec slurmctld`)."""
+    """Starts commands for one backend. `prefix` goes before every argv (`docker exec slurmctld`).
+
+    `keys`: the settings that say where the programs are, for messages. `passed_on`: patterns of the variables that they
+    need of our environment, beyond those that every program does.
+    """
 
     def __init__(
         self,
         *,
         prefix: Sequence[str] = (),
+        keys: str = "PATH",
+        passed_on: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
     ) -> None:
         self.executed: Counter[str] = Counter()
         self._output_limit_bytes = output_limit_bytes
         self._prefix = tuple(prefix)
-        self._environment = clean_environment(environment or {})
+        self._shells = _shells_behind(self._prefix)
+        self._keys = keys
+        self._environment = clean_environment(environment or {}, passed_on)
         self._reads = threading.BoundedSemaphore(READS_AT_ONCE)
 
     @property
@@ -91,10 +102,15 @@ class Runner:
         return bool(self._prefix)
 
     def argv(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """What is started. Our environment does not go through a prefix: `env` sets it there."""
-        if not (self._prefix and environment):
-            return (*self._prefix, *command)
-        return (*self._prefix, "env", *(f"{name}={value}" for name, value in environment.items()), *command)
+        """What is started. Our environment does not go through a prefix: `env` sets it there. ssh joins its words with
+        blanks and gives them to a shell over there, so behind it the command is one word that this shell splits again.
+        """
+        words = tuple(command)
+        if self._prefix and environment:
+            words = ("env", *(f"{name}={value}" for name, value in environment.items()), *words)
+        for _ in range(self._shells):
+            words = (shlex.join(words),)
+        return (*self._prefix, *words)
 
     def read(
         self,
@@ -226,15 +242,27 @@ class Runner:
             )
         except OSError as error:
             raise CommandMissing(
-                f"cannot start `{argv[0]}`: {error.strerror}. Check slurm_bin_path or command_prefix, and that this "
+                f"cannot start `{argv[0]}`: {error.strerror}. Check {self._keys}, and that this "
                 "host is the head node."
             ) from error
 
 
-def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
+def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -> dict[str, str]:
     """What children get: no SACCT_FORMAT, SLURM_TIME_FORMAT or locale of ours can change what they print."""
-    kept = {k: v for k, v in os.environ.items() if k in PASSED_ON or k.startswith(PASSED_ON_PREFIX)}
+    patterns = (*PASSED_ON, *passed_on)
+    kept = {k: v for k, v in os.environ.items() if any(fnmatchcase(k, pattern) for pattern in patterns)}
     return {**kept, "LC_ALL": "C.UTF-8", "TZ": "UTC", **extra}
+
+
+def _shells_behind(prefix: Sequence[str]) -> int:
+    """How many shells split a command again on its way: one for each ssh. Counted rather too often, for then the
+    command is not found over there, where too seldom would let a name run as a command.
+    """
+    programs = [PurePath(word).name for word in prefix]
+    if not programs or programs[0] not in STARTERS | {SSH}:
+        return 0
+    # What follows ssh at once is a host, whatever its name.
+    return sum(program == SSH != before for before, program in zip(["", *programs], programs, strict=False))
 
 
 def _output() -> IO[bytes]:

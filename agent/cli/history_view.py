@@ -158,8 +158,8 @@ def closing(outcomes: Sequence[MonthOutcome], *, dry_run: bool) -> Iterator[tupl
         yield (
             None,
             "Nothing is sent for these, and --resume asks for them again. If the cluster ran jobs then: try the "
-            "command in their lines; look whether the cluster's database keeps jobs of that age (slurmdbd: "
-            "PurgeJobAfter), and whether it is the right cluster",
+            "command in their lines; look whether the cluster's accounting keeps records of that age, "
+            "and whether it is the right cluster",
         )
     if held:
         yield (
@@ -169,7 +169,7 @@ def closing(outcomes: Sequence[MonthOutcome], *, dry_run: bool) -> Iterator[tupl
         yield from _listed(held, lambda outcome: outcome.held)
         yield (
             None,
-            "A month counts less when its jobs were purged since (slurmdbd: PurgeJobAfter), or when it was counted too "
+            "A month counts less when the accounting has purged records of it since, or when it was counted too "
             f"high before. Where the smaller figures are right: the same command with {_again(dry_run)}",
         )
     if failed:

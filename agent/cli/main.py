@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "usage": ("agent.cli.usage", "Show what accounts have used, as a table or a page with charts."),
     "usage-check": (
         "agent.cli.usage_check",
-        "Count a month in every way: would bills move, and does sreport agree?",
+        "Count a month in every way: would bills move, and does the cluster agree?",
     ),
     "load-components": (
         "agent.cli.components",

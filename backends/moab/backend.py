@@ -33,7 +33,7 @@ class MoabBackend:
     def __init__(self, settings: MoabSettings, context: BackendContext) -> None:
         self._settings = settings
         self._programs = Programs(settings.bin_path)
-        self._runner = Runner(prefix=settings.command_prefix)
+        self._runner = Runner(prefix=settings.command_prefix, keys="moab_bin_path or command_prefix")
         self._reader = Reader(settings, self._runner, self._programs)
         self._records = Records(self._runner, self._programs)
         # One for all of this host, whatever their settings call the cluster: a deposit is read and then made.

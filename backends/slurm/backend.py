@@ -27,6 +27,9 @@ from backends.slurm.sreport import Rollup
 from backends.slurm.usage import Accounting
 from backends.zones import Zones
 
+# Which SLURM is meant; slurm-emulator stands in for one.
+PASSED_ON = ("SLURM_CONF", "SLURM_JWT", "SLURM_EMULATOR_*")
+
 
 class SlurmBackend:
     """Accounts, associations, limits and QoS by sacctmgr; jobs by squeue and scancel; usage by sacct and sreport."""
@@ -34,7 +37,9 @@ class SlurmBackend:
     def __init__(self, settings: SlurmSettings, context: BackendContext) -> None:
         self._settings = settings
         self._programs = Programs(settings.bin_path)
-        self._runner = Runner(prefix=settings.command_prefix)
+        self._runner = Runner(
+            prefix=settings.command_prefix, keys="slurm_bin_path or command_prefix", passed_on=PASSED_ON
+        )
         self._grammar = Grammar(settings)
         jobs = Jobs(self._runner, self._programs, settings.cluster_name)
         self._reader = Reader(settings, self._runner, self._programs, jobs)

@@ -51,18 +51,27 @@ HARMFUL = {
     "LD_PRELOAD": "",
     "PYTHONWARNINGS": "ignore",
 }
-NEEDED = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JWT": "token", "SLURM_EMULATOR_STATE_FILE": "/tmp/state"}
+OF_A_CLUSTER = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JWT": "x", "SLURM_EMULATOR_STATE_FILE": "/srv/state"}
 
 
 def test_a_child_gets_nothing_that_changes_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**HARMFUL, **NEEDED}.items():
+    for name, value in {**HARMFUL, **OF_A_CLUSTER}.items():
         monkeypatch.setenv(name, value)
     environment = json.loads(Runner().read(python(PRINT_ENVIRONMENT)).stdout)
     assert environment["LC_ALL"] == "C.UTF-8"
     assert environment["TZ"] == "UTC"
-    assert {name: environment[name] for name in NEEDED} == NEEDED
-    assert environment.keys() & HARMFUL.keys() == {"LC_ALL", "TZ"}
+    assert environment.keys() & (HARMFUL | OF_A_CLUSTER).keys() == {"LC_ALL", "TZ"}
     assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_a_backend_names_what_its_programs_need_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**HARMFUL, **OF_A_CLUSTER}.items():
+        monkeypatch.setenv(name, value)
+    runner = Runner(passed_on=["SLURM_CONF", "SLURM_EMULATOR_*"])
+    environment = json.loads(runner.read(python(PRINT_ENVIRONMENT)).stdout)
+    passed = {"SLURM_CONF", "SLURM_EMULATOR_STATE_FILE"}
+    assert environment.keys() & (HARMFUL | OF_A_CLUSTER).keys() == {"LC_ALL", "TZ"} | passed
+    assert {name: environment[name] for name in passed} == {name: OF_A_CLUSTER[name] for name in passed}
 
 
 def test_what_a_backend_adds_wins() -> None:
@@ -150,8 +159,8 @@ MISSING: dict[str, tuple[list[str], str]] = {
 @pytest.mark.parametrize("kind", MISSING)
 def test_a_program_that_cannot_start_is_named_with_what_to_check(lock: WriteLock, kind: str) -> None:
     argv, words = MISSING[kind]
-    runner = Runner()
-    with pytest.raises(CommandMissing, match=rf"^{words}\. Check slurm_bin_path or command_prefix"):
+    runner = Runner(keys="some_path or command_prefix")
+    with pytest.raises(CommandMissing, match=rf"^{words}\. Check some_path or command_prefix, and that"):
         runner.read(argv)
     with pytest.raises(CommandMissing, match=words):
         runner.write(argv, lock)

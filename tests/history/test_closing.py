@@ -28,7 +28,7 @@ def test_months_of_which_the_cluster_knows_nothing_are_listed_and_asked_for_agai
     assert said.code == 0
     lines = said.out.splitlines()
     assert lines[-4] == "warning: No usage data for 2 of 3 months: 2024-01 to 2024-02"
-    assert "--resume asks for them again" in lines[-3] and "PurgeJobAfter" in lines[-3]
+    assert "--resume asks for them again" in lines[-3] and "keeps records of that age" in lines[-3]
     assert lines[-2] == "Historical usage loading completed successfully!"
     assert sum(line.startswith("No usage data found for 2024-0") for line in lines) == 2
     operator.lay_down(YEAR[1])

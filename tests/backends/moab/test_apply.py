@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from agent.core.actions import (
     AllowSubmission,
     BlockSubmission,
     ClusterAction,
+    CreateAccount,
     DeleteAccount,
     MoveDefaultAccount,
     SetLimits,
@@ -246,7 +248,7 @@ def test_what_cannot_be_read_is_not_absent_and_nothing_is_tried(
 
 
 def test_programs_that_are_not_there_are_the_hosts_fault(mam: StandIn) -> None:
-    with pytest.raises(CommandMissing) as missing:
+    with pytest.raises(CommandMissing, match="Check moab_bin_path or command_prefix") as missing:
         on_stand_in(mam, moab_bin_path="/nonexistent").observe()
     assert missing.value.of_host
     (mam.bin / "mam-create-fund").unlink()
@@ -288,3 +290,21 @@ def test_everything_goes_through_the_prefix(mam: StandIn) -> None:
     assert backend.commands([join("a_x", "ann")]) == [
         f"env A=b {mam.bin}/mam-modify-account --add-user +ann -a a_x"
     ]
+
+
+def test_behind_ssh_a_name_is_a_name_and_never_a_command(mam: StandIn, tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nshift\nexec /bin/sh -c "$*"\n', encoding="utf-8")
+    ssh.chmod(0o755)
+    lab, made = f"Lab;touch${{IFS}}{tmp_path}/made;true 'x", tmp_path / "made"
+    actions = [
+        CreateAccount(account="a b", parent="root", description=lab),
+        limit("a b"),
+        join("a b", "o'neil $(id)"),
+    ]
+    assert applied(mam, *actions, command_prefix=[str(ssh), "mam-server"]) == {}
+    assert not made.exists()
+    assert mam.books.accounts["a b"]["description"] == lab
+    assert [
+        words for _, what, name, words in mam.log() if (what, name) == ("begin", "mam-modify-account")
+    ] == [["--add-user", "+o'neil $(id)", "-a", "a b"]]
