@@ -46,6 +46,7 @@ class MqttLink(Link):
 
     def session(self, sources: frozenset[Source]) -> None:
         self._problem = None
+        self._is_answered = False
         version = self.version
         client = self._client = self._made(sources)
         address = self.login.address
@@ -56,6 +57,8 @@ class MqttLink(Link):
             raise LinkFailed(str(error) or type(error).__name__) from error
         finally:
             self._client = None
+        if not self._is_answered:
+            self._try_the_other_version()
         if self._problem is not None:
             raise self._problem
         if self._wanted == sources and self.version is version:
@@ -100,12 +103,23 @@ class MqttLink(Link):
     def _on_connect(
         self, by_topic: dict[str, Source], client: Client, _: Any, flags: Any, reason: Any, __: Any
     ) -> None:
+        self._is_answered = True
         if reason.is_failure:
             self._problem = self._refusal(str(reason))
             client.disconnect()
             return
         self._topics = sorted(by_topic)
         client.subscribe([(topic, QOS) for topic in self._topics])
+
+    def _try_the_other_version(self) -> None:
+        """RabbitMQ (3.10) hangs up on MQTT 5 without a word, and over a WebSocket on a wrong login as well."""
+        if self._wanted and not self.is_stopping:
+            is_v5 = self.version is MQTTProtocolVersion.MQTTv5
+            self.version = MQTTProtocolVersion.MQTTv311 if is_v5 else MQTTProtocolVersion.MQTTv5
+            if not is_v5:
+                self._problem = LinkRefused(
+                    "the broker hangs up without a word: perhaps it refuses the login"
+                )
 
     def _refusal(self, reason: str) -> LinkFailed | None:
         """What to raise. An old broker is asked again at once, in its own version."""

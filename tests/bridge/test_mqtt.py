@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,9 +23,11 @@ from agent.sim.faults import Fault, FaultKind
 from agent.sim.mqtt_side import MqttBroker
 from agent.sim.server import SimulatedWaldur
 from agent.sim.small_mqtt import SmallMqttBroker
+from tests.bridge.brokers import rabbitmq_side
 from tests.bridge.inprocess import RunningBridge, quick
 from tests.real.mosquitto import Mosquitto
 from tests.real.processes import wait_until
+from tests.real.rabbitmq import RabbitMq
 from tests.site import configuration, settings_of
 
 OLD_VERSION = b"\x20\x02\x00\x01"  # a CONNACK of version 3.1.1: unacceptable protocol version
@@ -149,8 +152,8 @@ def test_two_bridges_do_not_push_each_other_out(
 
 
 @contextmanager
-def old_broker(behind: int) -> Iterator[int]:
-    """A port that refuses MQTT 5 as RabbitMQ before 3.13 does, and leads everybody else to `behind`."""
+def old_broker(behind: int, answer: bytes) -> Iterator[int]:
+    """A port that answers MQTT 5 so and hangs up, and leads everybody else to `behind`."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -164,7 +167,7 @@ def old_broker(behind: int) -> Iterator[int]:
     def lead(client: socket.socket) -> None:
         hello = client.recv(4096)
         if hello[hello.index(b"MQTT") + 4] == 5:
-            client.sendall(OLD_VERSION)
+            client.sendall(answer)
             client.close()
             return
         broker = socket.create_connection(("127.0.0.1", behind))
@@ -185,19 +188,44 @@ def old_broker(behind: int) -> Iterator[int]:
     listener.close()
 
 
+@pytest.mark.parametrize("answer", [OLD_VERSION, b""], ids=["says so", "hangs up, as RabbitMQ 3.10"])
 def test_a_broker_that_knows_no_mqtt_5(
-    waldur: SimulatedWaldur, mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    waldur: SimulatedWaldur, mosquitto: Mosquitto, tmp_path: Path, answer: bytes
 ) -> None:
-    caplog.set_level(logging.INFO)
     tcp(waldur, mosquitto, tmp_path)
-    with old_broker(mosquitto.port) as port:
+    with old_broker(mosquitto.port, answer) as port:
         configured = settings(
             waldur, tmp_path, port, event_transport="tcp", stomp_membership_sync_enabled=False
         )
         with RunningBridge(configured) as bridge:
             bridge.listens()
-            assert "going on with 3.1.1" in caplog.text
             travels(waldur, bridge)
+
+
+@pytest.mark.skipif(os.environ.get("FULL_TESTS") != "1", reason="RabbitMQ with MQTT takes 11 s to start")
+@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+def test_on_rabbitmq_as_waldur_had_it(
+    tmp_path: Path, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The login is `virtual host:user`, and a wrong token is told without it."""
+    rabbitmq = RabbitMq(tmp_path / "rabbitmq", mqtt=True)
+    rabbitmq.start()
+    port = rabbitmq.ports["web_mqtt" if transport == "websocket" else "mqtt"]
+    words = "hangs up without a word" if transport == "websocket" else "Bad user name or password"
+    try:
+        with SimulatedWaldur() as waldur:
+            waldur.store.brokers.append(rabbitmq_side(rabbitmq))
+            configured = settings(waldur, tmp_path, port, event_transport=transport)
+            with RunningBridge(configured) as bridge:
+                bridge.listens()
+            waldur.store.brokers.clear()
+            for subscription in waldur.store.subscriptions:
+                rabbitmq.ask("PUT", f"users/{subscription.uuid}", {"password": "another", "tags": ""})
+            with RunningBridge(configured):
+                wait_until("it is told", lambda: words in caplog.text, 20)
+            assert waldur.token() not in caplog.text
+    finally:
+        rabbitmq.stop()
 
 
 def test_the_small_broker_of_the_demo(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
