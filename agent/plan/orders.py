@@ -154,12 +154,17 @@ def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPl
 
 
 def terminations(
-    cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot, *, beside: Iterable[Action] = ()
+    cases: Sequence[OrderCase],
+    rules: OfferingRules,
+    snapshot: Snapshot,
+    *,
+    beside: Iterable[Action] = (),
+    needed: Set[str] = frozenset(),
 ) -> list[OrderPlan]:
     """Terminate orders, planned together: a project account goes with the last of its allocations.
 
     `beside`: what the other orders of the pass do. A project in which one of them makes an account stays, and an
-    account that one of them puts a user in can become the user's default.
+    account that one of them puts a user in can become the user's default. `needed`: accounts above theirs.
     """
     if cases:
         snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
@@ -168,7 +173,7 @@ def terminations(
     leaving = {account for account in ending if not _untouchable(account, rules, snapshot)}
     plans = [_termination(case, rules, snapshot, leaving) for case in cases]
     going = {a.account for plan in plans for a in plan.actions if isinstance(a, DeleteAccount)}
-    return [_with_project(plan, going, rules, snapshot) for plan in plans]
+    return [_with_project(plan, going, needed, rules, snapshot) for plan in plans]
 
 
 def refusal(case: OrderCase, error: PlanRefused) -> OrderPlan:
@@ -217,24 +222,37 @@ def _no_limits_left(rules: OfferingRules, snapshot: Snapshot) -> dict[str, int]:
     return {tres: 0 for tres in sorted(names) if tres in snapshot.tres}
 
 
-def _with_project(plan: OrderPlan, going: set[str], rules: OfferingRules, snapshot: Snapshot) -> OrderPlan:
+def _with_project(
+    plan: OrderPlan, going: Set[str], needed: Set[str], rules: OfferingRules, snapshot: Snapshot
+) -> OrderPlan:
     """The plan, with the deletion of the project's account where nothing is left in and below it."""
-    if plan.account not in going:
-        return plan
-    project = snapshot.accounts[plan.account].parent or ""
-    ours = fold(rules.names.project_prefix + _project_slug(plan.case))
+    project = _project_left(plan, going, rules, snapshot)
     standing = snapshot.accounts.get(project)
     if (
-        project != ours
-        or project == rules.home
-        or standing is None
+        standing is None
+        or not standing.parent
+        or project in {rules.home, *needed}
         or snapshot.users_of(project)
         or snapshot.children_of(project) - going
     ):
         return plan
     reason = f"{plan.case.reason}, the last allocation of the project"
-    deletion = DeleteAccount(account=project, parent=standing.parent or "", reason=reason)
+    deletion = DeleteAccount(account=project, parent=standing.parent, reason=reason)
     return replace(plan, actions=(*plan.actions[:-1], deletion, plan.actions[-1]))
+
+
+def _project_left(plan: OrderPlan, going: Set[str], rules: OfferingRules, snapshot: Snapshot) -> str:
+    """The account of its project that a termination leaves, empty where it leaves none of ours.
+
+    Whether the allocation stands below it (one that a pass which was cut off has removed, or somebody has moved, does
+    not), the name alone can tell as well, where it has a prefix.
+    """
+    prefix, slug = rules.names.project_prefix, _project_slug(plan.case)
+    ours = fold(prefix + slug)
+    standing = snapshot.accounts.get(plan.account)
+    ends = plan.account in going if standing else bool(plan.account) and not rules.soft_delete
+    is_ours = bool(prefix and slug) or (standing is not None and standing.parent == ours)
+    return ours if ends and is_ours else ""
 
 
 def _approval(case: OrderCase) -> tuple[Action, ...]:

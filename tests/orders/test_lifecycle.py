@@ -166,6 +166,22 @@ def test_termination_of_what_is_gone_already_is_done(
     assert waldur.resource(resource).state.value == "Terminated"
 
 
+def test_a_termination_that_was_cut_off_after_the_account_takes_the_project_along(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
+) -> None:
+    site = on_slurm()
+    resource = create(waldur, "one")
+    settled(site, {"done": 1})
+    assert set(tree(slurm)) > {"a_one"}
+    slurm.run("sacctmgr", "-i", "delete", "account", "a_one")
+    left = set(tree(slurm))
+    waldur.orders.place_terminate(resource)
+    settled(site, {"done": 1})
+    (gone,) = left - set(tree(slurm))
+    assert gone.startswith("p_")
+    assert waldur.resource(resource).state.value == "Terminated"
+
+
 def test_a_backend_id_that_the_server_loses_is_written_again(
     slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
 ) -> None:

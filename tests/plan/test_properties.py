@@ -89,7 +89,9 @@ class Wanted:
         made = [self._made(c, snapshot) for c in self.cases if c.order.type is OrderType.CREATE]
         beside = [action for plan in made for action in plan.actions]
         endings = [c for c in self.cases if c.order.type is OrderType.TERMINATE]
-        return [*made, *orders.terminations(endings, self.rules, snapshot, beside=beside)]
+        needed = {tier.name for plan in made if plan.spec for tier in plan.spec.ancestors}
+        ended = orders.terminations(endings, self.rules, snapshot, beside=beside, needed=needed)
+        return [*made, *ended]
 
     def actions(self, snapshot: Snapshot) -> list[ClusterAction]:
         return cluster_actions(self.plans(snapshot))

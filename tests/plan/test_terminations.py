@@ -31,6 +31,7 @@ THREE = {**TWO, "a_three": "p_proj"}
 DELETE_1, DELETE_2 = "delete account a_one below p_proj", "delete account a_two below p_proj"
 DELETE_P = "delete account p_proj below c_cust"
 SOFT = replace(RULES, soft_delete=True)
+LEFT = {name: parent for name, parent in TREE.items() if name != "a_one"}
 
 TOGETHER: dict[str, tuple[list[OrderCase], OfferingRules, Snapshot, list[str]]] = {
     "one of two": (ending("a_one"), RULES, cluster(TWO), [DELETE_1]),
@@ -61,11 +62,11 @@ TOGETHER: dict[str, tuple[list[OrderCase], OfferingRules, Snapshot, list[str]]] 
         cluster(TREE),
         [DELETE_1],
     ),
-    "an account that was moved elsewhere leaves its old project and new parent": (
+    "an account that was moved elsewhere takes its old project along and leaves its new parent": (
         ending("a_one"),
         RULES,
         cluster({**TREE, "a_one": "c_cust"}),
-        ["delete account a_one below c_cust"],
+        ["delete account a_one below c_cust", DELETE_P],
     ),
     "a project that is where default accounts go stays": (
         ending("a_one"),
@@ -74,11 +75,42 @@ TOGETHER: dict[str, tuple[list[OrderCase], OfferingRules, Snapshot, list[str]]] 
         [DELETE_1],
     ),
     "an account that is gone": (ending("a_one"), RULES, cluster({"root": None, "c_cust": "root"}), []),
-    "an account that is gone leaves the project": (
+    "an account that is gone, as a pass that was cut off leaves it, takes the project along": (
         ending("a_one"),
         RULES,
-        cluster({k: v for k, v in TREE.items() if k != "a_one"}),
+        cluster(LEFT),
+        [DELETE_P],
+    ),
+    "gone, with another account in the project": (
+        ending("a_one"),
+        RULES,
+        cluster({**LEFT, "a_two": "p_proj"}),
         [],
+    ),
+    "gone, with users of the project's own account": (
+        ending("a_one"),
+        RULES,
+        cluster(LEFT, [("p_proj", "ann")]),
+        [],
+    ),
+    "gone, and the project's account is where defaults go": (
+        ending("a_one"),
+        replace(RULES, home="p_proj"),
+        cluster(LEFT),
+        [],
+    ),
+    "gone, and without a prefix the name says nothing": (
+        ending("a_one"),
+        replace(RULES, names=replace(RULES.names, project_prefix="")),
+        cluster({"root": None, "proj": "root"}),
+        [],
+    ),
+    "soft: gone": (ending("a_one"), SOFT, cluster(LEFT), []),
+    "gone, and so is the last other one now": (
+        ending("a_gone", "a_one"),
+        RULES,
+        cluster(TREE),
+        [DELETE_P, DELETE_1],
     ),
     "a resource without an account": (ending(""), RULES, cluster(TREE), []),
     "the same account twice": (ending("a_one", "A_ONE "), RULES, cluster(TREE), [DELETE_1, DELETE_P]),
@@ -230,6 +262,12 @@ def test_what_other_orders_of_the_pass_do_is_taken_into_account(what: str) -> No
     assert rendered(cluster_actions(plans)) == lines
 
 
+def test_a_project_that_another_order_of_the_pass_needs_stays() -> None:
+    for snapshot in (cluster(TREE), cluster(LEFT)):
+        plans = orders.terminations(ending("a_one"), RULES, snapshot, needed={"p_proj"})
+        assert DELETE_P not in rendered(cluster_actions(plans))
+
+
 UNTOUCHABLE: dict[str, tuple[str, OfferingRules, Snapshot, str]] = {
     "accounts below it": (
         "p_proj",
@@ -340,5 +378,5 @@ def test_a_removal_is_finished_after_a_stop_at_any_step(what: str) -> None:
         again = applied(half, cluster_actions(orders.terminations(cases, RULES, half)))
         assert again.associations == end.associations, rendered(done)
         assert again.default_accounts == end.default_accounts, rendered(done)
-        assert again.accounts.keys() - {"p_proj"} == end.accounts.keys() - {"p_proj"}, rendered(done)
+        assert again.accounts.keys() == end.accounts.keys(), rendered(done)
         assert cluster_actions(orders.terminations(cases, RULES, again)) == []
