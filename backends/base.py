@@ -36,11 +36,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class BackendContext:
-    """What the host program gives every backend. `state_dir` holds the lock files of writes."""
+    """What the host program gives every backend. `state_dir` holds the lock files of writes; `lock_dir` is for those
+    that agents of this host with another state_dir must see as well, None where there is no such folder.
+    """
 
     offering_uuid: str
     state_dir: Path
     timezone: str = "UTC"
+    lock_dir: Path | None = None
 
 
 class Backend(Protocol):

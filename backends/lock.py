@@ -3,19 +3,26 @@
 
 Ten `sacctmgr` writes at once kept 3 of 10 changes and ended slurmdbd (22.05). The lock belongs to the open
 file, not to the process: a child that inherits the descriptor holds it until it ends, even when we are killed.
+
+Who has another `state_dir` has another lock file, and is not kept out. Where two writers would cost money a second
+file is taken as well, in a folder that all agents of the host share.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
 from agent.core.errors import BackendError, ClusterBusy
+
+log = logging.getLogger(__name__)
 
 WAIT_S = 120.0
 POLL_S = 0.05
@@ -24,15 +31,20 @@ POLL_S = 0.05
 class WriteLock:
     """Context manager, re-entrant within one thread: `with lock` around a batch keeps other writers out of it.
 
-    `target`: what is written to, and what all its writers on this host call alike, whatever their settings.
+    `target`: what is written to, and what all its writers with this state_dir call alike, whatever their settings.
+    `shared`: a second file, for writers with another state_dir. What a child has to inherit to hold the lock is in
+    `descriptors`.
     """
 
-    def __init__(self, state_dir: Path, target: str, *, wait_s: float = WAIT_S) -> None:
+    def __init__(
+        self, state_dir: Path, target: str, *, wait_s: float = WAIT_S, shared: Path | None = None
+    ) -> None:
         self.path = state_dir / "locks" / f"writes-{re.sub(r'[^A-Za-z0-9_.-]', '_', target)}.lock"
+        self.descriptors: tuple[int, ...] = ()
+        self._shared = shared
         self._target = target
         self._wait_s = wait_s
         self._thread = threading.RLock()
-        self._descriptor = -1
         self._depth = 0
 
     def __enter__(self) -> int:
@@ -42,47 +54,85 @@ class WriteLock:
             )
         try:
             if self._depth == 0:
-                self._descriptor = self._acquire()
+                self.descriptors = self._acquire()
         except BaseException:
             self._thread.release()
             raise
         self._depth += 1
-        return self._descriptor
+        return self.descriptors[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._depth -= 1
         if self._depth == 0:
-            os.close(self._descriptor)
+            _close(self.descriptors)
+            self.descriptors = ()
         self._thread.release()
 
     def check(self) -> None:
         """Whether the lock could be taken at all. Raises BackendError, and waits for nobody."""
         os.close(self._opened())
 
+    def unshared(self) -> str:
+        """Why writers with another state_dir are not kept out; empty where they are, or where nobody asked for it."""
+        try:
+            _close(self._opened_shared())
+        except OSError as error:
+            return (
+                f"the lock {self._shared} cannot be opened: {error.strerror}. Agents on this host with another "
+                "state_dir are not kept out"
+            )
+        return ""
+
     def _opened(self) -> int:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return _open(self.path)
         except OSError as error:
             raise BackendError(
                 f"cannot open the write lock {self.path}: {error.strerror}. state_dir must be writable for the "
                 "user that the agent runs as."
             ) from error
 
-    def _acquire(self) -> int:
-        descriptor = self._opened()
+    def _opened_shared(self) -> tuple[int, ...]:
+        return (_open(self._shared),) if self._shared else ()
+
+    def _acquire(self) -> tuple[int, ...]:
+        """Always in this order, so that two writers never wait for each other."""
         deadline_s = time.monotonic() + self._wait_s
+        held: tuple[int, ...] = (self._opened(),)
+        try:
+            self._await(held[0], self.path, deadline_s)
+            try:
+                held += self._opened_shared()
+            except OSError as error:
+                log.warning("writing without the lock %s: %s", self._shared, error.strerror)
+            if self._shared and len(held) > 1:
+                self._await(held[1], self._shared, deadline_s)
+        except BaseException:
+            _close(held)
+            raise
+        return held
+
+    def _await(self, descriptor: int, path: Path, deadline_s: float) -> None:
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return descriptor
+                return
             except BlockingIOError:
                 if time.monotonic() >= deadline_s:
-                    os.close(descriptor)
                     raise ClusterBusy(
-                        f"{self._target}: another write has held {self.path} for over {self._wait_s:.0f} s; "
+                        f"{self._target}: another write has held {path} for over {self._wait_s:.0f} s; "
                         "it is left to finish, ours is tried again later"
                     ) from None
                 time.sleep(POLL_S)
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

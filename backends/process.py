@@ -180,9 +180,9 @@ class Runner:
         may wait for a file system that does not answer, where nothing is lost when they end later.
         """
         argv = self.argv(command)
-        with _output() as stdout, _output() as stderr, _input(answers) as stdin, lock as descriptor:
+        with _output() as stdout, _output() as stderr, _input(answers) as stdin, lock:
             started_s = time.monotonic()
-            child = self._start(argv, stdout, stderr, stdin=stdin, keep=(descriptor,))
+            child = self._start(argv, stdout, stderr, stdin=stdin, keep=lock.descriptors)
             self.executed["write"] += 1
             while child.poll() is None:
                 try:

@@ -20,10 +20,13 @@ from agent.config.findings import Findings
 from agent.config.model import Periods
 
 STATE_FOLDER = Path("/var/lib/waldur-site-cluster")
+# Gone with the next start of the host, as the locks in it are.
+LOCK_FOLDER = Path("/run/waldur-site-cluster")
 LOG_LEVEL = "WALDUR_SITE_AGENT_LOG_LEVEL"
 BROKER_URL = "WALDUR_SITE_AGENT_BROKER_URL"
 CELERY_BROKER_URL = "CELERY_BROKER_URL"
 STATE_DIR = "WALDUR_SITE_AGENT_STATE_DIR"
+LOCK_DIR = "WALDUR_SITE_AGENT_LOCK_DIR"
 SYSTEMD_STATE_DIR = "STATE_DIRECTORY"
 VERIFY_SSL = "REQUESTS_VERIFY_SSL"
 # Sites with an authority of their own set it for the reference, whose HTTP library reads it.
@@ -101,3 +104,11 @@ def default_state_dir(environ: Mapping[str, str], *, is_root: bool, system: Path
     home = Path(environ.get("HOME") or os.path.expanduser("~"))
     own = Path(environ.get("XDG_STATE_HOME", ""))
     return (own if own.is_absolute() else home / ".local" / "state") / system.name
+
+
+def shared_lock_dir(environ: Mapping[str, str], *, is_root: bool) -> Path | None:
+    """Where agents with different state_dirs keep each other out. Others than root have no such folder of their own."""
+    written = environ.get(LOCK_DIR, "").strip()
+    if written:
+        return Path(written).absolute()
+    return LOCK_FOLDER if is_root else None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent import __version__
+from agent.config.environment import shared_lock_dir
 from agent.config.model import Mode, Offering, Problem, Settings, Severity
 from agent.core.errors import ConfigError
 from agent.core.units import targets_of
@@ -53,7 +55,8 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
     """Make the site of an offering. Raises ConfigError where the mode is stopped or its backend cannot be used."""
     refuse_stopped(offering, mode)
     configured = registry.configure(offering, mode)
-    context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key)
+    lock_dir = shared_lock_dir(os.environ, is_root=os.geteuid() == 0)
+    context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key, lock_dir)
     return Site(
         registry.with_known_components(offering, mode),
         client(offering, mode),

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 
@@ -36,8 +39,10 @@ class MoabBackend:
         self._runner = Runner(prefix=settings.command_prefix, keys="moab_bin_path or command_prefix")
         self._reader = Reader(settings, self._runner, self._programs)
         self._records = Records(self._runner, self._programs)
-        # One for all of this host, whatever their settings call the cluster: a deposit is read and then made.
-        self._lock = WriteLock(context.state_dir, "mam")
+        # One for all with this state_dir, whatever their settings call the cluster: a deposit is read and then made.
+        # Those with another state_dir meet at the file of the same programs, in the folder of the host.
+        shared = context.lock_dir / f"writes-mam-{_place(settings)}.lock" if context.lock_dir else None
+        self._lock = WriteLock(context.state_dir, "mam", shared=shared)
         self._writer = Writer(
             self._runner, self._programs, self._lock, read=self._reader.ledger, home=settings.home
         )
@@ -58,7 +63,7 @@ class MoabBackend:
         return self._reader.observe(scope)
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
-        return canonical(self._settings, spec)
+        return canonical(self._settings, spec, snapshot)
 
     def prepare(self) -> None:
         self._lock.check()
@@ -102,4 +107,15 @@ class MoabBackend:
             for fund in funds
             if owner not in {account.name for account in ledger.accounts.values()}
         ]
+        warnings += filter(None, [self._lock.unshared()])
         return Health(version[0] if version else "", self.cluster, tuple(problems), tuple(warnings))
+
+
+def _place(settings: MoabSettings) -> str:
+    """Where the programs are, as a name: their folder, or the words that lead to them."""
+    program = Programs(settings.bin_path).path("mam-deposit")
+    if settings.command_prefix:
+        words = (*settings.command_prefix, program)
+    else:
+        words = (os.path.realpath(os.path.dirname(shutil.which(program) or program)),)
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]

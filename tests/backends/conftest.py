@@ -80,10 +80,10 @@ def on_emulator(module_environment: pytest.MonkeyPatch) -> Iterator[Connect]:
             yield connector(str(folder / "bin"), folder)
 
 
-def on_stand_in(mam: StandIn, **settings: object) -> MoabBackend:
-    """A backend of this MAM, with these settings."""
+def on_stand_in(mam: StandIn, *, state: str = "state", **settings: object) -> MoabBackend:
+    """A backend of this MAM, with these settings, its state in this folder."""
     raw = {"cluster_name": "test", "moab_bin_path": str(mam.bin), "manage_default_accounts": True, **settings}
-    context = BackendContext("0" * 32, mam.folder / "state")
+    context = BackendContext("0" * 32, mam.folder / state, lock_dir=mam.folder / "host")
     return moab_plugin.connect(moab_plugin.parse(raw, "test").settings, context)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.errors import BackendError, ClusterBusy
+from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
 from backends.lock import WriteLock
+from backends.process import Runner
 from tests.backends.children import python, running, until
 
 HOLDER = """
@@ -144,3 +145,48 @@ def test_a_lock_that_cannot_be_opened_says_what_must_be_writable(tmp_path: Path,
     ) as error:
         WriteLock(state, "c1").__enter__()
     assert not error.value.retryable
+
+
+# For those with another state_dir ------------------------------------------------------------------
+
+
+def test_a_shared_file_keeps_out_those_with_another_state_dir(tmp_path: Path) -> None:
+    one, two = (
+        WriteLock(tmp_path / name, "c1", wait_s=0, shared=tmp_path / "host" / "c1.lock") for name in "ab"
+    )
+    with one, pytest.raises(ClusterBusy, match=r"^c1: another write has held .*host/c1\.lock"):
+        two.__enter__()
+    with two:
+        assert len(two.descriptors) == 2
+    assert two.descriptors == ()
+    with one:
+        assert is_free(tmp_path / "b"), "who gave up holds nothing"
+
+
+def test_a_write_that_outlives_its_starter_holds_the_shared_file_too(tmp_path: Path) -> None:
+    shared, go = tmp_path / "host" / "c1.lock", tmp_path / "go"
+    with pytest.raises(BackendUnavailable):
+        Runner().write(
+            python("wait_for(sys.argv[1])", go),
+            WriteLock(tmp_path / "a", "c1", shared=shared),
+            patience_s=0.1,
+        )
+    with pytest.raises(ClusterBusy):
+        WriteLock(tmp_path / "b", "c1", wait_s=0, shared=shared).__enter__()
+    go.touch()
+    with WriteLock(tmp_path / "b", "c1", wait_s=20, shared=shared) as descriptor:
+        assert descriptor > 2
+
+
+def test_without_the_shared_file_writes_go_on_and_it_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "host").touch()
+    lock = WriteLock(tmp_path, "c1", shared=tmp_path / "host" / "c1.lock")
+    with lock:
+        assert not is_free(tmp_path)
+    assert is_free(tmp_path)
+    assert "writing without the lock" in caplog.text
+    assert "Agents on this host with another state_dir are not kept out" in lock.unshared()
+    assert WriteLock(tmp_path, "c1").unshared() == ""
+    assert WriteLock(tmp_path, "c1", shared=tmp_path / "new" / "c1.lock").unshared() == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.environment import default_state_dir
+from agent.config.environment import default_state_dir, shared_lock_dir
 from agent.config.model import Mode, Periods
 from agent.config.secret import Secret, SecretUrl
 
@@ -140,3 +140,19 @@ def test_variable_without_effect(site: Site) -> None:
     loaded = site.load(root(), {"WALDUR_VERIFY_SSL": "false"}, strict=True)
     assert only_offering(loaded).access.verify_ssl
     assert "no effect" in warnings(loaded)["WALDUR_VERIFY_SSL"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_root", "meant"),
+    [
+        ({}, True, Path("/run/waldur-site-cluster")),
+        ({}, False, None),
+        ({"WALDUR_SITE_AGENT_LOCK_DIR": "/srv/locks"}, True, Path("/srv/locks")),
+        ({"WALDUR_SITE_AGENT_LOCK_DIR": "/srv/locks"}, False, Path("/srv/locks")),
+        ({"WALDUR_SITE_AGENT_LOCK_DIR": " "}, False, None),
+    ],
+)
+def test_where_agents_with_different_state_dirs_meet(
+    environ: dict[str, str], is_root: bool, meant: Path | None
+) -> None:
+    assert shared_lock_dir(environ, is_root=is_root) == meant
