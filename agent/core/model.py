@@ -202,6 +202,7 @@ class Account:
     `limits` by name, in the cluster's units (SLURM: GrpTRESMins by TRES, in TRES-minutes, megabyte-minutes of
     memory); `least`: what they can be lowered to, where that is not nothing. `qos` and `default_qos` are its own, empty
     where it has those of the account above. `submit_limit`: jobs that it takes (GrpSubmitJobs), None when unset.
+    `remarks`: what people should know about it.
     """
 
     name: str
@@ -211,6 +212,7 @@ class Account:
     default_qos: str = ""
     submit_limit: int | None = None
     least: Mapping[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

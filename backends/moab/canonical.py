@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, StateSpec
+from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Snapshot, StateSpec
 from agent.core.names import fold
 from backends.moab.components import DEPOSIT
 from backends.moab.names import checked, free_text, is_usable
 from backends.moab.schema import MoabSettings
 
 
-def canonical(settings: MoabSettings, spec: AllocationSpec) -> AllocationSpec:
+def canonical(settings: MoabSettings, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
     return replace(
         spec,
@@ -32,8 +32,13 @@ def canonical(settings: MoabSettings, spec: AllocationSpec) -> AllocationSpec:
         default_qos="",
         own_qos=None,
         state=_state(settings, spec.wishes),
-        notes=(*spec.notes, *_notes(settings, spec, members)),
+        notes=(*spec.notes, *_notes(settings, spec, members), *_remarks(spec, snapshot)),
     )
+
+
+def _remarks(spec: AllocationSpec, snapshot: Snapshot) -> tuple[str, ...]:
+    standing = snapshot.accounts.get(fold(spec.account.name))
+    return standing.remarks if standing else ()
 
 
 def _account(spec: AccountSpec, parent: str) -> AccountSpec:

@@ -44,10 +44,13 @@ class Fund:
 
 @dataclass(frozen=True)
 class Ledger:
-    """`accounts` by folded name; `funds` of accounts by the spelling of their constraint, lowest id first."""
+    """`accounts` by folded name; `funds` of accounts by the spelling of their constraint, lowest id first.
+    `uncounted`: for people, the funds that an account shares or has for a part of it only.
+    """
 
     accounts: Mapping[str, MamAccount] = field(default_factory=dict)
     funds: Mapping[str, tuple[Fund, ...]] = field(default_factory=dict)
+    uncounted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def spelled(self, account: str) -> str:
         """The account as MAM has it, or as it will be made."""
@@ -67,6 +70,7 @@ class Ledger:
         return Ledger(
             {name: found for name, found in self.accounts.items() if name != account},
             {owner: funds for owner, funds in self.funds.items() if owner != spelled},
+            self.uncounted,
         )
 
     def below(self, account: str) -> frozenset[str]:
@@ -88,21 +92,35 @@ class Ledger:
         return found.organization.strip().lower() if found else ""
 
     def limits(self, account: str) -> Mapping[str, int]:
-        """What its funds were given, in whole units of the currency; nothing for an account without a fund."""
-        funds = self.funds_of(account)
-        return {DEPOSIT: int(total(funds).to_integral_value(ROUND_FLOOR))} if funds else {}
+        """What its funds were given, in whole units of the currency: none for an account without a fund. Where MAM
+        shows no fund of any account that may be a fault, and nothing is said.
+        """
+        given = total(self.funds_of(account))
+        return {DEPOSIT: int(given.to_integral_value(ROUND_FLOOR))} if self.funds else {}
 
     def least(self, account: str) -> Mapping[str, int]:
         """What its limit can be lowered to: all but what is left can be taken out of no fund."""
         funds = self.funds_of(account)
         left = sum((max(fund.balance, ZERO) for fund in funds), ZERO)
-        return {DEPOSIT: int((total(funds) - left).to_integral_value(ROUND_FLOOR))} if funds else {}
+        return {DEPOSIT: int((total(funds) - left).to_integral_value(ROUND_FLOOR))} if self.funds else {}
 
     def used(self, account: str) -> Mapping[str, int]:
-        """What of that is gone, a begun unit counted whole."""
-        funds = self.funds_of(account)
-        gone = sum((fund.allocated - fund.balance for fund in funds), ZERO)
-        return {DEPOSIT: int(max(gone, ZERO).to_integral_value(ROUND_CEILING))} if funds else {}
+        """What of that is gone, a begun unit counted whole; nothing is known of an account that is not there."""
+        if not self.funds or account not in self.accounts:
+            return {}
+        gone = sum((fund.allocated - fund.balance for fund in self.funds_of(account)), ZERO)
+        return {DEPOSIT: int(max(gone, ZERO).to_integral_value(ROUND_CEILING))}
+
+    def remarks(self, account: str) -> tuple[str, ...]:
+        """What people should know about the funds of an account that stands."""
+        found = []
+        if self.funds and not self.funds_of(account):
+            found.append(
+                "it has no fund of its own in MAM: its deposit counts as 0, and the next one makes a fund"
+            )
+        if others := self.uncounted.get(account):
+            found.append(f"funds that are not for it alone are not counted: {', '.join(others)}")
+        return tuple(found)
 
     def left_behind(self, account: str) -> tuple[Fund, ...]:
         """Funds with something in them, or in their past, of an account that is not there."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from agent.core.errors import ParseError
 from agent.core.names import fold
 from backends.answers import lines
-from backends.moab.ledger import Fund, MamAccount
+from backends.moab.ledger import ZERO, Fund, MamAccount
 from backends.moab.names import RESERVED
 
 log = logging.getLogger(__name__)
@@ -46,18 +46,30 @@ def accounts(stdout: str) -> dict[str, MamAccount]:
 
 
 def funds(stdout: str) -> dict[str, tuple[Fund, ...]]:
-    """`mam-list-funds`: the funds of accounts, by account as the constraint spells it."""
+    """`mam-list-funds`: the funds of accounts, by account as the constraint spells it. What the site's other funds
+    hold is not looked at: it may be `unlimited`, or nothing.
+    """
     found: dict[str, list[Fund]] = {}
     for line, (number, allocated, balance, constraints) in _rows("mam-list-funds", stdout, 4):
         if not (number.strip().isdecimal() and number.isascii()):
             raise ParseError("mam-list-funds", line, "the id of a fund is a whole number")
-        fund = Fund(
-            int(number), amount("mam-list-funds", allocated, line), amount("mam-list-funds", balance, line)
-        )
-        fund = replace(fund, constraints=constraints)
+        fund = Fund(int(number), ZERO, ZERO, constraints)
         if fund.owner:
-            found.setdefault(fund.owner, []).append(fund)
+            given, left = (amount("mam-list-funds", text, line) for text in (allocated, balance))
+            found.setdefault(fund.owner, []).append(replace(fund, allocated=given, balance=left))
     return {owner: tuple(sorted(several, key=lambda fund: fund.id)) for owner, several in found.items()}
+
+
+def uncounted(stdout: str) -> dict[str, tuple[str, ...]]:
+    """Funds for an account and something else as well, by folded account: id and constraints, for people."""
+    found: dict[str, list[str]] = {}
+    for _, (number, _, _, constraints) in _rows("mam-list-funds", stdout, 4):
+        several = constraints.split(",")
+        for word in several if len(several) > 1 else ():
+            kind, _, name = word.strip().partition("=")
+            if kind == "Account" and name:
+                found.setdefault(fold(name), []).append(f"{number.strip()} ({constraints})")
+    return {name: tuple(funds) for name, funds in found.items()}
 
 
 def default_accounts(stdout: str) -> dict[str, str]:

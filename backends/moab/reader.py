@@ -15,7 +15,7 @@ from agent.core.model import Account, Association, Part, Snapshot
 from backends.base import Scope
 from backends.moab import parse
 from backends.moab.components import DEPOSIT
-from backends.moab.ledger import Ledger
+from backends.moab.ledger import Fund, Ledger
 from backends.moab.programs import Programs, answer
 from backends.moab.schema import MoabSettings
 from backends.process import Runner
@@ -41,6 +41,10 @@ class Reader:
         self._doubt(ledger, None)
         return ledger
 
+    def funds_of(self, account: str) -> tuple[Fund, ...]:
+        """The account's own funds, asked for alone. Raises BackendError."""
+        return parse.funds(self._read((*self._programs.funds, "-a", account))).get(account, ())
+
     def users(self) -> dict[str, str]:
         """Default accounts of all users, "" for none. Raises BackendError."""
         return parse.default_accounts(self._read(self._programs.users))
@@ -63,8 +67,9 @@ class Reader:
     def _lists(self) -> Ledger:
         with ThreadPoolExecutor(max_workers=2) as pool:
             accounts = pool.submit(lambda: parse.accounts(self._read(self._programs.accounts)))
-            funds = pool.submit(lambda: parse.funds(self._read(self._programs.funds)))
-            return Ledger(accounts.result(), funds.result())
+            funds = pool.submit(self._read, self._programs.funds)
+            listed = accounts.result()
+            return Ledger(listed, parse.funds(funds.result()), parse.uncounted(funds.result()))
 
     def _doubt(self, ledger: Ledger, listed: dict[str, str] | None) -> None:
         """Raises ParseError where an empty list of accounts cannot be all there is: with funds of accounts, or without
@@ -107,6 +112,7 @@ class Reader:
             limits=ledger.limits(name),
             submit_limit=None if ledger.accounts[name].active else 0,
             least=ledger.least(name),
+            remarks=ledger.remarks(name),
         )
 
     def _defaults(self, ledger: Ledger, listed: dict[str, str] | None) -> dict[str, str] | None:

@@ -129,6 +129,36 @@ def test_limits_have_one_owner(make_world: WorldFactory) -> None:
     assert changes(world.sync()) == []
 
 
+def test_an_account_without_its_fund_has_no_deposit_and_that_is_seen(
+    make_world: WorldFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(limits_source="waldur")
+    world.stand("a_one")
+    with world.mam.changed() as books:
+        books.funds["18"]["constraints"]["User"] = "ann"
+    assert drift.look(world.site(MODE), MODE).kinds == {"set limits": 1}
+    assert changes(world.sync()) == ["set limits a_one deposit=0->100"]
+    assert world.funds("a_one") == [("100.00", "100.00")]
+    assert "it has no fund of its own in MAM" in caplog.text
+    assert "funds that are not for it alone are not counted: 18 (Account=a_one,User=ann)" in caplog.text
+
+
+def test_an_update_of_an_account_without_its_fund_is_a_raise_and_waits_for_nobody(world: World) -> None:
+    (resource,) = world.stand("a_one")
+    with world.mam.changed() as books:
+        del books.funds["18"]
+    world.waldur.orders.place_update(resource, {"deposit": 150})
+    world.process(done=1)
+    assert world.funds("a_one") == [("150.00", "150.00")]
+
+
+def test_a_list_without_any_fund_takes_no_limit_from_anybody(world: World) -> None:
+    (resource,) = world.stand("a_one")
+    world.mam.faults({"needle": "mam-list-funds", "code": 0, "stdout": ""})
+    assert changes(world.sync()) == []
+    assert world.limits(resource) == {"deposit": 100}
+
+
 def test_what_is_spent_already_keeps_no_resource_from_being_well(
     make_world: WorldFactory, caplog: pytest.LogCaptureFixture
 ) -> None:

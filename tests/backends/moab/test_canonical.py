@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes
+from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Snapshot
 from backends.moab.canonical import canonical
 from backends.moab.schema import MoabSettings
 
@@ -28,7 +28,7 @@ SPEC = AllocationSpec(
 
 
 def spelled(spec: AllocationSpec = SPEC, **settings: Any) -> AllocationSpec:
-    return canonical(MoabSettings(**settings), spec)
+    return canonical(MoabSettings(**settings), spec, Snapshot("moab"))
 
 
 def test_what_mam_has_nothing_for_is_left_out() -> None:

@@ -43,7 +43,29 @@ def test_the_funds_of_an_account_are_those_for_it_alone() -> None:
     ledger = Ledger(parse.accounts(ACCOUNTS), own)
     assert ledger.limits("a_demo") == {"deposit": 1020}
     assert ledger.used("a_demo") == {"deposit": 774}, "773.5, and the begun one"
-    assert (ledger.limits("p_demo"), ledger.used("p_demo")) == ({}, {})
+    assert (ledger.limits("p_demo"), ledger.used("p_demo")) == ({"deposit": 0}, {"deposit": 0})
+    assert ledger.remarks("a_demo") == ()
+    assert ledger.remarks("p_demo")[0].startswith("it has no fund of its own in MAM")
+    unknown = Ledger(parse.accounts(ACCOUNTS), {})
+    assert (unknown.limits("p_demo"), unknown.used("p_demo"), unknown.remarks("p_demo")) == ({}, {}, ())
+
+
+@pytest.mark.parametrize(
+    "row", ["9|||", "9|unlimited|unlimited|", "9|||User=ann", "9|-||Account=a_demo,Class=x"]
+)
+def test_what_is_in_funds_that_nobody_of_ours_owns_is_not_looked_at(row: str) -> None:
+    own = parse.funds(f"{row}\n17|5|5|Account=a_demo\n")
+    assert {name: [fund.id for fund in funds] for name, funds in own.items()} == {"a_demo": [17]}
+
+
+def test_funds_that_an_account_has_not_alone_are_named() -> None:
+    others = parse.uncounted(FUNDS + "22|1|1|Account=A_Demo, Account=b\n")
+    assert others == {
+        "a_demo": ("18 (Account=a_demo,User=ann)", "22 (Account=A_Demo, Account=b)"),
+        "b": ("22 (Account=A_Demo, Account=b)",),
+    }
+    ledger = Ledger(parse.accounts(ACCOUNTS), parse.funds(FUNDS), others)
+    assert "not counted: 18 (Account=a_demo,User=ann), 22" in ledger.remarks("a_demo")[0]
 
 
 def test_users_are_seen_with_and_without_a_default_account() -> None:
@@ -74,9 +96,9 @@ BROKEN: list[tuple[Callable[[str], Any], str, str]] = [
     (parse.accounts, "Name|Active|Users|Organization\n", "it should begin like a_demo|True|"),
     (parse.accounts, "|True||\n", "it should begin like a_demo|True|"),
     (parse.funds, "x|1|1|\n", "the id of a fund is a whole number"),
-    (parse.funds, "17|many|1|\n", "'many' is no amount"),
-    (parse.funds, "17|1|NaN|\n", "'NaN' is no amount"),
-    (parse.funds, "17|1|Infinity|\n", "'Infinity' is no amount"),
+    (parse.funds, "17|many|1|Account=a\n", "'many' is no amount"),
+    (parse.funds, "17|1|NaN|Account=a\n", "'NaN' is no amount"),
+    (parse.funds, "17|1|Infinity|Account=a\n", "'Infinity' is no amount"),
     (parse.funds, "17|1\n", "4 columns were asked for, 2 came"),
     (parse.default_accounts, "", "nobody is listed"),
     (parse.default_accounts, "ann\n", "2 columns were asked for, 1 came"),
