@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -58,14 +56,16 @@ def import_resources(self: SiteTask, offering_uuid: str, request_uuid: str) -> s
 @app.task(name="events.periodic_limits", bind=True)
 def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, Any]) -> list[str]:
     """Set what a policy computed; it is told what came of it, when there is no further attempt as well."""
-    with _alone(self, f"periodic_limits:{document.get('resource_uuid')}"):
-        site = current.site(offering_uuid, Mode.ORDER_PROCESS)
-        try:
-            return periodic_limits.run(site, document).commands
-        except SiteAgentError as error:
-            if not error.retryable or _is_last_attempt(self, error):
-                periodic_limits.report_failure(site, document, error)
-            raise
+    offering = current.offering(offering_uuid)
+    try:
+        with _locked(f"periodic_limits:{document.get('resource_uuid')}"):
+            return periodic_limits.run(current.site(offering_uuid, Mode.ORDER_PROCESS), document)
+    except SiteAgentError as error:
+        if not error.retryable or _is_last_attempt(self, error):
+            periodic_limits.report_failure(offering, current.settings().state_dir, document, error)
+        if error.retryable:
+            self.come_back(error)
+        raise
 
 
 @app.task(name="events.rotate_key", bind=True)
@@ -80,12 +80,19 @@ def _is_last_attempt(task: SiteTask, error: SiteAgentError) -> bool:
 
 
 @contextmanager
+def _locked(subject: str) -> Iterator[None]:
+    """Raises ClusterBusy."""
+    with held(broker.locks()) as locks:
+        if not locks.take(subject):
+            raise ClusterBusy(f"{subject} is being worked on by another task")
+        yield
+
+
+@contextmanager
 def _alone(task: SiteTask, subject: str) -> Iterator[None]:
     """The body under a lock; it comes back where the lock is taken, or an error may pass."""
     try:
-        with held(broker.locks()) as locks:
-            if not locks.take(subject):
-                raise ClusterBusy(f"{subject} is being worked on by another task")
+        with _locked(subject):
             yield
     except SiteAgentError as error:
         if error.retryable:
@@ -110,8 +117,8 @@ def _key_rotation(job: Job) -> bool:
 def _periodic_limits(job: Job) -> bool:
     """The message itself is the task's argument; the same one again is not queued again."""
     document = dict(job.document)
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    return _sent_once(set_periodic_limits, (job.offering_uuid, document), f"periodic_limits:{digest}")
+    subject = f"periodic_limits:{periodic_limits.digest(document)}"
+    return _sent_once(set_periodic_limits, (job.offering_uuid, document), subject)
 
 
 def _sent_once(task: SiteTask, arguments: tuple[Any, ...], subject: str) -> bool:

@@ -7,9 +7,12 @@ PlanRefused with a sentence for the policy's log.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -21,6 +24,12 @@ ACTION = "apply_periodic_settings"
 FAIRSHARE_AT_MOST = 2**31 - 2
 LIMIT_AT_MOST = 2**62
 TRES_AT_MOST = 64
+# A clock without a zone may be 14 hours ahead of ours.
+AHEAD_AT_MOST = timedelta(days=1)
+# Waldur's local time goes back by an hour at the end of summer time, and may be told by several of its hosts.
+BACK_AT_MOST = timedelta(hours=2)
+# As Python takes "1_0" and digits of all scripts, and SLURM does not.
+NUMBER = re.compile(r"[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?")
 
 
 class LimitType(StrEnum):
@@ -123,16 +132,32 @@ def wish(document: Mapping[str, Any]) -> PeriodicWish:
     return PeriodicWish(account.strip(), _fairshare(settings), _limits(settings), resets)
 
 
-def moment(document: Mapping[str, Any]) -> datetime | None:
-    """When Waldur wrote the message: without a zone, as Waldur does. None where it does not say. Raises PlanRefused."""
+def moment(document: Mapping[str, Any], now: datetime) -> datetime:
+    """When Waldur wrote the message: without a zone, as Waldur does. `now`, in UTC without a zone, where it does not
+    say. Raises PlanRefused; a time to come as well, behind which everything that follows would be old.
+    """
     text = document.get("timestamp")
     if text is None:
-        return None
+        return now
     try:
         found = datetime.fromisoformat(str(text))
-    except ValueError as error:
+        found = found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+    except (ValueError, OverflowError) as error:
         raise PlanRefused(f"its timestamp is {_shown(text)}, which is no date and time") from error
-    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+    if is_to_come(found, now):
+        raise PlanRefused(
+            f"its timestamp is {_shown(text)}, which is to come: a clock is wrong, Waldur's or the one here ({now} UTC)"
+        )
+    return found
+
+
+def is_to_come(at: datetime, now: datetime) -> bool:
+    return at - now > AHEAD_AT_MOST
+
+
+def is_old(at: datetime, applied: datetime | None) -> bool:
+    """Whether something newer was carried out already."""
+    return applied is not None and applied - at > BACK_AT_MOST
 
 
 def period(at: datetime, granularity: Granularity) -> str:
@@ -199,22 +224,32 @@ def _by_tres(key: str, values: Any) -> dict[str, int]:
         raise PlanRefused(f"its {key} are no object of numbers by TRES")
     if len(values) > TRES_AT_MOST:
         raise PlanRefused(f"its {key} name {len(values)} TRES; more than {TRES_AT_MOST} cannot be right")
+    twice = [tres for tres, times in Counter(map(str.lower, values)).items() if times > 1]
+    if twice:
+        raise PlanRefused(f"its {key} name {_shown(twice[0])} twice, in capitals and without")
     return {tres: _number(f"{key} {tres}", value, LIMIT_AT_MOST) for tres, value in values.items()}
 
 
 def _number(what: str, value: Any, at_most: int) -> int:
     """A whole number, as JSON number or text: newer servers write decimals."""
     try:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
+        number = _decimal(value)
+        if not 0 <= number <= at_most or number != int(number):
             raise ValueError
-        number = int(value) if isinstance(value, int) else float(value)
-        if number != number or number != int(number) or not 0 <= number <= at_most:
-            raise ValueError
-    except (ValueError, OverflowError) as error:
+    except (ValueError, ArithmeticError) as error:
         raise PlanRefused(
             f"its {what} is {_shown(value)}: a whole number from 0 to {at_most} is needed"
         ) from error
     return int(number)
+
+
+def _decimal(value: Any) -> Decimal:
+    """Raises ValueError."""
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        return Decimal(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    return Decimal(value)
 
 
 def _shown(value: Any) -> str:

@@ -60,7 +60,8 @@ def wanted_types(offering: Offering) -> tuple[ObjectType, ...]:
         found += MEMBERSHIP
     if has_events(offering) and offering.resource_import_enabled:
         found.append(ObjectType.IMPORTABLE_RESOURCES)
-    if has_events(offering) and offering.periodic_limits_enabled:
+    sets_limits = offering.periodic_limits_enabled and offering.backend_of(Mode.ORDER_PROCESS)
+    if has_events(offering) and sets_limits:
         found.append(ObjectType.PERIODIC_LIMITS)
     return tuple(found)
 

@@ -48,6 +48,11 @@ def offering(folder: Path, backend: dict[str, Any] | None = None, **keys: Any) -
             {"periodic_limits": {"enabled": True}},
             ORDERS | {"resource_periodic_limits"},
         ),
+        (
+            {**BOTH, "order_processing_backend": None},
+            {"periodic_limits": {"enabled": True}},
+            MEMBERS,
+        ),
         ({"resource_import_enabled": True}, {}, set()),
     ],
 )

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.core import periodic
-from agent.core.errors import BackendUnavailable, PlanRefused, SiteAgentError
+from agent.core.errors import BackendUnavailable, PlanRefused, SiteAgentError, WaldurError
 from agent.core.periodic import (
     Granularity,
     LimitType,
@@ -22,7 +22,9 @@ from agent.core.periodic import (
     SetPeriodicLimits,
 )
 from agent.run import journal, periodic_limits
+from agent.run.periodic_memory import Memory, MemoryLost
 from agent.run.sites import Site
+from agent.sim.faults import Fault
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.membership.world import World
@@ -30,6 +32,7 @@ from tests.real.slurm_cluster import SlurmCluster
 from tests.site import configuration, site_of
 
 ACCOUNT = "a_one"
+NOW = datetime(2026, 2, 1, 12)
 SETTINGS = {"fairshare": 52000, "limit_type": "GrpTRESMins", "grp_tres_mins": {"cpu": 600, "gpu": 6}}
 
 
@@ -49,7 +52,9 @@ def test_a_message_as_waldur_writes_it() -> None:
         message(settings={**SETTINGS, **extra, "grp_tres_mins": {"cpu": "600", "mem": 2.0}})
     )
     assert asked == PeriodicWish(ACCOUNT, 52000, {LimitType.GRP_TRES_MINS: {"cpu": 600, "mem": 2}}, True)
-    assert periodic.moment(message()) == datetime(2026, 1, 1, 0, 10, 2, 113004)
+    assert periodic.moment(message(), NOW) == datetime(2026, 1, 1, 0, 10, 2, 113004)
+    assert periodic.moment(message(timestamp=None), NOW) == NOW
+    assert periodic.moment(message(timestamp="2026-01-31T23:59:00-02:00"), NOW) == datetime(2026, 2, 1, 1, 59)
     assert periodic.wish(message(settings={"fairshare": 0})).fairshare is None
 
 
@@ -69,14 +74,21 @@ REFUSED = [
     ({"settings": {"grp_tres_mins": {f"t{n}": 1 for n in range(99)}}}, "its grp_tres_mins name 99 TRES"),
     ({"settings": {"limit_type": "GrpTRES", "grp_tres_mins": {"cpu": 1}}}, "its limit_type is 'GrpTRES'"),
     ({"settings": {"reset_raw_usage": "yes"}}, "its reset_raw_usage is 'yes'"),
+    ({"settings": {"fairshare": "1_0"}}, "its fairshare is '1_0'"),
+    ({"settings": {"fairshare": "\u0661"}}, "its fairshare is"),
+    ({"settings": {"fairshare": "1e999"}}, "its fairshare is '1e999'"),
+    ({"settings": {"grp_tres": {"cpu": 1, "CPU": 9}}}, "its grp_tres name 'cpu' twice"),
     ({"timestamp": "soon"}, "its timestamp is 'soon'"),
+    ({"timestamp": "0001-01-01T00:00:00+05:00"}, "its timestamp is '0001-01-01T00:00:00+05:00'"),
+    ({"timestamp": "9999-12-31T23:59:59-05:00"}, "its timestamp is '9999-12-31T23:59:59-05:00'"),
+    ({"timestamp": "2026-02-03T00:00:00"}, "its timestamp is '2026-02-03T00:00:00', which is to come"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "words"), REFUSED)
 def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanRefused) as refusal:
-        (periodic.wish(message(**changes)), periodic.moment(message(**changes)))
+        (periodic.wish(message(**changes)), periodic.moment(message(**changes), NOW))
     assert str(refusal.value).startswith(words)
 
 
@@ -98,6 +110,57 @@ def test_only_what_differs_is_done() -> None:
 )
 def test_periods(granularity: str, name: str) -> None:
     assert periodic.period(datetime(2026, 6, 30), Granularity(granularity)) == name
+
+
+def test_what_is_older() -> None:
+    """Local time without a zone goes back by an hour at the end of summer time."""
+    assert not periodic.is_old(NOW, None)
+    assert not periodic.is_old(NOW - timedelta(hours=2), NOW)
+    assert periodic.is_old(NOW - timedelta(hours=3), NOW)
+    assert periodic.is_old(datetime.min, NOW)
+
+
+def memory(folder: Path) -> Memory:
+    """As another task finds it."""
+    return Memory(folder, "o" * 32, "p" * 32, "r" * 32)
+
+
+def test_a_reset_whose_end_nobody_saw_is_repeated_for_minutes_only(tmp_path: Path) -> None:
+    memory(tmp_path).begin_reset("2026-02", NOW)
+    memory(tmp_path).begin_reset("2026-02", NOW + timedelta(minutes=9))
+    assert not memory(tmp_path).has_reset("2026-02", NOW + timedelta(minutes=10))
+    assert memory(tmp_path).has_reset("2026-02", NOW + timedelta(minutes=11))
+    memory(tmp_path).end_reset("2026-02", is_done=False)
+    assert not memory(tmp_path).has_reset("2026-02", NOW + timedelta(days=1))
+    memory(tmp_path).end_reset("2026-02", is_done=True)
+    assert memory(tmp_path).has_reset("2026-02", NOW)
+    assert not memory(tmp_path).has_reset("2026-03", NOW)
+
+
+def test_nothing_is_reset_that_cannot_be_written_down(tmp_path: Path) -> None:
+    (tmp_path / "periodic").write_text("a file where the folder should be")
+    with pytest.raises(MemoryLost, match="it would be reset again"):
+        memory(tmp_path).begin_reset("2026-02", NOW)
+
+
+def test_commands_are_kept_until_they_are_reported(tmp_path: Path) -> None:
+    memory(tmp_path).add_commands("m", ["one"])
+    memory(tmp_path).add_commands("m", ["two"])
+    for n in range(7):
+        memory(tmp_path).add_commands(f"other {n}", ["x"])
+    assert memory(tmp_path).commands("m") == ["one", "two"]
+    memory(tmp_path).add_commands("other 8", ["x"])
+    assert memory(tmp_path).commands("m") == []
+    memory(tmp_path).forget_commands("other 8")
+    assert memory(tmp_path).commands("other 8") == []
+
+
+def test_a_time_to_come_in_the_memory_blocks_nothing(tmp_path: Path) -> None:
+    memory(tmp_path).note_applied(NOW + timedelta(days=400), NOW + timedelta(days=400))
+    assert memory(tmp_path).applied(NOW) is None
+    memory(tmp_path).note_applied(NOW, NOW)
+    memory(tmp_path).note_applied(NOW - timedelta(hours=1), NOW)
+    assert memory(tmp_path).applied(NOW) == NOW
 
 
 @pytest.fixture
@@ -123,7 +186,7 @@ def told(site: Site, waldur: SimulatedWaldur, policy: str, **changes: Any) -> No
     try:
         periodic_limits.run(site, document)
     except SiteAgentError as error:
-        periodic_limits.report_failure(site, document, error)
+        periodic_limits.report_failure(site.offering, site.state_dir, document, error)
 
 
 PERIODIC = {"periodic_limits": {"enabled": True}}
@@ -193,6 +256,44 @@ def test_on_slurm_what_is_asked_is_set_once_and_reported(
     assert reported(waldur)[5:] == [(True, "", 1), (True, "", 1)]
     lines = [line["action"]["text"] for line in journal.read(site.state_dir)]
     assert f"reset raw usage of {ACCOUNT}  (policy {policy})" in lines
+
+
+def test_on_slurm_an_attempt_that_is_repeated_resets_nothing_again(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, policy: str, site: Site
+) -> None:
+    document = message(
+        policy_uuid=policy,
+        resource_uuid=waldur.seed.resource_uuids[0],
+        settings={"fairshare": 77, "reset_raw_usage": True},
+    )
+    waldur.inject(Fault(path="report-command-result", times=None))
+    with pytest.raises(WaldurError):
+        periodic_limits.run(site, document)
+    assert site.backend.executed["write"] == 2
+    waldur.faults.clear()
+    assert [c.split(" set ")[1] for c in periodic_limits.run(site, document)] == [
+        "fairshare=77",
+        "RawUsage=0",
+    ]
+    told(site, waldur, policy, settings=document["settings"])
+    assert site.backend.executed["write"] == 2
+    assert reported(waldur) == [(True, "", 2), (True, "", 0)]
+
+
+def test_on_slurm_a_time_to_come_blocks_nothing_that_follows(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, policy: str, site: Site
+) -> None:
+    told(site, waldur, policy, settings={"fairshare": 11}, timestamp="2999-01-01T00:00:00")
+    told(site, waldur, policy, settings={"fairshare": 12}, timestamp="0001-01-01T00:00:00+05:00")
+    told(site, waldur, policy, settings={"fairshare": 22})
+    told(site, waldur, policy, settings={"grp_tres": {"gpu": 1, "gres/gpu": 9}})
+    assert on_cluster(slurm, "fairshare,grptres") == "22|"
+    assert [(success, error[:29]) for success, error, _ in reported(waldur)] == [
+        (False, "its timestamp is '2999-01-01T"),
+        (False, "its timestamp is '0001-01-01T"),
+        (True, ""),
+        (False, "it has two limits for the TRE"),
+    ]
 
 
 def test_on_slurm_what_cannot_be_is_reported_and_changes_nothing(

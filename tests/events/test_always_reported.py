@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""A policy is told of what fails before anything is begun, too: no usable backend, a lock that is never free."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.cluster.celery_process import environment
+from tests.real.redis_server import RedisServer
+from tests.site import configuration
+
+# Runs with the settings of a real process: Celery reads them when tasks are imported. The last attempt of ten.
+SCRIPT = """
+import sys
+from tasks import broker
+from tasks.events import set_periodic_limits
+offering, policy, resource, is_locked = sys.argv[1:]
+if is_locked: broker.client().set("site-lock:periodic_limits:" + resource, "another", ex=60)
+document = {"policy_uuid": policy, "resource_uuid": resource, "backend_id": "a_x", "settings": {"fairshare": 3},
+            "action": "apply_periodic_settings", "timestamp": "2026-01-01T00:00:00"}
+print(set_periodic_limits.apply((offering, document), retries=9).state)
+"""
+
+
+def test_what_fails_before_its_beginning_is_reported(redis_server: RedisServer, tmp_path: Path) -> None:
+    with SimulatedWaldur("8.0", scenario=Scenario(allocations_per_project=1)) as waldur:
+        words = [waldur.seed.offering_uuid, waldur.site.add_policy(period=2), waldur.seed.resource_uuids[0]]
+        settings = {"periodic_limits": {"enabled": True}}
+        for backend, locked in (("slurm", "locked"), (None, "")):
+            redis_server.flush()
+            config = configuration(waldur, tmp_path, backend=settings, order_processing_backend=backend)
+            env = {**os.environ, **environment(config, redis_server.url)}
+            command = [sys.executable, "-c", SCRIPT, *words, locked]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+            assert done.stdout == "FAILURE\n", done.stderr
+        (busy, unusable) = waldur.store.command_results
+        assert not (busy.success or unusable.success)
+        assert busy.error_message == f"periodic_limits:{words[2]} is being worked on by another task"
+        assert unusable.error_message.startswith("backend '' is not installed")
