@@ -8,6 +8,7 @@ publishes at QoS 0: what was sent while nobody listened is gone, and every new c
 from __future__ import annotations
 
 import logging
+import threading
 from functools import partial
 from typing import Any
 
@@ -37,18 +38,25 @@ class MqttLink(Link):
     # Messages at QoS 0 are kept by no broker.
     gap_after_s = 0.0
 
-    def __init__(self, login: Login, inbox: Inbox, *, on_lost: OnLost, instance: str) -> None:
-        super().__init__(login, inbox, on_lost=on_lost)
+    def __init__(
+        self, login: Login, inbox: Inbox, *, on_lost: OnLost, on_refused: OnLost, instance: str
+    ) -> None:
+        super().__init__(login, inbox, on_lost=on_lost, on_refused=on_refused)
         self.version = MQTTProtocolVersion.MQTTv5
         self._client_id = f"waldur-site-{login.user.partition('-')[0][:32]}-{instance}"
         self._client: Client | None = None
         self._problem: LinkFailed | None = None
+        self._is_answered = False
+        # What the broker has not answered yet, in the order in which it was asked for.
+        self._asked: list[Source] = []
+        self._asking = threading.Lock()
 
-    def session(self, sources: frozenset[Source]) -> None:
+    def session(self) -> None:
         self._problem = None
         self._is_answered = False
+        self._asked = []
         version = self.version
-        client = self._client = self._made(sources)
+        client = self._client = self._made()
         address = self.login.address
         try:
             client.connect(address.host, address.port, KEEPALIVE_S, **self._session_options())
@@ -61,16 +69,32 @@ class MqttLink(Link):
             self._try_the_other_version()
         if self._problem is not None:
             raise self._problem
-        if self._wanted == sources and self.version is version:
+        if not self.is_over and self.version is version:
             raise LinkFailed("the connection ended")
 
+    def look_again(self) -> None:
+        client = self._client
+        if client is not None and client.is_connected():
+            self._match(client)
+
     def hang_up(self) -> None:
+        """While a connection is being made this does nothing (paho forgets it): `_match` ends that one."""
         client = self._client
         if client is not None:
             client.disconnect()
 
-    def _made(self, sources: frozenset[Source]) -> Client:
-        by_topic = {source.name: source for source in sources}
+    def _match(self, client: Client) -> None:
+        """Subscribe to what is wanted and not subscribed, one request at a time; end what is over."""
+        with self._asking:
+            if self.is_over:
+                client.disconnect()
+                return
+            if not self._asked:
+                self._asked = sorted(self._wanted - self._subscribed, key=lambda s: s.name)
+                if self._asked:
+                    client.subscribe([(source.name, QOS) for source in self._asked])
+
+    def _made(self) -> Client:
         is_v5 = self.version is MQTTProtocolVersion.MQTTv5
         client = Client(
             CallbackAPIVersion.VERSION2,
@@ -87,9 +111,9 @@ class MqttLink(Link):
             client.ws_set_options(path=self.login.address.path)
         if self.login.address.tls:
             client.tls_set_context(tls.context(self.login.address))
-        client.on_connect = partial(self._on_connect, by_topic)
-        client.on_subscribe = partial(self._on_subscribe, by_topic)
-        client.on_message = partial(self._on_message, by_topic)
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_message = self._on_message
         return client
 
     def _session_options(self) -> dict[str, Any]:
@@ -100,16 +124,13 @@ class MqttLink(Link):
         properties.ReceiveMaximum = inbox.PER_SOURCE_AT_MOST
         return {"clean_start": False, "properties": properties}
 
-    def _on_connect(
-        self, by_topic: dict[str, Source], client: Client, _: Any, flags: Any, reason: Any, __: Any
-    ) -> None:
+    def _on_connect(self, client: Client, _: Any, flags: Any, reason: Any, __: Any) -> None:
         self._is_answered = True
         if reason.is_failure:
             self._problem = self._refusal(str(reason))
             client.disconnect()
             return
-        self._topics = sorted(by_topic)
-        client.subscribe([(topic, QOS) for topic in self._topics])
+        self._match(client)
 
     def _try_the_other_version(self) -> None:
         """RabbitMQ (3.10) hangs up on MQTT 5 without a word, and over a WebSocket on a wrong login as well."""
@@ -130,21 +151,19 @@ class MqttLink(Link):
         kind = LinkRefused if reason in REFUSALS else LinkFailed
         return kind(f"the broker refuses the connection: {reason}")
 
-    def _on_subscribe(
-        self, by_topic: dict[str, Source], client: Client, _: Any, __: int, reasons: Any, ___: Any
-    ) -> None:
+    def _on_subscribe(self, client: Client, _: Any, __: int, reasons: Any, ___: Any) -> None:
         """The broker answers for each topic, in the order in which they were asked for."""
-        answered = dict(zip(self._topics, reasons, strict=False))
-        lost = [by_topic[topic] for topic, reason in answered.items() if reason.is_failure]
+        answered = list(zip(self._asked, reasons, strict=False))
+        lost = [source for source, reason in answered if reason.is_failure]
+        self._note_subscribed(source for source, reason in answered if not reason.is_failure)
         if lost:
-            self._problem = LinkFailed(f"the broker lets nobody read {lost[0].name}: asking Waldur for it")
+            log.warning("%s: nobody may read %s: asking Waldur for it", self.login, lost[0].name)
             self._forget(lost)
-            client.disconnect()
-            return
-        self._note_subscribed(by_topic.values())
+        self._asked = []
+        self._match(client)
 
-    def _on_message(self, by_topic: dict[str, Source], client: Client, _: Any, message: MQTTMessage) -> None:
-        source = by_topic.get(message.topic)
+    def _on_message(self, client: Client, _: Any, message: MQTTMessage) -> None:
+        source = next((s for s in self._wanted if s.name == message.topic), None)
         body = bytes(message.payload)
         if source is None:  # of a subscription that this session has from before
             client.ack(message.mid, message.qos)

@@ -35,6 +35,7 @@ PROCESSORS = {Mode.ORDER_PROCESS: "orders by events", Mode.MEMBERSHIP_SYNC: "mem
 # A server answers so for a type that it does not know; 403 and 409 are about all of them.
 UNKNOWN_TYPE = 400
 OWNED_BY_ANOTHER = 409
+NO_SUCH_OBJECT = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,43 @@ class Registration:
                 f"offering {self.offering.name}: brokers know waldur_api_token only, and this offering logs in by "
                 "OIDC: it is polled as without events"
             )
+        try:
+            return self._prepared(token)
+        except WaldurError as error:
+            if not self._is_forgotten(error):
+                raise
+        return self._prepared(token)
+
+    def show_life(self) -> bool:
+        """Keep the service and its processors active in Waldur. False: all has to be prepared again. Raises
+        WaldurError.
+        """
+        try:
+            self._show_life()
+        except WaldurError as error:
+            if not self._is_forgotten(error):
+                raise
+            return False
+        return True
+
+    def _prepared(self, token: Secret) -> Prepared:
         types = signs_of_life.wanted_types(self.offering)
         identity = self._registered()
         prepared = self._agent_queue(identity, types, token) if self._address.wire is Wire.STOMP else None
         if prepared is None:
             prepared = self._each_type(identity, types, token)
-        self.show_life()
+        self._show_life()
         return prepared
 
-    def show_life(self) -> None:
-        """Keep the service and its processors active in Waldur. Raises WaldurError."""
+    def _is_forgotten(self, error: WaldurError) -> bool:
+        """Whether the identity was deleted in Waldur, as it seems; then it is registered once more."""
+        if error.status != NO_SUCH_OBJECT or not self._identity:
+            return False
+        log.warning("offering %s: the agent's identity is made again: %s", self.offering.name, error)
+        self._identity = ""
+        return True
+
+    def _show_life(self) -> None:
         if not self._identity:
             return
         service = identities.register_service(self._client, self._identity, SERVICE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,8 @@ SILENCE_S = SILENCE * HEARTBEATS_MS[1] / 1000
 GOODBYE_S = 2.0
 # What a listener notes beside receipts.
 CONNECTED = "connected"
-BROKEN = (StompException, OSError, websocket.WebSocketException)
+# UnicodeError: a host that is no name of DNS (`mq..example`).
+BROKEN = (StompException, OSError, UnicodeError, websocket.WebSocketException)
 
 # It tells each attempt and failure on its own; we say it once, with what to do.
 logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
@@ -44,46 +45,66 @@ logging.getLogger("websocket").setLevel(logging.CRITICAL)
 class StompLink(Link):
     _ears: _Ears | None = None
     _suspected: Source | None = None
+    # Queues that were not there once. They come last: a missing one ends the connection for all.
+    _doubtful: frozenset[Source] = frozenset()
 
-    def session(self, sources: frozenset[Source]) -> None:
-        ears = self._ears = _Ears(_open(self.login.address, self.login.vhost), self._take, sources)
+    def session(self) -> None:
+        ears = self._ears = _Ears(_open(self.login.address, self.login.vhost), self._take)
         try:
             ears.log_in(self.login)
-            self._subscribe(ears, sources)
-            ears.gone.wait()
+            self._listen(ears)
         except BROKEN as error:
             raise LinkFailed(_words(error)) from error
         finally:
             self._ears = None
-            ears.hang_up(patience_s=0)
-        if self._wanted == sources:
-            raise LinkFailed(ears.problem or "the connection ended")
+            ears.hang_up(patience_s=GOODBYE_S if self.is_over else 0)
 
-    def hang_up(self) -> None:
+    def look_again(self) -> None:
         ears = self._ears
         if ears is not None:
-            ears.hang_up(patience_s=GOODBYE_S)
+            ears.poke()
+
+    def hang_up(self) -> None:
+        """The session's own thread ends the connection: the library does not bear it while one is being made."""
+        ears = self._ears
+        if ears is not None:
+            ears.leave()
 
     def _take(self, received: Received) -> None:
         if not self.is_stopping:
             self._inbox.put(received)
 
-    def _subscribe(self, ears: _Ears, sources: frozenset[Source]) -> None:
-        """One after the other: a queue that is not there ends the connection, and is then known."""
-        number = inbox.prefetch(self.sources_in_all)
-        for source in sorted(sources, key=lambda s: s.name):
-            ears.subscribe(source, number)
+    def _listen(self, ears: _Ears) -> None:
+        """Until it is over. Raises LinkFailed when the connection ends."""
+        while not self.is_over:
+            rest = sorted(self._wanted - self._subscribed, key=lambda s: (s in self._doubtful, s.name))
+            for source in rest:
+                self._subscribe(ears, source)
+            if not rest:
+                ears.wait_for_news()
             if ears.gone.is_set():
-                self._suspect(source, ears)
+                raise LinkFailed(ears.problem or "the connection ended")
+
+    def _subscribe(self, ears: _Ears, source: Source) -> None:
+        """One after the other: a queue that is not there ends the connection, and is then known."""
+        if self.is_over:
+            return
+        ears.subscribe(source, inbox.prefetch(self.sources_in_all))
+        if ears.is_left:
+            return
+        if ears.gone.is_set():
+            self._suspect(source, ears)
         self._suspected = None
-        self._note_subscribed(sources)
+        self._doubtful -= {source}
+        self._note_subscribed([source])
 
     def _suspect(self, source: Source, ears: _Ears) -> None:
         """Raises LinkFailed. Over a WebSocket RabbitMQ (3.10) ends the connection without a word when a queue is not
-        there: twice at the same queue is taken for that.
+        there: twice at the same queue is taken for that, and once where it was missing before.
         """
-        if ears.has_no_queue or self._suspected == source:
+        if ears.has_no_queue or self._suspected == source or source in self._doubtful:
             self._suspected = None
+            self._doubtful |= {source}
             self._forget([source])
             raise LinkFailed(f"the broker has no queue {source.name}: asking Waldur for it")
         self._suspected = source
@@ -93,12 +114,14 @@ class StompLink(Link):
 class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
     """One connection, and what the broker says over it. `gone` is set when it has ended."""
 
-    def __init__(self, connection: Any, take: Callable[[Received], None], sources: Iterable[Source]) -> None:
+    def __init__(self, connection: Any, take: Callable[[Received], None]) -> None:
         self._connection = connection
         self._take = take
-        self._by_name = {source.name: source for source in sources}
+        self._by_name: dict[str, Source] = {}
         self._said = threading.Condition()
         self._receipts: set[str] = set()
+        self._is_poked = False
+        self.is_left = False
         self.gone = threading.Event()
         self.problem = ""
         connection.set_listener("ears", self)
@@ -108,22 +131,44 @@ class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
         return "not_found" in self.problem.lower() or "no queue" in self.problem.lower()
 
     def log_in(self, login: Login) -> None:
-        """Raises LinkRefused; what the network says comes as it is."""
-        self._connection.connect(login.user, login.passcode.reveal())
+        """Raises LinkRefused, LinkFailed; what the network says comes as it is."""
+        try:
+            self._connection.connect(login.user, login.passcode.reveal())
+        except (TypeError, AttributeError) as error:
+            # stomp.py 9 reads its socket's name after its other thread saw the socket closed.
+            raise LinkFailed("the broker hung up before the login") from error
         self._wait_for(CONNECTED)
         if self.gone.is_set():
             raise LinkRefused(f"the broker refuses the login: {self.problem or 'it hung up'}")
 
     def subscribe(self, source: Source, prefetch: int) -> None:
+        self._by_name[source.name] = source
         headers = {"prefetch-count": str(prefetch), "receipt": source.name}
         place = f"/amq/queue/{source.name}"
         self._connection.subscribe(place, id=source.name, ack="client-individual", headers=headers)
         self._wait_for(source.name)
 
+    def poke(self) -> None:
+        with self._said:
+            self._is_poked = True
+            self._said.notify_all()
+
+    def leave(self) -> None:
+        """Wait for nothing any more."""
+        with self._said:
+            self.is_left = True
+            self._said.notify_all()
+
+    def wait_for_news(self) -> None:
+        """Until somebody poked, or the connection is gone or not wanted."""
+        with self._said:
+            self._said.wait_for(lambda: self._is_poked or self.is_left or self.gone.is_set())
+            self._is_poked = False
+
     def hang_up(self, *, patience_s: float) -> None:
         """End the connection; what was sent over it goes out before, within `patience_s`."""
         try:
-            if patience_s and self._connection.is_connected():
+            if patience_s and not self.gone.is_set() and self._connection.is_connected():
                 self._connection.disconnect()
                 self.gone.wait(patience_s)
             self._connection.transport.disconnect_socket()
@@ -174,7 +219,7 @@ class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
         """Until the broker has said it, or the connection is gone. Raises LinkFailed after a while."""
         with self._said:
             if not self._said.wait_for(
-                lambda: said in self._receipts or self.gone.is_set(), CONNECT_TIMEOUT_S
+                lambda: said in self._receipts or self.is_left or self.gone.is_set(), CONNECT_TIMEOUT_S
             ):
                 raise LinkFailed(f"the broker did not answer within {CONNECT_TIMEOUT_S:.0f} s")
 
