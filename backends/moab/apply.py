@@ -8,7 +8,7 @@ even when whoever started it was killed; so nothing is ever counted twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from agent.core.actions import ClusterAction
 from agent.core.errors import PlanRefused
@@ -17,8 +17,8 @@ from backends.lock import WriteLock
 from backends.moab import commands
 from backends.moab.batch import Batch, Hand
 from backends.moab.commands import NotInMoab
-from backends.moab.ledger import Ledger
 from backends.moab.programs import Programs
+from backends.moab.sight import Sight
 from backends.process import Runner
 
 
@@ -26,12 +26,12 @@ class Writer:
     """Applies actions to one MAM. `home`: what accounts at the top stand below."""
 
     def __init__(
-        self, runner: Runner, programs: Programs, lock: WriteLock, *, read: Callable[[], Ledger], home: str
+        self, runner: Runner, programs: Programs, lock: WriteLock, *, sight: Sight, home: str
     ) -> None:
         self._runner = runner
         self._programs = programs
         self._lock = lock
-        self._read = read
+        self._sight = sight
         self._home = home
 
     def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
@@ -40,7 +40,7 @@ class Writer:
         if usable:
             hand = Hand(self._runner, self._programs, self._lock)
             with self._lock:
-                outcomes += Batch(hand, self._read, self._home).carried_out(usable)
+                outcomes += Batch(hand, self._sight, self._home).carried_out(usable)
         return outcomes
 
     def shown(self, actions: Sequence[ClusterAction]) -> list[str]:
@@ -50,7 +50,7 @@ class Writer:
             return []
         return commands.shown(
             usable,
-            self._read(),
+            self._sight.read(),
             lambda words: self._runner.argv((self._programs.path(words[0]), *words[1:])),
             self._home,
         )

@@ -24,6 +24,7 @@ from backends.moab.ledger import Ledger
 from backends.moab.programs import Programs
 from backends.moab.reader import Reader
 from backends.moab.schema import MoabSettings
+from backends.moab.sight import Sight, Unseen
 from backends.moab.usage import Records
 from backends.process import Runner
 
@@ -43,9 +44,9 @@ class MoabBackend:
         # Those with another state_dir meet at the file of the same programs, in the folder of the host.
         shared = context.lock_dir / f"writes-mam-{_place(settings)}.lock" if context.lock_dir else None
         self._lock = WriteLock(context.state_dir, "mam", shared=shared)
-        self._writer = Writer(
-            self._runner, self._programs, self._lock, read=self._reader.ledger, home=settings.home
-        )
+        unseen = Unseen(context.state_dir / f"mam-unseen-{_place(settings)}.json")
+        sight = Sight(self._reader.ledger, self._reader.funds_of, unseen)
+        self._writer = Writer(self._runner, self._programs, self._lock, sight=sight, home=settings.home)
 
     @property
     def cluster(self) -> str:

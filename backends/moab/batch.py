@@ -32,6 +32,7 @@ from backends.moab.commands import Words
 from backends.moab.components import DEPOSIT
 from backends.moab.ledger import Ledger, total
 from backends.moab.programs import Programs, failure
+from backends.moab.sight import Sight
 from backends.process import CommandMissing, Runner
 from backends.stops import Stops
 from backends.tiers import levels
@@ -78,12 +79,15 @@ class Hand:
 class Batch:
     """Everything that one call of `apply` does. Raises BackendError where MAM cannot be read at the beginning."""
 
-    def __init__(self, hand: Hand, read: Callable[[], Ledger], home: str) -> None:
+    def __init__(self, hand: Hand, sight: Sight, home: str) -> None:
         self._hand = hand
-        self._read = read
+        self._sight = sight
         self._home = home
         self._stops = Stops()
-        self._ledger = read()
+        self._ledger = sight.read()
+        self._stood = frozenset(self._ledger.accounts)
+        # Accounts that got a fund here.
+        self._funded: set[str] = set()
         # Accounts that were changed since the ledger was read.
         self._touched: set[str] = set()
 
@@ -172,8 +176,12 @@ class Batch:
         name = attempt.action.account
         if self._ledger.funds_of(name):
             return None
-        words = commands.create_fund(self._ledger.spelled(name))
-        return self._run(attempt, words, lambda ledger: bool(ledger.funds_of(name)))
+        spelled = self._ledger.spelled(name)
+        if name in self._stood and (error := self._sight.objection(name, spelled)):
+            return error
+        error = self._run(attempt, commands.create_fund(spelled), lambda ledger: bool(ledger.funds_of(name)))
+        self._funded |= {name} if error is None else set()
+        return error
 
     def _delete(self, attempt: Attempt, action: DeleteAccount) -> BackendError | None:
         """Its funds first: without its account a fund may be open to everybody, and nobody would look for it again."""
@@ -203,11 +211,15 @@ class Batch:
             return error
         if name not in self._ledger.accounts:
             return NotApplied(f"account {name} is not in MAM any more")
-        if not self._ledger.funds_of(name) and (error := self._make_fund(attempt) or self._look()):
+        if not (self._ledger.funds_of(name) or name in self._funded) and (
+            error := self._make_fund(attempt) or self._look()
+        ):
             return error
         funds = self._ledger.funds_of(name)
         if not funds:
-            return NotApplied(f"MAM does not show the fund of account {name}")
+            return self._sight.unshown(name)
+        if error := self._sight.shown(name):
+            return error
         held = self._ledger.limits(name)[DEPOSIT]
         before = dict(action.before).get(DEPOSIT)
         if before is not None and before <= wanted < held:
@@ -254,7 +266,7 @@ class Batch:
     def _look(self) -> BackendError | None:
         """Read MAM again. What cannot be read stops everything."""
         try:
-            self._ledger = self._read()
+            self._ledger = self._sight.read()
         except BackendError as error:
             return BackendUnavailable(str(error))
         self._touched.clear()

@@ -185,3 +185,32 @@ def test_an_agent_that_is_killed_while_it_ends_the_last_allocation_leaves_no_pro
     world.process(done=1)
     assert (world.mam.books.accounts, world.mam.books.funds) == ({}, {})
     assert world.waldur.resource(resource).state.value == "Terminated"
+
+
+def test_no_fund_is_made_again_while_mam_does_not_show_it(world: World) -> None:
+    """Whatever is listed: one for each account, and the deposit when it is seen."""
+    world.order()
+    world.mam.faults({"needle": "mam-list-funds", "code": 0, "stdout": ""})
+    for result in ("retry", "stuck", "stuck"):
+        found = orders.run_pass(world.site())
+        assert found.counted() == {result: 1}
+    assert "no other one is made. Look at `mam-list-funds -a a_one`" in str(found.as_json())
+    made = ["mam-create-fund -a p_project-1-1", "mam-create-fund -a a_one"]
+    assert [line for line in world.mam.writes() if "fund" in line or "deposit" in line] == made
+    world.mam.faults()
+    world.process(done=1)
+    assert world.funds("a_one") == [("100.00", "100.00")]
+    assert sum(line.startswith("mam-create-fund") for line in world.mam.writes()) == 2
+
+
+def test_a_list_that_lacks_a_fund_deposits_nothing(world: World) -> None:
+    """Each list of the pass once, between its lines; the account's funds are asked for alone before one is made."""
+    (resource,) = world.stand("a_one")
+    world.waldur.orders.place_update(resource, {"deposit": 250})
+    lacking = {"needle": "mam-list-funds --raw --quiet --show Id,Allocated,Balance,Constraints", "code": 0}
+    world.mam.faults({**lacking, "skip": 1, "times": 1, "stdout": "17|0.00|0.00|Account=p_project-1-1\n"})
+    world.process(retry=1)
+    assert world.mam.writes() == []
+    assert sum(line.endswith("-a a_one") for line in world.mam.calls()) == 1
+    world.process(done=1)
+    assert world.funds("a_one") == [("250.00", "250.00")]
