@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,8 @@ from tasks.app import app
 from tasks.base import SiteTask, policy_for
 from tasks.locks import held
 
+log = logging.getLogger(__name__)
+
 MODE_OF: Mapping[JobKind, Mode] = {
     JobKind.ORDERS: Mode.ORDER_PROCESS,
     JobKind.MEMBERSHIP: Mode.MEMBERSHIP_SYNC,
@@ -28,6 +31,10 @@ MODE_OF: Mapping[JobKind, Mode] = {
 
 class TaskQueue:
     """The bridge's outbox."""
+
+    def __init__(self) -> None:
+        # How many signs of life Redis had counted, by offering.
+        self._signs: dict[str, int] = {}
 
     def send(self, job: Job) -> bool:
         """Queue the job; False when one like it waits already, or the offering has no backend for it. Raises
@@ -42,8 +49,19 @@ class TaskQueue:
             raise QueueUnavailable(f"the queue takes no tasks: {error}") from error
 
     def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
-        """Tell beat which modes of an offering need no short polls for now. Raises QueueUnavailable."""
-        signs.renew(offering_uuid, modes)
+        """Tell beat which modes of an offering need no short polls for now. Where Redis has lost what it held (it came
+        back empty, or from an old file), acknowledged messages are lost with it, and everything is looked at once.
+        Raises QueueUnavailable.
+        """
+        count = signs.renew(offering_uuid, modes)
+        if 0 < count <= self._signs.get(offering_uuid, 0):
+            for kind in MODE_OF:
+                self.send(Job(kind, offering_uuid))
+            log.warning(
+                "Redis has lost what it held, queued tasks as well: everything of offering %s is looked at once",
+                offering_uuid,
+            )
+        self._signs[offering_uuid] = count
 
 
 @app.task(name="events.import_resources", bind=True)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The bridges' signs of life in the broker's Redis: which modes of an offering need no short polls for now.
 
-With another broker there are none, and all polls run.
+They are counted there: a count that does not grow says that Redis has forgotten what it held, tasks as well. With
+another broker there are none, and all polls run.
 """
 
 from __future__ import annotations
@@ -15,16 +16,22 @@ from agent.core.events import QueueUnavailable
 from agent.run import signs_of_life
 from tasks import broker
 
-SIGN = "site-bridge:"
+SIGN, COUNT = "site-bridge:", "site-bridge-signs:"
+COUNT_KEPT_S = 86_400
 
 
-def renew(offering_uuid: str, modes: Iterable[Mode]) -> None:
-    """Tell beat. Raises QueueUnavailable."""
+def renew(offering_uuid: str, modes: Iterable[Mode]) -> int:
+    """Tell beat; how many signs Redis remembers, of all bridges of the offering, and 0 with another broker. Raises
+    QueueUnavailable.
+    """
     if not broker.uses_redis():
-        return
-    told = ",".join(sorted(modes))
+        return 0
+    told, key = ",".join(sorted(modes)), COUNT + offering_uuid
     try:
-        broker.client().set(SIGN + offering_uuid, told, px=int(1000 * signs_of_life.VALID_S))
+        pipeline = broker.client().pipeline()
+        pipeline.incr(key).expire(key, COUNT_KEPT_S)
+        pipeline.set(SIGN + offering_uuid, told, px=int(1000 * signs_of_life.VALID_S))
+        return int(pipeline.execute()[0])
     except RedisError as error:
         raise QueueUnavailable(f"no sign of life: {error}") from error
 
