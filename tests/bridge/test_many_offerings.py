@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT
+"""Several offerings of one Waldur user share logins: each is listened to, and none disturbs the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.bridge import stomp as wire
+from agent.bridge.inbox import Inbox
+from agent.bridge.link import Link
+from agent.bridge.model import Address, Login, Source, Wire
+from agent.config.model import Settings
+from agent.config.secret import Secret
+from agent.core.events import ObjectType
+from agent.sim.mqtt_side import MqttBroker
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from tests.bridge.brokers import mqtt_keys, rabbitmq_side, stomp_keys
+from tests.bridge.inprocess import RunningBridge, quick
+from tests.real.mosquitto import Mosquitto
+from tests.real.processes import wait_until
+from tests.real.rabbitmq import RabbitMq
+from tests.site import configuration, settings_of
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    with SimulatedWaldur("8.0", scenario=Scenario(allocations_per_project=1)) as server:
+        yield server
+
+
+@pytest.fixture
+def broker(waldur: SimulatedWaldur, rabbitmq: RabbitMq) -> Iterator[RabbitMq]:
+    waldur.publish_to(rabbitmq_side(rabbitmq))
+    yield rabbitmq
+    rabbitmq.ask("DELETE", f"vhosts/{vhost_of(waldur)}")
+
+
+def vhost_of(waldur: SimulatedWaldur) -> str:
+    return waldur.store.users.where("username", "agent")[0].uuid
+
+
+def several(waldur: SimulatedWaldur, folder: Path, count: int, keys: dict[str, Any]) -> Settings:
+    """The offering of the seed, and `count` - 1 more like it."""
+    made = settings_of(configuration(waldur, folder, membership_sync_backend="slurm", **keys))
+    (first,) = made.offerings
+    with waldur.store.lock:
+        for n in range(1, count):
+            waldur.store.offerings.add(replace(waldur.store.offerings[first.uuid], uuid=f"{n:032x}"))
+    more = [replace(first, uuid=f"{n:032x}", name=f"more {n}") for n in range(1, count)]
+    return replace(made, offerings=(first, *more))
+
+
+def all_listen(bridge: RunningBridge, types: int) -> None:
+    uuids = [offering.uuid for offering in bridge.offerings]
+    wait_until(
+        "each offering's types",
+        lambda: all(len(bridge.bridge.listened_to(uuid)) == types for uuid in uuids),
+        30,
+    )
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_five_over_stomp_however_often_it_starts(
+    waldur: SimulatedWaldur, broker: RabbitMq, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are prepared one after the other, while connections are being made."""
+    configured = several(waldur, tmp_path, 5, stomp_keys(broker))
+    for _ in range(3):
+        with RunningBridge(configured) as bridge:
+            all_listen(bridge, 6)
+            assert len(bridge.bridge._links) == 6
+    assert complaints(caplog) == []
+
+
+def test_five_over_mqtt_however_often_it_starts(
+    waldur: SimulatedWaldur, mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
+    configured = several(waldur, tmp_path, 5, mqtt_keys(mosquitto))
+    for _ in range(5):
+        with RunningBridge(configured) as bridge:
+            all_listen(bridge, 6)
+    assert complaints(caplog) == []
+
+
+def test_twenty_five_over_stomp_are_never_refused(
+    waldur: SimulatedWaldur, broker: RabbitMq, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = stomp_keys(broker, stomp_membership_sync_enabled=False)
+    with RunningBridge(several(waldur, tmp_path, 25, keys)) as bridge:
+        all_listen(bridge, 1)
+    assert complaints(caplog) == []
+
+
+def test_a_queue_that_cannot_be_made_again_leaves_the_others_alone(
+    waldur: SimulatedWaldur, broker: RabbitMq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is the first of all: it is asked for last."""
+    monkeypatch.setattr("agent.bridge.service.REPAIR_S", 1.0)
+    keys = stomp_keys(broker, stomp_membership_sync_enabled=False)
+    configured = several(waldur, tmp_path, 2, keys)
+    second = configured.offerings[1].uuid
+    with RunningBridge(configured) as bridge:
+        all_listen(bridge, 1)
+        waldur.store.brokers.clear()  # Waldur does not make it
+        asked = waldur.request_counts()["POST event-subscriptions/{uuid}/create_queue/"]
+        (name,) = [
+            queue["name"]
+            for queue in _queues(broker, vhost_of(waldur))
+            if second in queue["name"] and queue["name"].startswith("sub")
+        ]
+        broker.delete_queue(vhost_of(waldur), name)
+        for more in (1, 2):
+            wait_until("it is lost", lambda: second not in _prepared(bridge), 10)
+            wait_until("the other goes on", lambda: bool(bridge.types()), 10)
+            assert not bridge.bridge.listened_to(second)
+            wait_until(
+                "Waldur is asked",
+                lambda n=more: (
+                    waldur.request_counts()["POST event-subscriptions/{uuid}/create_queue/"] >= asked + n
+                ),
+                10,
+            )
+        waldur.publish_to(rabbitmq_side(broker))
+        all_listen(bridge, 1)
+
+
+def _queues(broker: RabbitMq, vhost: str) -> list[dict[str, Any]]:
+    _, found = broker.ask("GET", f"queues/{vhost}")
+    assert isinstance(found, list)
+    return found
+
+
+def _prepared(bridge: RunningBridge) -> set[str]:
+    return {s.offering_uuid for t in bridge.bridge._standings.values() for s in t.prepared.sources}
+
+
+ADDRESS = Address(Wire.STOMP, "mq..example", 1, "", tls=False)
+LOGIN = Login(ADDRESS, "vhost", "user", Secret("token"))
+SOURCE = Source(LOGIN, "queue", "a" * 32, ObjectType.ORDER, frozenset({ObjectType.ORDER}))
+
+
+@pytest.mark.parametrize("path", ["", "/ws"])
+def test_a_host_that_is_no_name_is_tried_again_and_told(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    login = replace(LOGIN, address=replace(ADDRESS, path=path))
+    link = wire.StompLink(login, Inbox(), on_lost=_nothing, on_refused=_nothing)
+    link.want([replace(SOURCE, login=login)])
+    link.start()
+    wait_until("it is told twice", lambda: caplog.text.count("again in") > 1, 10)
+    assert link.is_alive
+    link.close()
+    link.join(5)
+    assert not link.is_alive
+
+
+def _nothing(_: object) -> None:
+    return
+
+
+class FaultyLink(Link):
+    """Fails as nobody thought of."""
+
+    def session(self) -> None:
+        raise LookupError("nobody thought of this")
+
+    def look_again(self) -> None:
+        return
+
+    def hang_up(self) -> None:
+        return
+
+
+def test_a_fault_of_the_bridge_itself_ends_no_link(caplog: pytest.LogCaptureFixture) -> None:
+    link = FaultyLink(LOGIN, Inbox(), on_lost=_nothing, on_refused=_nothing)
+    link.want([SOURCE])
+    link.start()
+    wait_until("it is told twice", lambda: caplog.text.count("nobody thought of this") > 1, 10)
+    link.close()
+    link.join(5)
+    assert not link.is_alive
