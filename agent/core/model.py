@@ -329,13 +329,14 @@ class StateSpec:
     """How an account shows its state. `qos`: what it shall have alone, its default too; empty to leave that.
 
     `only_from`: change the QoS only where the account has one of these, empty for always. `submission`: whether
-    new jobs are taken, None to leave that.
+    new jobs are taken, None to leave that; `is_told`: Waldur is told of it in any case.
     """
 
     qos: tuple[str, ...] = ()
     default_qos: str = ""
     only_from: frozenset[str] = frozenset()
     submission: bool | None = None
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

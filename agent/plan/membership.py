@@ -355,12 +355,15 @@ def _report(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterat
 
 
 def _shown(draft: _Draft, snapshot: Snapshot) -> Mapping[str, str]:
-    """What Waldur shows of the account: its QoS, and whether it takes jobs where that follows Waldur, or has."""
+    """What Waldur shows of the account: its QoS, and whether it takes jobs where that follows Waldur, or has, or is all
+    that there is to show.
+    """
     account, found = draft.case.account, {}
     if qos := next((a.default for a in draft.built if isinstance(a, SetQos)), _qos_of(account, snapshot)):
         found["qos"] = qos
-    takes_jobs = draft.spec.state.submission
-    if takes_jobs is not None or draft.case.resource.backend_metadata.get(STATE_KEY) in STATES.values():
+    takes_jobs, is_told = draft.spec.state.submission, draft.spec.state.is_told
+    was_told = draft.case.resource.backend_metadata.get(STATE_KEY) in STATES.values()
+    if takes_jobs is not None or is_told or was_told:
         is_open = snapshot.accounts[account].submit_limit != 0 if takes_jobs is None else takes_jobs
         found[STATE_KEY] = STATES[is_open]
     return found

@@ -48,13 +48,13 @@ def _account(spec: AccountSpec, parent: str) -> AccountSpec:
 
 
 def _state(settings: MoabSettings, wishes: AssociationWishes) -> StateSpec:
-    """Where the site lets us: active, but for what Waldur has paused or downscaled."""
+    """Where the site lets us: active, but for what Waldur has paused or downscaled. Else it is only told."""
     if not (settings.deactivate_when_paused or settings.deactivate_when_downscaled):
-        return StateSpec()
+        return StateSpec(is_told=True)
     closed = (settings.deactivate_when_paused and wishes.paused) or (
         settings.deactivate_when_downscaled and wishes.downscaled
     )
-    return StateSpec(submission=not closed)
+    return StateSpec(submission=not closed, is_told=True)
 
 
 def _notes(settings: MoabSettings, spec: AllocationSpec, members: tuple[str, ...]) -> Iterator[str]:

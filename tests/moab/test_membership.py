@@ -99,7 +99,20 @@ def test_a_state_that_waits_or_failed_is_not_told(make_world: WorldFactory) -> N
     world.configure(backend={"deactivate_when_paused": True})
     world.mam.faults({"needle": "mam-modify-account -I", "code": 1, "stderr": "Unknown option: -I\n"})
     world.sync()
-    assert world.waldur.resource(resource).backend_metadata == {}
+    assert world.waldur.resource(resource).backend_metadata == {"account_state": "open"}
+
+
+def test_waldur_is_told_the_state_of_an_account_that_is_not_ours_to_close(world: World) -> None:
+    (resource,) = world.stand("a_one")
+    for active, state in ((False, "closed"), (True, "open")):
+        with world.mam.changed() as books:
+            books.activate("a_one", active=active)
+        assert len(changes(world.sync())) == 1 and changes(world.sync()) == []
+        assert world.waldur.resource(resource).backend_metadata == {"account_state": state}
+    world.waldur.site.change("resources", resource, backend_metadata={}, paused=True)
+    world.sync()
+    assert world.waldur.resource(resource).backend_metadata == {"account_state": "open"}
+    assert world.mam.writes() == []
 
 
 def test_limits_of_single_users_are_told_once_and_keep_nobody_from_being_well(

@@ -128,6 +128,7 @@ class World:
                     books.add_user(name, people[grant.user_uuid])
                 limits = {"deposit": deposit}
                 self.waldur.site.change("resources", uuid, backend_id=name, limits=limits)
+                self.waldur.site.change("resources", uuid, backend_metadata={"account_state": "open"})
                 found.append(uuid)
         return found
 
