@@ -73,26 +73,46 @@ class DeadLetters:
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / "events" / "dead-letters.jsonl"
         self._state_dir = state_dir
-        # Ids that are in the file for sure: the same message a thousand times is one letter.
+        # Ids in the file as it was when we last saw it: the same message a thousand times is one letter.
         self._known: set[str] = set()
+        self._seen: tuple[int, ...] = ()
+        # Ids that went into the log instead.
+        self._told: set[str] = set()
 
     def park(self, found: DeadLetter) -> bool:
-        """False, with a warning, where it cannot be written; the message is in the log then."""
-        if found.id in self._known:
-            return True
+        """Whether it is new. Where it cannot be written the message goes into the log, once, with a warning."""
         try:
+            if found.id in self._known and self._is_as_seen():
+                return False
             with self._locked() as descriptor:
-                os.lseek(descriptor, 0, os.SEEK_END)
-                os.write(descriptor, (json.dumps(asdict(found), ensure_ascii=False) + "\n").encode())
-                if os.fstat(descriptor).st_size > TRIM_FROM_BYTES:
-                    self._write(descriptor, self._read(descriptor)[-KEPT_AT_MOST:])
+                return self._append(descriptor, found)
         except OSError as error:
-            log.warning("%s cannot be written (%s): %.500s", self.path, error.strerror, found.body)
+            if found.id not in self._told:
+                log.warning("%s cannot be written (%s): %.500s", self.path, error.strerror, found.body)
+            _remember(self._told, found.id)
             return False
-        if len(self._known) >= KEPT_AT_MOST:
-            self._known.clear()
-        self._known.add(found.id)
-        return True
+
+    def _is_as_seen(self) -> bool:
+        try:
+            return _identity(os.stat(self.path)) == self._seen
+        except FileNotFoundError:
+            return False
+
+    def _append(self, descriptor: int, found: DeadLetter) -> bool:
+        """Another process may have written, or a person may have thrown away. Raises OSError."""
+        if _identity(os.fstat(descriptor)) != self._seen:
+            self._known = {each.id for each in self._read(descriptor)}
+        is_new = found.id not in self._known
+        if is_new:
+            os.lseek(descriptor, 0, os.SEEK_END)
+            os.write(descriptor, (json.dumps(asdict(found), ensure_ascii=False) + "\n").encode())
+            self._known.add(found.id)
+            if os.fstat(descriptor).st_size > TRIM_FROM_BYTES:
+                kept = self._read(descriptor)[-KEPT_AT_MOST:]
+                self._write(descriptor, kept)
+                self._known = {each.id for each in kept}
+        self._seen = _identity(os.fstat(descriptor))
+        return is_new
 
     def all(self) -> list[DeadLetter]:
         """Oldest first, each once. Raises OSError."""
@@ -109,7 +129,6 @@ class DeadLetters:
             found = self._read(descriptor)
             kept = [each for each in found if not wanted(each)]
             self._write(descriptor, kept)
-        self._known.clear()
         return len({each.id for each in found} - {each.id for each in kept})
 
     @contextmanager
@@ -135,6 +154,17 @@ class DeadLetters:
         os.lseek(descriptor, 0, os.SEEK_SET)
         for found in kept:
             os.write(descriptor, (json.dumps(asdict(found), ensure_ascii=False) + "\n").encode())
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Of a file with these contents."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _remember(ids: set[str], new: str) -> None:
+    if len(ids) >= KEPT_AT_MOST:
+        ids.clear()
+    ids.add(new)
 
 
 def _parsed(line: str) -> DeadLetter | None:

@@ -14,10 +14,13 @@ import pytest
 
 from agent.bridge import dead_letters
 from agent.bridge.dead_letters import DeadLetters, letter
+from agent.bridge.dispatcher import Dispatcher
+from agent.bridge.inbox import Inbox
 from agent.bridge.model import Address, Login, Received, Source, Wire
 from agent.config.secret import Secret
 from agent.core.events import ObjectType
 from agent.sim.server import SimulatedWaldur
+from tests.bridge.inprocess import Written
 from tests.cluster.celery_process import REPOSITORY, environment
 from tests.real.redis_server import RedisServer
 from tests.site import configuration
@@ -31,10 +34,13 @@ def received(body: bytes, offering: str = "a" * 32) -> Received:
 
 
 def test_a_message_is_kept_once_and_as_it_came(tmp_path: Path) -> None:
-    letters = DeadLetters(tmp_path)
+    letters, another = DeadLetters(tmp_path), DeadLetters(tmp_path)
+    new = []
     for body in (b"{", b"{", b"\xff\x00", b"{"):
-        assert letters.park(letter(received(body), "why"))
-        assert DeadLetters(tmp_path).park(letter(received(body), "why"))  # another bridge
+        new.append(letters.park(letter(received(body), "why")))
+        assert not another.park(letter(received(body), "why"))
+    assert new == [True, False, True, False]
+    assert len(letters.path.read_text().splitlines()) == 2
     found = letters.all()
     assert [(each.content(), each.reason, each.size) for each in found] == [
         (b"{", "why", 1),
@@ -44,6 +50,31 @@ def test_a_message_is_kept_once_and_as_it_came(tmp_path: Path) -> None:
     assert "t0ken" not in letters.path.read_text()
     assert letters.take(lambda each: each.id == found[0].id) == 1
     assert [each.id for each in letters.all()] == [found[1].id]
+
+
+def test_what_comes_again_after_it_was_thrown_away_is_kept_again(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path)
+    for body in (b"{", b"["):
+        letters.park(letter(received(body), "why"))
+    assert DeadLetters(tmp_path).take(lambda each: each.body == "{") == 1  # a person's command
+    assert [letters.park(letter(received(body), "why")) for body in (b"[", b"{", b"{")] == [
+        False,
+        True,
+        False,
+    ]
+    assert [each.body for each in letters.all()] == ["[", "{"]
+    letters.path.unlink()
+    assert letters.park(letter(received(b"["), "why"))
+
+
+def test_the_same_bad_message_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inbox = Inbox()
+    with caplog.at_level(logging.WARNING, "agent.bridge"):
+        dispatcher = Dispatcher(inbox, Written(), DeadLetters(tmp_path))
+        for n in range(1000):
+            dispatcher.handle(received(b"{" if n % 2 else b"["))
+    assert dispatcher.counts["parked"] == 1000
+    assert sum("is parked" in record.getMessage() for record in caplog.records) == 2
 
 
 def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +91,10 @@ def test_a_folder_that_cannot_be_written_puts_it_into_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "events").write_text("a file where the folder should be")
-    assert not DeadLetters(tmp_path).park(letter(received(b"the body"), "why"))
-    assert "the body" in caplog.text
+    letters = DeadLetters(tmp_path)
+    for _ in range(3):
+        assert not letters.park(letter(received(b"the body"), "why"))
+    assert caplog.text.count("the body") == 1
 
 
 def test_they_are_listed_and_replayed(redis_server: RedisServer, tmp_path: Path) -> None:
