@@ -97,6 +97,11 @@ def backend_limits(
             totals[tres] = totals.get(tres, Decimal(0)) + number * factor
             orders.setdefault(tres, []).append(f"{_digits(number)} of {component.name} * {_digits(factor)}")
     values = {tres: _whole(tres, total, " + ".join(orders[tres])) for tres, total in sorted(totals.items())}
+    left_out += [
+        f"{tres}: {' + '.join(orders[tres])} is kept as {values[tres]}: the cluster counts in whole units"
+        for tres, total in sorted(totals.items())
+        if total != values[tres]
+    ]
     return BackendLimits(values, tuple(left_out))
 
 

@@ -214,3 +214,12 @@ def test_a_list_that_lacks_a_fund_deposits_nothing(world: World) -> None:
     assert sum(line.endswith("-a a_one") for line in world.mam.calls()) == 1
     world.process(done=1)
     assert world.funds("a_one") == [("250.00", "250.00")]
+
+
+def test_a_part_of_a_unit_is_left_out_with_a_note(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    (resource,) = world.stand("a_one")
+    world.waldur.orders.place_update(resource, {"deposit": 150.75})
+    with caplog.at_level("INFO"):
+        world.process(done=1)
+    assert world.funds("a_one") == [("150.00", "150.00")]
+    assert "deposit: 150.75 of deposit * 1 is kept as 150: the cluster counts in whole units" in caplog.text
