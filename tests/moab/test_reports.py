@@ -62,4 +62,6 @@ def test_a_month_of_many_accounts_is_one_command(tmp_path: Path) -> None:
         found = world.report()
         told = world.usage(waldur.seed.resource_uuids[0])
     assert found.effort.commands == Counter(read=4)
+    called = Counter(line.split()[0] for line in world.mam.calls())
+    assert called == {"mam-list-accounts": 1, "mam-list-funds": 1, "mam-list-usagerecords": 2}
     assert told[str(THIS.first_day)] == Decimal("5.00")
