@@ -8,6 +8,7 @@ A type that the server refuses is noted and left out, and asked for again with a
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -32,18 +33,23 @@ IDENTITY, AGENT_QUEUE, CREATE_QUEUE, SUBSCRIPTION = (
     "event-subscriptions",
 )
 PROCESSORS = {Mode.ORDER_PROCESS: "orders by events", Mode.MEMBERSHIP_SYNC: "membership by events"}
-# A server answers so for a type that it does not know; 403 and 409 are about all of them.
+# A server answers so for a type that it does not know, and names the field or its place in a list. The same status
+# with words alone tells of RabbitMQ: Waldur could not reach it (8.0).
 UNKNOWN_TYPE = 400
+NAMES_TYPE = re.compile(r"(^|; )(observable_object_type|observable_objects|object_types?|\d+): ")
 OWNED_BY_ANOTHER = 409
 NO_SUCH_OBJECT = 404
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Where to listen, and the types that the server refused with its words."""
+    """Where to listen, and the types that the server refused with its words. `is_narrowed`: the queue had fewer types
+    for a while, so that messages may be missing.
+    """
 
     sources: tuple[Source, ...] = ()
     refused: dict[ObjectType, str] = field(default_factory=dict)
+    is_narrowed: bool = False
 
 
 def address(offering: Offering) -> Address:
@@ -60,6 +66,10 @@ def address(offering: Offering) -> Address:
     )
 
 
+def is_unknown_type(error: WaldurError) -> bool:
+    return error.status == UNKNOWN_TYPE and bool(NAMES_TYPE.search(error.detail))
+
+
 class Registration:
     """One offering. Its identity is registered once, and known from then on."""
 
@@ -69,6 +79,9 @@ class Registration:
         self._program = program
         self._identity = ""
         self._address = address(offering)
+        # Of the agent's one queue: its types, and whether it had fewer for a while since anybody was told.
+        self._accepted: frozenset[ObjectType] = frozenset()
+        self._is_narrowed = False
 
     def prepare(self) -> Prepared:
         """Make or find everything, and show that we live. Raises WaldurError, and ConfigError without a token."""
@@ -108,7 +121,7 @@ class Registration:
 
     def _is_forgotten(self, error: WaldurError) -> bool:
         """Whether the identity was deleted in Waldur, as it seems; then it is registered once more."""
-        if error.status != NO_SUCH_OBJECT or not self._identity:
+        if error.status != NO_SUCH_OBJECT or isinstance(error, WaldurLacks) or not self._identity:
             return False
         log.warning("offering %s: the agent's identity is made again: %s", self.offering.name, error)
         self._identity = ""
@@ -149,30 +162,48 @@ class Registration:
                 raise
             log.warning("offering %s: %s; listening to a queue per type instead", self.offering.name, error)
             return None
-        accepted = frozenset(types).difference(refused)
+        if queue is None:
+            return Prepared((), refused)
         login = Login(self._address, queue.vhost, queue.login, token)
-        source = Source(login, queue.name, self.offering.uuid, None, accepted)
-        return Prepared((source,) if accepted else (), refused)
+        source = Source(login, queue.name, self.offering.uuid, None, self._accepted)
+        is_narrowed, self._is_narrowed = self._is_narrowed, False
+        return Prepared((source,), refused, is_narrowed)
 
     def _queue_of(
         self, identity: str, types: Sequence[ObjectType], refused: dict[ObjectType, str]
-    ) -> events.AgentQueue:
-        """The queue for all types that the server takes: one it does not know makes it refuse them all."""
-        try:
-            return events.agent_queue(self._client, identity, types)
-        except WaldurError as error:
-            if error.status != UNKNOWN_TYPE:
-                raise
-        accepted: list[ObjectType] = []
-        for kind in types:
-            try:
-                events.agent_queue(self._client, identity, [kind])
+    ) -> events.AgentQueue | None:
+        """The queue for all types that the server takes; None where it takes none.
+
+        One type that it does not know makes it refuse them all, which changes nothing; what it takes are the queue's
+        types from that moment. So each refused type is tried together with what was accepted before.
+        """
+        queue, _ = self._try(identity, types)
+        if queue is not None:
+            self._accepted = frozenset(types)
+            return queue
+        accepted = [kind for kind in types if kind in self._accepted]
+        if accepted:
+            queue, _ = self._try(identity, accepted)
+        if queue is None:
+            accepted, self._is_narrowed = [], True
+        for kind in [kind for kind in types if kind not in accepted]:
+            found, words = self._try(identity, [*accepted, kind])
+            if found is None:
+                refused[kind] = words
+            else:
+                queue = found
                 accepted.append(kind)
-            except WaldurError as error:
-                if error.status != UNKNOWN_TYPE:
-                    raise
-                refused[kind] = error.detail
-        return events.agent_queue(self._client, identity, accepted)
+        self._accepted = frozenset(accepted)
+        return queue
+
+    def _try(self, identity: str, types: Sequence[ObjectType]) -> tuple[events.AgentQueue | None, str]:
+        """The queue, or the words by which a type is refused. Raises WaldurError for anything else."""
+        try:
+            return events.agent_queue(self._client, identity, types), ""
+        except WaldurError as error:
+            if not is_unknown_type(error):
+                raise
+            return None, error.detail
 
     def _each_type(self, identity: str, types: Sequence[ObjectType], token: Secret) -> Prepared:
         sources: list[Source] = []
@@ -187,7 +218,7 @@ class Registration:
                 self._client.note_missing(SUBSCRIPTION, error)
                 return Prepared((), dict.fromkeys(types, "this server sends no events"))
             except WaldurError as error:
-                if error.status != UNKNOWN_TYPE:
+                if not is_unknown_type(error):
                     raise
                 refused[kind] = error.detail
             else:

@@ -17,7 +17,7 @@ from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.dispatcher import Dispatcher
 from agent.bridge.inbox import Inbox
 from agent.bridge.link import Backoff, Link
-from agent.bridge.model import Login, Outbox, Source, Wire
+from agent.bridge.model import Gap, Login, Outbox, Source, Wire
 from agent.bridge.mqtt import MqttLink
 from agent.bridge.registration import Prepared, Registration
 from agent.bridge.stomp import StompLink
@@ -173,6 +173,8 @@ class Bridge:
             self._is_changed = True
             standing.is_known = True
             standing.refused_s = time.monotonic() + REFUSED_AGAIN_S if prepared.refused else float("inf")
+        if prepared.is_narrowed:
+            self._inbox.put_gap(Gap(offering.uuid, "the queue had fewer types for a while"))
         words = ", ".join(f"{kind} ({words})" for kind, words in prepared.refused.items())
         kinds = sorted({kind for source in prepared.sources for kind in source.types})
         _tell(
