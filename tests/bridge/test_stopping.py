@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""`systemctl stop` ends the bridge, whoever is silent."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.bridge import service
+from agent.bridge.service import Bridge, Parts
+from tests.bridge.conftest import EventSite
+from tests.bridge.inprocess import Written
+from tests.bridge.test_registration import KEYS, PROGRAM
+from tests.real.processes import wait_until
+
+# The unit's TimeoutStopSec is 30; orderly ends take a tick, and a start of the process on a busy machine some seconds.
+ENDS_WITHIN_S = 15.0
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """Takes connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        yield listener
+
+
+def test_a_waldur_that_is_silent_does_not_hold_up_the_end(site: EventSite, silent: socket.socket) -> None:
+    config = site.configure(**KEYS)
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}/api/"
+    config.write_text(config.read_text().replace(site.waldur.url, url))
+    bridge = site.bridge(wait=False)
+    asked, _ = silent.accept()
+    with asked:
+        bridge.process.send_signal(signal.SIGTERM)
+        assert bridge.process.wait(ENDS_WITHIN_S) == 0
+    assert "the bridge ends" in bridge.output()
+
+
+def test_a_signal_that_strikes_while_the_bridge_holds_its_locks(tmp_path: Path) -> None:
+    """A handler runs between two steps of the main thread: it must not wait for what that thread holds."""
+    bridge = Bridge(Parts((), {}, PROGRAM, Written(), tmp_path, "test"), tick_s=0.05)
+    with bridge._lock, bridge._news._cond:
+        handler = threading.Thread(target=bridge.stop, daemon=True)
+        handler.start()
+        handler.join(5)
+        assert not handler.is_alive()
+    running = threading.Thread(target=bridge.run, daemon=True)
+    running.start()
+    wait_until("it ends", lambda: not running.is_alive(), 10)
+
+
+def test_connections_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that do not end share one deadline."""
+    monkeypatch.setattr(service, "CLOSE_S", 0.2)
+    bridge = Bridge(Parts((), {}, PROGRAM, Written(), tmp_path, "test"))
+    closed: list[str] = []
+    waits: list[float] = []
+
+    class Deaf:
+        def stop_receiving(self) -> None:
+            closed.append("stops")
+
+        def close(self) -> None:
+            closed.append("closed")
+
+        def join(self, timeout_s: float) -> None:
+            waits.append(timeout_s)
+
+    bridge._links = {n: Deaf() for n in range(50)}  # type: ignore[misc,assignment]
+    bridge.dispatcher.start()
+    bridge._end()
+    assert closed == ["stops"] * 50 + ["closed"] * 50
+    assert all(wait <= 0.2 for wait in waits)
+    assert waits == sorted(waits, reverse=True)
