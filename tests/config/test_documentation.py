@@ -41,6 +41,7 @@ VARIABLES = {
     environment.CELERY_BROKER_URL,
     environment.STATE_DIR,
     environment.SYSTEMD_STATE_DIR,
+    environment.LOCK_DIR,
     environment.VERIFY_SSL,
     environment.IGNORED_VERIFY_SSL,
     environment.SENTRY_DSN,
