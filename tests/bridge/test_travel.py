@@ -19,13 +19,15 @@ def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, mosquitto:
     waldur = site.waldur
     waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
     site.configure(**mqtt_keys(mosquitto))
-    worker, bridge, client = site.worker(wait=False), site.bridge(), site.redis_client()
     sign, poll = f"{SIGN}{waldur.seed.offering_uuid}", f"{POLL}{waldur.seed.offering_uuid}"
-    wait_until("a sign of life", lambda: bool(client.exists(sign)), 10)
+    worker, client = site.worker(wait=False), site.redis_client()
     site.celery("beat", wait=False, WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES="0.02")
+    wait_until("the first poll", lambda: bool(waldur.request_counts().get("GET marketplace-orders/")), 30)
+    bridge = site.bridge()
+    wait_until("a sign of life", lambda: bool(client.exists(sign)), 10)
     order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10}, slug="one")
     wait_until("order done", lambda: waldur.order(order).state.value == "done", 30)
-    worker.stop()  # what beat queues now stays where it is
+    worker.kill()  # what beat queues now stays where it is
     client.delete(poll)
     deadline_s = time.monotonic() + 2.5
     while time.monotonic() < deadline_s:
