@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.bridge import stomp as wire
 from agent.bridge.inbox import Inbox
 from agent.bridge.link import Link
 from agent.bridge.model import Address, Login, Source, Wire
+from agent.bridge.mqtt import MqttLink
 from agent.config.model import Settings
 from agent.config.secret import Secret
 from agent.core.events import ObjectType
@@ -80,7 +83,7 @@ def test_five_over_stomp_however_often_it_starts(
 ) -> None:
     """They are prepared one after the other, while connections are being made."""
     configured = several(waldur, tmp_path, 5, stomp_keys(broker))
-    for _ in range(3):
+    for _ in range(2):
         with RunningBridge(configured) as bridge:
             all_listen(bridge, 6)
             assert len(bridge.bridge._links) == 6
@@ -92,7 +95,7 @@ def test_five_over_mqtt_however_often_it_starts(
 ) -> None:
     waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
     configured = several(waldur, tmp_path, 5, mqtt_keys(mosquitto))
-    for _ in range(5):
+    for _ in range(3):
         with RunningBridge(configured) as bridge:
             all_listen(bridge, 6)
     assert complaints(caplog) == []
@@ -111,7 +114,7 @@ def test_a_queue_that_cannot_be_made_again_leaves_the_others_alone(
     waldur: SimulatedWaldur, broker: RabbitMq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name is the first of all: it is asked for last."""
-    monkeypatch.setattr("agent.bridge.service.REPAIR_S", 1.0)
+    monkeypatch.setattr("agent.bridge.service.REPAIR_S", 0.5)
     keys = stomp_keys(broker, stomp_membership_sync_enabled=False)
     configured = several(waldur, tmp_path, 2, keys)
     second = configured.offerings[1].uuid
@@ -148,6 +151,41 @@ def _queues(broker: RabbitMq, vhost: str) -> list[dict[str, Any]]:
 
 def _prepared(bridge: RunningBridge) -> set[str]:
     return {s.offering_uuid for t in bridge.bridge._standings.values() for s in t.prepared.sources}
+
+
+class NotedClient:
+    """Of paho's client what a link uses once it is connected; writes down the topics."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.disconnects = 0
+
+    def subscribe(self, topics: list[tuple[str, int]]) -> None:
+        self.asked.append([topic for topic, _ in topics])
+
+    def disconnect(self) -> None:
+        self.disconnects += 1
+
+
+def test_a_topic_that_nobody_may_read_leaves_the_others_alone() -> None:
+    """The answer to one request comes before the next is sent, and a refused topic is asked of Waldur."""
+    lost: list[Source] = []
+    link = MqttLink(LOGIN, Inbox(), on_lost=lost.extend, on_refused=_nothing, instance="test")
+    first, second, third = (replace(SOURCE, name=name) for name in ("a", "b", "c"))
+    client: Any = NotedClient()
+    link.want([first, second])
+    link._match(client)
+    link.want([first, second, third])
+    link._match(client)
+    assert client.asked == [["a", "b"]]
+    reasons = [ReasonCode(PacketTypes.SUBACK, identifier=code) for code in (0x87, 0x01)]
+    link._on_subscribe(client, None, 1, reasons, None)
+    assert (lost, link.subscribed) == ([first], {second})
+    assert client.asked == [["a", "b"], ["c"]]
+    assert client.disconnects == 0
+    link.want([third])
+    link._match(client)
+    assert client.disconnects == 1
 
 
 ADDRESS = Address(Wire.STOMP, "mq..example", 1, "", tls=False)
