@@ -111,8 +111,10 @@ class MemoryBackend:
         return None
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        """In their order, but for accounts above others: like SLURM's grammar, these go after all below them."""
         outcomes = []
-        for action in actions:
+        above = {account.parent for account in self.state.accounts.values()}
+        for action in sorted(actions, key=lambda a: isinstance(a, DeleteAccount) and a.account in above):
             try:
                 self._must_work("apply")
                 self.state = self._after(action)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agent.config.model import Mode
-from agent.core.actions import Action, AddMember, ClusterAction
+from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount
 from agent.core.errors import BackendError, DoneInPart, NotApplied, SiteAgentError, WaldurError
 from agent.core.model import Order, OrderState, OrderType, Part, Snapshot
 from agent.core.plans import Outcome, Plan
@@ -250,6 +250,8 @@ def _judge(
         return
     serious = []
     for action in Plan.of(left.actions).cluster_actions():
+        if isinstance(action, DeleteAccount) and action.account != plan.account and action not in plan.actions:
+            continue  # the project's account: the policy has left it out, or another order takes it along
         error = errors.get(action)
         is_member = isinstance(action, AddMember) and not (error and error.retryable)
         if is_member or isinstance(error, DoneInPart):
