@@ -250,7 +250,11 @@ def _judge(
         return
     serious = []
     for action in Plan.of(left.actions).cluster_actions():
-        if isinstance(action, DeleteAccount) and action.account != plan.account and action not in plan.actions:
+        if (
+            isinstance(action, DeleteAccount)
+            and action.account != plan.account
+            and action not in plan.actions
+        ):
             continue  # the project's account: the policy has left it out, or another order takes it along
         error = errors.get(action)
         is_member = isinstance(action, AddMember) and not (error and error.retryable)
