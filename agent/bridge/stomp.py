@@ -62,13 +62,13 @@ class StompLink(Link):
     def look_again(self) -> None:
         ears = self._ears
         if ears is not None:
-            ears.poke()
+            ears.news.poke()
 
     def hang_up(self) -> None:
         """The session's own thread ends the connection: the library does not bear it while one is being made."""
         ears = self._ears
         if ears is not None:
-            ears.leave()
+            ears.news.leave()
 
     def _take(self, received: Received) -> None:
         if not self.is_stopping:
@@ -81,8 +81,8 @@ class StompLink(Link):
             for source in rest:
                 self._subscribe(ears, source)
             if not rest:
-                ears.wait_for_news()
-            if ears.gone.is_set():
+                ears.news.wait()
+            if ears.news.gone.is_set():
                 raise LinkFailed(ears.problem or "the connection ended")
 
     def _subscribe(self, ears: _Ears, source: Source) -> None:
@@ -90,9 +90,9 @@ class StompLink(Link):
         if self.is_over:
             return
         ears.subscribe(source, inbox.prefetch(self.sources_in_all))
-        if ears.is_left:
+        if ears.news.is_left:
             return
-        if ears.gone.is_set():
+        if ears.news.gone.is_set():
             self._suspect(source, ears)
         self._suspected = None
         self._doubtful -= {source}
@@ -111,18 +111,62 @@ class StompLink(Link):
         raise LinkFailed(ears.problem or "the connection ended while subscribing")
 
 
+class _News:
+    """What one thread waits for, and others note: words of the broker, and that something has changed. `gone` is set
+    when the connection has ended, `is_left` when nobody waits for it any more.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._said: set[str] = set()
+        self._is_poked = False
+        self.is_left = False
+        self.gone = threading.Event()
+
+    def poke(self) -> None:
+        with self._changed:
+            self._is_poked = True
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """Wait for nothing any more."""
+        with self._changed:
+            self.is_left = True
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self.gone.set()
+            self._changed.notify_all()
+
+    def note(self, said: str) -> None:
+        with self._changed:
+            self._said.add(said)
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Until somebody poked, or the connection is gone or not wanted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_poked or self.is_left or self.gone.is_set())
+            self._is_poked = False
+
+    def wait_for(self, said: str) -> None:
+        """Until the broker has said it, or the connection is gone. Raises LinkFailed after a while."""
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: said in self._said or self.is_left or self.gone.is_set(), CONNECT_TIMEOUT_S
+            ):
+                raise LinkFailed(f"the broker did not answer within {CONNECT_TIMEOUT_S:.0f} s")
+
+
 class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
-    """One connection, and what the broker says over it. `gone` is set when it has ended."""
+    """One connection, and what the broker says over it."""
 
     def __init__(self, connection: Any, take: Callable[[Received], None]) -> None:
         self._connection = connection
         self._take = take
         self._by_name: dict[str, Source] = {}
-        self._said = threading.Condition()
-        self._receipts: set[str] = set()
-        self._is_poked = False
-        self.is_left = False
-        self.gone = threading.Event()
+        self.news = _News()
         self.problem = ""
         connection.set_listener("ears", self)
 
@@ -137,8 +181,8 @@ class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
         except (TypeError, AttributeError) as error:
             # stomp.py 9 reads its socket's name after its other thread saw the socket closed.
             raise LinkFailed("the broker hung up before the login") from error
-        self._wait_for(CONNECTED)
-        if self.gone.is_set():
+        self.news.wait_for(CONNECTED)
+        if self.news.gone.is_set():
             raise LinkRefused(f"the broker refuses the login: {self.problem or 'it hung up'}")
 
     def subscribe(self, source: Source, prefetch: int) -> None:
@@ -146,46 +190,29 @@ class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
         headers = {"prefetch-count": str(prefetch), "receipt": source.name}
         place = f"/amq/queue/{source.name}"
         self._connection.subscribe(place, id=source.name, ack="client-individual", headers=headers)
-        self._wait_for(source.name)
-
-    def poke(self) -> None:
-        with self._said:
-            self._is_poked = True
-            self._said.notify_all()
-
-    def leave(self) -> None:
-        """Wait for nothing any more."""
-        with self._said:
-            self.is_left = True
-            self._said.notify_all()
-
-    def wait_for_news(self) -> None:
-        """Until somebody poked, or the connection is gone or not wanted."""
-        with self._said:
-            self._said.wait_for(lambda: self._is_poked or self.is_left or self.gone.is_set())
-            self._is_poked = False
+        self.news.wait_for(source.name)
 
     def hang_up(self, *, patience_s: float) -> None:
         """End the connection; what was sent over it goes out before, within `patience_s`."""
         try:
-            if patience_s and not self.gone.is_set() and self._connection.is_connected():
+            if patience_s and not self.news.gone.is_set() and self._connection.is_connected():
                 self._connection.disconnect()
-                self.gone.wait(patience_s)
+                self.news.gone.wait(patience_s)
             self._connection.transport.disconnect_socket()
         except BROKEN as error:
             log.debug("no goodbye: %s", error)
-        self._end()
+        self.news.end()
 
     def on_connected(self, frame: Any) -> None:
-        self._note(CONNECTED)
+        self.news.note(CONNECTED)
 
     def on_receipt(self, frame: Any) -> None:
-        self._note(str(frame.headers.get("receipt-id")))
+        self.news.note(str(frame.headers.get("receipt-id")))
 
     def on_error(self, frame: Any) -> None:
         body = frame.body.decode(errors="replace") if isinstance(frame.body, bytes) else str(frame.body or "")
         self.problem = " ".join(f"{frame.headers.get('message', '')}: {body}".split())[:300]
-        self._end()  # after an ERROR a connection is over, though the broker may leave it open for a while
+        self.news.end()  # after an ERROR a connection is over, though the broker may leave it open for a while
 
     def on_message(self, frame: Any) -> None:
         """In the library's own thread: nothing here may block or raise."""
@@ -197,31 +224,13 @@ class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
 
     def on_heartbeat_timeout(self) -> None:
         self.problem = f"nothing was heard for {SILENCE_S:.0f} s"
-        self._end()
+        self.news.end()
 
     def on_disconnected(self) -> None:
-        self._end()
+        self.news.end()
 
     def on_receiver_loop_completed(self, frame: Any) -> None:
-        self._end()
-
-    def _note(self, said: str) -> None:
-        with self._said:
-            self._receipts.add(said)
-            self._said.notify_all()
-
-    def _end(self) -> None:
-        with self._said:
-            self.gone.set()
-            self._said.notify_all()
-
-    def _wait_for(self, said: str) -> None:
-        """Until the broker has said it, or the connection is gone. Raises LinkFailed after a while."""
-        with self._said:
-            if not self._said.wait_for(
-                lambda: said in self._receipts or self.is_left or self.gone.is_set(), CONNECT_TIMEOUT_S
-            ):
-                raise LinkFailed(f"the broker did not answer within {CONNECT_TIMEOUT_S:.0f} s")
+        self.news.end()
 
 
 class _WebSocket(WSTransport):  # type: ignore[misc]
