@@ -3,17 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import environment
+from tests.events.scripts import lines_of
 from tests.real.redis_server import RedisServer
-from tests.site import configuration
 
-# Runs with the settings of a real process: Celery reads them when tasks are imported.
 SCRIPT = """
 import sys
 from agent.core.events import Job, JobKind, QueueUnavailable
@@ -64,15 +58,7 @@ print("there is room again", send(job("d" * 32)))
 
 
 def test_bursts_and_their_doubles(redis_server: RedisServer, tmp_path: Path) -> None:
-    redis_server.flush()
-    with SimulatedWaldur() as waldur:
-        config = configuration(waldur, tmp_path, membership_sync_backend="slurm")
-        offering = waldur.seed.offering_uuid
-    env = {**os.environ, **environment(config, redis_server.url)}
-    command = [sys.executable, "-c", SCRIPT, offering]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    assert lines_of(SCRIPT, redis_server, tmp_path) == [
         "one project 1",
         "four projects 4",
         "and everything 6",

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""Scripts that run with the settings of a real process: Celery reads them when tasks are imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.sim.server import SimulatedWaldur
+from tests.cluster.celery_process import environment
+from tests.real.redis_server import RedisServer
+from tests.site import configuration
+
+
+def lines_of(script: str, redis_server: RedisServer, folder: Path) -> list[str]:
+    """What a script prints that gets the uuid of an offering, on an empty Redis."""
+    redis_server.flush()
+    with SimulatedWaldur() as waldur:
+        config = configuration(waldur, folder, membership_sync_backend="slurm")
+        offering = waldur.seed.offering_uuid
+    env = {**os.environ, **environment(config, redis_server.url)}
+    command = [sys.executable, "-c", script, offering]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
