@@ -13,8 +13,10 @@ from pathlib import Path
 
 from agent.core.plans import Plan
 from agent.plan import accounts, allocations
-from agent.run import membership, membership_facts, order_facts
-from agent.run.sites import Site
+from agent.run.membership import facts as membership_facts
+from agent.run.membership import mode as membership
+from agent.run.orders import facts as order_facts
+from agent.run.site import Site
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from benchmarks.parts import Parts

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agent.run import orders
+from agent.run.orders import mode as orders
 from agent.sim.faults import Fault, FaultKind
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur

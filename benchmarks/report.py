@@ -21,7 +21,8 @@ from pathlib import Path
 
 from agent.config.model import Mode
 from agent.core.periods import Month
-from agent.run import report, sites
+from agent.run import site as sites
+from agent.run.usage import mode as report
 from agent.sim.server import SimulatedWaldur
 from benchmarks.parts import Parts
 from tests.real import job_rows

@@ -11,8 +11,9 @@ from functools import cache
 
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import ConfigError
-from agent.run import configuration, sites
-from agent.run.sites import Site
+from agent.run import configuration
+from agent.run import site as sites
+from agent.run.site import Site
 
 log = logging.getLogger(__name__)
 

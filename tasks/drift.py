@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import beat_schedule as table
 from agent.core.errors import SiteAgentError
-from agent.run import drift
+from agent.run.preview import drift
 from tasks import broker, current
 from tasks.app import app
 from tasks.base import SiteTask

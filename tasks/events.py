@@ -15,7 +15,9 @@ import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy, SiteAgentError
 from agent.core.events import Job, JobKind, QueueUnavailable
-from agent.run import api_keys, imports, periodic_limits
+from agent.run import api_keys
+from agent.run.imports import mode as imports
+from agent.run.periodic import mode as periodic_limits
 from tasks import broker, coalescing, current, membership, orders, signs
 from tasks.app import app
 from tasks.base import SiteTask, policy_for

@@ -13,10 +13,11 @@ from typing import Any
 import beat_schedule as table
 from agent.core.errors import ClusterBusy, PassUnfinished, SiteAgentError
 from agent.core.periods import Month
-from agent.run import history, history_site
-from agent.run.history import Wish
-from agent.run.history_results import Ending, Mark, MonthOutcome
-from agent.run.history_site import words
+from agent.run.backfill import month as history
+from agent.run.backfill import staff as history_site
+from agent.run.backfill.month import Wish
+from agent.run.backfill.results import Ending, Mark, MonthOutcome
+from agent.run.backfill.staff import words
 from tasks import broker, current
 from tasks.app import app
 from tasks.base import SiteTask

@@ -16,7 +16,7 @@ from typing import Any
 
 from redis import RedisError
 
-from agent.run.history_results import Ending, MonthOutcome, outcome_from
+from agent.run.backfill.results import Ending, MonthOutcome, outcome_from
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ import beat_schedule as table
 from agent.config.model import Settings
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
-from agent.run.history_results import Ending, Mark, MonthOutcome
-from agent.run.history_runs import Audience, Record, Run
+from agent.run.backfill.results import Ending, Mark, MonthOutcome
+from agent.run.backfill.runs import Audience, Record, Run
 from tasks import broker, current, history
 from tasks.app import app
 from tasks.history_board import Board, Entry, State

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import beat_schedule as table
 from agent.config.model import Mode
-from agent.run import membership
-from agent.run.membership_facts import Reach
+from agent.run.membership import mode as membership
+from agent.run.membership.facts import Reach
 from tasks import broker, coalescing, current
 from tasks.app import app
 from tasks.base import SiteTask

@@ -6,7 +6,7 @@ from __future__ import annotations
 import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy
-from agent.run import orders
+from agent.run.orders import mode as orders
 from tasks import broker, coalescing, current
 from tasks.app import app
 from tasks.base import SiteTask

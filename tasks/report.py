@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import beat_schedule as table
 from agent.config.model import Mode
-from agent.run import report
+from agent.run.usage import mode as report
 from tasks import broker, current
 from tasks.app import app
 from tasks.base import SiteTask

@@ -19,7 +19,7 @@ import beat_schedule as table
 from agent.config.model import Mode, Offering, Severity
 from agent.core.errors import BackendError, SiteAgentError
 from agent.observability import logs, sentry
-from agent.run import sites
+from agent.run import site as sites
 from tasks import broker
 from tasks.app import app
 from tasks.current import settings

@@ -11,8 +11,8 @@ import yaml
 
 from agent.config import load
 from agent.config.model import Mode, Settings
-from agent.run import sites
-from agent.run.sites import Site
+from agent.run import site as sites
+from agent.run.site import Site
 from agent.sim.server import SimulatedWaldur
 
 COMPONENTS = {

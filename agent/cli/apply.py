@@ -9,10 +9,10 @@ import click
 
 from agent.cli.options import config_option, json_option, number, print_json, settings_from
 from agent.core.errors import ConfigError
-from agent.run import plan_files
-from agent.run.previews import preview
+from agent.run.preview import files as plan_files
+from agent.run.preview.previews import preview
 from agent.run.results import summary
-from agent.run.sites import connect
+from agent.run.site import connect
 
 
 @click.command()

@@ -13,8 +13,9 @@ from agent.cli.moments import DURATION, age
 from agent.cli.options import config_option, json_option, number, print_json, settings_from
 from agent.config.model import Settings
 from agent.core.errors import SiteAgentError
-from agent.run import held, journal
-from agent.run.held import Approval, Shelf, Waiting
+from agent.state import journal
+from agent.state import plans as held
+from agent.state.plans import Approval, Shelf, Waiting
 
 LINES_SHOWN = 20
 

@@ -13,8 +13,8 @@ import click
 from agent.cli.moments import MOMENT
 from agent.cli.options import chosen, config_option, json_option, offering_option, settings_from
 from agent.core.names import fold, uuid_hex
-from agent.run import journal
-from agent.run.journal import Query
+from agent.state import journal
+from agent.state.journal import Query
 
 
 @click.command()

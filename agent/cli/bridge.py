@@ -17,7 +17,8 @@ from agent.bridge.instance import Instance
 from agent.bridge.service import Bridge, Parts
 from agent.cli.options import config_option, settings_from
 from agent.config.model import Settings
-from agent.run import signs_of_life, sites
+from agent.run import signs_of_life
+from agent.run import site as sites
 from agent.waldur.identities import Program
 
 log = logging.getLogger(__name__)

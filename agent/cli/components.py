@@ -24,7 +24,7 @@ from agent.core.errors import SiteAgentError
 from agent.plan.components import Change
 from agent.run import components
 from agent.run.components import Loaded
-from agent.run.sites import client
+from agent.run.site import client
 
 STYLES = {"created": "green", "updated": "yellow", "failed": "red"}
 

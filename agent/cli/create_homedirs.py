@@ -25,9 +25,11 @@ from agent.cli.options import (
 from agent.config.model import Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.core.policy import PolicyMode
-from agent.run import homes, journal, policing
-from agent.run.homes import HomesReport
-from agent.run.sites import client, connect
+from agent.run import gate as policing
+from agent.run.people import homes
+from agent.run.people.homes import HomesReport
+from agent.run.site import client, connect
+from agent.state import journal
 from agent.waldur import members
 
 STYLES = {"made": "green", "quota set": "green", "waiting": "cyan", "later": "yellow", "failed": "red"}

@@ -23,8 +23,8 @@ from agent.cli.options import (
 )
 from agent.cli.plan import EXIT_CHANGES, Planned
 from agent.config.model import Mode
-from agent.run import drift
-from agent.run.previews import Preview
+from agent.run.preview import drift
+from agent.run.preview.previews import Preview
 
 Report = dict[Mode, Planned]
 

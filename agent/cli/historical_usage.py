@@ -26,14 +26,15 @@ from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.core.names import uuid_hex
-from agent.plan import history as planner
-from agent.plan.history import Span
-from agent.run import history_runs, history_site
-from agent.run.history import Wish
-from agent.run.history_results import Ending, Mark, MonthOutcome
-from agent.run.history_runs import Here, Record, Run
-from agent.run.history_site import HistoryRefused
-from agent.run.sites import Site
+from agent.plan.usage import history as planner
+from agent.plan.usage.history import Span
+from agent.run.backfill import runs as history_runs
+from agent.run.backfill import staff as history_site
+from agent.run.backfill.month import Wish
+from agent.run.backfill.results import Ending, Mark, MonthOutcome
+from agent.run.backfill.runs import Here, Record, Run
+from agent.run.backfill.staff import HistoryRefused
+from agent.run.site import Site
 
 if TYPE_CHECKING:
     from tasks.history_queue import Queued

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from agent.core.periods import Month
-from agent.run.history_results import Ending, Line, Mark, MonthOutcome
+from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
 
 SIGNS: Mapping[Mark, str] = {
     Mark.START: "🚀",

@@ -9,7 +9,8 @@ import click
 
 from agent.cli.options import chosen, config_option, settings_from
 from agent.core.errors import SiteAgentError
-from agent.run import held, journal
+from agent.state import journal
+from agent.state import plans as held
 
 
 @click.command()

@@ -25,10 +25,10 @@ from agent.cli.options import (
 )
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.run import plan_files
-from agent.run.previews import Preview, preview, preview_of_resource
+from agent.run.preview import files as plan_files
+from agent.run.preview.previews import Preview, preview, preview_of_resource
 from agent.run.results import withheld
-from agent.run.sites import connect
+from agent.run.site import connect
 
 EXIT_CHANGES = 3
 

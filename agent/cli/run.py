@@ -27,7 +27,7 @@ from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.run.modes import PASSES
 from agent.run.results import OrderResult, PassReport, ResourceResult, summary
-from agent.run.sites import connect
+from agent.run.site import connect
 
 STYLES = {"done": "green", "failed": "red", "stuck": "red", "retry": "yellow", "waiting": "cyan"}
 

@@ -21,8 +21,10 @@ from agent.cli.options import (
     settings_from,
 )
 from agent.config.model import Mode, Offering, Settings
-from agent.run import drift, held, passes
-from agent.run.held import Shelf
+from agent.run.preview import drift
+from agent.state import passes
+from agent.state import plans as held
+from agent.state.plans import Shelf
 
 PASSES_SHOWN = 3
 LEFT_OUT_SHOWN = 3

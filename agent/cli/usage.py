@@ -24,10 +24,10 @@ from agent.cli.options import (
 )
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.plan.usage_figures import AccountFigures, Figures, Sheet
-from agent.run import usage_view
-from agent.run.sites import connect
-from agent.run.usage_view import UsageView
+from agent.plan.usage.figures import AccountFigures, Figures, Sheet
+from agent.run.site import connect
+from agent.run.usage import view as usage_view
+from agent.run.usage.view import UsageView
 
 MOST_MONTHS = 36
 

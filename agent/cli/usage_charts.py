@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from agent.cli.usage_table import shown
 from agent.core.periods import Month
-from agent.plan.usage_figures import MONTH, Figures, Measure, Sheet
+from agent.plan.usage.figures import MONTH, Figures, Measure, Sheet
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",

@@ -27,10 +27,10 @@ from agent.cli.plan import EXIT_CHANGES
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
-from agent.plan.usage_check import Amounts, Line, Seconds
-from agent.run import usage_check
-from agent.run.sites import connect
-from agent.run.usage_check import Checked
+from agent.plan.usage.check import Amounts, Line, Seconds
+from agent.run.site import connect
+from agent.run.usage import check as usage_check
+from agent.run.usage.check import Checked
 
 
 class BillingMonth(click.ParamType[Month]):

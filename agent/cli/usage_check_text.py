@@ -16,9 +16,9 @@ from rich.text import Text
 from agent.cli.options import console, number
 from agent.cli.usage_table import UNKNOWN, clean, shortened, shown
 from agent.core.usage import UsageSource
-from agent.plan.usage_check import OF_SOURCE, Amounts, Line, Seconds, Way
-from agent.plan.usage_figures import Measure
-from agent.run.usage_check import Checked
+from agent.plan.usage.check import OF_SOURCE, Amounts, Line, Seconds, Way
+from agent.plan.usage.figures import Measure
+from agent.run.usage.check import Checked
 
 TITLES = {
     Way.REFERENCE: "reference",

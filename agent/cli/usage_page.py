@@ -24,7 +24,7 @@ from agent import __version__
 from agent.cli import usage_sections
 from agent.cli.usage_table import clean
 from agent.core.errors import SiteAgentError
-from agent.run.usage_view import UsageView
+from agent.run.usage.view import UsageView
 
 FOLDER = "pages"
 TEMPLATE = "usage.html.j2"

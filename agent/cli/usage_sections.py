@@ -11,8 +11,8 @@ from agent.cli import usage_charts
 from agent.cli.options import number
 from agent.cli.usage_charts import MonthChart, Stroke, name_of, short, span_of
 from agent.cli.usage_table import PERIODS, WARN_FROM, counted, percent, shown
-from agent.plan.usage_figures import AccountFigures, Figures, Measure, Sheet, Use
-from agent.run.usage_view import UsageView
+from agent.plan.usage.figures import AccountFigures, Figures, Measure, Sheet, Use
+from agent.run.usage.view import UsageView
 
 ACCOUNTS_DRAWN = 15
 USERS_DRAWN = 10

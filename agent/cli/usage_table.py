@@ -19,8 +19,8 @@ from rich.text import Text
 from agent.cli.options import console, number
 from agent.core.periods import Month
 from agent.core.usage import UsageSource
-from agent.plan.usage_figures import MONTH, AccountFigures, Figures, Measure, Sheet, Use
-from agent.run.usage_view import UsageView
+from agent.plan.usage.figures import MONTH, AccountFigures, Figures, Measure, Sheet, Use
+from agent.run.usage.view import UsageView
 
 BAR_CELLS = 10
 GAP = 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from agent.core.errors import WaldurError
-from agent.run.sites import Site
+from agent.run.site import Site
 from agent.waldur import api_keys
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from pathlib import Path
 from prometheus_client.core import CollectorRegistry, Gauge
 from prometheus_client.exposition import write_to_textfile
 
-from agent.run import state_files
 from agent.run.results import PassReport
+from agent.state import files as state_files
 
 log = logging.getLogger(__name__)
 

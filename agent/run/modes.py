@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from agent.config.model import Mode
-from agent.run import membership, orders, report
+from agent.run.membership import mode as membership
+from agent.run.orders import mode as orders
 from agent.run.results import PassReport
-from agent.run.sites import Site
+from agent.run.site import Site
+from agent.run.usage import mode as report
 
 PASSES: Mapping[Mode, Callable[[Site], PassReport]] = {
     Mode.ORDER_PROCESS: orders.run_pass,

@@ -11,8 +11,8 @@ from typing import Any
 
 from agent.core.errors import SiteAgentError, WaldurError
 from agent.core.plans import Outcome
-from agent.plan.policy import HeldPlan, Refused
-from agent.run.sites import Effort
+from agent.plan.policy.gate import HeldPlan, Refused
+from agent.run.site import Effort
 
 
 class Result(StrEnum):

@@ -22,7 +22,7 @@ import yaml
 from agent.config import load
 from agent.config.model import Mode
 from agent.core.model import Snapshot
-from agent.run import sites
+from agent.run import site as sites
 from agent.sim import demo_events
 from agent.sim import demo_parts as parts
 from agent.sim.demo_clusters import DemoCluster

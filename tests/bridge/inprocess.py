@@ -18,7 +18,8 @@ from agent.bridge.link import Backoff
 from agent.bridge.service import Bridge, Parts
 from agent.config.model import Mode, Settings
 from agent.core.events import Job, ObjectType, QueueUnavailable
-from agent.run import signs_of_life, sites
+from agent.run import signs_of_life
+from agent.run import site as sites
 from agent.waldur.identities import Program
 from tests.real.processes import wait_until
 

@@ -12,7 +12,7 @@ from agent.bridge.registration import Registration, is_unknown_type
 from agent.config.model import Offering
 from agent.core.errors import WaldurError
 from agent.core.events import ObjectType
-from agent.run import sites
+from agent.run import site as sites
 from agent.sim import api_events
 from agent.sim.event_broker import BrokerFailed
 from agent.sim.records import JsonObject

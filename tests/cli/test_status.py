@@ -7,9 +7,9 @@ from pathlib import Path
 
 from agent.core.plans import Outcome
 from agent.core.waldur_actions import RefreshLastSync
-from agent.run import passes
 from agent.run.results import PassReport
 from agent.sim.faults import Fault
+from agent.state import passes
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
 from tests.site import settings_of

@@ -15,7 +15,8 @@ import beat_schedule as table
 from agent.config.model import Mode, Offering, Problem, Severity
 from agent.core.errors import ConfigError
 from agent.core.homes import HomeRules
-from agent.run import configuration, sites
+from agent.run import configuration
+from agent.run import site as sites
 
 from .samples import OFFERING, Site, changed, errors, only_offering, root, warnings, with_offering
 

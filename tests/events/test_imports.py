@@ -11,7 +11,7 @@ import pytest
 
 from agent.core.errors import BackendUnavailable, WaldurError
 from agent.core.model import Account
-from agent.run import imports
+from agent.run.imports import mode as imports
 from agent.sim.faults import Fault, FaultKind
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur

@@ -21,12 +21,13 @@ from agent.core.periodic import (
     SetFairshare,
     SetPeriodicLimits,
 )
-from agent.run import journal, periodic_limits
-from agent.run.periodic_memory import Memory, MemoryLost
-from agent.run.sites import Site
+from agent.run.periodic import mode as periodic_limits
+from agent.run.site import Site
 from agent.sim.faults import Fault
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
+from agent.state import journal
+from agent.state.periodic import Memory, MemoryLost
 from tests.membership.world import World
 from tests.real.slurm_cluster import SlurmCluster
 from tests.site import configuration, site_of

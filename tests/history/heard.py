@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.core.periods import Month
-from agent.run.history_results import Mark, MonthOutcome
+from agent.run.backfill.results import Mark, MonthOutcome
 
 
 @dataclass

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from agent.config.secret import Secret
 from agent.core.periods import Month
-from agent.run import history_runs, history_site
-from agent.run.history import Wish
-from agent.run.history_runs import Here, Run
+from agent.run.backfill import runs as history_runs
+from agent.run.backfill import staff as history_site
+from agent.run.backfill.month import Wish
+from agent.run.backfill.runs import Here, Run
 from agent.sim.server import SimulatedWaldur
 from tests.history.heard import Heard
 from tests.real import job_rows

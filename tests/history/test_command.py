@@ -17,7 +17,7 @@ from agent.cli.historical_usage import Options, _hide
 from agent.cli.historical_usage import command as historical_usage
 from agent.cli.history_view import View, has_signs
 from agent.core.periods import Month
-from agent.run.history_results import Ending, Line, Mark, MonthOutcome
+from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
 from agent.sim.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import UNKNOWN

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.run import journal
-from agent.run.history_results import Ending, Mark
+from agent.run.backfill.results import Ending, Mark
+from agent.state import journal
 from tests.history.world import JAN, History, texts
 
 

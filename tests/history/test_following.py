@@ -15,9 +15,9 @@ from redis import RedisError
 
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
-from agent.run.history import Wish
-from agent.run.history_results import Ending, MonthOutcome
-from agent.run.history_runs import Record, Run
+from agent.run.backfill.month import Wish
+from agent.run.backfill.results import Ending, MonthOutcome
+from agent.run.backfill.runs import Record, Run
 from tasks.history_board import Board, Entry, State
 from tasks.history_queue import Patience, Queued
 from tests.history.heard import Heard

@@ -19,10 +19,10 @@ import redis
 
 from agent.config.secret import Secret
 from agent.core.periods import Month
-from agent.run import history_site
-from agent.run.history import Wish
-from agent.run.history_results import Ending, MonthOutcome
-from agent.run.history_runs import Here, Record, Run
+from agent.run.backfill import staff as history_site
+from agent.run.backfill.month import Wish
+from agent.run.backfill.results import Ending, MonthOutcome
+from agent.run.backfill.runs import Here, Record, Run
 from agent.sim.faults import Fault, FaultKind
 from tasks.history_board import Board, Entry, State
 from tasks.locks import RedisLocks

@@ -13,9 +13,9 @@ import pytest
 from agent.core.errors import AnswerTooSlow, BackendUnavailable
 from agent.core.periods import Month, months_between
 from agent.core.usage import Usage, UsageQuery
-from agent.run import history_runs
-from agent.run.history import Wish, wish_from
-from agent.run.history_results import (
+from agent.run.backfill import runs as history_runs
+from agent.run.backfill.month import Wish, wish_from
+from agent.run.backfill.results import (
     LINES_AT_MOST,
     TEXT_AT_MOST,
     Ending,
@@ -24,7 +24,7 @@ from agent.run.history_results import (
     MonthOutcome,
     outcome_from,
 )
-from agent.run.history_runs import SLOW_WAITS_S, WAITS_S, Here, Record, Run
+from agent.run.backfill.runs import SLOW_WAITS_S, WAITS_S, Here, Record, Run
 from agent.sim.faults import Fault
 from tests.history.heard import Heard
 from tests.history.world import FEB, JAN, MAR, History

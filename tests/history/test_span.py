@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent.core.errors import PlanRefused
-from agent.plan import history
+from agent.plan.usage import history
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import fakeredis
 import pytest
 
 from agent.core.errors import BackendUnavailable, SiteAgentError
-from agent.run.history_results import Ending, MonthOutcome
+from agent.run.backfill.results import Ending, MonthOutcome
 from tasks import broker
 from tasks.history import HistoryTask, MonthBusy
 from tasks.history_board import Board, Entry, State

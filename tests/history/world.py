@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.periods import Month
-from agent.run import history
-from agent.run.history import Wish
-from agent.run.history_results import Mark, MonthOutcome
+from agent.run.backfill import month as history
+from agent.run.backfill.month import Wish
+from agent.run.backfill.results import Mark, MonthOutcome
 from agent.sim.server import SimulatedWaldur
 from tests.report.world import World
 

@@ -13,8 +13,8 @@ import pytest
 
 from agent.config.model import Offering
 from agent.core.plans import Plan
-from agent.run import homes
-from agent.run.homes import HomesReport
+from agent.run.people import homes
+from agent.run.people.homes import HomesReport
 from tests.backends.storage.world import World
 from tests.config.samples import OFFERING, changed
 from tests.config.samples import Site as Configuration

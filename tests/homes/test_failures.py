@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from agent.core.errors import BackendUnavailable, ClusterBusy, CommandFailed
-from agent.run import homes
+from agent.run.people import homes
 from backends.process import CommandMissing
 from backends.storage import programs
 from tests.backends.children import until

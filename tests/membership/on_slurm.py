@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode
-from agent.run import membership, orders, sites
-from agent.run.membership_facts import Reach
+from agent.run import site as sites
+from agent.run.membership import mode as membership
+from agent.run.membership.facts import Reach
+from agent.run.orders import mode as orders
 from agent.run.results import PassReport
 from agent.sim.server import SimulatedWaldur
 from tests.real.slurm_cluster import SlurmCluster

@@ -10,8 +10,9 @@ import pytest
 from agent.config.model import Mode
 from agent.core.directory_actions import AssignUsername, BeginUsername
 from agent.core.errors import BackendError, BackendUnavailable
-from agent.run import drift, plan_files
-from agent.run.previews import Preview, preview
+from agent.run.preview import drift
+from agent.run.preview import files as plan_files
+from agent.run.preview.previews import Preview, preview
 from agent.sim.records import OfferingUserState, ResourceState
 from agent.sim.server import SimulatedWaldur
 from tests.membership.conftest import WorldFactory

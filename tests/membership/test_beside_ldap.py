@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from agent.config.model import Mode
 from agent.core.directory_actions import DirectoryAction
-from agent.run.previews import preview
+from agent.run.preview.previews import preview
 from tests.backends.usernames.conftest import raw
 from tests.membership.conftest import WorldFactory
 from tests.real.slapd import Slapd

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
-from agent.run import drift
+from agent.run.preview import drift
 from tests.membership.world import World
 
 MODE = Mode.MEMBERSHIP_SYNC

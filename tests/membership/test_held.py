@@ -9,8 +9,8 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.errors import PassUnfinished
-from agent.run.held import Shelf
 from agent.sim.records import ResourceState
+from agent.state.plans import Shelf
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 

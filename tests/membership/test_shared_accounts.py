@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
-from agent.run import sites
+from agent.run import site as sites
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
 from tests.membership.conftest import WorldFactory

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.run import membership, membership_facts
-from agent.run.membership_facts import BULK_TEAMS
+from agent.run.membership import facts as membership_facts
+from agent.run.membership import mode as membership
+from agent.run.membership.facts import BULK_TEAMS
 from agent.sim.faults import Fault
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.model import Account, Association, Snapshot
-from agent.run import membership, orders
-from agent.run.membership_facts import Reach
+from agent.run.membership import mode as membership
+from agent.run.membership.facts import Reach
+from agent.run.orders import mode as orders
 from agent.run.results import PassReport
-from agent.run.sites import Site
+from agent.run.site import Site
 from agent.sim.records import Resource
 from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient

@@ -14,7 +14,8 @@ import yaml
 
 from agent.config.model import Mode
 from agent.core.periods import Month
-from agent.run import configuration, sites
+from agent.run import configuration
+from agent.run import site as sites
 from tests.cli.conftest import Command
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import COMPONENTS, World

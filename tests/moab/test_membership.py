@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
-from agent.run import drift, journal, previews
+from agent.run.preview import drift, previews
 from agent.sim.server import SimulatedWaldur
+from agent.state import journal
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import World, changes, scenario
 

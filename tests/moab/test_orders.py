@@ -10,8 +10,9 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.model import ResourceState
-from agent.run import journal, orders
-from agent.run.held import Shelf
+from agent.run.orders import mode as orders
+from agent.state import journal
+from agent.state.plans import Shelf
 from tests.cli.operator_site import run_program
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import World, changes

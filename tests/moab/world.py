@@ -12,10 +12,13 @@ from typing import Any
 import yaml
 
 from agent.config.model import Mode
-from agent.run import membership, orders, report, sites
+from agent.run import site as sites
 from agent.run.configuration import checked
+from agent.run.membership import mode as membership
+from agent.run.orders import mode as orders
 from agent.run.results import PassReport
-from agent.run.sites import Site
+from agent.run.site import Site
+from agent.run.usage import mode as report
 from agent.sim.mam.books import money
 from agent.sim.mam.install import StandIn
 from agent.sim.seed import ComponentSpec, Scenario

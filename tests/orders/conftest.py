@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
-from agent.run.sites import Site, client
+from agent.run.site import Site, client
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.memory_backend import MemoryBackend, slurm_settings

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
-from agent.run import orders
-from agent.run.sites import Site, client
+from agent.run.orders import mode as orders
+from agent.run.site import Site, client
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.memory_backend import MemoryBackend

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.run import orders
+from agent.run.orders import mode as orders
 from agent.run.results import Result
 from agent.sim.server import SimulatedWaldur
 from tests.orders.conftest import SiteFactory

@@ -14,10 +14,11 @@ import pytest
 from agent.config.model import Mode
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.model import Account
-from agent.run import naming, orders
-from agent.run.naming import NameContested
-from agent.run.order_plan import PlannedPass
-from agent.run.sites import Site, client
+from agent.run.orders import mode as orders
+from agent.run.orders import naming
+from agent.run.orders.naming import NameContested
+from agent.run.orders.planning import PlannedPass
+from agent.run.site import Site, client
 from agent.sim.control import OrderOptions
 from agent.sim.faults import Fault
 from agent.sim.records import ResourceState

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.run import orders
+from agent.run.orders import mode as orders
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.real.slurm_cluster import SlurmCluster

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from agent.core.actions import AddMember, DeleteAccount
-from agent.run import orders
+from agent.run.orders import mode as orders
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
 from tests.orders.conftest import SiteFactory

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from agent.run import orders
+from agent.run.orders import mode as orders
 from agent.run.results import PassReport
-from agent.run.sites import Site
+from agent.run.site import Site
 from agent.sim.faults import Fault, FaultKind
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.run import order_facts, orders
+from agent.run.orders import facts as order_facts
+from agent.run.orders import mode as orders
 from agent.sim.faults import Fault
 from agent.sim.records import Component
 from agent.sim.server import SimulatedWaldur

@@ -7,9 +7,11 @@ import pytest
 
 from agent.core.errors import WaldurError
 from agent.core.model import OrderType
-from agent.run import naming, order_facts, orders
-from agent.run.naming import AccountUnknown
-from agent.run.sites import Site
+from agent.run.orders import facts as order_facts
+from agent.run.orders import mode as orders
+from agent.run.orders import naming
+from agent.run.orders.naming import AccountUnknown
+from agent.run.site import Site
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
 from tests.orders.conftest import SiteFactory

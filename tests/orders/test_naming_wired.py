@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.run import orders
+from agent.run.orders import mode as orders
 from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
 from tests.orders.conftest import SiteFactory

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.run import orders
+from agent.run.orders import mode as orders
 from agent.run.results import Result
 from agent.sim.server import SimulatedWaldur
 from tests.real.slurm_cluster import SlurmCluster

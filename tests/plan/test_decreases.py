@@ -13,8 +13,8 @@ from agent.core.actions import Action
 from agent.core.model import Snapshot
 from agent.core.policy import PolicyMode, PolicyRules, UsageDecreases
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
-from agent.plan.decreases import held_decreases, lowered
-from agent.plan.policy import Approvals, judge
+from agent.plan.policy.decreases import held_decreases, lowered
+from agent.plan.policy.gate import Approvals, judge
 
 RULES = PolicyRules()
 NOTHING = Snapshot("memory")

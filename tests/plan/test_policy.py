@@ -26,8 +26,8 @@ from agent.core.actions import (
 from agent.core.model import Part, Snapshot
 from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, ReportMetadata
-from agent.plan.allowances import Grounds, Why
-from agent.plan.policy import Approvals, Judgement, judge
+from agent.plan.policy.gate import Approvals, Judgement, judge
+from agent.plan.policy.rules import Grounds, Why
 from tests.plan.worlds import cluster, without
 
 RULES = PolicyRules(prefixes=("c_", "p_", "a_"))

@@ -30,8 +30,8 @@ from agent.core.actions import (
 from agent.core.model import Part, Snapshot
 from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ClaimAccount, RefreshLastSync
-from agent.plan.allowances import TAKING_AWAY, Grounds
-from agent.plan.policy import Approvals, Judgement, judge
+from agent.plan.policy.gate import Approvals, Judgement, judge
+from agent.plan.policy.rules import TAKING_AWAY, Grounds
 from tests.plan.worlds import cluster
 
 STANDING = {

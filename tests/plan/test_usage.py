@@ -18,8 +18,8 @@ from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageRecord, UserUsageRecord
 from agent.core.usage_actions import ReportUsage
-from agent.plan import usage as planner
-from agent.plan.usage import Ledger, UsagePlan, UsageRules
+from agent.plan.usage import planning as planner
+from agent.plan.usage.planning import Ledger, UsagePlan, UsageRules
 
 MONTH = Month(2026, 11)
 HOUR = 3600

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from agent.config.model import Mode
 from agent.core.periods import Month
-from agent.run import report, sites
+from agent.run import site as sites
 from agent.run.results import PassReport
+from agent.run.usage import mode as report
 from agent.sim.seed import ComponentSpec, Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.real import job_rows

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.run import held, report
-from agent.run.held import Shelf
 from agent.run.results import PassReport, Result
+from agent.run.usage import mode as report
 from agent.sim.faults import Fault
+from agent.state import plans as held
+from agent.state.plans import Shelf
 from tests.report.conftest import WorldFactory
 from tests.report.world import LAST, World
 

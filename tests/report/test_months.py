@@ -10,8 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent.core.periods import Month, last_months
-from agent.run import previews, report_plan
-from agent.run.report_plan import MonthEnded
+from agent.run.preview import previews
+from agent.run.usage import planning as report_plan
+from agent.run.usage.planning import MonthEnded
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import HOUR, LAST, MEM, THIS, World, scenario
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.core.errors import BackendUnavailable, PassUnfinished, WaldurError
-from agent.run import report
-from agent.run.outage import IN_A_ROW, Outage
-from agent.run.report_apply import AT_ONCE
+from agent.run.circuit_breaker import IN_A_ROW, Outage
 from agent.run.results import Result
+from agent.run.usage import mode as report
+from agent.run.usage.submission import AT_ONCE
 from agent.sim.faults import Fault, FaultKind, throttled
 from agent.waldur.transport import POOL_SIZE
 from tests.report.conftest import AGES, MODERN, WorldFactory

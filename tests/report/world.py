@@ -13,11 +13,12 @@ from zoneinfo import ZoneInfo
 from agent.core.model import Account, Snapshot
 from agent.core.periods import Month
 from agent.core.policy import PolicyMode, UsageDecreases
-from agent.run import report, report_apply
-from agent.run.report_apply import Delivery
-from agent.run.report_plan import PlannedReport
 from agent.run.results import PassReport
-from agent.run.sites import Site
+from agent.run.site import Site
+from agent.run.usage import mode as report
+from agent.run.usage import submission as report_apply
+from agent.run.usage.planning import PlannedReport
+from agent.run.usage.submission import Delivery
 from agent.sim.records import ComponentUsage
 from agent.sim.seed import ComponentSpec, Scenario, grant
 from agent.sim.server import SimulatedWaldur

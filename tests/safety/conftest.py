@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
-from agent.run import orders
-from agent.run.held import Shelf
+from agent.run.orders import mode as orders
 from agent.run.results import PassReport
-from agent.run.sites import Site
+from agent.run.site import Site
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
+from agent.state.plans import Shelf
 from agent.waldur.client import WaldurClient
 from tests.memory_backend import MemoryBackend
 from tests.site import configuration, settings_of

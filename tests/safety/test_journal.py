@@ -18,9 +18,9 @@ from agent.config.model import Mode
 from agent.core.actions import Action, AddMember, CreateAccount, RemoveMember
 from agent.core.errors import BackendUnavailable
 from agent.core.plans import Outcome
-from agent.run import journal
-from agent.run.journal import Query
-from agent.run.sites import Site
+from agent.run.site import Site
+from agent.state import journal
+from agent.state.journal import Query
 from tests.safety.conftest import World
 
 ORDER = "0123456789abcdef0123456789abcdef"
@@ -34,7 +34,7 @@ from pathlib import Path
 from agent.config.model import Mode
 from agent.core.actions import AddMember
 from agent.core.plans import Outcome
-from agent.run import journal
+from agent.state import journal
 from tests.safety.test_journal import place
 site = place(Path(sys.argv[1]))
 for n in range(40):

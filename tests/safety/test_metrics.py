@@ -11,9 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.config.model import Mode
 from agent.core.actions import RemoveMember
 from agent.core.errors import BackendUnavailable
-from agent.plan.policy import HeldPlan
-from agent.run import metrics, passes
+from agent.plan.policy.gate import HeldPlan
+from agent.run import metrics
 from agent.run.results import PassReport, ResourceResult, Result
+from agent.state import passes
 
 OFFERING = "0" * 32
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from agent.core.actions import AddMember
-from agent.run import held, journal, orders
+from agent.run.orders import mode as orders
+from agent.state import journal
+from agent.state import plans as held
 from tests.safety.conftest import World
 
 SOON = timedelta(hours=1)

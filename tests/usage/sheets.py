@@ -12,8 +12,8 @@ from typing import Any
 from agent.core.model import Resource, ResourceState
 from agent.core.periods import Month, last_months
 from agent.core.usage import UsageSource
-from agent.plan.usage_figures import AccountFigures, Measure, Sheet
-from agent.run.usage_view import UsageView
+from agent.plan.usage.figures import AccountFigures, Measure, Sheet
+from agent.run.usage.view import UsageView
 
 PRESENT = Month(2026, 11)
 CPU = Measure("cpu", "CPU", "core-hours")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import usage_page
-from agent.plan.usage_figures import Sheet
+from agent.plan.usage.figures import Sheet
 from tests.real.parts import require
 from tests.usage.browser import Browser
 from tests.usage.sheets import CPU, PRESENT, account, figures, many, view

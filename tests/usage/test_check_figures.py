@@ -17,8 +17,8 @@ from agent.cli import usage_check_text
 from agent.core.model import AccountingType, Component
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
-from agent.plan.usage_check import Comparison, Readings, Seconds, Way, compare
-from agent.run.usage_check import Checked
+from agent.plan.usage.check import Comparison, Readings, Seconds, Way, compare
+from agent.run.usage.check import Checked
 from tests.usage.sheets import CPU
 
 MONTH = Month(2026, 10)

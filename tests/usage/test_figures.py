@@ -10,8 +10,8 @@ import pytest
 from agent.core.model import AccountingType, Component, Resource, ResourceState, WaldurComponent
 from agent.core.periods import Month, last_months
 from agent.core.usage import AccountUsage, Usage, UsageQuery
-from agent.plan import usage_figures
-from agent.plan.usage_figures import Measure, Readings, Sheet, period_months
+from agent.plan.usage import figures as usage_figures
+from agent.plan.usage.figures import Measure, Readings, Sheet, period_months
 from tests.usage.sheets import CPU, account, figures, many
 
 OCTOBER, NOVEMBER = Month(2026, 10), Month(2026, 11)

@@ -18,7 +18,7 @@ from agent.cli.usage_page import PageNotWritten
 from agent.core.errors import WaldurError
 from agent.core.periods import Month
 from agent.core.usage import UsageSource
-from agent.plan.usage_figures import Measure, Sheet
+from agent.plan.usage.figures import Measure, Sheet
 from tests.usage.sheets import CPU, PRESENT, account, figures, many, view
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&\x1b[2J"

@@ -14,7 +14,7 @@ from agent.cli import usage_table
 from agent.cli.options import PIPE_WIDTH
 from agent.core.errors import WaldurError
 from agent.core.periods import Month
-from agent.plan.usage_figures import Measure, Sheet
+from agent.plan.usage.figures import Measure, Sheet
 from tests.usage.sheets import CPU, PRESENT, account, figures, many, view
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agent.core.model import OfferingFacts, OfferingUser
-from agent.run import sites
-from agent.run.sites import Site
-from agent.run.usernames import UsernameReport, settle
+from agent.run import site as sites
+from agent.run.people.usernames import UsernameReport, settle
+from agent.run.site import Site
 from agent.sim.records import OfferingUserState
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur

@@ -13,11 +13,12 @@ from agent.config.model import Mode
 from agent.core.directory_actions import MakeUser
 from agent.core.errors import BackendError
 from agent.core.model import Association
-from agent.run import groups, journal, usernames
-from agent.run.journal import Query
-from agent.run.sites import Site
+from agent.run.people import groups, usernames
+from agent.run.site import Site
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
+from agent.state import journal
+from agent.state.journal import Query
 from tests.backends.usernames.conftest import Looker, raw
 from tests.memory_backend import MemoryBackend
 from tests.real.slapd import Slapd

@@ -16,7 +16,7 @@ from agent.core.errors import (
     BackendUnavailable,
     WaldurError,
 )
-from agent.run import usernames
+from agent.run.people import usernames
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
 from tests.usernames.conftest import (

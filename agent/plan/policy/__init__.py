@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What stands between plan and apply: rules, dependencies, budgets, decision."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Usage of past months."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Import of accounts that stand already."""

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""What Waldur knows about the orders of a pass: their resources, members and plans, each asked for once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from agent.core.errors import WaldurError
+from agent.core.model import (
+    AccountingType,
+    Component,
+    OfferingFacts,
+    Order,
+    OrderType,
+    Resource,
+    WaldurComponent,
+)
+from agent.plan.allocations import OfferingRules
+from agent.plan.orders import CREATING, OrderCase, members_of
+from agent.run.site import Site
+from agent.waldur import members, offerings, pool, resources
+from agent.waldur.client import WaldurClient
+
+Answer = OrderCase | WaldurError
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFacts:
+    """Cases by order, and the failed reads of those that cannot be planned now."""
+
+    rules: OfferingRules
+    offering: OfferingFacts
+    cases: Sequence[OrderCase]
+    unread: Mapping[str, WaldurError]
+
+
+def gather(site: Site, orders: Sequence[Order]) -> OrderFacts:
+    """Everything about these orders. Raises WaldurError where what concerns all of them cannot be read."""
+    facts = offerings.facts(site.client)
+    read = resources.by_uuid(site.client, [order.resource_uuid for order in orders])
+    quotas = _quotas(site.client, orders)
+    usernames = _members(site.client, [r for o in orders if o.type in CREATING if (r := _found(read, o))])
+    cases, unread = [], {}
+    for order in orders:
+        answer = _case(order, read, quotas, usernames)
+        if isinstance(answer, WaldurError):
+            unread[order.uuid] = answer
+        else:
+            cases.append(answer)
+    return OrderFacts(rules_of(site, facts), facts, cases, unread)
+
+
+def rules_of(site: Site, facts: OfferingFacts) -> OfferingRules:
+    """The site's rules; components that only Waldur has are added to the configured ones.
+
+    Not those with a factor that makes no limit: what is asked of them is left out, as for any unknown component.
+    """
+    offering = site.offering
+    added = [_component(c) for c in facts.components if c.type not in offering.components]
+    added = [
+        component for component in added if isfinite(component.unit_factor) and component.unit_factor > 0
+    ]
+    return OfferingRules(
+        names=offering.names,
+        components=(*offering.components.values(), *added),
+        soft_delete=offering.soft_delete,
+        offering_partitions=facts.partitions,
+        offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
+        home=site.backend.home,
+    )
+
+
+def _quotas(client: WaldurClient, orders: Iterable[Order]) -> Mapping[str, dict[str, int] | WaldurError]:
+    """Quotas of the plans of update orders that carry no limits of their own."""
+    plans = {o.plan_uuid for o in orders if o.type is OrderType.UPDATE and not o.limits and o.plan_uuid}
+    return pool.each(sorted(plans), lambda uuid: offerings.plan_quotas(client, uuid))
+
+
+def _members(
+    client: WaldurClient, created: Sequence[Resource]
+) -> Mapping[str, tuple[str, ...] | WaldurError]:
+    """Usernames by project. One team is read per project, whatever the number of its allocations."""
+    open_ones = [r for r in created if not r.restrict_member_access]
+    if not open_ones:
+        return {}
+    by_project = {r.project_uuid: r.uuid for r in open_ones}
+    try:
+        users = members.offering_users(client)
+        accounts = members.project_accounts(client)
+    except WaldurError as error:
+        # Who is in a project concerns what is created only: changes and terminations go on.
+        return dict.fromkeys(by_project, error)
+    teams = pool.each(by_project, lambda project: members.team(client, by_project[project]))
+    return {
+        project: team
+        if isinstance(team, WaldurError)
+        else members_of(team, users, accounts.get(project, frozenset()))
+        for project, team in teams.items()
+    }
+
+
+def _case(
+    order: Order,
+    read: Mapping[str, Resource | WaldurError],
+    quotas: Mapping[str, dict[str, int] | WaldurError],
+    usernames: Mapping[str, tuple[str, ...] | WaldurError],
+) -> Answer:
+    resource = read[order.resource_uuid]
+    if isinstance(resource, WaldurError):
+        return resource
+    of_plan = quotas.get(order.plan_uuid)
+    if isinstance(of_plan, WaldurError):
+        return of_plan
+    team = (
+        ()
+        if order.type not in CREATING or resource.restrict_member_access
+        else usernames[resource.project_uuid]
+    )
+    if isinstance(team, WaldurError):
+        return team
+    return OrderCase(order, resource, team, of_plan)
+
+
+def _found(read: Mapping[str, Resource | WaldurError], order: Order) -> Resource | None:
+    answer = read[order.resource_uuid]
+    return None if isinstance(answer, WaldurError) else answer
+
+
+def _component(component: WaldurComponent) -> Component:
+    """A component that only Waldur has. Its billing type may be one that the configuration does not offer."""
+    fields = component.fields
+    amount, factor = fields.get("limit_amount"), fields.get("unit_factor")
+    billing = fields.get("billing_type")
+    return Component(
+        name=component.type,
+        measured_unit=str(fields.get("measured_unit") or ""),
+        accounting_type=AccountingType(billing) if billing in list(AccountingType) else AccountingType.FIXED,
+        label=str(fields.get("name") or component.type),
+        unit_factor=float(factor) if isinstance(factor, int | float) and factor else 1.0,
+        limit=float(amount) if isinstance(amount, int | float) else None,
+    )

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Provisioning of usernames, groups and homes."""

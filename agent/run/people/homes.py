@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: MIT
+"""Homes of an offering's users: made once, limited once, and never the reason why anything else fails.
+
+A user whom the head node does not know waits: counted, told once, and looked up again in each pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from agent.config.model import Mode, Offering
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    ClusterBusy,
+    PlanRefused,
+    SiteAgentError,
+)
+from agent.core.homes import Home
+from agent.core.host_actions import HostAction, SetQuota
+from agent.core.names import fold
+from agent.core.plans import Outcome, Plan
+from agent.plan import homes as planner
+from agent.state.homes import HomeMemory
+from backends import registry
+from backends.base import UserHomes
+from backends.lock import WriteLock
+from backends.process import CommandMissing
+from backends.storage import passwd
+from backends.storage.homes import HeadNode, RootNeeded, look
+
+log = logging.getLogger(__name__)
+
+USERS_AT_MOST = 200
+BUDGET_S = 60.0
+LOCK_WAIT_S = 5.0
+NAMED_AT_MOST = 5
+FAILURES_IN_A_ROW = 20
+MEMBERS_MODES = (Mode.MEMBERSHIP_SYNC, Mode.ORDER_PROCESS)
+
+
+class HomesSite(Protocol):
+    """What of a `sites.Site` homes need; its backend has nothing to do with them."""
+
+    @property
+    def offering(self) -> Offering: ...
+
+    @property
+    def state_dir(self) -> Path: ...
+
+
+@dataclass(slots=True)
+class HomesReport:
+    """What became of the homes. `waiting`: not known to the head node; `unknown`: could not be looked up;
+    `later`: left for the next pass; `problems`: what stopped more than one user; `news`: who waits, or cannot have
+    a home, and was told of now for the first time.
+    """
+
+    kept: int = 0
+    made: list[str] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
+    failed: dict[str, SiteAgentError] = field(default_factory=dict)
+    problems: list[SiteAgentError] = field(default_factory=list)
+    news: list[str] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    commands: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nobody needs to look: waiting and later are no faults."""
+        return not self.failed and not self.problems
+
+    @property
+    def refused(self) -> dict[str, SiteAgentError]:
+        """Of those that failed, who can have no home here, now or later: users of the system, wrong names."""
+        return {user: error for user, error in self.failed.items() if isinstance(error, PlanRefused)}
+
+    def counted(self) -> dict[str, int]:
+        """Users by what became of them, without zeros."""
+        found = {"kept": self.kept, "failed": len(self.failed)}
+        for name in ("made", "limited", "waiting", "unknown", "later"):
+            found[name] = len(getattr(self, name))
+        return {name: count for name, count in sorted(found.items()) if count}
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kept": self.kept,
+            "made": self.made,
+            "quotas": self.limited,
+            "waiting": self.waiting,
+            "unknown": self.unknown,
+            "later": self.later,
+            "failed": {user: str(error) for user, error in self.failed.items()},
+            "problems": [str(problem) for problem in self.problems],
+            "actions": [
+                {**o.action.as_json(), "error": str(o.error) if o.error else None} for o in self.outcomes
+            ],
+            "commands": dict(self.commands),
+        }
+
+
+def wanted(offering: Offering) -> str:
+    """Why no homes are made for this offering; empty when they are."""
+    if not offering.homes.create:
+        return "enable_user_homedir_account_creation is false"
+    backends = {name for name in map(offering.backend_of, MEMBERS_MODES) if name} & set(registry.installed())
+    if not any(_has_homes(name) for name in backends):
+        return "its backend has no home directories"
+    return ""
+
+
+def _has_homes(backend: str) -> bool:
+    try:
+        plugin = registry.load(backend)
+    except registry.BackendNotInstalled:
+        return False
+    return isinstance(plugin, UserHomes) and plugin.homes_on_head_node
+
+
+def head_node(site: HomesSite) -> HeadNode:
+    """This host, under the lock that keeps two passes over one offering's homes apart."""
+    lock = WriteLock(site.state_dir, f"homes-{site.offering.uuid}", wait_s=LOCK_WAIT_S)
+    return HeadNode(lock)
+
+
+def plan(site: HomesSite, usernames: Collection[str], *, host: HeadNode | None = None) -> Plan:
+    """What `settle` would do for all of these users. Looks, and changes nothing."""
+    if wanted(site.offering):
+        return Plan()
+    host = host or head_node(site)
+    rules = site.offering.homes
+    memory = HomeMemory(site.state_dir, site.offering.uuid)
+    due = planner.sort(_names(site, usernames), memory.users, rules).due
+    homes = (look(entry, rules.base_path) for entry in passwd.resolve(due, host.ask).entries)
+    return Plan.of(action for home in homes for action in planner.actions(home, memory[home.user], rules))
+
+
+def settle(
+    site: HomesSite,
+    usernames: Collection[str],
+    *,
+    host: HeadNode | None = None,
+    at_most: int = USERS_AT_MOST,
+    budget_s: float = BUDGET_S,
+    again: bool = False,
+) -> HomesReport:
+    """Make the homes that are missing and set the quotas that are not set. Raises nothing.
+
+    At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
+    the next pass. `again`: as if nothing of these users were remembered.
+    """
+    if not usernames or wanted(site.offering):
+        return HomesReport()
+    host = host or head_node(site)
+    deadline_s = time.monotonic() + budget_s
+    settling = _Settling(site, host, at_most, lambda: time.monotonic() < deadline_s)
+    settling.run(_names(site, usernames), again=again)
+    settling.tell()
+    return settling.report
+
+
+def _names(site: HomesSite, usernames: Iterable[str]) -> list[str]:
+    """The names as the cluster spells them, without those that the policy leaves alone."""
+    return sorted({fold(name) for name in usernames if planner.is_ours(fold(name), site.offering.policy)})
+
+
+class _Settling:
+    """One call of `settle`: what is remembered, and what becomes of each user."""
+
+    def __init__(self, site: HomesSite, host: HeadNode, at_most: int, in_time: Callable[[], bool]) -> None:
+        self.report = HomesReport()
+        self._offering = site.offering
+        self._rules = site.offering.homes
+        self._host = host
+        self._room = at_most
+        self._in_time = in_time
+        self._memory = HomeMemory(site.state_dir, site.offering.uuid)
+        self._state_dir = site.state_dir
+        self._useless: set[str] = set()
+        self._in_a_row: Counter[str] = Counter()
+        self._stopped = False
+        self._news: dict[str, list[str]] = {}
+
+    def run(self, names: Collection[str], *, again: bool) -> None:
+        """An idle pass ends here: no lock, no look-up, no process."""
+        users = planner.sort(names, {} if again else self._memory.users, self._rules)
+        if not users.due and not self._untold(users.refused):
+            self.report.kept = len(users.kept)
+            self._refuse(users.refused)
+            return
+        before = self._host.executed.copy()
+        try:
+            with self._host.lock:
+                self._settle_all(names, again=again)
+        except ClusterBusy as busy:
+            self.report.later += users.due
+            self.report.problems.append(
+                BackendUnavailable(
+                    f"homes of {self._offering.name}: another pass is at work, or hangs: {busy}"
+                )
+            )
+        except BackendError as error:
+            self.report.later += users.due
+            self.report.problems.append(error)
+        self.report.commands = self._host.executed - before
+
+    def _settle_all(self, names: Collection[str], *, again: bool) -> None:
+        """Under the lock, so what is remembered is read once more."""
+        self._memory = HomeMemory(self._state_dir, self._offering.uuid)
+        if again:
+            for name in names:
+                self._memory[name] = replace(self._memory[name], home="", quota="", failures=0)
+        try:
+            users = planner.sort(names, self._memory.users, self._rules)
+            self.report.kept = len(users.kept)
+            self._refuse(users.refused)
+            known = passwd.resolve(users.due, self._host.ask, in_time=self._in_time)
+            if known.trouble:
+                self.report.unknown += known.unknown
+                self.report.problems.append(known.trouble)
+            else:
+                self.report.later += known.unknown
+            for name in known.absent:
+                self.report.waiting.append(name)
+                self._note(name, "waiting")
+            for entry in known.entries:
+                if self._stopped or not self._in_time():
+                    self.report.later.append(entry.name)
+                else:
+                    self._settle_one(look(entry, self._rules.base_path))
+        finally:
+            self._save()
+
+    def _settle_one(self, home: Home) -> None:
+        if home.trouble:
+            self.report.failed[home.user] = PlanRefused(f"{home.user}: {home.trouble}")
+            self._note(home.user, home.trouble)
+            return
+        actions = planner.actions(home, self._memory[home.user], self._rules)
+        if home.exists:
+            self._memory[home.user] = replace(self._memory[home.user], home=self._rules.home_mark(), told="")
+        if not actions:
+            self.report.kept += 1
+        elif self._room <= 0:
+            self.report.later.append(home.user)
+        else:
+            self._room -= 1
+            self._carry_out(actions)
+
+    def _carry_out(self, actions: Iterable[HostAction]) -> None:
+        """The actions of one user. After one that is not done the others wait."""
+        for action in actions:
+            program = action.provider if isinstance(action, SetQuota) else "mkhomedir_helper"
+            if program in self._useless:
+                self.report.later.append(action.user)
+                return
+            outcome = self._host.apply(action)
+            self.report.outcomes.append(outcome)
+            if outcome.error is None:
+                self._in_a_row[program] = 0
+                self._done(action)
+            elif isinstance(outcome.error, CommandMissing | RootNeeded | BackendUnavailable):
+                self.report.problems.append(outcome.error)
+                self.report.later.append(action.user)
+                self._useless.add(program)
+                self._stopped = isinstance(outcome.error, BackendUnavailable)
+                return
+            else:
+                self._failed(action, outcome.error, program)
+                return
+
+    def _failed(self, action: HostAction, error: SiteAgentError, program: str) -> None:
+        """One user's failure; too many in a row are no longer the users' own."""
+        log.warning("failed: %s: %s", action.render(), error)
+        self.report.failed[action.user] = error
+        remembered = self._memory[action.user]
+        self._memory[action.user] = replace(remembered, failures=remembered.failures + 1)
+        self._in_a_row[program] += 1
+        if self._in_a_row[program] >= FAILURES_IN_A_ROW:
+            self._useless.add(program)
+            self.report.problems.append(
+                BackendError(
+                    f"{program} failed {FAILURES_IN_A_ROW} times in a row, the other users are left for later"
+                )
+            )
+
+    def _done(self, action: HostAction) -> None:
+        log.info("%s", action.render())
+        remembered = replace(self._memory[action.user], failures=0, told="")
+        if isinstance(action, SetQuota):
+            self.report.limited.append(action.user)
+            remembered = replace(remembered, quota=self._rules.quota_mark())
+        else:
+            self.report.made.append(action.user)
+            remembered = replace(remembered, home=self._rules.home_mark())
+        self._memory[action.user] = remembered
+
+    def _refuse(self, names: Iterable[str]) -> None:
+        for name in names:
+            why = "not a name that a home can have ([a-z_][a-z0-9_.-]*)"
+            self.report.failed[name] = PlanRefused(f"{name!r} is {why}")
+            self._note(name, why)
+
+    def _untold(self, names: Iterable[str]) -> bool:
+        return any(not self._memory[name].told for name in names)
+
+    def _note(self, name: str, what: str) -> None:
+        """Remember what will be told of a user, unless it has been told before."""
+        if self._memory[name].told != what:
+            self._memory[name] = replace(self._memory[name], told=what)
+            self._news.setdefault(what, []).append(name)
+            self.report.news.append(name)
+
+    def _save(self) -> None:
+        if not self._memory.save():
+            self.report.problems.append(
+                BackendError(
+                    f"cannot write {self._memory.path}: homes and quotas are settled again in every pass until "
+                    "state_dir can be written"
+                )
+            )
+
+    def tell(self) -> None:
+        """What an operator should know, once: who waits or cannot have a home since this pass, and problems."""
+        name = self._offering.name
+        for what, users in self._news.items():
+            named = ", ".join(repr(user)[1:-1] for user in users[:NAMED_AT_MOST])
+            more = f" and {len(users) - NAMED_AT_MOST} more" if len(users) > NAMED_AT_MOST else ""
+            if what == "waiting":
+                log.warning(
+                    "homes of %s wait for users that this head node does not know yet: %s%s (%d in all)",
+                    name, named, more, len(self.report.waiting),
+                )  # fmt: skip
+            else:
+                log.warning("homes of %s: none for %s%s: %s", name, named, more, what)
+        for problem in self.report.problems:
+            log.error("homes of %s: %s", name, problem)
+        if self.report.outcomes or self.report.problems:
+            counts = ", ".join(f"{count} {word}" for word, count in self.report.counted().items())
+            log.info("homes of %s: %s", name, counts)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The loop without apply: plans, saved plans, drift."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Usage reports, and the checks of their figures."""

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""One month, counted in every way there is, to see whether bills would move and whether the figures can be trusted.
+
+As many commands of the cluster however many accounts there are, and list pages of Waldur. Changes nothing.
+What cannot be read is unknown: sreport tells of closed months in the cluster's own zone only, and Waldur may be away.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+
+from agent.core.errors import BackendError, WaldurError
+from agent.core.model import OfferingFacts, Part, Resource
+from agent.core.names import fold
+from agent.core.periods import Month
+from agent.core.usage import Usage, UsageQuery, UsageSource
+from agent.plan.usage import check as usage_check
+from agent.plan.usage import figures as usage_figures
+from agent.plan.usage import planning as planner
+from agent.plan.usage.check import Comparison, Readings, Way
+from agent.plan.usage.figures import Measure
+from agent.plan.usage.planning import Ledger
+from agent.run.site import Site
+from agent.run.usage import facts as report_facts
+from agent.waldur import offerings, resources, usages
+from backends.base import ChargeReader, Scope, UsageCheck, UsageReader
+
+NO_SECOND_COUNT = (
+    "there is no second count: this kind of cluster keeps one record of what was used, which is read here"
+)
+Told = Mapping[tuple[str, str], Decimal | None]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`summary_unknown`: why sreport has no figures, empty where it has. `commands`: how to check an account by hand,
+    for those with differences. `failed`: an outage, because of which something is not known. `charged`: what is
+    counted, where `source` does not say.
+    """
+
+    name: str
+    uuid: str
+    cluster: str
+    month: Month
+    zone: str
+    source: UsageSource
+    measures: tuple[Measure, ...]
+    comparison: Comparison
+    is_closed: bool = True
+    summary_unknown: str = ""
+    commands: Mapping[str, str] | None = None
+    has_second_count: bool = True
+    charged: str = ""
+    notes: tuple[str, ...] = ()
+    waldur: WaldurError | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class _Summary:
+    usage: Usage | None = None
+    unknown: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class _Waldur:
+    facts: OfferingFacts
+    told: Told | None = None
+    resources: Mapping[str, str] | None = None
+    error: WaldurError | None = None
+
+
+def check(
+    site: Site, month: Month | None = None, *, account: str = "", clock: Callable[[], datetime] | None = None
+) -> Checked:
+    """The last closed month, or this one; one account or all. Raises SiteAgentError where sacct tells nothing."""
+    present = Month.of(clock() if clock else datetime.now(site.zone))
+    which = month or present.previous
+    reader = report_facts.reader(site)
+    snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
+    snapshot.require(Part.ACCOUNTS)
+    query = UsageQuery(which, site.zone.key)
+    counted = _counted(reader, query)
+    summary = _summed_up(site, query, is_closed=which < present)
+    if summary.usage is not None:
+        counted[Way.SUMMARY] = summary.usage
+    waldur = _told(site, which)
+    components = tuple(site.offering.components.values())
+    billing = {c.type: str(c.fields.get("billing_type") or "") for c in waldur.facts.components}
+    lacking = _untracked(site, counted[Way.REQUESTED], counted[Way.ALLOCATED])
+    readings = Readings(
+        usages=counted,
+        known=frozenset(map(fold, snapshot.accounts)),
+        components=planner.accountable(components, billing)[0] if waldur.error is None else components,
+        source=site.offering.usage_source,
+        last_runs=_last_runs(reader, query, counted) if which < present else None,
+        untracked=frozenset(lacking),
+        waldur=waldur.told,
+        resources=waldur.resources or {},
+    )
+    comparison = usage_check.compare(readings, fold(account))
+    return Checked(
+        name=site.offering.name,
+        uuid=site.offering.uuid,
+        cluster=site.backend.cluster,
+        month=which,
+        zone=site.zone.key,
+        source=site.offering.usage_source,
+        measures=usage_figures.measures(readings.components, waldur.facts.components),
+        comparison=comparison,
+        is_closed=which < present,
+        summary_unknown=summary.unknown,
+        has_second_count=isinstance(site.backend, UsageCheck),
+        charged=site.backend.charged if isinstance(site.backend, ChargeReader) else "",
+        commands=_commands(site, reader, query, comparison),
+        notes=tuple(_notes(counted, lacking, comparison.unknown, is_closed=which < present)),
+        waldur=waldur.error,
+        failed=summary.failed or waldur.error is not None,
+    )
+
+
+def _counted(reader: UsageReader, query: UsageQuery) -> dict[Way, Usage]:
+    if isinstance(reader, ChargeReader):  # one count, however it is asked for
+        return dict.fromkeys((Way.REFERENCE, Way.REQUESTED, Way.ALLOCATED), reader.usage(query))
+    return {
+        Way.REFERENCE: reader.usage(replace(query, as_reference=True)),
+        Way.REQUESTED: reader.usage(query),
+        Way.ALLOCATED: reader.usage(replace(query, source=UsageSource.ALLOCATED)),
+    }
+
+
+def _last_runs(reader: UsageReader, query: UsageQuery, counted: Mapping[Way, Usage]) -> Usage | None:
+    """Asked only where the reference has other figures: what of that is requeues?"""
+    if counted[Way.REFERENCE].accounts == counted[Way.REQUESTED].accounts:
+        return None
+    return reader.usage(replace(query, last_runs_only=True))
+
+
+def _summed_up(site: Site, query: UsageQuery, *, is_closed: bool) -> _Summary:
+    if not isinstance(site.backend, UsageCheck):
+        return _Summary(unknown=NO_SECOND_COUNT)
+    if not is_closed:
+        return _Summary(unknown=f"{query.month} has not ended, and sreport tells of closed months only")
+    try:
+        usage = site.backend.rolled_up(query)
+    except BackendError as error:
+        return _Summary(unknown=str(error), failed=error.retryable)
+    if not usage.records:
+        return _Summary(
+            unknown=f"sreport has no rows at all for {query.month}, which says nothing: slurmdbd has not rolled it "
+            "up, or the cluster was registered later"
+        )
+    return _Summary(usage)
+
+
+def _told(site: Site, month: Month) -> _Waldur:
+    """What Waldur holds for the month, by account and component, None where it has no record."""
+    client = site.client
+    try:
+        facts = offerings.facts(client)
+        listed = resources.listed(client, report_facts.STATES, fields=report_facts.FIELDS)
+        ledger = Ledger.of(usages.of_month(client, month))
+    except WaldurError as error:
+        return _Waldur(OfferingFacts(site.offering.uuid), error=error)
+    holders = _by_account(listed)
+    told: dict[tuple[str, str], Decimal | None] = {}
+    for account, resource in ((a, r[0]) for a, r in holders.items() if len(r) == 1):
+        for name in site.offering.components:
+            record = ledger.record(resource.uuid, name)
+            told[account, name] = record.amount if record else None
+    names = {account: " / ".join(r.name for r in each) for account, each in holders.items()}
+    return _Waldur(facts, told, names)
+
+
+def _by_account(listed: Iterable[Resource]) -> dict[str, list[Resource]]:
+    holders: dict[str, list[Resource]] = defaultdict(list)
+    for resource in listed:
+        if resource.backend_id:
+            holders[fold(resource.backend_id)].append(resource)
+    return holders
+
+
+def _untracked(site: Site, *counted: Usage) -> dict[str, str]:
+    """Components whose TRES the cluster does not track, with the TRES."""
+    components = list(site.offering.components.values())
+    seen = frozenset[str]().union(*(planner.counted(usage) for usage in counted))
+    doubtful = planner.untracked(components, seen)
+    if not doubtful or not any(usage.records for usage in counted):
+        return {}
+    return report_facts.tracked(site, [c for c in components if c.name in doubtful], counted[0])
+
+
+def _commands(site: Site, reader: UsageReader, query: UsageQuery, comparison: Comparison) -> dict[str, str]:
+    configured = replace(query, source=site.offering.usage_source)
+    return {
+        line.account: reader.usage_command(configured, line.account)
+        for line in comparison.lines
+        if line.differs
+    }
+
+
+def _notes(
+    counted: Mapping[Way, Usage], untracked: Mapping[str, str], account: str, *, is_closed: bool
+) -> list[str]:
+    """`account`: one that was asked for and is not known."""
+    asked = counted[Way.REQUESTED]
+    notes = [
+        f"{name}: the cluster does not count {tres}, so nobody knows its usage"
+        for name, tres in untracked.items()
+    ]
+    if account:
+        notes.append(
+            f"the account {account} is not known: the cluster has none of that name, and names no job of it in "
+            f"{asked.query.month}"
+        )
+    if not asked.records:
+        notes.append(f"{asked.query.month}: unknown, the cluster names no job at all")
+    elif not is_closed and asked.live:
+        notes.append(
+            f"{asked.query.month} has not ended: jobs that run count on between two readings, which makes small "
+            "differences"
+        )
+    return notes

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""Whom we have blocked to remove them, until they are out: who comes back before that must be able to work again.
+
+Kept in `state_dir`, because a user whom the site itself has blocked looks the same on the cluster, and stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from agent.core.actions import AllowMember, BlockMember, RemoveMember
+from agent.core.plans import Outcome
+from agent.run.site import Site
+from agent.state import files as state_files
+from agent.state.files import Unreadable
+
+
+def by_account(site: Site) -> dict[str, frozenset[str]]:
+    """Users by account; nobody where the file cannot be read."""
+    try:
+        document = state_files.read_json(_path(site)) or {}
+    except Unreadable:
+        return {}
+    return {
+        account: frozenset(map(str, users)) for account, users in document.items() if isinstance(users, list)
+    }
+
+
+def note(site: Site, outcomes: Iterable[Outcome]) -> None:
+    """What these outcomes change about it."""
+    done = [outcome.action for outcome in outcomes if outcome.done]
+    news = [action for action in done if isinstance(action, BlockMember | AllowMember | RemoveMember)]
+    if not news:
+        return
+    before = by_account(site)
+    pairs = {(account, user) for account, users in before.items() for user in users}
+    for action in news:
+        pair = (action.account, action.user)
+        pairs = pairs | {pair} if isinstance(action, BlockMember) else pairs - {pair}
+    after: dict[str, list[str]] = {}
+    for account, user in sorted(pairs):
+        after.setdefault(account, []).append(user)
+    if after != {account: sorted(users) for account, users in before.items()}:
+        state_files.write_json(site.state_dir, _path(site), after)
+
+
+def _path(site: Site) -> Path:
+    return site.state_dir / "blocked" / f"{site.offering.uuid}.json"

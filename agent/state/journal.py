@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: MIT
+"""The journal: one JSON line for each action that was carried out or tried, appended and never changed. Usage that was
+reported as usual has one line for many accounts.
+
+Workers and commands write at once: each record is one write to a file that was opened for appending. A file
+that has grown to `MAX_BYTES` is put aside; `FILES` of these are kept. Where it cannot be written a pass warns
+and goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent.config.model import Mode, Offering
+from agent.config.secret import mask_url
+from agent.core.actions import Action
+from agent.core.plans import Outcome
+from agent.run.site import Site
+from agent.state import files as state_files
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 10 * 2**20
+FILES = 10
+ORDER_IN_REASON = re.compile(r"\border ([0-9a-f]{32})\b")
+IDENTIFIERS = ("order", "resource", "account", "user")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which lines are wanted; empty means any. Moments are compared with the line's time."""
+
+    user: str = ""
+    account: str = ""
+    order: str = ""
+    offering: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, record: Mapping[str, Any]) -> bool:
+        ids = record.get("ids") or {}
+        wanted = {"user": self.user, "order": self.order}
+        if any(value and ids.get(name) != value for name, value in wanted.items()):
+            return False
+        if self.account and self.account not in (
+            ids.get("account"),
+            *_other_accounts(record),
+            *told_in(record),
+        ):
+            return False
+        if self.offering and record.get("offering") != self.offering:
+            return False
+        moment = _moment(record)
+        if moment is None:
+            return self.since is None and self.until is None
+        return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
+
+
+def record(site: Site, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = "") -> None:
+    """One line for each outcome. `cause`: what made the pass run, where the actions do not name an order."""
+    now = _now()
+    lines = [
+        {
+            "time": now,
+            "offering": site.offering.uuid,
+            "offering_name": site.offering.name,
+            "cluster": site.backend.cluster,
+            "mode": mode,
+            "cause": _cause(outcome.action, cause or f"{mode} pass"),
+            "outcome": "done" if outcome.done else "failed",
+            "error": str(outcome.error) if outcome.error else None,
+            "ids": _ids(outcome.action),
+            "action": outcome.action.as_json(),
+            "commands": [_shown(command) for command in outcome.commands],
+            "duration_s": round(outcome.duration_s, 3),
+            "pid": os.getpid(),
+        }
+        for outcome in outcomes
+    ]
+    _append(site.state_dir, lines)
+
+
+def told(
+    site: Site, mode: Mode, month: str, amounts: Mapping[str, Mapping[str, str | None]], *, cause: str = ""
+) -> None:
+    """One line for all accounts whose usage Waldur was told: what it has now by account and component."""
+    if not amounts:
+        return
+    line: dict[str, Any] = {
+        "time": _now(),
+        "offering": site.offering.uuid,
+        "offering_name": site.offering.name,
+        "cluster": site.backend.cluster,
+        "mode": mode,
+        "cause": cause or f"{mode} pass",
+        "outcome": "done",
+        "error": None,
+        "ids": {},
+        "action": {
+            "action": "ReportedUsage",
+            "text": f"reported usage of {len(amounts)} account{'s' if len(amounts) > 1 else ''} in {month}",
+            "month": month,
+            "told": {account: dict(components) for account, components in sorted(amounts.items())},
+        },
+        "commands": [],
+        "pid": os.getpid(),
+    }
+    _append(site.state_dir, [line])
+
+
+def told_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a line of `told` says, by account; empty for all other lines."""
+    found = (line.get("action") or {}).get("told")
+    return found if isinstance(found, dict) else {}
+
+
+def note(state_dir: Path, offering: Offering, text: str, *, by: str, mode: str = "") -> None:
+    """What a person did to the policy: approved, revoked, paused, resumed."""
+    line: dict[str, Any] = {
+        "time": _now(),
+        "offering": offering.uuid,
+        "offering_name": offering.name,
+        "mode": mode,
+        "cause": f"operator {by}",
+        "outcome": "done",
+        "error": None,
+        "ids": {},
+        "action": {"action": "Operator", "text": text},
+        "commands": [],
+        "pid": os.getpid(),
+    }
+    _append(state_dir, [line])
+
+
+def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
+    """The lines that match, oldest first, from all files that are kept. Damaged lines are left out."""
+    for path in reversed(_files(state_dir)):
+        try:
+            with path.open(encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    found = _parsed(line)
+                    if found is not None and query.matches(found):
+                        yield found
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("%s cannot be read: %s", path, error.strerror)
+
+
+def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    if not lines:
+        return
+    text = "".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines)
+    path = _files(state_dir)[0]
+    try:
+        state_files.make_folder(state_dir, path.parent)
+        _rotate(state_dir)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            state_files.hand_over(state_dir, descriptor)
+            # The size of a file grows in the middle of another's write: without the lock a line would look cut.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            payload = (_line_end(descriptor) + text).encode("utf-8", "backslashreplace")
+            if os.write(descriptor, payload) < len(payload):
+                log.warning("the journal %s is cut: the disk is full", path)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        log.warning("the journal %s cannot be written: %s", path, error.strerror)
+
+
+def _line_end(descriptor: int) -> str:
+    """What ends a line that a full disk has cut, so that ours begins on its own."""
+    size = os.fstat(descriptor).st_size
+    return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
+
+
+def _rotate(state_dir: Path) -> None:
+    """Put a full file aside. One process does it; who is writing to it meanwhile writes to what was put aside."""
+    current, *aside = _files(state_dir)
+    if not _is_full(current):
+        return
+    descriptor = os.open(current.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        state_files.hand_over(state_dir, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_full(current):
+            for older, newer in zip(reversed(aside), reversed([current, *aside[:-1]]), strict=True):
+                if newer.exists():
+                    os.replace(newer, older)
+    finally:
+        os.close(descriptor)
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return path.stat().st_size >= MAX_BYTES
+    except FileNotFoundError:
+        return False
+
+
+def _files(state_dir: Path) -> list[Path]:
+    """Newest first."""
+    folder = state_dir / "journal"
+    return [folder / "journal.jsonl", *(folder / f"journal.{n}.jsonl" for n in range(1, FILES))]
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _ids(action: Action) -> dict[str, str]:
+    """What the action names, and the order in its reason where it names none."""
+    names = {f.name for f in fields(action)}
+    found = {
+        name: str(getattr(action, name)) for name in IDENTIFIERS if name in names and getattr(action, name)
+    }
+    username = str(getattr(action, "username", ""))
+    if username and "user" not in found:
+        found["user"] = username
+    order = ORDER_IN_REASON.search(action.reason)
+    if order and "order" not in found:
+        found["order"] = order.group(1)
+    return found
+
+
+def _cause(action: Action, otherwise: str) -> str:
+    order = _ids(action).get("order")
+    return f"order {order}" if order else otherwise
+
+
+def _other_accounts(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    action = line.get("action") or {}
+    return action.get("parent"), action.get("before"), action.get("after")
+
+
+def _moment(line: Mapping[str, Any]) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(line.get("time")))
+    except ValueError:
+        return None
+
+
+def _shown(command: str) -> str:
+    """A command without the passwords that a prefix of it may carry in a URL."""
+    return " ".join(mask_url(word) if "://" in word else word for word in command.split(" "))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
