@@ -37,6 +37,48 @@ class LimitsSource(StrEnum):
     WALDUR = "waldur"
 
 
+class Cost(StrEnum):
+    """What a change costs people; each has a budget for an hour and a day."""
+
+    MEMBERS_REMOVED = "members_removed"
+    ACCOUNTS_EMPTIED = "accounts_emptied"
+    ACCOUNTS_BLOCKED = "accounts_blocked"
+    ACCOUNTS_MOVED = "accounts_moved"
+    LIMITS_CUT = "limits_cut"
+    JOBS_CANCELLED = "jobs_cancelled"
+    DEFAULTS_MOVED = "defaults_moved"
+    GROUP_MEMBERS_REMOVED = "group_members_removed"
+    QUOTAS_LOWERED = "quotas_lowered"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Charge:
+    """One cost to one account, group or user; the same one again within a window counts once.
+
+    `account`: the account or group that it happens in, empty for a user as a whole. `user`: empty for all of it.
+    """
+
+    cost: Cost
+    account: str
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many charges of one cost a cluster may have within an hour and within a day without a person's approval."""
+
+    hour: int
+    day: int
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The charges of one cluster that nobody has approved, within the last hour and the last day."""
+
+    hour: frozenset[Charge] = frozenset()
+    day: frozenset[Charge] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
     """The rules for the plans of one offering. Names are in lower case; `ignore_*` are patterns of fnmatch.
