@@ -13,8 +13,8 @@ from pathlib import Path
 
 from agent.core.plans import Plan
 from agent.plan import accounts, allocations
+from agent.run import passes
 from agent.run.membership import facts as membership_facts
-from agent.run.membership import mode as membership
 from agent.run.orders import facts as order_facts
 from agent.run.site import Site
 from agent.sim.seed import Scenario
@@ -75,7 +75,7 @@ def _world(parts: Parts, waldur: SimulatedWaldur) -> World:
 
 
 def _first_sync(world: World, count: int, members: int) -> Iterator[str]:
-    report = membership.run_pass(world.site)
+    report = passes.sync_members(world.site)
     assert report.error is None, report.error
     assert not report.failed, report.as_json()
     commands = report.effort.commands
@@ -88,7 +88,7 @@ def _first_sync(world: World, count: int, members: int) -> Iterator[str]:
 
 def _idle(world: World, count: int, members: int) -> Iterator[str]:
     for _ in range(2):
-        report = membership.run_pass(world.site)
+        report = passes.sync_members(world.site)
         assert report.error is None, report.error
     yield from _passes(world, count, members)
     yield _in_a_process(world, count, members)
@@ -102,7 +102,7 @@ def _passes(world: World, count: int, members: int) -> Iterator[str]:
     started_s = time.monotonic()
     membership_facts.gather(site)
     waldur_s = time.monotonic() - started_s
-    report = membership.run_pass(site)
+    report = passes.sync_members(site)
     assert report.in_step == count, report.as_json()
     yield (
         f"idle pass over {count} resources x {members} members: {report.effort.seconds:.2f} s "

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.sim.faults import Fault, FaultKind
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
@@ -31,9 +31,9 @@ def _pass(parts: Parts, count: int, latency_ms: int) -> str:
             waldur.place_create_order(project, f"order {number}", limits={"cpu": 10, "mem": 2})
         if latency_ms:
             waldur.inject(Fault(kind=FaultKind.DELAY, latency_ms=latency_ms, times=None))
-        report = orders.run_pass(site)
+        report = passes.process_orders(site)
         started_s = time.monotonic()
-        idle = orders.run_pass(site)
+        idle = passes.process_orders(site)
         idle_s = time.monotonic() - started_s
     assert report.counted() == {"done": count}, report.as_json()
     commands, requests = report.effort.commands, report.effort.requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import beat_schedule as table
 from agent.config.model import Mode
-from agent.run.membership import mode as membership
+from agent.run import passes
 from agent.run.membership.facts import Reach
 from tasks import broker, coalescing, current
 from tasks.app import app
@@ -22,7 +22,7 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
     with coalescing.flight(self, _subject(offering_uuid), is_poll=True) as locks:
         if locks is None:
             return "another pass is under way"
-        report = membership.run_pass(current.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
+        report = passes.sync_members(current.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
     return self.finish(report)
 
 
@@ -37,7 +37,7 @@ def part(self: SiteTask, offering_uuid: str, resource_uuid: str = "", project_uu
         if locks is None:
             return "another task is at work on it and goes once more"
         site = current.site(offering_uuid, MODE)
-        report = membership.run_pass(site, reach=reach, seconds=PASS_BUDGET_S)
+        report = passes.sync_members(site, reach=reach, seconds=PASS_BUDGET_S)
     return coalescing.finish(self, subject, report)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy
-from agent.run.orders import mode as orders
+from agent.run import passes
 from tasks import broker, coalescing, current
 from tasks.app import app
 from tasks.base import SiteTask
@@ -22,7 +22,7 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
     with coalescing.flight(self, _subject(offering_uuid), is_poll=True) as locks:
         if locks is None:
             return "another pass is under way"
-        report = orders.run_pass(
+        report = passes.process_orders(
             current.site(offering_uuid, MODE), lock=lambda uuid: locks.take(f"order:{uuid}")
         )
     return self.finish(report)
@@ -34,7 +34,7 @@ def events(self: SiteTask, offering_uuid: str) -> object:
     with coalescing.flight(self, _subject(offering_uuid)) as locks:
         if locks is None:
             return "another pass is under way and goes once more"
-        report = orders.run_pass(
+        report = passes.process_orders(
             current.site(offering_uuid, MODE), lock=lambda uuid: locks.take(f"order:{uuid}")
         )
     return coalescing.finish(self, _subject(offering_uuid), report)
@@ -57,7 +57,7 @@ def order(self: SiteTask, offering_uuid: str, order_uuid: str) -> object:
     with held(broker.locks()) as locks:
         if not locks.take(f"order:{order_uuid}"):
             self.come_back(ClusterBusy(f"order {order_uuid} is being worked on by another task"))
-        report = orders.run_pass(current.site(offering_uuid, MODE), order_uuid=order_uuid)
+        report = passes.process_orders(current.site(offering_uuid, MODE), order_uuid=order_uuid)
     return self.finish(report)
 
 

@@ -25,7 +25,7 @@ from agent.cli.options import (
 )
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.run.modes import PASSES
+from agent.run.passes import PASSES
 from agent.run.results import OrderResult, PassReport, ResourceResult, summary
 from agent.run.site import connect
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import cached_property
@@ -253,6 +253,16 @@ class Snapshot:
             raise BackendUnavailable(
                 f"cluster {self.cluster}: {unread} could not be read, nothing is decided now"
             )
+
+    def with_usage(self, seen: Snapshot) -> Snapshot:
+        """This snapshot with the jobs and the use of limits of the accounts that another look was about."""
+        return replace(
+            self,
+            active_jobs={**self.active_jobs, **seen.active_jobs},
+            active_users={**self.active_users, **seen.active_users},
+            used={**self.used, **seen.used},
+            complete=self.complete | (seen.complete & {Part.JOBS, Part.USAGE}),
+        )
 
     def users_of(self, account: str) -> frozenset[str]:
         return self._users.get(account, frozenset())

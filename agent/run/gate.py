@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: MIT
-"""The policy between a plan and its applying: rules, pause and approvals in, what may be applied out.
+"""The gate between a plan and its applying: what the site remembers goes in, what may be applied comes out.
 
-`policed` for a pass that goes on to apply; `judged` for `plan` and `drift`, which write nothing. A hold that
-cannot be written down is still a hold.
+`decide` for a pass that goes on to apply, which writes down what is held; `foresee` for `plan` and `drift`, which write
+nothing. A hold that cannot be written down is still a hold.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from agent.config.model import Mode
-from agent.core.actions import Action
-from agent.core.errors import BackendError
-from agent.core.model import Snapshot
-from agent.core.policy import LimitCuts, PolicyMode, PolicyRules, UsageDecreases
+from agent.core.policy import PolicyMode, PolicyRules
 from agent.plan.policy.gate import HeldPlan, Judgement, judge, lowered_accounts
-from agent.plan.policy.rules import Grounds, Why
+from agent.plan.policy.rules import Why
 from agent.run.site import Site
 from agent.state import plans as held
 from agent.state.plans import Kept, Shelf
-from backends.base import Scope
+
+if TYPE_CHECKING:
+    from agent.run.engine import Pass, Planned
 
 log = logging.getLogger(__name__)
 
@@ -36,48 +34,36 @@ def rules_of(site: Site) -> PolicyRules:
     return replace(rules, paused=True, paused_why=note) if note and not rules.paused else rules
 
 
-def judged(
-    site: Site,
-    mode: Mode,
-    actions: Iterable[Action],
-    snapshot: Snapshot,
-    grounds: Grounds = Grounds(),
-    *,
-    whole: bool = True,
-) -> Judgement:
-    """What the policy would do with this plan now. Writes nothing; asks what is used where limits are lowered."""
-    plan, rules = list(actions), rules_of(site)
-    approved = Shelf(site.state_dir, site.offering, mode).approved(whole=whole)
-    seen = _with_use(site, snapshot, lowered_accounts(plan, snapshot, rules, grounds))
-    return judge(plan, seen, rules, approved, grounds)
+def may_tell(rules: PolicyRules) -> bool:
+    """Whether Waldur may be told anything: not in a pause, and not in a mode that only observes."""
+    return not rules.paused and rules.mode is not PolicyMode.OBSERVE
 
 
-def policed(
-    site: Site,
-    mode: Mode,
-    actions: Iterable[Action],
-    snapshot: Snapshot,
-    grounds: Grounds = Grounds(),
-    *,
-    whole: bool = True,
-) -> Judgement:
+def foresee(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Judgement:
+    """What the policy would do with this plan now. Writes nothing."""
+    approved = Shelf(site.state_dir, site.offering, key).approved(whole=plan.is_whole)
+    return judge(plan.actions, plan.snapshot, rules, approved, plan.context)
+
+
+def decide(run: Pass, key: str, plan: Planned) -> Judgement:
     """What of this plan may be applied now; what is held is written down and told once.
 
-    `whole`: the plan is about everything of the offering, so that held plans which it lacks are gone. A plan for
-    one order or resource says nothing of the others; what of it belongs to a plan that waits, waits with that.
+    A plan about everything of the offering tells which held plans are gone. A plan for one order or resource says
+    nothing of the others; what of it belongs to a plan that waits, waits with that.
     """
-    judgement = judged(site, mode, actions, snapshot, grounds, whole=whole)
-    shelf = Shelf(site.state_dir, site.offering, mode)
-    parts = set() if whole else {waiting.id for waiting in shelf.waiting()}
-    judgement = replace(judgement, held=tuple(_kept(site, shelf, plan, parts) for plan in judgement.held))
-    for plan in judgement.released:
-        if plan.id in parts:
+    site = run.site
+    judgement = foresee(site, run.rules, key, plan)
+    shelf = Shelf(site.state_dir, site.offering, key)
+    parts = set() if plan.is_whole else {waiting.id for waiting in shelf.waiting()}
+    judgement = replace(judgement, held=tuple(_kept(site, shelf, each, parts) for each in judgement.held))
+    for each in judgement.released:
+        if each.id in parts:
             continue  # the whole of it is begun, and told of, by a pass over everything
-        shelf.drop(plan.id)
-        if shelf.begin(plan):
-            log.warning("plan %s of offering %s was approved: %s", plan.id, site.offering.name, plan.reason)
-    if whole:
-        _tidy(site, shelf, judgement, has_gaps=grounds.has_gaps)
+        shelf.drop(each.id)
+        if shelf.begin(each):
+            log.warning("plan %s of offering %s was approved: %s", each.id, site.offering.name, each.reason)
+    if plan.is_whole:
+        _tidy(run, shelf, judgement, has_gaps=plan.context.has_gaps)
     return judgement
 
 
@@ -91,78 +77,37 @@ def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan
             "disk?), and the next pass writes it down",
         )
     if kept is not Kept.KNOWN or (plan.floor and shelf.withdraw(plan.id)):
-        _tell_held(shelf, plan)
+        log.warning(
+            "plan %s of offering %s (%s) is held: %s. Nothing of it is done%s",
+            plan.id,
+            shelf.offering.name,
+            plan.scope,
+            plan.reason,
+            f"; {plan.unwritten}" if plan.unwritten else f" until `approve {plan.id}`; `approve` lists it",
+        )
     return plan
 
 
-def permitted(
-    site: Site, actions: Iterable[Action], snapshot: Snapshot, grounds: Grounds = Grounds()
-) -> Judgement:
-    """The judgement without the brake, for plans that were let go and are made again in the same pass: holding
-    a rest of them now would leave them half.
-    """
-    everything = sys.maxsize
-    rules = replace(
-        rules_of(site),
-        max_removed_members=everything,
-        max_removed_percent=100,
-        small_removal=everything,
-        max_removed_accounts=everything,
-        limit_cuts=LimitCuts.ALLOW,
-        usage_decreases=UsageDecreases.ALLOW,
-    )
-    return judge(actions, snapshot, rules, grounds=grounds)
-
-
-def _with_use(site: Site, snapshot: Snapshot, accounts: frozenset[str]) -> Snapshot:
-    """The snapshot with what these accounts have used; without, where nobody can tell."""
-    if not accounts:
-        return snapshot
-    try:
-        seen = site.backend.observe(Scope(parts=frozenset(), usage_of=accounts))
-    except BackendError as error:
-        log.warning("what accounts have used of their limits cannot be read: %s", error)
-        return snapshot
-    return replace(snapshot, used={**snapshot.used, **seen.used}, complete=snapshot.complete | seen.complete)
-
-
-def nothing_planned(site: Site, mode: Mode) -> None:
-    """A pass over everything found nothing to plan: what was held or left out before is gone."""
-    if not site.offering.policy.paused:
-        _tidy(site, Shelf(site.state_dir, site.offering, mode), Judgement())
-
-
-def _tidy(site: Site, shelf: Shelf, judgement: Judgement, *, has_gaps: bool = False) -> None:
+def _tidy(run: Pass, shelf: Shelf, judgement: Judgement, *, has_gaps: bool) -> None:
     """Forget what is gone. Where plans were not judged, or not from a whole picture, nothing is known to be gone."""
     if shelf.leave_out(judgement.refused):
-        _tell_left_out(shelf, judgement)
-    is_blind = has_gaps or rules_of(site).paused or site.offering.policy.mode is PolicyMode.OBSERVE
-    if is_blind or any(refused.why is Why.INCOMPLETE for refused in judgement.refused):
+        lines = sorted(f"{r.action.verb} {r.action.target()}: {r.sentence}" for r in judgement.refused)
+        more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+        log.warning(
+            "%s of offering %s: %d actions are left out: %s%s",
+            shelf.mode,
+            shelf.offering.name,
+            len(lines),
+            "; ".join(lines[:SHOWN]),
+            more,
+        )
+    if has_gaps or not may_tell(run.rules) or any(r.why is Why.INCOMPLETE for r in judgement.refused):
         return
     for plan in shelf.keep_only(judgement.held):
-        log.info("plan %s of offering %s is not held any more", plan, site.offering.name)
+        log.info("plan %s of offering %s is not held any more", plan, run.site.offering.name)
     shelf.close_approvals(still=(*judgement.held, *judgement.released))
 
 
-def _tell_held(shelf: Shelf, plan: HeldPlan) -> None:
-    log.warning(
-        "plan %s of offering %s (%s) is held: %s. Nothing of it is done%s",
-        plan.id,
-        shelf.offering.name,
-        plan.scope,
-        plan.reason,
-        f"; {plan.unwritten}" if plan.unwritten else f" until `approve {plan.id}`; `approve` lists it",
-    )
-
-
-def _tell_left_out(shelf: Shelf, judgement: Judgement) -> None:
-    lines = sorted(f"{r.action.verb} {r.action.target()}: {r.sentence}" for r in judgement.refused)
-    more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
-    log.warning(
-        "%s of offering %s: %d actions are left out: %s%s",
-        shelf.mode,
-        shelf.offering.name,
-        len(lines),
-        "; ".join(lines[:SHOWN]),
-        more,
-    )
+def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:
+    """Accounts of which a limit is lowered and nobody has asked what is used: the decision depends on it."""
+    return lowered_accounts(plan.actions, plan.snapshot, rules, plan.context)

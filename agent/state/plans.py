@@ -82,7 +82,7 @@ class Shelf:
 
     state_dir: Path
     offering: Offering
-    mode: Mode
+    mode: str
 
     @property
     def _held(self) -> Path:

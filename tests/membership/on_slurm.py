@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode
+from agent.run import passes
 from agent.run import site as sites
-from agent.run.membership import mode as membership
 from agent.run.membership.facts import Reach
-from agent.run.orders import mode as orders
 from agent.run.results import PassReport
 from agent.sim.server import SimulatedWaldur
 from tests.real.slurm_cluster import SlurmCluster
@@ -40,11 +39,11 @@ class OnSlurm:
 
     def placed(self, number: int) -> None:
         """So many orders are done in one pass."""
-        report = orders.run_pass(self.orders)
+        report = passes.process_orders(self.orders)
         assert report.counted() == {"done": number}, report.as_json()
 
     def sync(self, *, resource: str = "", seconds: float = 600) -> PassReport:
-        return membership.run_pass(self.site, reach=Reach(resource_uuid=resource), seconds=seconds)
+        return passes.sync_members(self.site, reach=Reach(resource_uuid=resource), seconds=seconds)
 
     def settled(self) -> None:
         for _ in range(2):

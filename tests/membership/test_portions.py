@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import BackendUnavailable, PassUnfinished
-from agent.run.membership.apply import ACCOUNTS_AT_ONCE
+from agent.run.membership.progress import ACCOUNTS_AT_ONCE
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.membership.world import World

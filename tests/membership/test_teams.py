@@ -59,7 +59,7 @@ def test_an_offering_manager_keeps_members_too(make_world: WorldFactory) -> None
     manager.backend.state = world.cluster
     world.join("newcomer")
     planned = membership.plan(manager.site)
-    assert [a.render().split("  (")[0] for a in planned.plan()] == ["add member newcomer to a_one"]
+    assert [a.render().split("  (")[0] for a in planned.actions] == ["add member newcomer to a_one"]
 
 
 def test_a_listing_that_cannot_be_read_is_not_the_same_as_one_that_is_forbidden(world: World) -> None:

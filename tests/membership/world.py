@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.model import Account, Association, Snapshot
+from agent.run import passes
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import Reach
-from agent.run.orders import mode as orders
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.sim.records import Resource
@@ -57,7 +57,7 @@ class World:
         """Place a create order and let it be done; the uuid of its resource."""
         project_uuid = self.waldur.seed.project_uuids[project]
         order = self.waldur.place_create_order(project_uuid, name, limits=limits or CPU, slug=name)
-        report = orders.run_pass(self.site)
+        report = passes.process_orders(self.site)
         assert report.counted() == {"done": 1}, report.as_json()
         return self.waldur.order(order).resource_uuid
 
@@ -93,14 +93,14 @@ class World:
 
     def sync(self, *, resource: str = "", project: str = "", seconds: float = 1000) -> PassReport:
         reach = Reach(resource_uuid=resource, project_uuid=project)
-        return membership.run_pass(self.site, reach=reach, seconds=seconds)
+        return passes.sync_members(self.site, reach=reach, seconds=seconds)
 
     def changes(self, report: PassReport) -> list[str]:
         """All that a pass did, but for saying that it was there."""
         return [o.action.render() for o in report.outcomes if o.done and o.action.verb != "refresh last sync"]
 
     def planned(self) -> list[str]:
-        return sorted(action.render().split("  (")[0] for action in membership.plan(self.site).plan())
+        return sorted(action.render().split("  (")[0] for action in membership.plan(self.site).actions)
 
     def join(self, username: str, *, project: int = 0, account: str | None = None) -> None:
         """Into the project's team, under this name on the cluster (the same one, when none is given)."""

@@ -10,7 +10,7 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.model import ResourceState
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.state import journal
 from agent.state.plans import Shelf
 from tests.cli.operator_site import run_program
@@ -127,7 +127,7 @@ def test_an_order_is_failed_for_its_own_fault_alone(world: World) -> None:
 def test_an_outage_errs_nobody_and_the_next_pass_goes_on(world: World) -> None:
     resource = world.order()
     world.mam.faults({"needle": "mam-list", "code": 1, "stderr": "no server\n"})
-    assert orders.run_pass(world.site()).error is not None
+    assert passes.process_orders(world.site()).error is not None
     assert world.waldur.resource(resource).state.value == ResourceState.CREATING
     world.mam.faults({"needle": "mam-list-funds", "skip": 3, "code": 1})
     world.process(retry=1)
@@ -154,8 +154,8 @@ def test_a_pass_that_dies_at_a_command_is_finished_by_the_next(
 
     monkeypatch.setattr(runner, "_start", mortal)
     with pytest.raises(Killed):
-        orders.run_pass(world.site())
-    found = orders.run_pass(world.site())
+        passes.process_orders(world.site())
+    found = passes.process_orders(world.site())
     assert found.counted() == {"done": 1}, found.as_json()
     assert world.funds("a_one") == [("100.00", "100.00")]
     assert len(world.members("a_one")) == 2
@@ -193,7 +193,7 @@ def test_no_fund_is_made_again_while_mam_does_not_show_it(world: World) -> None:
     world.order()
     world.mam.faults({"needle": "mam-list-funds", "code": 0, "stdout": ""})
     for result in ("retry", "stuck", "stuck"):
-        found = orders.run_pass(world.site())
+        found = passes.process_orders(world.site())
         assert found.counted() == {result: 1}
     assert "no other one is made. Look at `mam-list-funds -a a_one`" in str(found.as_json())
     made = ["mam-create-fund -a p_project-1-1", "mam-create-fund -a a_one"]

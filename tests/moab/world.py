@@ -12,10 +12,9 @@ from typing import Any
 import yaml
 
 from agent.config.model import Mode
+from agent.run import passes
 from agent.run import site as sites
 from agent.run.configuration import checked
-from agent.run.membership import mode as membership
-from agent.run.orders import mode as orders
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.run.usage import mode as report
@@ -137,13 +136,13 @@ class World:
 
     def process(self, **expected: int) -> PassReport:
         """One order pass that ends so."""
-        found = orders.run_pass(self.site())
+        found = passes.process_orders(self.site())
         assert found.counted() == expected, found.as_json()
         return found
 
     def sync(self, *, fails: bool = False) -> PassReport:
         """One membership pass, which an error ends where it `fails`."""
-        found = membership.run_pass(self.site(Mode.MEMBERSHIP_SYNC))
+        found = passes.sync_members(self.site(Mode.MEMBERSHIP_SYNC))
         assert (found.error is not None) is fails, found.as_json()
         return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.run.site import Site, client
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
@@ -44,16 +44,16 @@ def test_the_life_of_an_allocation(age: str, tmp_path: Path, caplog: pytest.LogC
         site = Site(offering, client(offering, Mode.ORDER_PROCESS), backend, tmp_path)
         created = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10})
         resource = waldur.order(created).resource_uuid
-        assert orders.run_pass(site).counted() == {"done": 1}
+        assert passes.process_orders(site).counted() == {"done": 1}
         account = waldur.resource(resource).backend_id
         assert backend.state.accounts[account].limits == {"cpu": 600, "gres/gpu": 300}
         assert len(backend.state.users_of(account)) == 2
         assert waldur.resource(resource).limits == ({"cpu": 10} if age == "2024" else {"cpu": 10, "gpu": 5})
         waldur.orders.place_update(resource, {"cpu": 20})
-        assert orders.run_pass(site).counted() == {"done": 1}
+        assert passes.process_orders(site).counted() == {"done": 1}
         assert backend.state.accounts[account].limits["cpu"] == 1200
         waldur.orders.place_terminate(resource)
-        assert orders.run_pass(site).counted() == {"done": 1}
+        assert passes.process_orders(site).counted() == {"done": 1}
         assert account not in backend.state.accounts
         assert waldur.resource(resource).state.value == "Terminated"
     for feature in LACKING[age]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.run.results import Result
 from agent.sim.server import SimulatedWaldur
 from tests.orders.conftest import SiteFactory
@@ -55,7 +55,7 @@ def test_slugs_become_accounts_or_the_order_says_why_not(
     placed = {}
     for slug in SLUGS:
         placed[slug] = waldur.place_create_order(project, f"slug {slug}", limits={"cpu": 1}, slug=slug)
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     stand = accounts(slurm)
     for slug, uuid in placed.items():
         order = waldur.order(uuid)
@@ -77,7 +77,7 @@ def test_limits_are_set_or_the_order_says_why_not(
         slug: waldur.place_create_order(project, slug, limits={"cpu": value, "gres/gpu:a100": 5}, slug=slug)
         for slug, (value, _) in LIMITS.items()
     }
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     stand = accounts(slurm)
     for slug, uuid in placed.items():
         wanted, order = LIMITS[slug][1], waldur.order(uuid)
@@ -95,7 +95,7 @@ def test_an_unknown_tres_is_left_out_and_said(
 ) -> None:
     site = on_slurm(components=COMPONENTS)
     waldur.place_create_order(waldur.seed.project_uuids[0], "gpu", limits={"cpu": 3, "gres/gpu:a100": 5})
-    assert orders.run_pass(site).counted() == {"done": 1}
+    assert passes.process_orders(site).counted() == {"done": 1}
     assert accounts(slurm)["a_gpu"] == "cpu=3"
     assert "this cluster does not track the TRES gres/gpu:a100" in caplog.text
 
@@ -107,7 +107,7 @@ def test_an_account_below_another_parent_is_not_taken_over(
     slurm.run("sacctmgr", "-i", "add", "account", "name=a_mine", "parent=foreign")
     bad = waldur.place_create_order(waldur.seed.project_uuids[0], "mine", limits={"cpu": 3}, slug="mine")
     good = waldur.place_create_order(waldur.seed.project_uuids[0], "other", limits={"cpu": 3}, slug="other")
-    orders.run_pass(on_slurm())
+    passes.process_orders(on_slurm())
     assert waldur.order(bad).state.value == "erred"
     assert "a_mine exists already, below foreign" in waldur.order(bad).error_message
     assert waldur.order(good).state.value == "done"

@@ -14,10 +14,11 @@ import pytest
 from agent.config.model import Mode
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.model import Account
+from agent.run import passes
 from agent.run.orders import mode as orders
 from agent.run.orders import naming
 from agent.run.orders.naming import NameContested
-from agent.run.orders.planning import PlannedPass
+from agent.run.orders.planning import PlannedOrders
 from agent.run.site import Site, client
 from agent.sim.control import OrderOptions
 from agent.sim.faults import Fault
@@ -47,7 +48,7 @@ def account_of(waldur: SimulatedWaldur, order: str) -> str:
     return waldur.resource(waldur.order(order).resource_uuid).backend_id
 
 
-def half_made(site: Site, plan: PlannedPass) -> str:
+def half_made(site: Site, plan: PlannedOrders) -> str:
     """Put the account of this plan on the cluster, with those above it; its name."""
     (one,) = plan.plans
     assert one.spec is not None and isinstance(site.backend, MemoryBackend)
@@ -80,9 +81,9 @@ def test_a_name_that_waits_for_its_account_is_no_other_resources(
     assert isinstance(site.backend, MemoryBackend)
     site.backend.outage = lambda call: call == "apply"
     for order in (first, second):
-        assert orders.run_pass(site, order_uuid=order).counted() == {"retry": 1}
+        assert passes.process_orders(site, order_uuid=order).counted() == {"retry": 1}
     site.backend.outage = lambda _: False
-    assert orders.run_pass(site).counted() == {"done": 2}
+    assert passes.process_orders(site).counted() == {"done": 2}
     assert len({account_of(waldur, order) for order in (first, second)}) == 2
     assert set(allocations_on(site)) == {account_of(waldur, order) for order in (first, second)}
 
@@ -94,7 +95,7 @@ def test_a_name_of_ones_own_that_another_resource_has_fails_the_order(
     other, order = place(waldur, "other"), place(waldur, "one")
     uuid = waldur.order(other).resource_uuid
     waldur.site.change("resources", uuid, backend_id="a_one")
-    report = orders.run_pass(site, order_uuid=order)
+    report = passes.process_orders(site, order_uuid=order)
     assert report.counted() == {"failed": 1}
     assert waldur.order(order).error_message == f"account name a_one belongs to resource {uuid}"
     assert allocations_on(site) == {}
@@ -104,23 +105,23 @@ def test_the_name_of_an_ended_resource_is_free_again(waldur: SimulatedWaldur, in
     site = in_memory()
     ended, order = waldur.order(place(waldur, "other")).resource_uuid, place(waldur, "one")
     waldur.site.change("resources", ended, backend_id="a_one", state=ResourceState.TERMINATED)
-    assert orders.run_pass(site, order_uuid=order).counted() == {"done": 1}
+    assert passes.process_orders(site, order_uuid=order).counted() == {"done": 1}
     assert account_of(waldur, order) == "a_one"
 
 
 # Two that chose a name at once ---------------------------------------------------------------------
 
 
-def planned(site: Site, order: str) -> PlannedPass:
+def planned(site: Site, order: str) -> PlannedOrders:
     return orders.plan(site, order_uuid=order)
 
 
-def claim(site: Site, plan: PlannedPass) -> None:
+def claim(site: Site, plan: PlannedOrders) -> None:
     (one,) = plan.plans
     resources.set_backend_id(site.client, one.case.resource.uuid, one.account)
 
 
-def verdicts(site: Site, plan: PlannedPass) -> list[str]:
+def verdicts(site: Site, plan: PlannedOrders) -> list[str]:
     return [str(error) for _, error in naming.contested(site, plan.plans)]
 
 
@@ -259,11 +260,11 @@ def test_an_offering_does_not_take_over_the_account_of_another_one(
         first, second = both_offerings(waldur, tmp_path, **backend)
         name_by_project(waldur, waldur.seed.offering_uuid, SECOND_OFFERING)
         one = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10})
-        assert orders.run_pass(first).counted() == {"done": 1}
+        assert passes.process_orders(first).counted() == {"done": 1}
         other = place_at_second(waldur, "other")
         if begun:
             second.client.post(f"marketplace-orders/{other}/approve_by_provider/")
-        assert orders.run_pass(second).counted() == {"done": 1}
+        assert passes.process_orders(second).counted() == {"done": 1}
         theirs, ours = account_of(waldur, one), account_of(waldur, other)
         assert ours == f"{theirs}-0"
         assert allocations_on(first) == {theirs: {"cpu": 600}, ours: {"cpu": 1200}}
@@ -301,7 +302,7 @@ def test_a_standing_account_that_nobody_names_is_ours_where_it_can_be(
         account = half_made(site, planned(site, order))
         if begun:
             site.client.post(f"marketplace-orders/{order}/approve_by_provider/")
-        report = orders.run_pass(site)
+        report = passes.process_orders(site)
         assert report.counted() == {"done" if ours else "failed": 1}, report.as_json()
         assert account_of(waldur, order) == (account if ours else "")
         if not ours:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from tests.real.slurm_cluster import SlurmCluster
@@ -37,7 +37,7 @@ def test_create_orders_share_their_reads_and_writes(
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     for project in waldur.seed.project_uuids:
         waldur.place_create_order(project, f"order in {project[:4]}", limits={"cpu": 10, "mem": 2})
-    report = orders.run_pass(site_of(configuration(waldur, tmp_path)))
+    report = passes.process_orders(site_of(configuration(waldur, tmp_path)))
     assert report.counted() == {"done": ORDERS}
     shared_writes = len(waldur.seed.customer_uuids) + 1
     assert report.effort.commands["read"] <= READS_AT_MOST
@@ -49,8 +49,8 @@ def test_a_pass_with_nothing_to_do_asks_for_the_orders_and_nothing_else(
     waldur: SimulatedWaldur, tmp_path: Path
 ) -> None:
     path = configuration(waldur, tmp_path)
-    orders.run_pass(site_of(path))
+    passes.process_orders(site_of(path))
     waldur.requests.reset()
-    report = orders.run_pass(site_of(path))
+    report = passes.process_orders(site_of(path))
     assert (report.effort.commands.total(), waldur.request_counts()) == (0, {"GET marketplace-orders/": 1})
     assert report.effort.requests == {"GET /api/marketplace-orders/": 1}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from agent.core.actions import AddMember, DeleteAccount
+from agent.run import passes
 from agent.run.orders import mode as orders
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
@@ -37,7 +38,7 @@ def test_who_leaves_a_default_account_and_joins_another_in_one_pass_defaults_to_
     settled(site, {"done": 1})
     terminate(waldur, first)
     create(waldur, "second")
-    planned = orders.plan(site).plan()
+    planned = orders.plan(site).actions
     assert not [a for a in planned if isinstance(a, DeleteAccount) and a.account.startswith("p_")]
     settled(site, {"done": 2})
     assert "a_first" not in tree(slurm)
@@ -75,7 +76,7 @@ def test_terminations_of_a_project_share_their_commands(
     settled(site, {"done": MANY})
     for resource in resources:
         terminate(waldur, resource)
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     assert report.counted() == {"done": MANY}
     assert report.effort.commands["write"] <= 5
     assert [name[:2] for name in tree(slurm)] == ["c_"]
@@ -110,7 +111,7 @@ def test_a_host_that_cannot_write_tells_waldur_nothing(
     site.state_dir.mkdir(exist_ok=True)
     lock.write_text("a file where the folder of the locks should be")
     resource = create(waldur, "first")
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     assert "cannot open the write lock" in report.orders[0].message
     assert [order.state.value for order in waldur.orders.all()] == ["pending-provider"]
     assert waldur.resource(resource).backend_id == ""

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from agent.run.orders import mode as orders
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.sim.faults import Fault, FaultKind
@@ -77,7 +76,7 @@ class World:
 
     def settle(self, passes: int = 1) -> PassReport:
         for _ in range(passes):
-            report = orders.run_pass(self.site)
+            report = passes.process_orders(self.site)
         return report
 
     def wrong(self) -> list[str]:

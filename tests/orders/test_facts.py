@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agent.run import passes
 from agent.run.orders import facts as order_facts
-from agent.run.orders import mode as orders
 from agent.sim.faults import Fault
 from agent.sim.records import Component
 from agent.sim.server import SimulatedWaldur
@@ -38,19 +38,19 @@ def test_who_is_in_a_project_concerns_creations_only(
         waldur.order(waldur.place_create_order(project, name, limits={"cpu": 1})).resource_uuid
         for name in ("one", "two")
     )
-    assert orders.run_pass(site).counted() == {"done": 2}
+    assert passes.process_orders(site).counted() == {"done": 2}
     waldur.inject(
         Fault(path=path, status=403, body='{"detail": "no"}', content_type="application/json", times=None)
     )
     waldur.orders.place_terminate(first)
     waldur.orders.place_update(second, {"cpu": 2})
     waldur.place_create_order(project, "three", limits={"cpu": 1})
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     assert {o.type: o.result.value for o in report.orders} == {
         "Terminate": "done", "Update": "done", "Create": "stuck",
     }  # fmt: skip
     waldur.faults.clear()
-    assert orders.run_pass(site).counted() == {"done": 1}
+    assert passes.process_orders(site).counted() == {"done": 1}
 
 
 def test_a_negative_amount_in_waldur_errs_no_order(
@@ -59,7 +59,7 @@ def test_a_negative_amount_in_waldur_errs_no_order(
     change_component(waldur, "gpu", billing_type="usage", limit_amount=-1)
     site = in_memory()
     waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 1})
-    assert orders.run_pass(site).counted() == {"done": 1}
+    assert passes.process_orders(site).counted() == {"done": 1}
     assert "gpu: its static limit is -1.0, which no limit can be" in caplog.text
 
 
@@ -70,7 +70,7 @@ def test_a_component_of_waldurs_with_a_factor_that_makes_no_limit_is_left_out(
     change_component(waldur, "gpu", unit_factor=factor)
     site = in_memory()
     order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 1, "gpu": 2})
-    assert orders.run_pass(site).counted() == {"done": 1}, waldur.order(order).error_message
+    assert passes.process_orders(site).counted() == {"done": 1}, waldur.order(order).error_message
     assert "gpu: no such component in backend_components" in caplog.text
 
 

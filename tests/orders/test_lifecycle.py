@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.run import passes
 from agent.run.orders import mode as orders
 from agent.sim.server import SimulatedWaldur
 from tests.orders.conftest import SiteFactory
@@ -34,7 +35,7 @@ def create(waldur: SimulatedWaldur, slug: str, *, project: int = 0, **limits: fl
 
 
 def settled(site: orders.Site, expected: dict[str, int]) -> None:
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     assert report.counted() == expected, report.as_json()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from agent.core.errors import WaldurError
 from agent.core.model import OrderType
+from agent.run import passes
 from agent.run.orders import facts as order_facts
 from agent.run.orders import mode as orders
 from agent.run.orders import naming
@@ -25,7 +26,7 @@ def made(waldur: SimulatedWaldur, site: Site, *slugs: str) -> list[str]:
         waldur.place_create_order(waldur.seed.project_uuids[0], slug, limits={"cpu": 1}, slug=slug)
         for slug in slugs
     ]
-    assert orders.run_pass(site).counted() == {"done": len(placed)}
+    assert passes.process_orders(site).counted() == {"done": len(placed)}
     return [waldur.order(order).resource_uuid for order in placed]
 
 
@@ -92,11 +93,11 @@ def test_a_resource_that_never_had_an_account_has_none(
 ) -> None:
     site = in_memory()
     refused = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": -1}, slug="one")
-    assert orders.run_pass(site).counted() == {"failed": 1}
+    assert passes.process_orders(site).counted() == {"failed": 1}
     uuid = waldur.order(refused).resource_uuid
     waldur.orders.place_terminate(uuid)
     assert found(waldur, site) == {uuid: ""}
-    assert orders.run_pass(site).counted() == {"done": 1}
+    assert passes.process_orders(site).counted() == {"done": 1}
 
 
 @pytest.mark.usefixtures("by_project")
@@ -123,7 +124,7 @@ def test_where_two_resources_lack_their_ids_nobody_guesses_which_account_goes(
         lose(waldur, one)
     else:
         bad = waldur.place_create_order(waldur.seed.project_uuids[0], "bad", limits={"cpu": -1})
-        assert orders.run_pass(site).counted() == {"failed": 1}
+        assert passes.process_orders(site).counted() == {"failed": 1}
         ending = waldur.order(bad).resource_uuid
     waldur.orders.place_terminate(ending)
     assert found(waldur, site) == {ending: AccountUnknown}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
 from tests.orders.conftest import SiteFactory
@@ -39,9 +39,9 @@ def test_two_passes_that_choose_one_name_at_once_end_on_two_accounts(
         site.offering.access, user_agent="waldur-site-agent-test", offering_uuid=site.offering.uuid
     )
     late.before_claim = lambda: waldur.site.change("resources", rival, backend_id="a_project-1-1")
-    assert orders.run_pass(replace(site, client=late), order_uuid=two).counted() == {"retry": 1}
+    assert passes.process_orders(replace(site, client=late), order_uuid=two).counted() == {"retry": 1}
     assert allocations_on(site) == {}
-    assert orders.run_pass(site).counted() == {"done": 2}
+    assert passes.process_orders(site).counted() == {"done": 2}
     names = {account_of(waldur, order) for order in (one, two)}
     assert names == set(allocations_on(site)) == {"a_project-1-1", "a_project-1-1-0"}
 
@@ -57,7 +57,7 @@ def test_an_order_of_a_resource_that_lost_its_id_is_carried_out_on_its_account(
         waldur.orders.place_terminate(one)
     else:
         waldur.orders.place_update(one, {"cpu": 2})
-    assert orders.run_pass(site).counted() == {"done": 1}
+    assert passes.process_orders(site).counted() == {"done": 1}
     assert allocations_on(site) == ({} if kind == "terminate" else {"a_one": {"cpu": 120}})
 
 
@@ -69,12 +69,12 @@ def test_where_nobody_can_tell_which_account_goes_the_operator_is_told(
     one, two = made(waldur, site, "one", "two")
     lose(waldur, one, two)
     order = waldur.orders.place_terminate(one)
-    (result,) = orders.run_pass(site).orders
+    (result,) = passes.process_orders(site).orders
     assert result.result == "stuck"
     assert "write it there (set_backend_id)" in result.message
     assert waldur.order(order).state.value == "pending-provider"
     waldur.site.change("resources", one, backend_id="a_project-1-1")
-    assert orders.run_pass(site).counted() == {"done": 1}
+    assert passes.process_orders(site).counted() == {"done": 1}
     assert set(allocations_on(site)) == {"a_project-1-1-0"}
 
 
@@ -87,5 +87,5 @@ def test_partitions_that_slurm_cannot_name_keep_creations_waiting_and_nothing_el
         waldur.store.offerings[waldur.seed.offering_uuid].partitions = ["big mem"]
     place(waldur, "two")
     waldur.orders.place_terminate(one)
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     assert {o.type: o.result.value for o in report.orders} == {"Create": "stuck", "Terminate": "done"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.run.results import Result
 from agent.sim.server import SimulatedWaldur
 from tests.real.slurm_cluster import SlurmCluster
@@ -22,6 +22,6 @@ def test_a_create_order_becomes_an_account_with_limits_and_members(
         site = site_of(configuration(waldur, tmp_path))
         project = waldur.seed.project_uuids[0]
         order_uuid = waldur.place_create_order(project, "First light", limits={"cpu": 10, "mem": 2})
-        report = orders.run_pass(site)
+        report = passes.process_orders(site)
     assert [o.result for o in report.orders] == [Result.DONE], report.as_json()
     assert waldur.order(order_uuid).state.value == "done"

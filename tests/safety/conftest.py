@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.sim.seed import Scenario
@@ -63,7 +63,7 @@ class World:
         return [self.waldur.orders.place_terminate(resource) for resource in resources]
 
     def settle(self, **policy: Any) -> PassReport:
-        return orders.run_pass(self.site(**policy))
+        return passes.process_orders(self.site(**policy))
 
     def states(self, order_uuids: list[str]) -> set[str]:
         return {self.waldur.order(uuid).state.value for uuid in order_uuids}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.core.actions import AddMember
-from agent.run.orders import mode as orders
+from agent.run import passes
 from agent.state import journal
 from agent.state import plans as held
 from tests.safety.conftest import World
@@ -150,13 +150,15 @@ def test_an_event_about_one_order_does_not_slip_past_the_plan_that_waits(world: 
     ended = world.end(world.standing("one", "two", "three"))
     (plan,) = world.settle(max_removed_accounts=2).held
     for order in ended:
-        report = orders.run_pass(world.site(max_removed_accounts=2), order_uuid=order)
+        report = passes.process_orders(world.site(max_removed_accounts=2), order_uuid=order)
         assert report.counted() == {"waiting": 1}
         assert [p.id for p in report.held] == [plan.id]
     (waiting,) = world.shelf().waiting()
     assert waiting.keys == plan.keys, "the plan is still the whole one"
     approve(world, plan.id)
-    assert orders.run_pass(world.site(max_removed_accounts=2), order_uuid=ended[0]).counted() == {"done": 1}
+    assert passes.process_orders(world.site(max_removed_accounts=2), order_uuid=ended[0]).counted() == {
+        "done": 1
+    }
 
 
 def test_a_hold_that_cannot_be_written_is_a_hold(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -233,7 +235,7 @@ def test_a_paused_offering_is_left_alone(world: World, way: str) -> None:
         assert held.pause(site.state_dir, site.offering, by="ann", reason="new switch")
     world.place("one")
     before = untouched(world)
-    report = orders.run_pass(site)
+    report = passes.process_orders(site)
     assert report.counted() == {"waiting": 1}
     assert "paused by" in report.orders[0].message
     assert untouched(world) == before

@@ -1,141 +1,193 @@
 # SPDX-License-Identifier: MIT
 """Membership: every allocation keeps the members, state, limits and place that Waldur says it has.
 
-observe Waldur and the cluster (`membership_facts`) -> plan (`membership_plan`) -> policy -> apply
-(`membership_apply`) -> journal. Called by the tasks and by `manage.py run`, `plan` and `drift`.
+observe (`facts`) -> plan (`planning`) -> what each resource goes through (`progress`). Before anybody leaves, Waldur is
+asked once more, by each resource's own team: somebody may have joined while the cluster was read, and a fault of the
+bulk listing removes nobody either. Only then are the jobs of those accounts read: an idle pass does not pay for it.
 """
 
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
-from agent.core.errors import SiteAgentError
-from agent.core.model import Snapshot
+from agent.core.errors import SiteAgentError, WaldurError
+from agent.core.model import OfferingUser, Part, ResourceState, Snapshot
 from agent.core.names import fold
+from agent.core.policy import LimitsSource, PolicyRules
+from agent.plan.membership import MembershipRules
 from agent.plan.policy.gate import Judgement
-from agent.plan.policy.rules import Grounds
-from agent.run import gate as policing
-from agent.run.membership import apply as membership_apply
-from agent.run.membership import confirmation as second_look
-from agent.run.membership import facts as membership_facts
-from agent.run.membership import planning as membership_plan
-from agent.run.membership.apply import Sync
+from agent.plan.shared_limits import LimitRules
+from agent.run import engine, gate
+from agent.run.engine import Pass, Steps, Work
+from agent.run.membership import facts as waldur_facts
+from agent.run.membership import planning
 from agent.run.membership.facts import MembershipFacts, Reach
-from agent.run.membership.planning import PlannedSync
-from agent.run.people import provisioning as followups
-from agent.run.results import PassReport
-from agent.run.site import Site, effort_of
-from agent.state import claims, passes
+from agent.run.membership.planning import PlannedSync, SyncFacts
+from agent.run.membership.progress import REQUESTS, Progress
+from agent.run.offering import rules_of
+from agent.run.site import Site
+from agent.state import blocked, claims
+from agent.waldur import resources
 from agent.waldur.client import WaldurClient
 from backends.base import BULK_PARTS, Scope
 
 log = logging.getLogger(__name__)
 
 MODE = Mode.MEMBERSHIP_SYNC
-UNBOUNDED_S = float("inf")
+
+# Gives names to people who have none yet; the users as they are then.
+Naming = Callable[[MembershipFacts, Snapshot], Sequence[OfferingUser]]
 
 # The notes of each resource that were told last, for the life of a site's client.
 _told: WeakKeyDictionary[WaldurClient, dict[str, tuple[str, ...]]] = WeakKeyDictionary()
 
 
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a loop over members planned and decided, and what went wrong by resource uuid."""
+
+    plan: PlannedSync
+    decision: Judgement
+    errors: Mapping[str, SiteAgentError]
+
+
+def reconcile(run: Pass, reach: Reach, name_people: Naming) -> Synced:
+    """The members of a pass that is under way. Raises SiteAgentError where nothing could be planned."""
+    progress = Progress(run.site, datetime.now(UTC))
+    work = engine.reconcile(run, steps(run.site, run.rules, progress, reach, name_people))
+    return Synced(work.plan, work.decision, progress.errors)
+
+
 def plan(site: Site, reach: Reach = Reach()) -> PlannedSync:
     """What a pass would do now. Changes nothing. Raises SiteAgentError."""
-    return _planned(site, membership_facts.gather(site, reach), _observed(site), reach)
+    return engine.plan_of(steps(site, gate.rules_of(site), Progress(site, datetime.now(UTC)), reach))
 
 
-def judged(site: Site, planned: PlannedSync) -> Judgement:
-    """What the policy would do with this plan. Writes nothing."""
-    return policing.judged(site, MODE, planned.plan(), planned.snapshot, grounds_of(planned))
-
-
-def run_pass(site: Site, *, reach: Reach = Reach(), seconds: float = UNBOUNDED_S) -> PassReport:
-    """One pass over the offering, or over one resource or project. After `seconds` no new portion is begun."""
-    report = PassReport(MODE, site.offering.uuid, site.offering.name)
-    until_s = time.monotonic() + seconds
-    with effort_of(site) as report.effort:
-        try:
-            _pass(site, reach, report, until_s)
-        except SiteAgentError as error:
-            report.error = error
-    passes.record(site.state_dir, report, subject=reach.resource_uuid or reach.project_uuid)
-    return report
-
-
-def grounds_of(planned: PlannedSync) -> Grounds:
-    """Accounts that Waldur names: those of the resources, and of their projects and customers."""
-    tiers = {tier.name for spec in planned.specs.values() for tier in spec.ancestors}
-    return Grounds(named=frozenset({*planned.named, *map(fold, tiers)}))
-
-
-def _pass(site: Site, reach: Reach, report: PassReport, until_s: float) -> None:
-    facts = membership_facts.gather(site, reach)
-    if reach.is_everything:
-        claims.leave(site, membership_facts.named_accounts([*facts.resources, *facts.in_progress]))
-    if not facts.resources:
-        if reach.is_everything:
-            policing.nothing_planned(site, MODE)
-        return
-    snapshot = _observed(site)
-    facts = followups.named(site, facts, snapshot, report)
-    planned = _planned(site, facts, snapshot, reach)
-    _tell_notes(site, planned)
-    _carry_out(site, planned, report, whole=reach.is_everything, until_s=until_s)
-
-
-def _planned(site: Site, facts: MembershipFacts, snapshot: Snapshot, reach: Reach) -> PlannedSync:
-    """The plan; where somebody would leave, made again from what Waldur says now."""
-    planned = membership_plan.plan_pass(site, facts, snapshot, reach)
-    again = second_look.facts_of_leavers(site, facts, planned)
-    return planned if again is None else membership_plan.plan_pass(site, again, snapshot, reach)
-
-
-def apply_planned(site: Site, planned: PlannedSync) -> PassReport:
-    """Carry out a plan over everything of the offering that `plan` has just made."""
-    report = PassReport(MODE, site.offering.uuid, site.offering.name)
-    with effort_of(site) as report.effort:
-        try:
-            _carry_out(site, planned, report, whole=True, until_s=UNBOUNDED_S)
-        except SiteAgentError as error:
-            report.error = error
-    passes.record(site.state_dir, report)
-    return report
-
-
-def _carry_out(site: Site, planned: PlannedSync, report: PassReport, *, whole: bool, until_s: float) -> None:
-    judgement = policing.policed(
-        site,
-        MODE,
-        planned.plan(),
-        planned.snapshot,
-        grounds_of(planned),
-        whole=whole,
+def steps(
+    site: Site,
+    rules: PolicyRules,
+    progress: Progress,
+    reach: Reach = Reach(),
+    name_people: Naming = lambda facts, _: facts.users,
+) -> Steps[SyncFacts, PlannedSync]:
+    """The loop over the offering's resources, or over those of `reach`."""
+    return Steps(
+        key=MODE,
+        observe=lambda: observe(site, reach, name_people),
+        plan=planning.plan,
+        refine=lambda facts, plan: refine(site, rules, facts, plan),
+        portions=progress.portions,
+        apply=site.backend.apply,
+        read_back=progress.read_back,
+        failed=progress.failed,
+        tell=progress.tell,
+        announce=lambda work: _announce(work, progress),
+        requests=REQUESTS,
     )
-    sync = Sync(site, planned, judgement, report)
-    report.held, report.refused = judgement.held, judgement.refused
-    membership_apply.apply(sync, now=datetime.now(UTC), until_s=until_s)
-    followups.after_sync(sync)
 
 
-def _observed(site: Site) -> Snapshot:
-    return site.backend.observe(Scope(BULK_PARTS))
+def observe(site: Site, reach: Reach, name_people: Naming) -> SyncFacts:
+    """Waldur and the cluster, each read once. Raises SiteAgentError. Without resources the cluster is not asked."""
+    read = waldur_facts.gather(site, reach)
+    snapshot = Snapshot(site.backend.cluster, complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+    if read.resources:
+        snapshot = site.backend.observe(Scope(BULK_PARTS))
+        read = replace(read, users=name_people(read, snapshot))
+    foreign = claims.of_others(site)
+    return SyncFacts(
+        read,
+        snapshot,
+        sync_rules(site, read, silent=foreign.silent),
+        site.backend.canonical,
+        foreign=foreign.accounts,
+        blocked=blocked.by_account(site),
+        lost=None if reach.is_everything else (),
+        is_whole=reach.is_everything,
+    )
 
 
-def _tell_notes(site: Site, planned: PlannedSync) -> None:
-    """What an operator should know of a resource, once and not in every pass."""
+def refine(site: Site, rules: PolicyRules, facts: SyncFacts, plan: PlannedSync) -> SyncFacts | None:
+    """Whoever would leave, asked about once more, with the jobs of those accounts, what is used of limits that would
+    be lowered, and who else names a lost account. Raises SiteAgentError.
+    """
+    more = facts
+    if leaving := plan.leaving - facts.confirmed:
+        concerned = [r for r in facts.waldur.resources if fold(r.backend_id) in leaving]
+        more = replace(
+            more,
+            waldur=waldur_facts.people_again(site, facts.waldur, concerned),
+            confirmed=facts.confirmed | leaving,
+            holders={**facts.holders, **_other_holders(site, plan, leaving)},
+        )
+    usage_of = gate.unknown_usage(rules, plan) - facts.usage_asked
+    if leaving or usage_of:
+        seen = site.backend.observe(Scope(frozenset(), jobs_of=leaving, usage_of=usage_of))
+        snapshot = facts.snapshot.with_usage(seen)
+        more = replace(more, snapshot=snapshot, usage_asked=facts.usage_asked | usage_of)
+    if facts.lost is None and (lost := facts.lost_accounts()):
+        holders = resources.holders_of_each(site.client, [claim.account for claim in lost], everywhere=True)
+        more = replace(more, lost=tuple(claim for claim in lost if holders.get(claim.account, []) == []))
+    return None if more is facts else more
+
+
+def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
+    """`silent`: an offering on the same cluster that has not told yet which accounts it names, empty for none."""
+    offering = rules_of(site, facts.offering)
+    limits = LimitRules(
+        offering.components,
+        from_waldur=site.offering.limits_source is LimitsSource.WALDUR,
+        periodic=site.offering.periodic_limits_enabled,
+    )
+    waiting = (
+        f"offering {silent} on the same cluster has not told yet which accounts it names" if silent else ""
+    )
+    return MembershipRules(offering, limits, nobody_leaves=waiting)
+
+
+def _other_holders(site: Site, plan: PlannedSync, leaving: frozenset[str]) -> dict[str, str]:
+    """Accounts that somebody leaves and that resources outside of this plan name, too: Waldur is asked, and tells of
+    all offerings that the token sees, whoever's agent serves them.
+    """
+    concerned = [each for each in plan.plans if each.account in leaving]
+    spelled = {
+        name: each.account for each in concerned for name in (each.account, each.case.resource.backend_id)
+    }
+    inside = {each.case.resource.uuid for each in plan.plans}
+    found = {}
+    for name, holders in resources.holders_of_each(site.client, spelled, everywhere=True).items():
+        if isinstance(holders, WaldurError):
+            found[spelled[name]] = f"whoever does ({holders})"
+            continue
+        for holder in holders:
+            is_over = holder.state is ResourceState.TERMINATED or holder.offering_uuid in site.elsewhere
+            if holder.uuid not in inside and not is_over:
+                found[spelled[name]] = f"resource {holder.uuid}"
+    return found
+
+
+def _announce(work: Work[PlannedSync], progress: Progress) -> None:
+    """Which accounts the offering names, for the others of the cluster; and what an operator should know of a
+    resource, once and not in every pass.
+    """
+    site, plan = work.site, work.plan
+    progress.take_up(plan, work.decision)
+    if plan.is_whole:
+        claims.leave(site, plan.facts.named)
     told = _told.setdefault(site.client, {})
-    for plan in planned.plans:
-        resource = plan.case.resource
-        notes = (*((plan.skipped,) if plan.skipped else ()), *plan.notes)
+    for each in plan.plans:
+        resource = each.case.resource
+        notes = (*((each.skipped,) if each.skipped else ()), *each.notes)
         if notes and told.get(resource.uuid) != notes:
             log.warning(
                 "resource %s (%s, account %s): %s",
                 resource.uuid,
                 resource.name,
-                plan.account,
+                each.account,
                 "; ".join(notes),
             )
         told[resource.uuid] = notes

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 from agent.core.errors import WaldurError
 from agent.core.model import (
-    AccountingType,
-    Component,
-    OfferingFacts,
     Order,
     OrderType,
     Resource,
-    WaldurComponent,
 )
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, members_of
+from agent.run.offering import rules_of
 from agent.run.site import Site
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur.client import WaldurClient
@@ -27,16 +23,15 @@ Answer = OrderCase | WaldurError
 
 
 @dataclass(frozen=True, slots=True)
-class OrderFacts:
+class OrderRead:
     """Cases by order, and the failed reads of those that cannot be planned now."""
 
     rules: OfferingRules
-    offering: OfferingFacts
     cases: Sequence[OrderCase]
     unread: Mapping[str, WaldurError]
 
 
-def gather(site: Site, orders: Sequence[Order]) -> OrderFacts:
+def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
     """Everything about these orders. Raises WaldurError where what concerns all of them cannot be read."""
     facts = offerings.facts(site.client)
     read = resources.by_uuid(site.client, [order.resource_uuid for order in orders])
@@ -49,27 +44,7 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderFacts:
             unread[order.uuid] = answer
         else:
             cases.append(answer)
-    return OrderFacts(rules_of(site, facts), facts, cases, unread)
-
-
-def rules_of(site: Site, facts: OfferingFacts) -> OfferingRules:
-    """The site's rules; components that only Waldur has are added to the configured ones.
-
-    Not those with a factor that makes no limit: what is asked of them is left out, as for any unknown component.
-    """
-    offering = site.offering
-    added = [_component(c) for c in facts.components if c.type not in offering.components]
-    added = [
-        component for component in added if isfinite(component.unit_factor) and component.unit_factor > 0
-    ]
-    return OfferingRules(
-        names=offering.names,
-        components=(*offering.components.values(), *added),
-        soft_delete=offering.soft_delete,
-        offering_partitions=facts.partitions,
-        offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
-        home=site.backend.home,
-    )
+    return OrderRead(rules_of(site, facts), cases, unread)
 
 
 def _quotas(client: WaldurClient, orders: Iterable[Order]) -> Mapping[str, dict[str, int] | WaldurError]:
@@ -126,18 +101,3 @@ def _case(
 def _found(read: Mapping[str, Resource | WaldurError], order: Order) -> Resource | None:
     answer = read[order.resource_uuid]
     return None if isinstance(answer, WaldurError) else answer
-
-
-def _component(component: WaldurComponent) -> Component:
-    """A component that only Waldur has. Its billing type may be one that the configuration does not offer."""
-    fields = component.fields
-    amount, factor = fields.get("limit_amount"), fields.get("unit_factor")
-    billing = fields.get("billing_type")
-    return Component(
-        name=component.type,
-        measured_unit=str(fields.get("measured_unit") or ""),
-        accounting_type=AccountingType(billing) if billing in list(AccountingType) else AccountingType.FIXED,
-        label=str(fields.get("name") or component.type),
-        unit_factor=float(factor) if isinstance(factor, int | float) and factor else 1.0,
-        limit=float(amount) if isinstance(amount, int | float) else None,
-    )

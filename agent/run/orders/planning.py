@@ -1,84 +1,100 @@
 # SPDX-License-Identifier: MIT
-"""Planning an order pass: read Waldur, read the cluster, choose names, and hand it all to the pure planner.
+"""The plan of an order pass: what was read of Waldur and of the cluster goes in, a plan for each order comes out. Pure.
 
 A plan starts from any state, so whatever cut an earlier pass off, the next one continues where it stopped.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from agent.core.errors import ConfigError, PlanRefused, SiteAgentError, WaldurError
-from agent.core.model import AllocationSpec, Order, OrderType, Snapshot
-from agent.core.names import fold
-from agent.core.plans import Plan
+from agent.core.actions import Action
+from agent.core.errors import PlanRefused
+from agent.core.model import AllocationSpec, OrderType, Snapshot
+from agent.core.names import NameRules, fold
 from agent.plan import orders as planner
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, OrderPlan
-from agent.run.orders import facts as order_facts
-from agent.run.orders import naming
-from agent.run.results import OrderResult, Result, postponed
-from agent.run.site import Site
-from backends.base import Scope
-
-log = logging.getLogger(__name__)
+from agent.plan.policy.rules import Grounds
+from agent.run.results import OrderResult
 
 Spec = AllocationSpec | PlanRefused
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPass:
-    """The plans of a pass and what they were made from; `results` holds orders that cannot be planned now."""
+class OrderFacts:
+    """What a pass over some orders knows. `specs`: the allocation of each order that makes one, or why there can be
+    none, by order uuid. `results`: orders that cannot be planned now. `is_whole`: these are all orders of the offering.
+    `usage_asked`: accounts of which somebody has asked what is used.
+    """
 
     rules: OfferingRules
     snapshot: Snapshot
+    cases: Sequence[OrderCase] = ()
+    specs: Mapping[str, Spec] = field(default_factory=dict)
+    results: Sequence[OrderResult] = ()
+    is_whole: bool = True
+    usage_asked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class PlannedOrders:
+    """The plans of a pass and the facts they were made from."""
+
+    facts: OrderFacts
     plans: Sequence[OrderPlan]
-    specs: Mapping[str, Spec]
-    results: Sequence[OrderResult]
 
-    def plan(self) -> Plan:
-        return Plan.of(action for plan in self.plans for action in plan.actions)
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(dict.fromkeys(action for plan in self.plans for action in plan.actions))
 
-    def again(self, plans: Sequence[OrderPlan], snapshot: Snapshot) -> list[OrderPlan]:
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.facts.snapshot
+
+    @property
+    def is_whole(self) -> bool:
+        return self.facts.is_whole and not self.facts.results
+
+    @cached_property
+    def context(self) -> Grounds:
+        """Accounts that Waldur names: those of the resources, and the project's above them."""
+        names: NameRules = self.facts.rules.names
+        named: set[str] = set()
+        for plan in self.plans:
+            resource = plan.case.resource
+            project = resource.project_slug or plan.case.order.project_slug
+            named |= {fold(resource.backend_id), plan.account}
+            named |= {fold(names.project_prefix + project)} if project else set()
+            spec = self.facts.specs.get(plan.case.order.uuid)
+            if isinstance(spec, AllocationSpec):
+                named |= {ancestor.name for ancestor in spec.ancestors}
+        return Grounds(
+            named=frozenset(named - {""}),
+            making=self._accounts(CREATING),
+            ending=self._accounts((OrderType.TERMINATE,)),
+        )
+
+    def _accounts(self, types: tuple[OrderType, ...]) -> frozenset[str]:
+        plans = (p for p in self.plans if p.case.order.type in types and not p.refusal)
+        return frozenset(plan.account for plan in plans if plan.account)
+
+    def again(self, plans: Iterable[OrderPlan], snapshot: Snapshot) -> list[OrderPlan]:
         """New plans for the orders of `plans` in another state of the cluster, with the names chosen before."""
-        return _plans([plan.case for plan in plans], self.rules, snapshot, self.specs)
+        cases = [plan.case for plan in plans]
+        return _plans(cases, self.facts.rules, snapshot, self.facts.specs)
+
+    def only(self, plans: Iterable[OrderPlan]) -> PlannedOrders:
+        """The plan for these orders alone, where the others are not carried out and nobody may build on them."""
+        facts = replace(self.facts, is_whole=False)
+        return PlannedOrders(facts, self.again(plans, self.snapshot))
 
 
-def plan_pass(site: Site, orders: Sequence[Order]) -> PlannedPass:
-    """Observe and plan. Changes nothing. Raises SiteAgentError where nothing at all can be planned."""
-    known = [order for order in orders if order.type is not OrderType.UNKNOWN]
-    results = [_left_alone(order) for order in orders if order.type is OrderType.UNKNOWN]
-    facts = order_facts.gather(site, known)
-    results += [_unread(order, facts.unread[order.uuid]) for order in known if order.uuid in facts.unread]
-    ending = {fold(c.resource.backend_id) for c in facts.cases if c.order.type is OrderType.TERMINATE} - {""}
-    snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending)))
-    cases, waiting = naming.found_again(site, facts.cases, facts.rules, snapshot)
-    specs, unnamed = _specs(site, cases, facts.rules, snapshot)
-    waiting = {**waiting, **unnamed}
-    results += [_unread(c.order, waiting[c.order.uuid]) for c in facts.cases if c.order.uuid in waiting]
-    cases = [case for case in cases if case.order.uuid not in waiting]
-    return PlannedPass(facts.rules, snapshot, _plans(cases, facts.rules, snapshot, specs), specs, results)
-
-
-def _specs(
-    site: Site, cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot
-) -> tuple[dict[str, Spec], dict[str, SiteAgentError]]:
-    """The allocation of each create order, oldest first, or why there can be none; and what could not be asked."""
-    specs: dict[str, Spec] = {}
-    unnamed: dict[str, SiteAgentError] = {}
-    reserved: set[str] = set()
-    for case in cases:
-        if case.order.type not in CREATING:
-            continue
-        try:
-            specs[case.order.uuid] = naming.chosen_spec(site, case, rules, snapshot, reserved)
-        except PlanRefused as refused:
-            specs[case.order.uuid] = refused
-        except (WaldurError, ConfigError) as error:
-            unnamed[case.order.uuid] = error
-    return specs, unnamed
+def plan(facts: OrderFacts) -> PlannedOrders:
+    """One plan for each order."""
+    return PlannedOrders(facts, _plans(facts.cases, facts.rules, facts.snapshot, facts.specs))
 
 
 def _plans(
@@ -107,13 +123,3 @@ def _plan(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, spec: Spec 
         return planner.update(case, rules, snapshot)
     except PlanRefused as refused:
         return planner.refusal(case, refused)
-
-
-def _left_alone(order: Order) -> OrderResult:
-    log.warning("order %s is of a type that this agent does not know: left alone", order.uuid)
-    return OrderResult(order.uuid, order.type, Result.WAITING, message="unknown order type")
-
-
-def _unread(order: Order, error: SiteAgentError) -> OrderResult:
-    log.warning("order %s (%s) waits: %s", order.uuid, order.type, error)
-    return OrderResult(order.uuid, order.type, postponed(error), message=str(error), error=error)

@@ -1,75 +1,111 @@
 # SPDX-License-Identifier: MIT
-"""The groups of allocations in the site's directory (`backend_settings.ldap`): read, planned, changed.
+"""The groups of allocations in the site's directory (`backend_settings.ldap`), as one loop.
 
-Called by the membership pass with the members that the accounts shall have; the groups follow the accounts and never
-hold them up. Without a directory in the settings nothing happens.
+They follow the accounts and never hold them up. Without a directory in the settings nothing happens.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from agent.core.directory_actions import DirectoryAction
+from agent.core.actions import Action
+from agent.core.directory import DirectoryGroup
 from agent.core.errors import SiteAgentError
+from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.plan import groups as planner
 from agent.plan.groups import GroupWishes
+from agent.plan.policy.rules import Grounds
+from agent.run import engine
+from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.people.results import ProvisioningReport
 from agent.run.site import Site
 from backends.usernames import registry
 from backends.usernames.base import GroupDirectory
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class GroupReport:
-    """What was done. `notes` tell of groups that are left alone; `error` is why nothing could be looked at."""
-
-    outcomes: tuple[Outcome, ...] = ()
-    notes: tuple[str, ...] = ()
-    error: SiteAgentError | None = None
-
-    @property
-    def retryable_error(self) -> SiteAgentError | None:
-        """The first reason to come back soon."""
-        errors = (self.error, *(outcome.error for outcome in self.outcomes))
-        return next((error for error in errors if error is not None and error.retryable), None)
+KEY = "groups"
 
 
-def settle(site: Site, wishes: GroupWishes) -> GroupReport:
+@dataclass(frozen=True)
+class GroupFacts:
+    """The groups as they shall be, and those that stand, by name."""
+
+    wishes: GroupWishes
+    standing: Mapping[str, DirectoryGroup]
+
+
+@dataclass(frozen=True)
+class PlannedGroups:
+    """What becomes of the groups; `notes` tell of those that are left alone."""
+
+    actions: Sequence[Action]
+    snapshot: Snapshot
+    notes: Sequence[str] = ()
+    context: Grounds = field(default_factory=Grounds)
+    is_whole: bool = True
+
+
+def settle(run: Pass, wishes: GroupWishes, *, is_whole: bool) -> ProvisioningReport:
     """Make the groups as wished. Raises nothing of ours: see `error` and the outcomes."""
+    outcomes: list[Outcome] = []
+    error: SiteAgentError | None = None
     try:
-        with _opened(site, wishes) as groups:
-            if groups is None:
-                return GroupReport()
-            actions, notes = _planned(groups, wishes)
-            outcomes = tuple(groups.apply(actions)) if actions else ()
-    except SiteAgentError as error:
-        log.error("groups of offering %s: %s", site.offering.name, error)
-        return GroupReport(error=error)
-    for note in notes:
-        log.warning("%s: it is left as it is", note)
-    for outcome in outcomes:
-        if outcome.error is None:
-            log.info("%s", outcome.action.render())
-        else:
-            log.warning("%s failed: %s", outcome.action.render(), outcome.error)
-    return GroupReport(outcomes, notes)
+        with _opened(run.site, wishes) as directory:
+            if directory is not None:
+                engine.reconcile(run, _steps(run.site, directory, wishes, outcomes, is_whole=is_whole))
+    except SiteAgentError as raised:
+        log.error("groups of offering %s: %s", run.site.offering.name, raised)
+        error = raised
+    return ProvisioningReport(tuple(outcomes), error)
 
 
-def plan(site: Site, wishes: GroupWishes) -> list[DirectoryAction]:
+def plan(site: Site, wishes: GroupWishes) -> PlannedGroups:
     """What `settle` would do now. Changes nothing. Raises SiteAgentError."""
-    with _opened(site, wishes) as groups:
-        return _planned(groups, wishes)[0] if groups is not None else []
+    with _opened(site, wishes) as directory:
+        if directory is None:
+            return PlannedGroups((), Snapshot(site.backend.cluster))
+        return engine.plan_of(_steps(site, directory, wishes, [], is_whole=True))
 
 
-def _planned(groups: GroupDirectory, wishes: GroupWishes) -> tuple[list[DirectoryAction], tuple[str, ...]]:
-    standing = groups.read(wishes.names())
-    notes = tuple(sorted({group.obstacle for group in standing.values() if group.obstacle}))
-    return planner.changes(wishes, standing), notes
+def _steps(
+    site: Site, directory: GroupDirectory, wishes: GroupWishes, outcomes: list[Outcome], *, is_whole: bool
+) -> Steps[GroupFacts, PlannedGroups]:
+    def planned(facts: GroupFacts) -> PlannedGroups:
+        obstacles = {group.obstacle for group in facts.standing.values() if group.obstacle}
+        return PlannedGroups(
+            planner.changes(facts.wishes, facts.standing),
+            Snapshot(site.backend.cluster),
+            tuple(sorted(obstacles)),
+            is_whole=is_whole,
+        )
+
+    def announce(work: Work[PlannedGroups]) -> None:
+        for note in work.plan.notes:
+            log.warning("%s: it is left as it is", note)
+
+    def portions(work: Work[PlannedGroups]) -> Iterator[Portion]:
+        if work.decision.allowed:
+            yield Portion(work.decision.allowed)
+
+    def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
+        outcomes.extend(Outcome(action, error) for action in portion.actions)
+
+    return Steps(
+        key=KEY,
+        observe=lambda: GroupFacts(wishes, directory.read(wishes.names())),
+        plan=planned,
+        announce=announce,
+        portions=portions,
+        apply=directory.apply,
+        read_back=lambda _work, _portion, done: outcomes.extend(done),
+        failed=failed,
+        tell=engine.nothing_to_tell,
+    )
 
 
 @contextmanager

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 from agent.config.model import Mode, Offering
+from agent.core.actions import Action
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -22,11 +23,17 @@ from agent.core.errors import (
     PlanRefused,
     SiteAgentError,
 )
-from agent.core.homes import Home
+from agent.core.homes import Home, HomeRules
 from agent.core.host_actions import HostAction, SetQuota
+from agent.core.model import Snapshot
 from agent.core.names import fold
 from agent.core.plans import Outcome, Plan
 from agent.plan import homes as planner
+from agent.plan.homes import NOTHING, Remembered
+from agent.plan.policy.rules import Grounds
+from agent.run import engine
+from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.site import Site
 from agent.state.homes import HomeMemory
 from backends import registry
 from backends.base import UserHomes
@@ -37,22 +44,13 @@ from backends.storage.homes import HeadNode, RootNeeded, look
 
 log = logging.getLogger(__name__)
 
+KEY = "homes"
 USERS_AT_MOST = 200
 BUDGET_S = 60.0
 LOCK_WAIT_S = 5.0
 NAMED_AT_MOST = 5
 FAILURES_IN_A_ROW = 20
 MEMBERS_MODES = (Mode.MEMBERSHIP_SYNC, Mode.ORDER_PROCESS)
-
-
-class HomesSite(Protocol):
-    """What of a `sites.Site` homes need; its backend has nothing to do with them."""
-
-    @property
-    def offering(self) -> Offering: ...
-
-    @property
-    def state_dir(self) -> Path: ...
 
 
 @dataclass(slots=True)
@@ -126,13 +124,37 @@ def _has_homes(backend: str) -> bool:
     return isinstance(plugin, UserHomes) and plugin.homes_on_head_node
 
 
-def head_node(site: HomesSite) -> HeadNode:
+def head_node(site: Site) -> HeadNode:
     """This host, under the lock that keeps two passes over one offering's homes apart."""
     lock = WriteLock(site.state_dir, f"homes-{site.offering.uuid}", wait_s=LOCK_WAIT_S)
     return HeadNode(lock)
 
 
-def plan(site: HomesSite, usernames: Collection[str], *, host: HeadNode | None = None) -> Plan:
+@dataclass(frozen=True)
+class HomeFacts:
+    """Homes as the head node has them, and what is remembered of their users."""
+
+    homes: Sequence[Home]
+    remembered: Mapping[str, Remembered]
+
+
+@dataclass(frozen=True)
+class PlannedHomes:
+    """What is to be done, by user and in that order."""
+
+    facts: HomeFacts
+    of_user: Mapping[str, Sequence[HostAction]]
+    snapshot: Snapshot
+    context: Grounds = field(default_factory=Grounds)
+    # Of some users only: it never tells that a held plan is gone.
+    is_whole: bool = False
+
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(dict.fromkeys(action for several in self.of_user.values() for action in several))
+
+
+def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None) -> Plan:
     """What `settle` would do for all of these users. Looks, and changes nothing."""
     if wanted(site.offering):
         return Plan()
@@ -140,12 +162,21 @@ def plan(site: HomesSite, usernames: Collection[str], *, host: HeadNode | None =
     rules = site.offering.homes
     memory = HomeMemory(site.state_dir, site.offering.uuid)
     due = planner.sort(_names(site, usernames), memory.users, rules).due
-    homes = (look(entry, rules.base_path) for entry in passwd.resolve(due, host.ask).entries)
-    return Plan.of(action for home in homes for action in planner.actions(home, memory[home.user], rules))
+    homes = [look(entry, rules.base_path) for entry in passwd.resolve(due, host.ask).entries]
+    return Plan.of(planned(HomeFacts(homes, memory.users), rules, Snapshot("")).actions)
+
+
+def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHomes:
+    """The homes to be made and the quotas to be set. Pure."""
+    of_user = {
+        home.user: planner.actions(home, facts.remembered.get(home.user, NOTHING), rules)
+        for home in facts.homes
+    }
+    return PlannedHomes(facts, {user: actions for user, actions in of_user.items() if actions}, snapshot)
 
 
 def settle(
-    site: HomesSite,
+    run: Pass,
     usernames: Collection[str],
     *,
     host: HeadNode | None = None,
@@ -158,17 +189,17 @@ def settle(
     At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
     the next pass. `again`: as if nothing of these users were remembered.
     """
-    if not usernames or wanted(site.offering):
+    if not usernames or wanted(run.site.offering):
         return HomesReport()
-    host = host or head_node(site)
+    host = host or head_node(run.site)
     deadline_s = time.monotonic() + budget_s
-    settling = _Settling(site, host, at_most, lambda: time.monotonic() < deadline_s)
-    settling.run(_names(site, usernames), again=again)
+    settling = _Settling(run, host, at_most, lambda: time.monotonic() < deadline_s)
+    settling.settle(_names(run.site, usernames), again=again)
     settling.tell()
     return settling.report
 
 
-def _names(site: HomesSite, usernames: Iterable[str]) -> list[str]:
+def _names(site: Site, usernames: Iterable[str]) -> list[str]:
     """The names as the cluster spells them, without those that the policy leaves alone."""
     return sorted({fold(name) for name in usernames if planner.is_ours(fold(name), site.offering.policy)})
 
@@ -176,31 +207,34 @@ def _names(site: HomesSite, usernames: Iterable[str]) -> list[str]:
 class _Settling:
     """One call of `settle`: what is remembered, and what becomes of each user."""
 
-    def __init__(self, site: HomesSite, host: HeadNode, at_most: int, in_time: Callable[[], bool]) -> None:
+    def __init__(self, run: Pass, host: HeadNode, at_most: int, in_time: Callable[[], bool]) -> None:
         self.report = HomesReport()
-        self._offering = site.offering
-        self._rules = site.offering.homes
+        self._run = run
+        self._offering = run.site.offering
+        self._rules = run.site.offering.homes
         self._host = host
         self._room = at_most
         self._in_time = in_time
-        self._memory = HomeMemory(site.state_dir, site.offering.uuid)
-        self._state_dir = site.state_dir
+        self._state_dir = run.site.state_dir
+        self._memory = HomeMemory(self._state_dir, self._offering.uuid)
         self._useless: set[str] = set()
         self._in_a_row: Counter[str] = Counter()
-        self._stopped = False
         self._news: dict[str, list[str]] = {}
 
-    def run(self, names: Collection[str], *, again: bool) -> None:
+    def settle(self, names: Collection[str], *, again: bool) -> None:
         """An idle pass ends here: no lock, no look-up, no process."""
         users = planner.sort(names, {} if again else self._memory.users, self._rules)
-        if not users.due and not self._untold(users.refused):
+        if not users.due and not any(not self._memory[name].told for name in users.refused):
             self.report.kept = len(users.kept)
             self._refuse(users.refused)
             return
         before = self._host.executed.copy()
         try:
             with self._host.lock:
-                self._settle_all(names, again=again)
+                try:
+                    engine.reconcile(self._run, self._steps(names, again=again))
+                finally:
+                    self._save()
         except ClusterBusy as busy:
             self.report.later += users.due
             self.report.problems.append(
@@ -213,74 +247,104 @@ class _Settling:
             self.report.problems.append(error)
         self.report.commands = self._host.executed - before
 
-    def _settle_all(self, names: Collection[str], *, again: bool) -> None:
+    def _steps(self, names: Collection[str], *, again: bool) -> Steps[HomeFacts, PlannedHomes]:
+        snapshot = Snapshot(self._run.site.backend.cluster)
+        return Steps(
+            key=KEY,
+            observe=lambda: self._observe(names, again=again),
+            plan=lambda facts: planned(facts, self._rules, snapshot),
+            announce=self._announce,
+            portions=self._portions,
+            apply=self._apply,
+            read_back=self._note_outcomes,
+            failed=self._leave,
+            tell=engine.nothing_to_tell,
+        )
+
+    def _observe(self, names: Collection[str], *, again: bool) -> HomeFacts:
         """Under the lock, so what is remembered is read once more."""
         self._memory = HomeMemory(self._state_dir, self._offering.uuid)
         if again:
             for name in names:
                 self._memory[name] = replace(self._memory[name], home="", quota="", failures=0)
-        try:
-            users = planner.sort(names, self._memory.users, self._rules)
-            self.report.kept = len(users.kept)
-            self._refuse(users.refused)
-            known = passwd.resolve(users.due, self._host.ask, in_time=self._in_time)
-            if known.trouble:
-                self.report.unknown += known.unknown
-                self.report.problems.append(known.trouble)
-            else:
-                self.report.later += known.unknown
-            for name in known.absent:
-                self.report.waiting.append(name)
-                self._note(name, "waiting")
-            for entry in known.entries:
-                if self._stopped or not self._in_time():
-                    self.report.later.append(entry.name)
-                else:
-                    self._settle_one(look(entry, self._rules.base_path))
-        finally:
-            self._save()
-
-    def _settle_one(self, home: Home) -> None:
-        if home.trouble:
-            self.report.failed[home.user] = PlanRefused(f"{home.user}: {home.trouble}")
-            self._note(home.user, home.trouble)
-            return
-        actions = planner.actions(home, self._memory[home.user], self._rules)
-        if home.exists:
-            self._memory[home.user] = replace(self._memory[home.user], home=self._rules.home_mark(), told="")
-        if not actions:
-            self.report.kept += 1
-        elif self._room <= 0:
-            self.report.later.append(home.user)
+        users = planner.sort(names, self._memory.users, self._rules)
+        self.report.kept = len(users.kept)
+        self._refuse(users.refused)
+        known = passwd.resolve(users.due, self._host.ask, in_time=self._in_time)
+        if known.trouble:
+            self.report.unknown += known.unknown
+            self.report.problems.append(known.trouble)
         else:
-            self._room -= 1
-            self._carry_out(actions)
+            self.report.later += known.unknown
+        for name in known.absent:
+            self.report.waiting.append(name)
+            self._note(name, "waiting")
+        homes = []
+        for entry in known.entries:
+            if self._in_time():
+                homes.append(look(entry, self._rules.base_path))
+            else:
+                self.report.later.append(entry.name)
+        return HomeFacts(homes, dict(self._memory.users))
 
-    def _carry_out(self, actions: Iterable[HostAction]) -> None:
+    def _announce(self, work: Work[PlannedHomes]) -> None:
+        """What the look alone has told."""
+        for home in work.plan.facts.homes:
+            if home.trouble:
+                self.report.failed[home.user] = PlanRefused(f"{home.user}: {home.trouble}")
+                self._note(home.user, home.trouble)
+                continue
+            if home.exists:
+                remembered = replace(self._memory[home.user], home=self._rules.home_mark(), told="")
+                self._memory[home.user] = remembered
+            if home.user not in work.plan.of_user:
+                self.report.kept += 1
+
+    def _portions(self, work: Work[PlannedHomes]) -> Iterator[Portion]:
+        """User by user. What has no room or no time left comes with the next pass."""
+        for user, actions in work.plan.of_user.items():
+            allowed = tuple(action for action in actions if work.allows(action))
+            if not allowed:
+                continue
+            if not self._in_time() or self._room <= 0:
+                self.report.later.append(user)
+                continue
+            self._room -= 1
+            yield Portion(allowed)
+
+    def _apply(self, actions: Sequence[HostAction]) -> Sequence[Outcome]:
         """The actions of one user. After one that is not done the others wait."""
+        outcomes: list[Outcome] = []
         for action in actions:
-            program = action.provider if isinstance(action, SetQuota) else "mkhomedir_helper"
-            if program in self._useless:
+            if _program(action) in self._useless:
                 self.report.later.append(action.user)
-                return
-            outcome = self._host.apply(action)
-            self.report.outcomes.append(outcome)
-            if outcome.error is None:
+                break
+            outcomes.append(self._host.apply(action))
+            if not outcomes[-1].done:
+                break
+        return outcomes
+
+    def _note_outcomes(self, _work: object, _portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        self.report.outcomes += outcomes
+        for outcome in outcomes:
+            action, error = outcome.action, outcome.error
+            assert isinstance(action, HostAction)
+            program = _program(action)
+            if error is None:
                 self._in_a_row[program] = 0
                 self._done(action)
-            elif isinstance(outcome.error, CommandMissing | RootNeeded | BackendUnavailable):
-                self.report.problems.append(outcome.error)
+            elif isinstance(error, CommandMissing | RootNeeded | BackendUnavailable):
+                self.report.problems.append(error)
                 self.report.later.append(action.user)
                 self._useless.add(program)
-                self._stopped = isinstance(outcome.error, BackendUnavailable)
-                return
             else:
-                self._failed(action, outcome.error, program)
-                return
+                self._failed(action, error, program)
+
+    def _leave(self, _work: object, portion: Portion, _error: SiteAgentError) -> None:
+        self.report.later.append(portion.actions[0].user)
 
     def _failed(self, action: HostAction, error: SiteAgentError, program: str) -> None:
         """One user's failure; too many in a row are no longer the users' own."""
-        log.warning("failed: %s: %s", action.render(), error)
         self.report.failed[action.user] = error
         remembered = self._memory[action.user]
         self._memory[action.user] = replace(remembered, failures=remembered.failures + 1)
@@ -294,7 +358,6 @@ class _Settling:
             )
 
     def _done(self, action: HostAction) -> None:
-        log.info("%s", action.render())
         remembered = replace(self._memory[action.user], failures=0, told="")
         if isinstance(action, SetQuota):
             self.report.limited.append(action.user)
@@ -309,9 +372,6 @@ class _Settling:
             why = "not a name that a home can have ([a-z_][a-z0-9_.-]*)"
             self.report.failed[name] = PlanRefused(f"{name!r} is {why}")
             self._note(name, why)
-
-    def _untold(self, names: Iterable[str]) -> bool:
-        return any(not self._memory[name].told for name in names)
 
     def _note(self, name: str, what: str) -> None:
         """Remember what will be told of a user, unless it has been told before."""
@@ -347,3 +407,8 @@ class _Settling:
         if self.report.outcomes or self.report.problems:
             counts = ", ".join(f"{count} {word}" for word, count in self.report.counted().items())
             log.info("homes of %s: %s", name, counts)
+
+
+def _program(action: HostAction) -> str:
+    """What carries an action out: where it is missing, nobody's action of that kind can be."""
+    return action.provider if isinstance(action, SetQuota) else "mkhomedir_helper"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agent.core.actions import Action
 from agent.core.directory_actions import (
@@ -22,12 +22,17 @@ from agent.core.directory_actions import (
     DeactivateUser,
     FailUsername,
     MakeUser,
+    UpdateProfile,
 )
 from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Part, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import usernames as planner
+from agent.plan.policy.rules import Grounds
 from agent.plan.usernames import UserState
+from agent.run import engine
+from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.people.results import ProvisioningReport
 from agent.run.site import Site
 from agent.waldur import offering_users, pool
 from backends.base import Scope
@@ -37,6 +42,7 @@ from backends.usernames.names import posix_problem
 
 log = logging.getLogger(__name__)
 
+KEY = "usernames"
 # Users that are begun, asked about and named together: what an outage in the middle leaves begun.
 AT_ONCE = 50
 
@@ -51,73 +57,74 @@ class PluginFault(SiteAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class UsernameReport:
+class UsernameReport(ProvisioningReport):
     """The users as they are afterwards, and what was done. `error` is what kept people from being looked at."""
 
-    users: tuple[OfferingUser, ...]
-    outcomes: tuple[Outcome, ...] = ()
-    error: SiteAgentError | None = None
+    users: tuple[OfferingUser, ...] = ()
 
-    @property
-    def changed(self) -> bool:
-        """Has anybody got a name?"""
-        return any(outcome.done and isinstance(outcome.action, AssignUsername) for outcome in self.outcomes)
 
-    @property
-    def retryable_error(self) -> SiteAgentError | None:
-        """The first reason to come back soon."""
-        errors = (self.error, *(outcome.error for outcome in self.outcomes))
-        return next((error for error in errors if error is not None and error.retryable), None)
+@dataclass(frozen=True)
+class NameFacts:
+    """`due`: users to be named. `answers`: what the backend says of each by uuid, where it was asked: a name, none, or
+    an error. `stale`: profiles that differ from Waldur.
+    """
+
+    due: Sequence[OfferingUser]
+    answers: Mapping[str, str | SiteAgentError]
+    stale: Sequence[UpdateProfile]
+
+
+@dataclass(frozen=True)
+class PlannedNames:
+    """What becomes of the users, as far as that can be known before anything is made."""
+
+    actions: Sequence[Action]
+    snapshot: Snapshot
+    facts: NameFacts
+    context: Grounds = field(default_factory=Grounds)
+    is_whole: bool = True
 
 
 def settle(
-    site: Site, users: Sequence[OfferingUser], facts: OfferingFacts, *, snapshot: Snapshot | None = None
+    run: Pass, users: Sequence[OfferingUser], facts: OfferingFacts, *, snapshot: Snapshot | None = None
 ) -> UsernameReport:
     """Give names to the users who have none, and update profiles. Raises nothing of ours: see `error`.
 
     `users`: all of the offering, with their persons (`members.offering_users(client, with_persons=True)`).
     `snapshot`: the cluster as it was just seen; without it the cluster is asked, and only where a name is made.
     """
-    run = _Run(site, users)
-    due = _due(users, facts)
+    site = run.site
+    naming = _Naming(site, users)
     try:
         with _opened(site, users, snapshot) as backend:
             if backend is not None:
-                run.name(backend, due)
-                run.update_profiles(backend)
+                engine.reconcile(run, naming.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
         log.error("usernames of offering %s: %s", site.offering.name, error)
-        run.error = error
-    return run.report()
+        naming.error = error
+    return naming.report()
 
 
 def plan(
     site: Site, users: Sequence[OfferingUser], facts: OfferingFacts, *, snapshot: Snapshot | None = None
-) -> list[Action]:
+) -> PlannedNames:
     """What `settle` would do now, as far as that can be known. Changes nothing. Raises SiteAgentError."""
-    actions: list[Action] = []
+    naming = _Naming(site, users)
     with _opened(site, users, snapshot) as backend:
         if backend is None:
-            return []
-        owners = _owners(users)
-        for user in _due(users, facts):
-            answer = _answer(user, owners, lambda user: backend.find(user) or backend.propose(user))
-            actions += planner.foreseen(user, answer)
-        actions += backend.stale_profiles(_with_profiles(users))
-    return actions
+            return naming.plan(NameFacts((), {}, ()))
+        return engine.plan_of(naming.steps(backend, _due(users, facts), is_asked=True))
 
 
 def deactivate(site: Site, usernames: Iterable[str]) -> list[Outcome]:
     """Tell the backend that these people have left. Raises SiteAgentError where it cannot be used."""
     actions = [DeactivateUser(user=name) for name in sorted(set(usernames))]
     with _opened(site, (), None) as backend:
-        outcomes = list(backend.apply(actions)) if backend is not None and actions else []
-    _log(outcomes)
-    return outcomes
+        return list(backend.apply(actions)) if backend is not None and actions else []
 
 
-class _Run:
-    """One pass: the users as they become, and what was done to them."""
+class _Naming:
+    """The users as they become, and what was done to them."""
 
     def __init__(self, site: Site, users: Sequence[OfferingUser]) -> None:
         self.error: SiteAgentError | None = None
@@ -127,22 +134,78 @@ class _Run:
         self._outcomes: list[Outcome] = []
 
     def report(self) -> UsernameReport:
-        return UsernameReport(tuple(self._users.values()), tuple(self._outcomes), self.error)
+        return UsernameReport(tuple(self._outcomes), self.error, tuple(self._users.values()))
 
-    def name(self, backend: UsernameBackend, due: Sequence[OfferingUser]) -> None:
+    def steps(
+        self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool = False
+    ) -> Steps[NameFacts, PlannedNames]:
+        """The loop over the users. `is_asked`: the backend is asked for the names that it would give."""
+        return Steps(
+            key=KEY,
+            observe=lambda: self._observe(backend, due, is_asked=is_asked),
+            plan=self.plan,
+            portions=self._portions,
+            apply=lambda actions: self._apply(backend, actions),
+            read_back=lambda _work, _portion, _outcomes: None,
+            failed=self._failed,
+            tell=engine.nothing_to_tell,
+        )
+
+    def _observe(self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool) -> NameFacts:
+        def propose(user: OfferingUser) -> str:
+            return backend.find(user) or backend.propose(user)
+
+        answers = {user.uuid: _answer(user, self._owners, propose) for user in due} if is_asked else {}
+        return NameFacts(due, answers, backend.stale_profiles(_with_profiles(self._users.values())))
+
+    def plan(self, facts: NameFacts) -> PlannedNames:
+        """The calls for each user. A name that nobody was asked for is not known before."""
+        actions: list[Action] = []
+        for user in facts.due:
+            if user.uuid in facts.answers:
+                actions += planner.foreseen(user, facts.answers[user.uuid])
+            else:
+                opening = planner.opening(user)
+                actions += () if opening is None else (opening,)
+                actions.append(
+                    AssignUsername(offering_user=user.uuid, username="", reason=planner.whose(user))
+                )
+        actions += facts.stale
+        return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts)
+
+    def _portions(self, work: Work[PlannedNames]) -> Iterator[Portion]:
         """Some users after the other, until all were asked about or the backend, or Waldur, is away."""
-        for first in range(0, len(due), AT_ONCE):
-            begun = self._begin(self._with_room(backend, due[first : first + AT_ONCE]))
-            answers = self._ask(backend, begun)
-            self._carry_out({u: planner.closing(self._users[u], answer) for u, answer in answers.items()})
+        of_user: dict[str, list[Action]] = {}
+        profiles = [action for action in work.plan.facts.stale if work.allows(action)]
+        for action in work.decision.allowed:
+            if not isinstance(action, UpdateProfile):
+                of_user.setdefault(getattr(action, "offering_user", ""), []).append(action)
+        uuids = [user.uuid for user in work.plan.facts.due if user.uuid in of_user]
+        for first in range(0, len(uuids), AT_ONCE):
             if self._is_cut_off:
                 return
+            yield Portion(tuple(a for uuid in uuids[first : first + AT_ONCE] for a in of_user[uuid]))
+        if profiles and not self._is_cut_off:
+            yield Portion(tuple(profiles))
 
-    def update_profiles(self, backend: UsernameBackend) -> None:
-        if self._is_cut_off:
-            return
-        stale = backend.stale_profiles(_with_profiles(self._users.values()))
-        self._note(backend.apply(stale) if stale else ())
+    def _apply(self, backend: UsernameBackend, actions: Sequence[Action]) -> Sequence[Outcome]:
+        """The calls of these users as the backend's answers make them; more or other ones than were foreseen."""
+        before = len(self._outcomes)
+        profiles = [action for action in actions if isinstance(action, UpdateProfile)]
+        uuids = dict.fromkeys(str(getattr(action, "offering_user", "")) for action in actions)
+        due = [self._users[uuid] for uuid in uuids if uuid]
+        if due:
+            begun = self._begin(self._with_room(backend, due))
+            answers = self._ask(backend, begun)
+            self._carry_out({u: planner.closing(self._users[u], answer) for u, answer in answers.items()})
+        if profiles:
+            self._note(backend.apply(profiles))
+        return self._outcomes[before:]
+
+    def _failed(self, _work: object, _portion: Portion, error: SiteAgentError) -> None:
+        if self.error is None:
+            log.error("usernames of offering %s: %s", self._site.offering.name, error)
+            self.error = error
 
     @property
     def _is_cut_off(self) -> bool:
@@ -231,7 +294,6 @@ class _Run:
 
     def _note(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes += outcomes
-        _log(outcomes)
         for outcome in outcomes:
             if isinstance(outcome.error, WaldurError) and outcome.error.status is None:
                 self.error = self.error or outcome.error
@@ -336,11 +398,3 @@ def _names_on_cluster(site: Site, snapshot: Snapshot | None) -> frozenset[str]:
         seen = site.backend.observe(Scope(parts=frozenset({Part.ASSOCIATIONS})))
     seen.require(Part.ASSOCIATIONS)
     return frozenset(association.user for association in seen.associations)
-
-
-def _log(outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        if outcome.error is None:
-            log.info("%s", outcome.action.render())
-        else:
-            log.warning("%s failed: %s", outcome.action.render(), outcome.error)

@@ -18,18 +18,18 @@ from agent.core.directory_actions import AssignUsername
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
-from agent.core.waldur_actions import FailResource, HealResource, WaldurAction
-from agent.plan import membership as membership_planner
+from agent.core.waldur_actions import FailResource, HealResource
 from agent.plan.policy.decreases import lowered
 from agent.plan.policy.gate import HeldPlan, Refused
-from agent.run import gate as policing
+from agent.run import engine, gate, passes
 from agent.run.membership import mode as membership
-from agent.run.membership.apply import Sync
 from agent.run.membership.facts import Reach
-from agent.run.membership.planning import PlannedSync
-from agent.run.orders import decision as order_policy
+from agent.run.membership.mode import Synced
+from agent.run.membership.progress import Progress
 from agent.run.orders import mode as orders
-from agent.run.people import provisioning as followups
+from agent.run.orders.decision import allowed_part, wait_reason
+from agent.run.people import groups as group_mode
+from agent.run.people import usernames
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.run.usage import mode as report
@@ -84,57 +84,83 @@ def is_growth(action: Action) -> bool:
 
 
 def _of_orders(site: Site) -> Preview:
-    planned = orders.plan(site)
-    judgement = order_policy.judged(site, planned)
-    going = [
-        order_policy.allowed_part(plan, judgement)
-        for plan in planned.plans
-        if not order_policy.wait_reason(plan, judgement)
-    ]
+    rules = gate.rules_of(site)
+    steps = orders.steps(site, rules)
+    plan = engine.plan_of(steps)
+    decision = gate.foresee(site, rules, steps.key, plan)
+    going = [allowed_part(each, decision) for each in plan.plans if not wait_reason(each, decision)]
+    notes = (f"order {each.case.order.uuid}: {note}" for each in plan.plans for note in each.notes)
+
+    def apply() -> PassReport:
+        with engine.passing(site, Mode.ORDER_PROCESS) as run:
+            engine.carry_out(run, steps, plan)
+        return run.report
+
     return Preview(
-        happens=Plan.of(action for plan in going for action in plan.actions),
-        held=judgement.held,
-        refused=judgement.refused,
-        notes=(
-            *(f"order {p.case.order.uuid}: {note}" for p in planned.plans for note in p.notes),
-            *judgement.notes,
-        ),
-        unplanned=planned.results,
-        apply=lambda: orders.apply_planned(site, planned),
+        happens=Plan.of(action for each in going for action in each.actions),
+        held=decision.held,
+        refused=decision.refused,
+        notes=(*notes, *decision.notes),
+        unplanned=plan.facts.results,
+        apply=apply,
     )
 
 
 def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
     """The pass with what goes with it: names before it, then what Waldur is told in the end, and groups. The last sync
-    is left out: that it gets older is no difference.
+    is left out: that it gets older is no difference. Who gets a name now joins in the pass after it.
     """
-    planned = membership.plan(site, reach)
-    judgement = membership.judged(site, planned)
-    sync = Sync(
-        site, planned, judgement, PassReport(Mode.MEMBERSHIP_SYNC, site.offering.uuid, site.offering.name)
-    )
+    rules, mode = gate.rules_of(site), Mode.MEMBERSHIP_SYNC
+    progress = Progress(site, datetime.now(UTC))
+    steps = membership.steps(site, rules, progress, reach)
+    plan = engine.plan_of(steps)
+    decision = gate.foresee(site, rules, steps.key, plan)
+    progress.take_up(plan, decision)
+    synced = Synced(plan, decision, progress.errors)
+    waldur = plan.facts.waldur
     notes: list[str] = []
-    names = _unless_away(
-        "usernames", notes, lambda: followups.foreseen_names(site, planned.facts, planned.snapshot)
-    )
-    groups = _unless_away("groups", notes, lambda: followups.foreseen_groups(sync))
+    names: Sequence[Action] = ()
+    groups: Sequence[Action] = ()
+    endings: Sequence[Action] = ()
+    if gate.may_tell(rules):
+        wishes = passes.group_wishes(synced, rules)
+        names = _unless_away(
+            "usernames",
+            notes,
+            lambda: usernames.plan(site, waldur.users, waldur.offering, snapshot=plan.snapshot).actions,
+        )
+        groups = _unless_away("groups", notes, lambda: group_mode.plan(site, wishes).actions)
+        endings = [
+            action
+            for each in plan.plans
+            for action in progress.closing(plan, each)
+            if isinstance(action, FailResource) or (isinstance(action, HealResource) and each.spec)
+        ]
     if any(isinstance(action, AssignUsername) for action in names):
         notes.append("who gets a username now joins the accounts in the next pass")
-    told = [
-        f"resource {p.case.resource.uuid}: {note}"
-        for p in planned.plans
-        for note in (*((p.skipped,) if p.skipped else ()), *p.notes)
-    ]
+    told = (
+        f"resource {each.case.resource.uuid}: {note}"
+        for each in plan.plans
+        for note in (*((each.skipped,) if each.skipped else ()), *each.notes)
+    )
+
+    def apply() -> PassReport:
+        with engine.passing(site, mode, subject=reach.resource_uuid) as run:
+            passes.name_people(run, waldur, plan.snapshot)
+            work = engine.carry_out(run, steps, plan)
+            passes.provide_for_members(run, Synced(plan, work.decision, progress.errors))
+        return run.report
+
     return Preview(
-        happens=Plan.of([*names, *judgement.allowed, *_endings(sync), *groups]),
-        held=judgement.held,
-        refused=judgement.refused,
-        notes=(*told, *judgement.notes, *notes),
+        happens=Plan.of([*names, *decision.allowed, *endings, *groups]),
+        held=decision.held,
+        refused=decision.refused,
+        notes=(*told, *decision.notes, *notes),
         unplanned=[
             ResourceResult(uuid, postponed(error), "", str(error), error)
-            for uuid, error in planned.unread.items()
+            for uuid, error in plan.unread.items()
         ],
-        apply=lambda: _applied(site, planned),
+        apply=apply,
     )
 
 
@@ -164,37 +190,6 @@ def _unless_away(what: str, notes: list[str], plan: Callable[[], Sequence[Action
     except SiteAgentError as error:
         notes.append(f"{what} cannot be planned: {error}")
         return []
-
-
-def _endings(sync: Sync) -> list[WaldurAction]:
-    """What Waldur would be told of each resource in the end, if all goes well."""
-    now, rules = datetime.now(UTC), sync.planned.rules
-    found: list[WaldurAction] = []
-    for plan in sync.planned.plans:
-        fault = sync.faults.get(plan.case.resource.uuid)
-        waits = any(action in sync.withheld for action in plan.actions)
-        if plan.skipped or (plan.spec is None and fault is None):
-            continue
-        found += [
-            action
-            for action in membership_planner.closing(plan, rules, now, fault=fault)
-            if isinstance(action, FailResource) or (isinstance(action, HealResource) and not waits)
-        ]
-    if not found:
-        return []
-    allowed = policing.judged(sync.site, Mode.MEMBERSHIP_SYNC, found, sync.planned.snapshot).allowed
-    return [action for action in found if action in allowed]
-
-
-def _applied(site: Site, planned: PlannedSync) -> PassReport:
-    """The steps of an ordinary pass, with the plan that was looked at: who gets a name now joins in the next one."""
-    naming = PassReport(Mode.MEMBERSHIP_SYNC, site.offering.uuid, site.offering.name)
-    followups.named(site, planned.facts, planned.snapshot, naming)
-    report = membership.apply_planned(site, planned)
-    report.outcomes = [*naming.outcomes, *report.outcomes]
-    report.problems = [*naming.problems, *report.problems]
-    report.later = report.later or naming.later
-    return report
 
 
 PREVIEWS: Mapping[Mode, Callable[[Site], Preview]] = {

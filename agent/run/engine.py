@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: MIT
+"""The reconcile loop, the only one: observe, plan, refine, decide, announce, apply, read back, tell.
+
+A mode says what each step is (`Steps`). What must hold for every mode is done here, once: the pause is read once in a
+pass, a plan is judged once, nothing is carried out that the policy has not allowed, every outcome is in the journal
+before the next portion begins, and no portion begins after an outage or after the time is up.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from agent.config.model import Mode
+from agent.core.actions import Action
+from agent.core.errors import BackendError, BackendUnavailable, PassUnfinished, SiteAgentError, WaldurError
+from agent.core.model import Snapshot
+from agent.core.plans import Outcome
+from agent.core.policy import PolicyRules
+from agent.core.waldur_actions import WaldurAction
+from agent.plan.policy.gate import Judgement
+from agent.plan.policy.rules import Grounds
+from agent.run import gate
+from agent.run.results import PassReport
+from agent.run.site import Site, effort_of
+from agent.state import journal, passes
+from agent.waldur import pool
+from agent.waldur.client import WaldurClient
+
+log = logging.getLogger(__name__)
+
+UNBOUNDED_S = float("inf")
+REFINEMENTS_AT_MOST = 3
+
+Request = Callable[[WaldurClient, Any], Any]
+
+
+class Planned(Protocol):
+    """What a mode's planner makes of its facts."""
+
+    @property
+    def actions(self) -> Sequence[Action]:
+        """In the order in which they must happen; equal ones once."""
+        ...
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster that the plan was made for."""
+        ...
+
+    @property
+    def context(self) -> Grounds:
+        """What the policy must know beside the cluster's state."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is about everything of the offering, so that a held plan which it lacks is gone."""
+        ...
+
+
+Facts = TypeVar("Facts")
+Plan = TypeVar("Plan", bound=Planned)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Actions that are carried out and read back together; `about` is the mode's own note of what they belong to."""
+
+    actions: tuple[Any, ...]
+    about: Any = None
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass over an offering, of one or several loops: the rules as they were when it began, its end, its report.
+
+    `subject`: the order, resource or project that it is about, empty for everything. `cause`: what the journal names
+    as the reason where it is no pass. `interrupted`: whether something more urgent waits.
+    """
+
+    site: Site
+    mode: Mode
+    rules: PolicyRules
+    report: PassReport
+    subject: str = ""
+    until_s: float = UNBOUNDED_S
+    cause: str = ""
+    interrupted: Callable[[], bool] = lambda: False
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.until_s or self.interrupted()
+
+
+class Work(Generic[Plan]):
+    """One loop under way: what was planned, what of it is allowed, and what went wrong with the cluster."""
+
+    def __init__(self, run: Pass, steps: Steps[Any, Plan], plan: Plan) -> None:
+        self.run = run
+        self.site = run.site
+        self.report = run.report
+        self.steps = steps
+        self.outage: BackendError | None = None
+        self.decide(plan)
+
+    def decide(self, plan: Plan) -> None:
+        """Judge a plan, and work on what of it is allowed."""
+        self.plan = plan
+        self.decision: Judgement = gate.decide(self.run, self.steps.key, plan)
+        # A plan that was narrowed is decided once more: what is known to be held is not told twice.
+        known = {each.id for each in self.report.held}
+        refused = {each.action for each in self.report.refused}
+        self.report.held += tuple(each for each in self.decision.held if each.id not in known)
+        self.report.refused += tuple(each for each in self.decision.refused if each.action not in refused)
+        self._allowed = frozenset(self.decision.allowed)
+        self._judged = frozenset(plan.actions)
+
+    def allows(self, action: Action) -> bool:
+        """Whether an action may happen: it was planned and allowed, or it only tells Waldur how the others ended."""
+        return action in self._allowed or (
+            action not in self._judged and isinstance(action, WaldurAction) and gate.may_tell(self.run.rules)
+        )
+
+    def send(self, actions: Iterable[WaldurAction]) -> dict[Action, WaldurError]:
+        """Tell Waldur what of these is allowed, several requests at a time; what failed, by action."""
+        allowed = [action for action in actions if self.allows(action)]
+        client, requests = self.site.client, self.steps.requests
+        answers = pool.each(allowed, lambda action: requests[type(action)](client, action))
+        failed: dict[Action, WaldurError] = {
+            action: answer for action, answer in answers.items() if isinstance(answer, WaldurError)
+        }
+        self.note([Outcome(action, failed.get(action)) for action in answers])
+        return failed
+
+    def carry_out(self, portion: Portion) -> Sequence[Outcome]:
+        """Do a portion and write down what came of it. Raises SiteAgentError where nothing of it can have happened."""
+        if self.outage is not None:
+            raise self.outage
+        if self.run.is_late:
+            raise PassUnfinished("the time of this pass is used up: the next one goes on")
+        withheld = [action for action in portion.actions if not self.allows(action)]
+        if withheld:
+            raise AssertionError(f"not allowed by the policy: {withheld[0].render()}")
+        try:
+            outcomes = list(self.steps.apply(portion.actions))
+        except BackendError as error:
+            self.outage = error
+            raise
+        self.note(outcomes)
+        self.outage = next((o.error for o in outcomes if isinstance(o.error, BackendUnavailable)), None)
+        return outcomes
+
+    def note(self, outcomes: Sequence[Outcome]) -> None:
+        """Into the report, the journal and the log, at once: a later step may be cut off."""
+        self.report.outcomes += outcomes
+        journal.record(self.site, self.run.mode, outcomes, cause=self.run.cause)
+        for outcome in outcomes:
+            if outcome.error is None:
+                log.info("%s", outcome.action.render())
+            else:
+                log.warning("failed: %s: %s", outcome.action.render(), outcome.error)
+
+
+def nothing_to_refine(_facts: Any, _plan: Any) -> None:
+    """The plan needs no second look."""
+
+
+def nothing_to_announce(_work: Any) -> None:
+    """Waldur needs to know nothing before the work begins."""
+
+
+def nothing_to_tell(_work: Any) -> None:
+    """Waldur needs to know nothing in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Generic[Facts, Plan]):
+    """What a mode does in each step of the loop; `key` names its held plans and its place in logs.
+
+    `refine`: the facts with what the plan showed to be needed, None when nothing is. `announce`: what Waldur must know
+    first; the plan for fewer subjects where some fell out on the way, else None. `apply`: one outcome for each action
+    of a portion. `read_back`: whether what was carried out is there now. `failed`: a portion of which nothing can have
+    happened, and why. `tell`: what Waldur is told in the end. `requests`: how each action in Waldur is sent.
+    """
+
+    key: str
+    observe: Callable[[], Facts]
+    plan: Callable[[Facts], Plan]
+    apply: Callable[[Sequence[Any]], Sequence[Outcome]]
+    portions: Callable[[Work[Plan]], Iterable[Portion]]
+    read_back: Callable[[Work[Plan], Portion, Sequence[Outcome]], None]
+    failed: Callable[[Work[Plan], Portion, SiteAgentError], None]
+    tell: Callable[[Work[Plan]], None]
+    refine: Callable[[Facts, Plan], Facts | None] = nothing_to_refine
+    announce: Callable[[Work[Plan]], Plan | None] = nothing_to_announce
+    requests: Mapping[type[WaldurAction], Request] = field(default_factory=dict)
+
+
+def reconcile(run: Pass, steps: Steps[Facts, Plan]) -> Work[Plan]:
+    """Bring what a mode is about in step, as far as the policy lets it. Raises SiteAgentError where nothing could be
+    planned; what fails after that is the mode's to report.
+    """
+    return carry_out(run, steps, plan_of(steps))
+
+
+def plan_of(steps: Steps[Facts, Plan]) -> Plan:
+    """Observe and plan, and look again where the plan needs it. Changes nothing. Raises SiteAgentError."""
+    facts = steps.observe()
+    plan = steps.plan(facts)
+    for _ in range(REFINEMENTS_AT_MOST):
+        more = steps.refine(facts, plan)
+        if more is None:
+            return plan
+        facts, plan = more, steps.plan(more)
+    raise PassUnfinished("Waldur or the cluster changed with every look at them: the next pass looks again")
+
+
+def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:
+    """Decide on a plan and do what is allowed of it, portion by portion."""
+    work = Work(run, steps, plan)
+    while (fewer := steps.announce(work)) is not None:
+        work.decide(fewer)
+    for portion in steps.portions(work):
+        try:
+            outcomes = work.carry_out(portion)
+            steps.read_back(work, portion, outcomes)
+        except (BackendError, PassUnfinished) as error:
+            work.outage = work.outage or (error if isinstance(error, BackendError) else None)
+            steps.failed(work, portion, error)
+    steps.tell(work)
+    return work
+
+
+@contextmanager
+def passing(
+    site: Site, mode: Mode, *, subject: str = "", seconds: float = UNBOUNDED_S, is_recorded: bool = True
+) -> Iterator[Pass]:
+    """A pass from its beginning to its record. An error that ends the body ends the pass, and stands in its report."""
+    report = PassReport(mode, site.offering.uuid, site.offering.name)
+    with effort_of(site) as report.effort:
+        run = Pass(
+            site, mode, gate.rules_of(site), report, subject=subject, until_s=time.monotonic() + seconds
+        )
+        try:
+            yield run
+        except SiteAgentError as error:
+            report.error = error
+    if is_recorded:
+        passes.record(site.state_dir, report, subject=subject)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: MIT
+"""What each resource of a membership pass goes through: its share of the cluster's changes, the look back, and what
+Waldur is told in the end.
+
+A resource is set erred for a reason of its own that time will not mend, and only while its account stands; an outage
+errs nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from agent.core.actions import (
+    Action,
+    AddMember,
+    AllowSubmission,
+    BlockSubmission,
+    ClusterAction,
+    RemoveMember,
+    SetQos,
+)
+from agent.core.errors import (
+    BackendError,
+    CommandFailed,
+    DoneInPart,
+    MemberRefused,
+    NotApplied,
+    PlanRefused,
+    SiteAgentError,
+)
+from agent.core.model import Part
+from agent.core.plans import Outcome, Plan
+from agent.core.waldur_actions import (
+    ClaimAccount,
+    FailResource,
+    HealResource,
+    RefreshLastSync,
+    ReportLimits,
+    ReportMetadata,
+    WaldurAction,
+)
+from agent.plan import membership
+from agent.plan.membership import ResourcePlan
+from agent.plan.policy.gate import Judgement
+from agent.plan.policy.rules import Why
+from agent.run.engine import Portion, Request, Work
+from agent.run.membership.planning import PlannedSync
+from agent.run.results import ResourceResult, Result, postponed
+from agent.run.site import Site
+from agent.state import blocked
+from agent.waldur import resources
+from backends.base import Scope
+
+# One portion is written and read back in well under a minute, as a load file of so many accounts is.
+ACCOUNTS_AT_ONCE = 120
+USERS_AT_ONCE = 200
+READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS}))
+
+REQUESTS: Mapping[type[WaldurAction], Request] = {
+    ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
+    ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
+    ReportMetadata: lambda client, a: resources.set_metadata(client, a.resource, json.loads(a.metadata)),
+    FailResource: lambda client, a: resources.fail(client, a.resource, a.message),
+    HealResource: lambda client, a: resources.heal(client, a.resource),
+    RefreshLastSync: lambda client, a: resources.refresh_last_sync(client, a.resource),
+}
+
+SyncWork = Work[PlannedSync]
+Item = TypeVar("Item")
+
+
+class Progress:
+    """What went wrong so far, by resource uuid.
+
+    `errors` keep a resource from being in step; `faults` are those of its own, that time will not mend. `left_out`
+    are members whom the cluster refuses: an operator is told, and the resource is none the worse.
+    """
+
+    def __init__(self, site: Site, now: datetime) -> None:
+        self._site = site
+        self._now = now
+        self.errors: dict[str, SiteAgentError] = {}
+        self.faults: dict[str, SiteAgentError] = {}
+        self._left_out: dict[str, SiteAgentError] = {}
+        self._withheld: frozenset[Action] = frozenset()
+
+    def take_up(self, plan: PlannedSync, decision: Judgement) -> None:
+        """Begin with a plan on which the policy has decided."""
+        self.errors = {**plan.unread, **plan.refused}
+        self.faults = {**plan.refused}
+        # What should happen and does not; whom and what the site protects or ignores should not.
+        held = (action for each in decision.held for action in each.actions)
+        refused = (r.action for r in decision.refused if r.why not in (Why.PROTECTED, Why.IGNORED))
+        self._withheld = frozenset([*held, *refused])
+
+    def portions(self, work: SyncWork) -> list[Portion]:
+        """Everything at once; where that is too much, first what is added and changed, then who leaves, user by user:
+        a default account moves to one that somebody has joined, and is left last.
+        """
+        changed = [plan for plan in work.plan.plans if _allowed(work, plan)]
+        wanted = membership.in_order(action for plan in changed for action in _allowed(work, plan))
+        if len(changed) <= ACCOUNTS_AT_ONCE:
+            return [_portion(work, wanted)] if wanted else []
+        gone = {a.user for a in wanted if isinstance(a, RemoveMember)}
+        of_user: dict[str, list[Action]] = {}
+        for action in wanted:
+            if membership.is_departure(action, gone):
+                of_user.setdefault(getattr(action, "user", ""), []).append(action)
+        leaving = {action for actions in of_user.values() for action in actions}
+        found = [
+            _portion(
+                work, [action for plan in some for action in _allowed(work, plan) if action not in leaving]
+            )
+            for some in _sliced(changed, ACCOUNTS_AT_ONCE)
+        ]
+        for users in _sliced(list(of_user), USERS_AT_ONCE):
+            found.append(_portion(work, [action for user in users for action in of_user[user]]))
+        return [portion for portion in found if portion.actions]
+
+    def failed(self, work: SyncWork, portion: Portion, error: SiteAgentError) -> None:
+        """None of it can be known to have happened, for no fault of the resources."""
+        for plan in portion.about:
+            self.errors.setdefault(plan.case.resource.uuid, error)
+
+    def read_back(self, work: SyncWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """What a second plan still holds has failed. Raises BackendError where the cluster cannot be read."""
+        blocked.note(self._site, outcomes)
+        first = work.plan.snapshot
+        seen = self._site.backend.observe(READ_BACK)
+        # What cannot have changed is taken from the first look.
+        unchanged = first.complete & {Part.TRES, Part.QOS}
+        seen = replace(seen, tres=first.tres, qos=first.qos, complete=seen.complete | unchanged)
+        failed = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
+        for plan, again in zip(portion.about, work.plan.again(portion.about, seen), strict=True):
+            self._judge(portion, plan, again, failed)
+
+    def _judge(
+        self,
+        portion: Portion,
+        plan: ResourcePlan,
+        again: ResourcePlan,
+        failed: Mapping[Action, SiteAgentError],
+    ) -> None:
+        """What keeps the resource from being in step; an account that is gone meanwhile is nobody's fault, and more
+        than the cluster can ever do is asked of nobody.
+        """
+        uuid = plan.case.resource.uuid
+        settled = {action for action, error in failed.items() if isinstance(error, DoneInPart)}
+        own = set(plan.actions) - settled
+        left = {a for a in again.cluster_actions() if a in portion.actions and a not in settled}
+        errors = {a: failed[a] for a in portion.actions if a in own and a in failed}
+        lasting = {action: error for action, error in errors.items() if not error.retryable}
+        refused = {a: error for a, error in lasting.items() if isinstance(a, AddMember) and _is_fault(error)}
+        if again.skipped:
+            self.errors.setdefault(uuid, NotApplied(f"the cluster changed meanwhile: {again.skipped}"))
+        elif refused and len(refused) == len(errors) and left <= set(refused) and _is_in_use(plan, again):
+            self._left_out[uuid] = MemberRefused(
+                f"left out: {'; '.join(f'{action.user}: {error}' for action, error in refused.items())}"
+            )
+        elif lasting:
+            self.errors.setdefault(uuid, next(iter(lasting.values())))
+            for action, error in lasting.items():
+                # A state's QoS is the site's word: that it is refused is no fault of the resource.
+                if not isinstance(action, SetQos) and _is_fault(error):
+                    # For the people of the resource: what was tried and what was said, without the command.
+                    words = error.said if isinstance(error, CommandFailed) else str(error)
+                    self.faults.setdefault(uuid, BackendError(f"{action.verb} {action.target()}: {words}"))
+        elif errors:
+            self.errors.setdefault(uuid, next(iter(errors.values())))
+        elif left:
+            first = next(action for action in portion.actions if action in left)
+            self.errors.setdefault(uuid, NotApplied(f"the cluster does not show it: {first.render()}"))
+
+    def tell(self, work: SyncWork) -> None:
+        """Tell limits and metadata as they are now, then that a resource is in step, or why it is not."""
+        wanted = {
+            plan.case.resource.uuid: list(_told(work, plan))
+            for plan in work.plan.plans
+            if plan.case.resource.uuid not in self.errors
+        }
+        claims = [claim for claim in work.plan.facts.lost or () if work.allows(claim)]
+        failed = work.send([*claims, *(action for several in wanted.values() for action in several)])
+        for uuid, actions in wanted.items():
+            if error := next((failed[action] for action in actions if action in failed), None):
+                self.errors[uuid] = error
+        for claim in claims:
+            error = failed.get(claim)
+            result = postponed(error) if error else Result.DONE
+            message = str(error) if error else "its account is known again"
+            work.report.resources.append(
+                ResourceResult(claim.resource, result, claim.account, message, error)
+            )
+        work.send(action for plan in work.plan.plans for action in self.closing(work.plan, plan))
+        for plan in work.plan.plans:
+            found = self._result(work, plan)
+            if found is None:
+                work.report.in_step += 1
+            else:
+                work.report.resources.append(found)
+        for uuid, error in work.plan.unread.items():
+            work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
+
+    def closing(self, sync: PlannedSync, plan: ResourcePlan) -> Iterator[WaldurAction]:
+        """What Waldur is told of a resource in the end."""
+        uuid = plan.case.resource.uuid
+        fault = self.faults.get(uuid)
+        if plan.skipped or (uuid in self.errors and fault is None):
+            return
+        waits = not self._withheld.isdisjoint(plan.actions)
+        for action in membership.closing(plan, sync.facts.rules, self._now, fault=fault):
+            # Of what waits for an approval, or is left out by the mode, nobody can say that it is well.
+            if isinstance(action, WaldurAction) and not (waits and isinstance(action, HealResource)):
+                yield action
+
+    def _result(self, work: SyncWork, plan: ResourcePlan) -> ResourceResult | None:
+        """One result for a resource that was not in step, or is not now."""
+        uuid, account = plan.case.resource.uuid, plan.account
+        error = self.errors.get(uuid)
+        if error is not None:
+            return ResourceResult(uuid, postponed(error), account, str(error), error)
+        if plan.skipped:
+            return ResourceResult(uuid, Result.WAITING, account, plan.skipped)
+        if refused := self._left_out.get(uuid):
+            return ResourceResult(uuid, Result.STUCK, account, str(refused), refused)
+        if action := next((action for action in plan.actions if action in self._withheld), None):
+            return ResourceResult(uuid, Result.WAITING, account, work.decision.reason(action))
+        if count := len(_allowed(work, plan)):
+            return ResourceResult(uuid, Result.DONE, account, f"{count} change{'s' if count > 1 else ''}")
+        return None
+
+
+def _allowed(work: SyncWork, plan: ResourcePlan) -> list[ClusterAction]:
+    return [action for action in plan.cluster_actions() if work.allows(action)]
+
+
+def _portion(work: SyncWork, actions: Iterable[Action]) -> Portion:
+    some = Plan.of(actions).cluster_actions()
+    plans = [plan for plan in work.plan.plans if not set(plan.actions).isdisjoint(some)]
+    return Portion(some, tuple(plans))
+
+
+def _sliced(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
+    """Whether any of those who belong in is in: then what is refused is about the others, not about the account."""
+    missing = {action.user for action in again.cluster_actions() if isinstance(action, AddMember)}
+    return plan.spec is not None and bool(set(plan.spec.members) - missing)
+
+
+def _is_fault(error: SiteAgentError) -> bool:
+    """Whether an error of the cluster is about what was asked, and not about the host or its rights."""
+    return isinstance(error, PlanRefused) or (isinstance(error, BackendError) and not error.of_host)
+
+
+def _told(work: SyncWork, plan: ResourcePlan) -> Iterator[WaldurAction]:
+    """What Waldur is to show; a QoS or a state only where it has been set."""
+    shown = SetQos | BlockSubmission | AllowSubmission
+    unset = any(isinstance(action, shown) and not work.allows(action) for action in plan.actions)
+    for action in plan.actions:
+        if isinstance(action, WaldurAction) and not (unset and isinstance(action, ReportMetadata)):
+            yield action

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""What one pass of each mode over an offering is made of: the loop of the mode, and what goes with the accounts.
+
+Called by the tasks, the commands and the tests; the modes themselves are strangers to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.config.model import Mode
+from agent.core.actions import AddMember, ClusterAction, DeleteAccount
+from agent.core.model import OfferingUser, Snapshot
+from agent.core.policy import PolicyMode, PolicyRules
+from agent.plan.groups import GroupWishes
+from agent.plan.membership import ResourcePlan
+from agent.plan.orders import CREATING
+from agent.run import engine, gate
+from agent.run.engine import UNBOUNDED_S, Pass
+from agent.run.membership import mode as membership
+from agent.run.membership.facts import MembershipFacts, Reach
+from agent.run.membership.mode import Synced
+from agent.run.orders import mode as orders
+from agent.run.people import mode as people
+from agent.run.results import PassReport, Result
+from agent.run.site import Site
+from agent.run.usage import mode as usage
+
+
+def process_orders(
+    site: Site, *, order_uuid: str | None = None, lock: orders.Lock = lambda _: True
+) -> PassReport:
+    """One pass over the offering's orders, or over one order. Orders whose lock is taken are left to its holder."""
+    with engine.passing(site, Mode.ORDER_PROCESS, subject=order_uuid or "") as run:
+        orders.reconcile(run, order_uuid=order_uuid, lock=lock)
+        provide_for_orders(run)
+    return run.report
+
+
+def sync_members(site: Site, *, reach: Reach = Reach(), seconds: float = UNBOUNDED_S) -> PassReport:
+    """One pass over the offering, or over one resource or project. After `seconds` no new portion is begun."""
+    subject = reach.resource_uuid or reach.project_uuid
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject=subject, seconds=seconds) as run:
+        synced = membership.reconcile(run, reach, lambda facts, snapshot: name_people(run, facts, snapshot))
+        provide_for_members(run, synced)
+    return run.report
+
+
+def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> Sequence[OfferingUser]:
+    """The offering's users with the names that people get now."""
+    if not gate.may_tell(run.rules):
+        return facts.users
+    return people.name_people(run, facts.users, facts.offering, snapshot)
+
+
+def provide_for_orders(run: Pass) -> None:
+    """Groups and homes of the accounts that orders made and ended, at once and not in five minutes."""
+    report = run.report
+    done = [outcome.action for outcome in report.outcomes if outcome.done]
+    if not done or not gate.may_tell(run.rules):
+        return
+    made = (o.account for o in report.orders if o.result is Result.DONE and o.type in CREATING)
+    joined: dict[str, set[str]] = {account: set() for account in made}
+    for action in done:
+        if isinstance(action, AddMember) and action.account in joined:
+            joined[action.account].add(action.user)
+    ended = frozenset(action.account for action in done if isinstance(action, DeleteAccount))
+    wishes = GroupWishes({account: frozenset(users) for account, users in joined.items()}, ended=ended)
+    people.provide(run, wishes, (user for users in joined.values() for user in users), is_whole=False)
+
+
+def provide_for_members(run: Pass, synced: Synced) -> None:
+    """Groups and homes of the accounts that a membership pass looked at."""
+    if not gate.may_tell(run.rules):
+        return
+    wishes = group_wishes(synced, run.rules)
+    users = (user for members in wishes.members.values() for user in members)
+    people.provide(run, wishes, users, is_whole=synced.plan.is_whole)
+
+
+def group_wishes(synced: Synced, rules: PolicyRules) -> GroupWishes:
+    """The groups as the accounts that are in step want them."""
+    in_step = [
+        plan for plan in synced.plan.plans if plan.spec and plan.case.resource.uuid not in synced.errors
+    ]
+    members: dict[str, frozenset[str]] = {}
+    for plan in in_step:
+        own = plan.spec.members if plan.spec else ()
+        members[plan.account] = members.get(plan.account, frozenset()).union(own)
+    held = {a.account for p in synced.decision.held for a in p.actions if isinstance(a, ClusterAction)}
+    complete = {plan.account for plan in in_step if plan.account not in held and _is_all(synced, plan)}
+    may_remove = rules.mode is PolicyMode.SYNC
+    return GroupWishes(members, complete=complete if may_remove else frozenset())
+
+
+def _is_all(synced: Synced, plan: ResourcePlan) -> bool:
+    """Whether nobody is in the account but those who are wanted there: then who else is in the group may go."""
+    case = plan.case
+    nobody_leaves = synced.plan.facts.rules.nobody_leaves
+    is_known = case.people.complete and not (case.people.kept or nobody_leaves)
+    return is_known and not (case.also_named_by or case.shared_with)
+
+
+PASSES: Mapping[Mode, Callable[[Site], PassReport]] = {
+    Mode.ORDER_PROCESS: process_orders,
+    Mode.MEMBERSHIP_SYNC: sync_members,
+    Mode.REPORT: usage.run_pass,
+}
