@@ -30,6 +30,11 @@ class Action:
     def target(self) -> str:
         raise NotImplementedError
 
+    @property
+    def is_routine(self) -> bool:
+        """Whether it is done for many at a time as a matter of course: it needs no line of its own in logs."""
+        return False
+
     def render(self) -> str:
         return f"{self.verb} {self.target()}" + (f"  ({self.reason})" if self.reason else "")
 

@@ -7,7 +7,9 @@ equality, so that an approval of a decrease holds for the figures of the next pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import ClassVar
 
 from agent.core.waldur_actions import WaldurAction
@@ -16,8 +18,31 @@ from agent.core.waldur_actions import WaldurAction
 Amounts = tuple[tuple[str, str | None], ...]
 
 
+class UsageAction(WaldurAction):
+    """Something is told of a resource's usage in a month."""
+
+    resource: str
+    account: str
+    month: str
+    before: Amounts
+    after: Amounts
+
+    @property
+    def is_routine(self) -> bool:
+        """Usage that is told as it grows: jobs go on while a plan is looked at."""
+        return not any(self.lowered())
+
+    def lowered(self) -> Iterator[tuple[str, str, str]]:
+        """Names with the amount that Waldur has and the smaller one that was counted."""
+        before = dict(self.before)
+        for name, amount in self.after:
+            held = before.get(name)
+            if held is not None and amount is not None and Decimal(amount) < Decimal(held):
+                yield name, held, amount
+
+
 @dataclass(frozen=True, kw_only=True)
-class ReportUsage(WaldurAction):
+class ReportUsage(UsageAction):
     """Set the month's totals of a resource, all its components at once. `month` is written `2024-03`."""
 
     verb: ClassVar[str] = "report usage"
@@ -32,7 +57,7 @@ class ReportUsage(WaldurAction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportUserUsage(WaldurAction):
+class ReportUserUsage(UsageAction):
     """Set what users had of one component in the month; users not named keep theirs."""
 
     verb: ClassVar[str] = "report usage of users"

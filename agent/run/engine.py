@@ -80,7 +80,8 @@ class Pass:
     """One pass over an offering, of one or several loops: the rules as they were when it began, its end, its report.
 
     `subject`: the order, resource or project that it is about, empty for everything. `cause`: what the journal names
-    as the reason where it is no pass. `interrupted`: whether something more urgent waits.
+    as the reason where it is no pass. `holds`: whether what is held is written down for `approve`; not where whoever
+    started the pass decides with an option.
     """
 
     site: Site
@@ -90,11 +91,11 @@ class Pass:
     subject: str = ""
     until_s: float = UNBOUNDED_S
     cause: str = ""
-    interrupted: Callable[[], bool] = lambda: False
+    holds: bool = True
 
     @property
     def is_late(self) -> bool:
-        return time.monotonic() > self.until_s or self.interrupted()
+        return time.monotonic() > self.until_s
 
 
 class Work(Generic[Plan]):
@@ -161,7 +162,11 @@ class Work(Generic[Plan]):
         journal.record(self.site, self.run.mode, outcomes, cause=self.run.cause)
         for outcome in outcomes:
             if outcome.error is None:
-                log.info("%s", outcome.action.render())
+                log.log(
+                    logging.DEBUG if outcome.action.is_routine else logging.INFO,
+                    "%s",
+                    outcome.action.render(),
+                )
             else:
                 log.warning("failed: %s: %s", outcome.action.render(), outcome.error)
 

@@ -53,6 +53,8 @@ def decide(run: Pass, key: str, plan: Planned) -> Judgement:
     """
     site = run.site
     judgement = foresee(site, run.rules, key, plan)
+    if not run.holds:
+        return judgement
     shelf = Shelf(site.state_dir, site.offering, key)
     parts = set() if plan.is_whole else {waiting.id for waiting in shelf.waiting()}
     judgement = replace(judgement, held=tuple(_kept(site, shelf, each, parts) for each in judgement.held))

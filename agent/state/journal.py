@@ -24,6 +24,7 @@ from agent.config.model import Mode, Offering
 from agent.config.secret import mask_url
 from agent.core.actions import Action
 from agent.core.plans import Outcome
+from agent.core.usage_actions import ReportUsage
 from agent.run.site import Site
 from agent.state import files as state_files
 
@@ -66,55 +67,54 @@ class Query:
 
 
 def record(site: Site, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = "") -> None:
-    """One line for each outcome. `cause`: what made the pass run, where the actions do not name an order."""
-    now = _now()
+    """One line for each outcome; usage that was reported as a matter of course has one for all accounts of a month.
+    `cause`: what made the pass run, where the actions do not name an order.
+    """
     lines = [
-        {
-            "time": now,
-            "offering": site.offering.uuid,
-            "offering_name": site.offering.name,
-            "cluster": site.backend.cluster,
-            "mode": mode,
-            "cause": _cause(outcome.action, cause or f"{mode} pass"),
-            "outcome": "done" if outcome.done else "failed",
-            "error": str(outcome.error) if outcome.error else None,
-            "ids": _ids(outcome.action),
-            "action": outcome.action.as_json(),
-            "commands": [_shown(command) for command in outcome.commands],
-            "duration_s": round(outcome.duration_s, 3),
-            "pid": os.getpid(),
-        }
+        _line(
+            site,
+            mode,
+            f"order {order}" if (order := _ids(outcome.action).get("order")) else cause,
+            outcome="done" if outcome.done else "failed",
+            error=str(outcome.error) if outcome.error else None,
+            ids=_ids(outcome.action),
+            action=outcome.action.as_json(),
+            commands=[_shown(command) for command in outcome.commands],
+            duration_s=round(outcome.duration_s, 3),
+        )
         for outcome in outcomes
+        if outcome.error or not outcome.action.is_routine
     ]
-    _append(site.state_dir, lines)
+    told: dict[str, dict[str, dict[str, str | None]]] = {}
+    for action in (outcome.action for outcome in outcomes if outcome.done):
+        if isinstance(action, ReportUsage):
+            told.setdefault(action.month, {})[action.account] = dict(action.after)
+    for month, amounts in told.items():
+        accounts = f"{len(amounts)} account{'s' if len(amounts) > 1 else ''}"
+        summary = {
+            "action": "ReportedUsage",
+            "text": f"reported usage of {accounts} in {month}",
+            "month": month,
+            "told": dict(sorted(amounts.items())),
+        }
+        lines.append(
+            _line(site, mode, cause, outcome="done", error=None, ids={}, action=summary, commands=[])
+        )
+    if lines:
+        _append(site.state_dir, lines)
 
 
-def told(
-    site: Site, mode: Mode, month: str, amounts: Mapping[str, Mapping[str, str | None]], *, cause: str = ""
-) -> None:
-    """One line for all accounts whose usage Waldur was told: what it has now by account and component."""
-    if not amounts:
-        return
-    line: dict[str, Any] = {
+def _line(site: Site, mode: Mode, cause: str, **said: Any) -> dict[str, Any]:
+    return {
         "time": _now(),
         "offering": site.offering.uuid,
         "offering_name": site.offering.name,
         "cluster": site.backend.cluster,
         "mode": mode,
         "cause": cause or f"{mode} pass",
-        "outcome": "done",
-        "error": None,
-        "ids": {},
-        "action": {
-            "action": "ReportedUsage",
-            "text": f"reported usage of {len(amounts)} account{'s' if len(amounts) > 1 else ''} in {month}",
-            "month": month,
-            "told": {account: dict(components) for account, components in sorted(amounts.items())},
-        },
-        "commands": [],
+        **said,
         "pid": os.getpid(),
     }
-    _append(site.state_dir, [line])
 
 
 def told_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -236,11 +236,6 @@ def _ids(action: Action) -> dict[str, str]:
     if order and "order" not in found:
         found["order"] = order.group(1)
     return found
-
-
-def _cause(action: Action, otherwise: str) -> str:
-    order = _ids(action).get("order")
-    return f"order {order}" if order else otherwise
 
 
 def _other_accounts(line: Mapping[str, Any]) -> tuple[Any, ...]:

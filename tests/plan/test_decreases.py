@@ -13,7 +13,7 @@ from agent.core.actions import Action
 from agent.core.model import Snapshot
 from agent.core.policy import PolicyMode, PolicyRules, UsageDecreases
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
-from agent.plan.policy.decreases import held_decreases, lowered
+from agent.plan.policy.decreases import held_decreases
 from agent.plan.policy.gate import Approvals, judge
 
 RULES = PolicyRules()
@@ -178,8 +178,8 @@ def test_every_decrease_is_held_and_nothing_else(
         for resource, of in figures.items()
     ]
     judgement = judge(actions, NOTHING, RULES)
-    assert all(any(lowered(action)) for plan in judgement.held for action in plan.actions)  # type: ignore[arg-type]
-    assert not any(any(lowered(action)) for action in judgement.allowed)  # type: ignore[arg-type]
+    assert all(any(action.lowered()) for plan in judgement.held for action in plan.actions)  # type: ignore[arg-type]
+    assert not any(any(action.lowered()) for action in judgement.allowed)  # type: ignore[arg-type]
     assert len(judgement.allowed) + sum(len(plan.actions) for plan in judgement.held) == len(actions)
     assert len({plan.id for plan in judgement.held}) == len(judgement.held)
 

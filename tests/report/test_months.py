@@ -358,7 +358,9 @@ def test_where_the_cluster_is_slow_the_present_month_is_read_and_the_others_in_t
         world.busy(month)
     seen: list[set[str]] = []
     for _ in range(4):
-        planned = report_plan.plan(world.site, lambda: world.now, iter([False, True]).__next__)
+        planned = report_plan.plan(
+            report_plan.observe(world.site, lambda: world.now, iter([False, True]).__next__)
+        )
         seen.append({str(month.month) for month in planned.months})
         assert planned.has_gaps
         assert "the cluster answers slowly" in planned.notes[-1]

@@ -44,8 +44,8 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
             reports.setdefault((action.account, action.month, action.resource), []).append(action)
     found = []
     for (account, month, resource), told in sorted(reports.items()):
-        totals_fall = any(isinstance(action, ReportUsage) and any(lowered(action)) for action in told)
-        several = [action for action in told if totals_fall or any(lowered(action))]
+        totals_fall = any(isinstance(action, ReportUsage) and any(action.lowered()) for action in told)
+        several = [action for action in told if totals_fall or any(action.lowered())]
         less = [(name, held, amount) for action in several for name, held, amount in _less(action)]
         if not less:
             continue
@@ -58,15 +58,6 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
     return found
 
 
-def lowered(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str, str]]:
-    """Names with the amount that Waldur has and the smaller one that was counted."""
-    before = dict(action.before)
-    for name, amount in action.after:
-        held = before.get(name)
-        if held is not None and amount is not None and Decimal(amount) < Decimal(held):
-            yield name, held, amount
-
-
 def is_below(figures: Mapping[str, str], approved: Mapping[str, str]) -> bool:
     """Whether any of these figures is less than what was approved, or was not among it."""
     return any(
@@ -77,7 +68,7 @@ def is_below(figures: Mapping[str, str], approved: Mapping[str, str]) -> bool:
 def _less(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str, str]]:
     """The same, with the component of a user's share before the name."""
     what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
-    for name, held, amount in lowered(action):
+    for name, held, amount in action.lowered():
         yield f"{what}{name}", held, amount
 
 

@@ -9,34 +9,35 @@ less than it did. A month of which the cluster names nothing is not done. Safe t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from agent.config.model import Mode
+from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
 from agent.core.model import Part
 from agent.core.names import fold
 from agent.core.periods import Month, attribution
 from agent.core.policy import UsageDecreases
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
-from agent.plan.policy.decreases import held_decreases, lowered
+from agent.plan.policy.gate import Judgement
 from agent.plan.usage import history as planner
 from agent.plan.usage import planning as usage_planner
 from agent.plan.usage.history import Choice
 from agent.plan.usage.planning import TAKING, UsagePlan
-from agent.run import gate as policing
+from agent.run import engine, gate
 from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
 from agent.run.backfill.staff import words
+from agent.run.engine import Steps
 from agent.run.results import PassReport, Result
 from agent.run.site import Site, effort_of
 from agent.run.usage import facts as report_facts
-from agent.run.usage import submission as report_apply
 from agent.run.usage.facts import MonthPicture, OfferingPicture
 from agent.run.usage.planning import PlannedMonth, PlannedReport
-from agent.run.usage.submission import Delivery
+from agent.run.usage.submission import Submission
 from agent.state.reports import Memory
 
 MODE = Mode.REPORT
@@ -179,7 +180,7 @@ def _load(book: Book, picture: OfferingPicture, interrupted: Callable[[], bool])
         return
     book.say(Mark.PLAN, f"Processing usage data for {choice.counted} accounts")
     planned = _planned(book, picture, choice, seen)
-    _tell(book, planned if book.wish.may_lower else _without_decreases(book, planned), interrupted)
+    _tell(book, planned, interrupted)
     if book.again is None:
         if not book.told and not book.failures and not book.held:
             book.say(Mark.INFO, f"Waldur has all usage of {book.month} already")
@@ -248,36 +249,49 @@ def _planned(book: Book, picture: OfferingPicture, choice: Choice, seen: MonthPi
     return PlannedReport(picture, (month,), Memory())
 
 
-def _without_decreases(book: Book, planned: PlannedReport) -> PlannedReport:
-    """The plan without what belongs to figures that would get less, as reports hold them."""
-    rules = replace(policing.rules_of(book.site), usage_decreases=UsageDecreases.HOLD)
-    decreases = held_decreases(planned.plan(), rules)
-    for decrease in decreases:
-        book.held.append(decrease.sentence)
-        book.say(Mark.WARNING, f"held: {decrease.sentence}. Waldur keeps what it has; {HOW_TO_LOWER}")
-    kept_back = {action for decrease in decreases for action in decrease.actions}
-    months = [
-        replace(month, plans=tuple(plan.without(kept_back) for plan in month.plans))
-        for month in planned.months
-    ]
-    return replace(planned, months=tuple(months))
-
-
 def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -> None:
+    """Tell Waldur of the month. What would lower a figure is held, unless that is wished for; nothing is written down
+    for `approve`: whoever loads the month says so with an option.
+    """
+    site, wish = book.site, book.wish
     (month,) = planned.months
-    judgement = policing.permitted(book.site, planned.plan(), planned.snapshot)
+    decreases = UsageDecreases.ALLOW if wish.may_lower else UsageDecreases.HOLD
     _name_skipped(book, month.plans)
-    _name_strangers(book, planned)
-    for sentence in sorted({refused.sentence for refused in judgement.refused}):
+    with engine.passing(site, MODE, is_recorded=False) as run:
+        run.rules = replace(run.rules, usage_decreases=decreases)
+        run.cause, run.holds = CAUSE, False
+        submission = Submission(site, lambda: datetime.now(UTC), interrupted)
+        steps = Steps(
+            key=MODE,
+            observe=lambda: planned,
+            plan=lambda facts: facts,
+            announce=lambda work: _announce(book, planned, work.decision),
+            portions=submission.portions,
+            apply=submission.apply,
+            read_back=submission.note,
+            failed=submission.leave,
+            tell=submission.tell,
+        )
+        if wish.dry_run:
+            decision = gate.foresee(site, run.rules, MODE, planned)
+            _announce(book, planned, decision)
+            for action in decision.allowed:
+                if isinstance(action, Told):
+                    _say_told(book, action, done=False)
+        else:
+            engine.reconcile(run, steps)
+    if not wish.dry_run:
+        _conclude(book, planned, run.report)
+
+
+def _announce(book: Book, planned: PlannedReport, decision: Judgement) -> None:
+    """What the operator should know before anything is told."""
+    for held in decision.held:
+        book.held.append(held.reason)
+        book.say(Mark.WARNING, f"held: {held.reason}. Waldur keeps what it has; {HOW_TO_LOWER}")
+    _name_strangers(book, decision.allowed, planned)
+    for sentence in sorted({refused.sentence for refused in decision.refused}):
         book.fail(f"nothing is told: {sentence}")
-    if book.wish.dry_run:
-        for action in planned.plan():
-            if action not in judgement.blocked and isinstance(action, Told):
-                _say_told(book, action, done=False)
-        return
-    report = PassReport(MODE, book.site.offering.uuid, book.site.offering.name)
-    report_apply.tell(Delivery(book.site, planned, judgement, report, interrupted, cause=CAUSE))
-    _conclude(book, planned, report)
 
 
 def _conclude(book: Book, planned: PlannedReport, report: PassReport) -> None:
@@ -305,11 +319,11 @@ def _name_skipped(book: Book, plans: tuple[UsagePlan, ...]) -> None:
             book.say(Mark.WARNING, f"{plan.account}: {plan.skipped}{heal}")
 
 
-def _name_strangers(book: Book, planned: PlannedReport) -> None:
+def _name_strangers(book: Book, allowed: Iterable[Action], planned: PlannedReport) -> None:
     """Users whom Waldur will know by their name only."""
     told = {
         name
-        for action in planned.plan()
+        for action in allowed
         if isinstance(action, ReportUserUsage)
         for name, amount in action.after
         if amount is not None and Decimal(amount)
@@ -345,5 +359,5 @@ def _amounts(action: Told) -> str:
 
 def _decreases(action: Told, verb: str) -> Iterator[str]:
     what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
-    for name, held, amount in lowered(action):
+    for name, held, amount in action.lowered():
         yield f"{action.account} in {action.month}: {what}{name} {verb} from {held} to {amount}"

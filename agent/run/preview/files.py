@@ -15,7 +15,7 @@ from agent.config.model import Mode
 from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan, action_from_json
-from agent.run.preview.previews import Preview, fingerprint, is_growth
+from agent.run.preview.previews import Preview, fingerprint
 from agent.state import plans as held
 
 FORMAT = 1
@@ -78,7 +78,7 @@ def check(file: PlanFile, preview: Preview) -> None:
     then = {fingerprint(action): action for action in file.actions}
     now = {fingerprint(action): action for action in preview.happens}
     gone = [action for key, action in then.items() if key not in now]
-    new = [action for key, action in now.items() if key not in then and not is_growth(action)]
+    new = [action for key, action in now.items() if key not in then and not action.is_routine]
     if gone or new:
         raise PlanFileError(
             "the cluster or Waldur has moved since the plan was made, so nothing is done."

@@ -19,7 +19,6 @@ from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import FailResource, HealResource
-from agent.plan.policy.decreases import lowered
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run import engine, gate, passes
 from agent.run.membership import mode as membership
@@ -32,7 +31,7 @@ from agent.run.people import groups as group_mode
 from agent.run.people import usernames
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
-from agent.run.usage import mode as report
+from agent.run.usage import mode as usage
 
 # What may differ between two plans that mean the same: words for people, and what changes by the second.
 SPOKEN = frozenset({"reason"})
@@ -74,13 +73,8 @@ def fingerprint(action: Action) -> str:
     hidden = SPOKEN | FLEETING.get(type(action), frozenset())
     values = {name: value for name, value in asdict(action).items() if name not in hidden}
     if isinstance(action, GROWING):
-        values["less"] = [(name, held) for name, held, _ in lowered(action)]
+        values["less"] = [(name, held) for name, held, _ in action.lowered()]
     return json.dumps([type(action).__name__, values], sort_keys=True, default=str)
-
-
-def is_growth(action: Action) -> bool:
-    """Usage that is told as it grows: jobs go on while a plan is looked at."""
-    return isinstance(action, GROWING) and not any(lowered(action))
 
 
 def _of_orders(site: Site) -> Preview:
@@ -165,13 +159,13 @@ def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
 
 
 def _of_report(site: Site) -> Preview:
-    planned = report.plan(site)
-    judgement = report.judged(site, planned)
+    planned = usage.plan(site)
+    decision = gate.foresee(site, gate.rules_of(site), usage.MODE, planned)
     skipped = {plan.resource.uuid: plan for month in planned.months for plan in month.plans if plan.skipped}
     return Preview(
-        happens=Plan.of(judgement.allowed),
-        held=judgement.held,
-        refused=judgement.refused,
+        happens=Plan.of(decision.allowed),
+        held=decision.held,
+        refused=decision.refused,
         notes=(*planned.notes, *planned.left_alone),
         unplanned=[
             ResourceResult(
@@ -179,7 +173,7 @@ def _of_report(site: Site) -> Preview:
             )
             for uuid, plan in skipped.items()
         ],
-        apply=lambda: report.apply_planned(site, planned),
+        apply=lambda: usage.carry_out(site, planned),
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Reports: Waldur is told what each allocation and each of its users used, month by month, as the cluster counts it.
 
-observe the cluster and Waldur (`report_facts`) -> plan (`report_plan`) -> policy -> tell (`report_apply`). Called by
-the tasks and by `manage.py run` and `plan`. Resources keep their state, whatever becomes of a report.
+observe and plan (`planning`) -> tell (`submission`). Called by the tasks and by `manage.py run` and `plan`. Resources
+keep their state, whatever becomes of a report.
 """
 
 from __future__ import annotations
@@ -10,52 +10,28 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
-from agent.core.errors import SiteAgentError
-from agent.plan.policy.gate import Judgement
-from agent.run import gate as policing
+from agent.run import engine
+from agent.run.engine import UNBOUNDED_S, Steps, Work
 from agent.run.results import PassReport, Result
-from agent.run.site import Site, effort_of
-from agent.run.usage import planning as report_plan
-from agent.run.usage import submission as report_apply
-from agent.run.usage.planning import Clock, PlannedReport
-from agent.run.usage.submission import Delivery
-from agent.state import passes
-from agent.state import reported as report_claims
+from agent.run.site import Site
+from agent.run.usage import planning
+from agent.run.usage.planning import Clock, PlannedReport, ReportFacts
+from agent.run.usage.submission import Submission
+from agent.state import reported
 from agent.waldur.client import WaldurClient
 
 log = logging.getLogger(__name__)
 
 MODE = Mode.REPORT
-UNBOUNDED_S = float("inf")
 TELLING_S = 30.0
 NAMED_AT_MOST = 5
 
-
-@dataclass(frozen=True)
-class Steps:
-    """What a pass asks between its steps: the time, and whether it shall end."""
-
-    clock: Clock
-    interrupted: Callable[[], bool] = lambda: False
-
-
 # What was told last, for the life of a site's client.
 _told: WeakKeyDictionary[WaldurClient, frozenset[str]] = WeakKeyDictionary()
-
-
-def plan(site: Site, clock: Clock | None = None) -> PlannedReport:
-    """What a report would tell Waldur now. Changes nothing. Raises SiteAgentError."""
-    return report_plan.plan(site, clock)
-
-
-def judged(site: Site, planned: PlannedReport) -> Judgement:
-    """What the policy would do with this plan. Writes nothing."""
-    return policing.judged(site, MODE, planned.plan(), planned.snapshot, planned.grounds)
 
 
 def run_pass(
@@ -69,47 +45,65 @@ def run_pass(
     all of them, or when `interrupted`, no new portion is begun.
     """
     began_s = time.monotonic()
-    tell_time = clock or _clock_of(site)
 
-    def work(report: PassReport) -> None:
-        planned = report_plan.plan(site, tell_time, lambda: time.monotonic() > began_s + seconds / 2)
+    def is_late() -> bool:
+        return time.monotonic() > began_s + seconds / 2
+
+    with engine.passing(site, MODE) as run:
+        planned = engine.plan_of(steps(site, clock, is_late))
         # What took long to read is not read again for a few requests.
         until_s = max(began_s + seconds, time.monotonic() + TELLING_S)
-        _carry_out(
-            site, planned, report, Steps(tell_time, lambda: time.monotonic() > until_s or interrupted())
-        )
-
-    return _recorded(site, work)
-
-
-def apply_planned(site: Site, planned: PlannedReport) -> PassReport:
-    """Tell Waldur what `plan` has just found."""
-    return _recorded(site, lambda report: _carry_out(site, planned, report, Steps(_clock_of(site))))
+        is_over = steps(site, clock, interrupted=lambda: time.monotonic() > until_s or interrupted())
+        engine.carry_out(run, is_over, planned)
+        _tell(site, run.report)
+    return run.report
 
 
-def _clock_of(site: Site) -> Clock:
-    return lambda: datetime.now(site.zone)
+def plan(site: Site, clock: Clock | None = None) -> PlannedReport:
+    """What a report would tell Waldur now. Changes nothing. Raises SiteAgentError."""
+    return engine.plan_of(steps(site, clock))
 
 
-def _recorded(site: Site, work: Callable[[PassReport], None]) -> PassReport:
-    report = PassReport(MODE, site.offering.uuid, site.offering.name)
-    with effort_of(site) as report.effort:
-        try:
-            work(report)
-        except SiteAgentError as error:
-            report.error = error
-    passes.record(site.state_dir, report)
-    return report
+def carry_out(site: Site, planned: PlannedReport, clock: Clock | None = None) -> PassReport:
+    """Tell Waldur what `plan` has found, maybe a while ago."""
+    with engine.passing(site, MODE) as run:
+        engine.carry_out(run, steps(site, clock), planned)
+        _tell(site, run.report)
+    return run.report
 
 
-def _carry_out(site: Site, planned: PlannedReport, report: PassReport, steps: Steps) -> None:
-    report_claims.leave(site, planned.picture.resources)
-    judgement = policing.policed(site, MODE, planned.plan(), planned.snapshot, planned.grounds)
-    report.held, report.refused = judgement.held, judgement.refused
-    report.notes += planned.notes
-    report.left_alone = planned.left_alone
-    report_apply.apply(Delivery(site, planned, judgement, report, steps.interrupted, clock=steps.clock))
-    _tell(site, report)
+def steps(
+    site: Site,
+    clock: Clock | None = None,
+    is_late: Callable[[], bool] = lambda: False,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Steps[ReportFacts, PlannedReport]:
+    """The loop over the months that are told of."""
+    tell_time = clock or (lambda: datetime.now(site.zone))
+    submission = Submission(site, tell_time, interrupted)
+
+    def announce(work: Work[PlannedReport]) -> None:
+        """Tell the other offerings which accounts this one tells of, and the operator what there is to know."""
+        reported.leave(site, work.plan.picture.resources)
+        work.report.notes += work.plan.notes
+        work.report.left_alone = work.plan.left_alone
+
+    def tell(work: Work[PlannedReport]) -> None:
+        submission.tell(work)
+        submission.remember(work)
+
+    return Steps(
+        key=MODE,
+        observe=lambda: planning.observe(site, tell_time, is_late),
+        plan=planning.plan,
+        refine=lambda facts, plan: planning.refine(site, facts, plan),
+        announce=announce,
+        portions=submission.portions,
+        apply=submission.apply,
+        read_back=submission.note,
+        failed=submission.leave,
+        tell=tell,
+    )
 
 
 def _tell(site: Site, report: PassReport) -> None:

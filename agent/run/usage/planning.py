@@ -9,20 +9,19 @@ that is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 
+from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
-from agent.core.model import Component, Snapshot
+from agent.core.model import Snapshot
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
-from agent.core.plans import Plan
-from agent.core.usage import JobUse, Usage
-from agent.core.usage_actions import ReportUsage, ReportUserUsage
-from agent.plan.policy.decreases import lowered
+from agent.core.usage import JobUse
 from agent.plan.policy.rules import Grounds
 from agent.plan.usage import planning as planner
-from agent.plan.usage.planning import UsagePlan
+from agent.plan.usage.planning import UsagePlan, UsageRules
 from agent.run.site import Site
 from agent.run.usage import explanation as report_explain
 from agent.run.usage import facts as report_facts
@@ -66,22 +65,52 @@ class PlannedReport:
     notes: tuple[str, ...] = ()
     has_gaps: bool = False
     left_alone: tuple[str, ...] = ()
+    is_whole: bool = True
 
     @property
     def snapshot(self) -> Snapshot:
         return self.picture.snapshot
 
     @property
-    def grounds(self) -> Grounds:
+    def context(self) -> Grounds:
         return Grounds(has_gaps=self.has_gaps)
 
-    def plan(self) -> Plan:
-        return Plan.of(action for month in self.months for plan in month.plans for action in plan.actions)
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        actions = (action for month in self.months for plan in month.plans for action in plan.actions)
+        return tuple(dict.fromkeys(actions))
+
+
+@dataclass(frozen=True)
+class MonthFacts:
+    """A month as the cluster counts it and as Waldur has it. `rules` None: nothing is told of it."""
+
+    month: Month
+    date: datetime | None
+    picture: MonthPicture
+    rules: UsageRules | None
+    is_current: bool
+
+
+@dataclass(frozen=True)
+class ReportFacts:
+    """What a report knows. `explanations`: why an account has less than Waldur was told, by month and account, once
+    somebody has looked.
+    """
+
+    picture: OfferingPicture
+    months: tuple[MonthFacts, ...]
+    memory: Memory
+    memory_months: tuple[Month, ...]
+    notes: tuple[str, ...]
+    has_gaps: bool
+    left_alone: tuple[str, ...]
+    explanations: Mapping[tuple[Month, str], str] | None = None
 
 
 @dataclass
-class _Making:
-    """A report while it is planned, as of `now`. `tracked`: TRES of the cluster, once they had to be asked for."""
+class _Looking:
+    """A report while it is observed, as of `now`. `tracked`: TRES of the cluster, once they had to be asked for."""
 
     site: Site
     picture: OfferingPicture
@@ -97,58 +126,100 @@ class _Making:
         return Month.of(self.now)
 
 
-def plan(
-    site: Site, clock: Clock | None = None, is_late: Callable[[], bool] = lambda: False
-) -> PlannedReport:
-    """What a report would tell Waldur now. Changes nothing. Once it `is_late` no further month is read. Raises
-    SiteAgentError.
-    """
-    tell_time = clock or (lambda: datetime.now(site.zone))
-    now = tell_time()
-    memory = report_memory.load(site)
-    making = _Making(site, report_facts.offering(site), memory, now)
-    making.notes += [
-        f"Waldur's offering has no component {name}: run load-components" for name in making.picture.missing
-    ]
-    making.notes += [
-        f"resource {resource.name} ({resource.uuid}) has no backend_id: nobody knows its usage"
-        for resource in making.picture.nameless
-    ]
-    is_empty = not (making.picture.resources and making.picture.components)
-    months = [] if is_empty else _read(making, list(_told_of(making)), is_late)
-    if Month.of(tell_time()) != making.current:
-        raise MonthEnded(
-            f"{making.current} ended while its usage was read: nothing is told, the next report does it"
-        )
+def plan(facts: ReportFacts) -> PlannedReport:
+    """What a report tells Waldur. Pure."""
     return PlannedReport(
-        making.picture,
-        tuple(months),
-        memory,
-        last_months(making.current, site.reporting_periods),
-        tuple(dict.fromkeys(making.notes)),
-        making.has_gaps,
-        tuple(_left_alone(making, month) for month in making.closed),
+        facts.picture,
+        tuple(
+            PlannedMonth(
+                each.month, each.date, each.picture, tuple(_month_plans(facts, each)), each.is_current
+            )
+            for each in facts.months
+        ),
+        facts.memory,
+        facts.memory_months,
+        facts.notes,
+        facts.has_gaps,
+        facts.left_alone,
     )
 
 
+def _month_plans(facts: ReportFacts, month: MonthFacts) -> Iterator[UsagePlan]:
+    """The plans of a month, with the jobs that explain why an account has less than Waldur was told before."""
+    if month.rules is None:
+        return
+    words = facts.explanations or {}
+    for each in planner.plan_month(
+        facts.picture.resources, month.picture.usage, month.picture.ledger, month.rules
+    ):
+        reason = words.get((month.month, each.account))
+        if reason is None:
+            yield each
+        elif each.totals:
+            yield replace(each, totals=replace(each.totals, reason=reason))
+        else:
+            yield replace(each, shares=tuple(replace(share, reason=reason) for share in each.shares))
+
+
+def observe(site: Site, clock: Clock, is_late: Callable[[], bool] = lambda: False) -> ReportFacts:
+    """Usage and what Waldur holds of it. Once it `is_late` no further month is read. Raises SiteAgentError."""
+    now = clock()
+    memory = report_memory.load(site)
+    looking = _Looking(site, report_facts.offering(site), memory, now)
+    looking.notes += [
+        f"Waldur's offering has no component {name}: run load-components" for name in looking.picture.missing
+    ]
+    looking.notes += [
+        f"resource {resource.name} ({resource.uuid}) has no backend_id: nobody knows its usage"
+        for resource in looking.picture.nameless
+    ]
+    is_empty = not (looking.picture.resources and looking.picture.components)
+    months = [] if is_empty else _read(looking, list(_told_of(looking)), is_late)
+    if Month.of(clock()) != looking.current:
+        raise MonthEnded(
+            f"{looking.current} ended while its usage was read: nothing is told, the next report does it"
+        )
+    return ReportFacts(
+        looking.picture,
+        tuple(months),
+        memory,
+        last_months(looking.current, site.reporting_periods),
+        tuple(dict.fromkeys(looking.notes)),
+        looking.has_gaps,
+        tuple(_left_alone(looking, month) for month in looking.closed),
+    )
+
+
+def refine(site: Site, facts: ReportFacts, plan: PlannedReport) -> ReportFacts | None:
+    """The facts with the jobs that explain whatever gets less, asked for once."""
+    if facts.explanations is not None:
+        return None
+    found: dict[tuple[Month, str], str] = {}
+    for month in plan.months:
+        less = [each.account for each in month.plans if not all(action.is_routine for action in each.actions)]
+        words = report_explain.decreases(site, month.month, less, facts.memory)
+        found |= {(month.month, account): sentence for account, sentence in words.items()}
+    return replace(facts, explanations=found) if found else None
+
+
 def _read(
-    making: _Making, wanted: Sequence[tuple[Month, datetime | None]], is_late: Callable[[], bool]
-) -> list[PlannedMonth]:
+    looking: _Looking, wanted: Sequence[tuple[Month, datetime | None]], is_late: Callable[[], bool]
+) -> list[MonthFacts]:
     """The months, oldest first. The present one is read first; of the others another one comes next in every half hour,
     so that each has its turn where the time is enough for some of them only.
     """
-    turn = int(making.now.timestamp()) // TURN_S % max(1, len(wanted))
+    turn = int(looking.now.timestamp()) // TURN_S % max(1, len(wanted))
     in_turn = [*wanted[turn:], *wanted[:turn]]
-    made: dict[Month, PlannedMonth | None] = {}
-    for which, date in sorted(in_turn, key=lambda each: each[0] != making.current):
+    made: dict[Month, MonthFacts | None] = {}
+    for which, date in sorted(in_turn, key=lambda each: each[0] != looking.current):
         if made and is_late():
-            making.has_gaps = True
-            making.notes.append(
+            looking.has_gaps = True
+            looking.notes.append(
                 "the cluster answers slowly: some of the past months are left to the next reports; a smaller "
                 "reporting_periods asks for fewer"
             )
             break
-        made[which] = _of_month(making, which, date)
+        made[which] = _of_month(looking, which, date)
     return [month for which, _ in wanted if (month := made.get(which)) is not None]
 
 
@@ -157,93 +228,70 @@ def is_certain(site: Site, month: Month, now: datetime) -> bool:
     return surely_in(month, site.zone, now) and surely_in(month, UTC, now)
 
 
-def _told_of(making: _Making) -> Iterator[tuple[Month, datetime | None]]:
+def _told_of(looking: _Looking) -> Iterator[tuple[Month, datetime | None]]:
     """Months with their dates."""
-    site, now, current = making.site, making.now, making.current
+    site, now, current = looking.site, looking.now, looking.current
     wanted = last_months(current, site.reporting_periods)
     takes_dates = usages.takes_dates(site.client)
-    if takes_dates and not making.memory.takes_no_dates(now):
+    if takes_dates and not looking.memory.takes_no_dates(now):
         for month in wanted:
             date = attribution(month, site.zone)
             if date <= now - SKEW:
                 yield month, date
         return
     if len(wanted) > 1 and not takes_dates:
-        making.notes.append(
+        looking.notes.append(
             "this Waldur files all usage under its present month: past months are not told of"
         )
-    making.closed += wanted[:-1] if takes_dates else ()
+    looking.closed += wanted[:-1] if takes_dates else ()
     if is_certain(site, current, now):
         yield current, None
     else:
-        making.has_gaps = True
+        looking.has_gaps = True
 
 
-def _of_month(making: _Making, which: Month, date: datetime | None) -> PlannedMonth | None:
-    is_current = which == making.current
-    components = making.picture.components
-    if not is_current and making.memory.is_refused(which, making.now):
+def _of_month(looking: _Looking, which: Month, date: datetime | None) -> MonthFacts | None:
+    is_current = which == looking.current
+    components = looking.picture.components
+    if not is_current and looking.memory.is_refused(which, looking.now):
         # What Waldur takes of a provider for a closed month.
-        making.closed.append(which)
-        components = tuple(c for c in components if making.picture.has_limit(c.name))
-        if making.memory.is_refused(which, making.now, limits=True):
+        looking.closed.append(which)
+        components = tuple(c for c in components if looking.picture.has_limit(c.name))
+        if looking.memory.is_refused(which, looking.now, limits=True):
             components = ()
     if not components:
         return None
-    seen = report_facts.month(making.site, which)
-    made = PlannedMonth(which, date, seen, (), is_current)
+    seen = report_facts.month(looking.site, which)
     if not seen.usage.records:
         # What waits can only be of a month of which Waldur holds something.
-        making.has_gaps = making.has_gaps or bool(seen.ledger.records)
+        looking.has_gaps = looking.has_gaps or bool(seen.ledger.records)
         if is_current or seen.ledger.records:
-            making.notes.append(
+            looking.notes.append(
                 f"the cluster names no job in {which}, which says nothing of any account: nothing is told"
             )
-        return made
-    lacking = _untracked(making, components, seen.usage)
-    making.notes += [
+        return MonthFacts(which, date, seen, None, is_current)
+    lacking = planner.untracked(components, planner.counted(seen.usage))
+    if lacking:
+        # The cluster is asked once in a report, where nobody had any of a TRES.
+        if looking.tracked is None:
+            looking.tracked = report_facts.all_tracked(looking.site)
+        lacking = planner.untracked(components, looking.tracked)
+    looking.notes += [
         f"component {name}: the cluster does not count {tres}, so nobody knows its usage"
         for name, tres in lacking.items()
     ]
     counted = [c for c in components if c.name not in lacking]
-    rules = replace(report_facts.rules(making.site, making.picture, counted), with_zeros=is_current)
-    plans = planner.plan_month(making.picture.resources, seen.usage, seen.ledger, rules)
-    return replace(made, plans=tuple(_explained(making, which, plans)))
+    rules = report_facts.rules(looking.site, looking.picture, counted)
+    return MonthFacts(which, date, seen, replace(rules, with_zeros=is_current), is_current)
 
 
-def _left_alone(making: _Making, month: Month) -> str:
-    until = making.memory.refused_until(month).astimezone(making.site.zone)
+def _left_alone(looking: _Looking, month: Month) -> str:
+    until = looking.memory.refused_until(month).astimezone(looking.site.zone)
     return (
         f"{month}: Waldur does not take all of it from this token any more, and is not asked again before "
         f"{until:%Y-%m-%d %H:%M %Z}. `historical-usage` with a staff token does it; another token is tried at once "
-        f"when {report_memory.file_of(making.site)} is removed"
+        f"when {report_memory.file_of(looking.site)} is removed"
     )
-
-
-def _untracked(making: _Making, components: Sequence[Component], usage: Usage) -> dict[str, str]:
-    """Components that nobody can count. The cluster is asked once in a report, where nobody had any of a TRES."""
-    lacking = planner.untracked(components, planner.counted(usage))
-    if lacking and making.tracked is None:
-        making.tracked = report_facts.all_tracked(making.site)
-    return planner.untracked(components, making.tracked) if lacking and making.tracked is not None else {}
-
-
-def _explained(making: _Making, month: Month, plans: Sequence[UsagePlan]) -> Iterator[UsagePlan]:
-    """The plans, with the jobs that explain why an account has less than Waldur was told before."""
-    less = [plan.account for plan in plans if any(_is_less(action) for action in plan.actions)]
-    words = report_explain.decreases(making.site, month, less, making.memory)
-    for plan in plans:
-        if plan.account not in words:
-            yield plan
-        elif plan.totals:
-            yield replace(plan, totals=replace(plan.totals, reason=words[plan.account]))
-        else:
-            shares = (replace(share, reason=words[plan.account]) for share in plan.shares)
-            yield replace(plan, shares=tuple(shares))
-
-
-def _is_less(action: object) -> bool:
-    return isinstance(action, ReportUsage | ReportUserUsage) and any(lowered(action))
 
 
 def live_jobs(planned: PlannedMonth) -> Sequence[JobUse]:
