@@ -22,7 +22,7 @@ from agent.core.names import fold
 from agent.core.periods import Month, attribution
 from agent.core.policy import UsageDecreases
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
-from agent.plan.policy.decreases import held_decreases, lowered
+from agent.plan.policy.decreases import held_decreases
 from agent.plan.usage import history as planner
 from agent.plan.usage import planning as usage_planner
 from agent.plan.usage.history import Choice
@@ -344,6 +344,5 @@ def _amounts(action: Told) -> str:
 
 
 def _decreases(action: Told, verb: str) -> Iterator[str]:
-    what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
-    for name, held, amount in lowered(action):
-        yield f"{action.account} in {action.month}: {what}{name} {verb} from {held} to {amount}"
+    for name, held, amount in action.decreases():
+        yield f"{action.account} in {action.month}: {name} {verb} from {held} to {amount}"

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
 from agent.core.errors import SiteAgentError
-from agent.plan.policy.gate import Judgement
+from agent.plan.policy.gate import Decision
 from agent.run import gate as policing
 from agent.run.results import PassReport, Result
 from agent.run.site import Site, effort_of
@@ -53,7 +53,7 @@ def plan(site: Site, clock: Clock | None = None) -> PlannedReport:
     return report_plan.plan(site, clock)
 
 
-def judged(site: Site, planned: PlannedReport) -> Judgement:
+def judged(site: Site, planned: PlannedReport) -> Decision:
     """What the policy would do with this plan. Writes nothing."""
     return policing.judged(site, MODE, planned.plan(), planned.snapshot, planned.grounds)
 

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
 from agent.core.model import Component, Snapshot
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
 from agent.core.plans import Plan
 from agent.core.usage import JobUse, Usage
-from agent.core.usage_actions import ReportUsage, ReportUserUsage
-from agent.plan.policy.decreases import lowered
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import UsagePlan
 from agent.run.site import Site
@@ -72,8 +71,8 @@ class PlannedReport:
         return self.picture.snapshot
 
     @property
-    def grounds(self) -> Grounds:
-        return Grounds(has_gaps=self.has_gaps)
+    def grounds(self) -> PolicyContext:
+        return PolicyContext(has_gaps=self.has_gaps)
 
     def plan(self) -> Plan:
         return Plan.of(action for month in self.months for plan in month.plans for action in plan.actions)
@@ -242,8 +241,8 @@ def _explained(making: _Making, month: Month, plans: Sequence[UsagePlan]) -> Ite
             yield replace(plan, shares=tuple(shares))
 
 
-def _is_less(action: object) -> bool:
-    return isinstance(action, ReportUsage | ReportUserUsage) and any(lowered(action))
+def _is_less(action: Action) -> bool:
+    return any(action.decreases())
 
 
 def live_jobs(planned: PlannedMonth) -> Sequence[JobUse]:

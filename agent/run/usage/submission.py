@@ -20,8 +20,7 @@ from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.plans import Outcome
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
-from agent.plan.policy.decreases import lowered
-from agent.plan.policy.gate import Judgement
+from agent.plan.policy.gate import Decision
 from agent.plan.usage.planning import Ledger, UsagePlan
 from agent.run.circuit_breaker import Outage
 from agent.run.results import PassReport, ResourceResult, Result, postponed
@@ -55,7 +54,7 @@ class Delivery:
 
     site: Site
     planned: PlannedReport
-    judgement: Judgement
+    judgement: Decision
     report: PassReport
     interrupted: Callable[[], bool] = lambda: False
     errors: dict[str, SiteAgentError] = field(default_factory=dict)
@@ -248,7 +247,7 @@ def _refused_users(action: ReportUsage | ReportUserUsage, refused: Answer) -> Wa
 
 def _write_down(delivery: Delivery, month: PlannedMonth, outcomes: Sequence[Outcome]) -> None:
     """Each failure and each decrease; of the rest one line: a busy site tells of hundreds of accounts in a pass."""
-    kept = [o for o in outcomes if o.error or any(lowered(o.action))]  # type: ignore[arg-type]
+    kept = [o for o in outcomes if o.error or any(o.action.decreases())]
     journal.record(delivery.site, MODE, kept, cause=delivery.cause)
     totals = [o.action for o in outcomes if not o.error and isinstance(o.action, ReportUsage)]
     told = {t.account: dict(t.after) for t in totals}
@@ -387,7 +386,7 @@ def _result(delivery: Delivery, uuid: str, plans: Sequence[UsagePlan]) -> Resour
 def _in_short(action: ReportUsage | ReportUserUsage) -> str:
     if isinstance(action, ReportUserUsage):
         return f"{action.component} of {len(action.after)} user{'s' if len(action.after) > 1 else ''}"
-    return action.target().removeprefix(f"of {action.account} in ")
+    return action.subject().removeprefix(f"of {action.account} in ")
 
 
 def _amounts(amounts: Amounts) -> list[tuple[str, str]]:
