@@ -127,8 +127,8 @@ def lines_of(plan: Preview) -> list[str]:
     lines = [plan.happens.render() or "nothing to do"]
     for held in plan.held:
         lines.append(f"held: plan {held.id} ({held.scope}): {held.reason}; `approve {held.id}` releases it")
-        lines += [f"  {action.verb} {action.target()}" for action in held.actions]
-    lines += [f"left out: {r.action.verb} {r.action.target()}: {r.sentence}" for r in plan.refused]
+        lines += [f"  {action.line()}" for action in held.actions]
+    lines += [f"left out: {r.action.line()}: {r.sentence}" for r in plan.refused]
     lines += [f"note: {note}" for note in plan.notes]
     for result in plan.unplanned:
         about = result.as_json()

@@ -3,72 +3,258 @@
 
 An action names its object by natural key and carries what was before and what shall be; `reason` is for
 people and takes no part in equality, so that two orders which need the same customer account share one
-action. CLI, log, journal and tests all show an action by its one-line `render`.
+action. CLI, log, journal and tests all show an action by its one-line `render`. What an action means to
+policy, journal, backends and previews it declares itself: see `Action`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum, IntEnum, StrEnum
+from typing import Any, ClassVar, NamedTuple
+
+from agent.core.model import Account, Association, Part, Snapshot
+from agent.core.names import fold
+from agent.core.policy import Charge, Cost, PolicyRules
 
 # Every kind of action that is defined, by name: to read them back from JSON.
 KINDS: dict[str, type[Action]] = {}
 
 
+class Effect(StrEnum):
+    """What an action does to what it is about; TELL changes what Waldur shows, and nothing that people work with."""
+
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+    BLOCK = "block"
+    TELL = "tell"
+
+
+class Target(StrEnum):
+    """What an action is about."""
+
+    ACCOUNT = "account"
+    USER = "user"
+    CLUSTER = "cluster"
+    HOME = "home"
+    GROUP = "group"
+    ORDER = "order"
+    RESOURCE = "resource"
+
+
+class Phase(IntEnum):
+    """The order in which the actions of one batch run, on every cluster: builders first, removals last."""
+
+    MAKE = 1
+    PLACE = 2
+    SET = 3
+    JOIN = 4
+    SET_MEMBERS = 5
+    MOVE_DEFAULTS = 6
+    ALLOW = 7
+    BLOCK = 8
+    BLOCK_MEMBERS = 9
+    CANCEL_JOBS = 10
+    REMOVE_MEMBERS = 11
+    DELETE = 12
+    CLEAR = 13
+
+
+class Kind(Enum):
+    """Kinds of things on a cluster that actions make, need, end or await."""
+
+    ACCOUNT = "account"
+    CHILD = "account below"
+    MEMBER = "member"
+    DEFAULT = "default account"
+    QOS = "QoS"
+    JOBS = "jobs"
+    SUBMISSION = "submission"
+
+
+class Ref(NamedTuple):
+    """A thing by the fields of an action that name it: its account, and the user or account in that."""
+
+    kind: Kind
+    account: str = "account"
+    of: str = ""
+
+
+class Thing(NamedTuple):
+    """Something of one account; `of`: the user or account in it, empty for all of them."""
+
+    kind: Kind
+    account: str
+    of: str = ""
+
+    def covers(self, other: Thing) -> bool:
+        """Whether one is the other or a part of it. Submission of an account says nothing of a member's."""
+        if self[:2] != other[:2]:
+            return False
+        return self.of == other.of or (self.kind is not Kind.SUBMISSION and "" in (self.of, other.of))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Base of all actions."""
+    """Base of all actions. Each class declares what it means:
+
+    `effect`, `target`, and `where` it is carried out; `parts` of the snapshot that must have been read whole before it
+    may happen; `costs` to people that it can have (`charges`: what it really costs in one state); `identifiers` by
+    which the journal finds it, with the fields that hold them. Dependencies: what it `makes` and `ends`, what it
+    `needs` to stand, and what it `awaits` the end of. `phase`: its place in a batch. `fleeting` fields change by
+    the second; of an action that `grows`, only what gets less makes another action.
+    """
 
     verb: ClassVar[str]
+    effect: ClassVar[Effect]
+    target: ClassVar[Target]
+    where: ClassVar[str]
+    parts: ClassVar[frozenset[Part]]
+    costs: ClassVar[frozenset[Cost]]
+    identifiers: ClassVar[Mapping[str, str]]
+    makes: ClassVar[tuple[Ref, ...]] = ()
+    needs: ClassVar[tuple[Ref, ...]] = ()
+    ends: ClassVar[tuple[Ref, ...]] = ()
+    awaits: ClassVar[tuple[Ref, ...]] = ()
+    fleeting: ClassVar[frozenset[str]] = frozenset()
+    grows: ClassVar[bool] = False
+
     reason: str = field(default="", compare=False)
 
     def __init_subclass__(cls) -> None:
         if "verb" in vars(cls):
             KINDS[cls.__name__] = cls
 
-    def target(self) -> str:
+    def subject(self) -> str:
+        """Return what it is done to, in words."""
         raise NotImplementedError
 
     @property
     def is_routine(self) -> bool:
-        """Whether it is done for many at a time as a matter of course: it needs no line of its own in logs."""
-        return False
+        """Whether it only lets a figure grow, as jobs go on: it needs no line of its own in logs and the journal."""
+        return self.grows and not any(self.decreases())
+
+    def line(self) -> str:
+        """Return verb and subject, without the reason."""
+        return f"{self.verb} {self.subject()}"
 
     def render(self) -> str:
-        return f"{self.verb} {self.target()}" + (f"  ({self.reason})" if self.reason else "")
+        return self.line() + (f"  ({self.reason})" if self.reason else "")
 
     def as_json(self) -> dict[str, Any]:
         return {"action": type(self).__name__, **asdict(self), "text": self.render()}
+
+    def ids(self) -> dict[str, str]:
+        """Return what the journal finds it by: order, resource, account and user, those there are."""
+        found = {name: getattr(self, holder) for name, holder in self.identifiers.items()}
+        return {name: str(value) for name, value in found.items() if value}
+
+    @property
+    def for_account(self) -> str:
+        """The account, or the group of one, for whose sake it happens; empty where there is none."""
+        return self.ids().get("account", "")
+
+    @property
+    def changed_account(self) -> str:
+        """The account whose owner must agree; empty where it changes none."""
+        return self.for_account
+
+    def things(self, refs: Iterable[Ref]) -> list[Thing]:
+        """Return what these declarations mean for this action; without an account they mean nothing."""
+        found = (Thing(r.kind, getattr(self, r.account), getattr(self, r.of) if r.of else "") for r in refs)
+        return [thing for thing in found if thing.account]
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Return whether it removes, blocks or lowers something in this state; careful modes leave it out then."""
+        return self.effect in (Effect.REMOVE, Effect.BLOCK)
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Return whether people bear the declared costs in this state."""
+        return self.takes_away(snapshot, rules)
+
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        """Return what it costs people in this state, of the costs that it declares."""
+        if not self.costs or not self.is_felt(snapshot, rules):
+            return ()
+        user = self.ids().get("user", "")
+        return tuple(Charge(cost, self.for_account, user) for cost in sorted(self.costs))
+
+    def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
+        """Return the limits that it lowers, by name, with the value now (None: unlimited) and then."""
+        return {}
+
+    def used_limits(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
+        """Return those of `lowered` against which use counts: below it, the cluster ends running jobs."""
+        return {}
+
+    def decreases(self) -> Iterable[tuple[str, str, str]]:
+        """Return the figures of which Waldur would be told less, each with the amount before and after."""
+        return ()
+
+
+ACCOUNT_ID: Mapping[str, str] = {"account": "account"}
+MEMBER_IDS: Mapping[str, str] = {"account": "account", "user": "user"}
+TREE = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})
+NO_PARTS: frozenset[Part] = frozenset()
+FREE: frozenset[Cost] = frozenset()
 
 
 class ClusterAction(Action):
     """Done by a backend, on the cluster."""
 
+    where: ClassVar[str] = "cluster"
+    needs: ClassVar[tuple[Ref, ...]] = (Ref(Kind.ACCOUNT),)
+    phase: ClassVar[Phase]
+
     account: str
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        """Return the cluster as it is once this is done. What no snapshot shows changes nothing."""
+        return snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateAccount(ClusterAction):
     verb: ClassVar[str] = "create account"
+    effect, target, phase = Effect.ADD, Target.ACCOUNT, Phase.MAKE
+    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    makes = (Ref(Kind.ACCOUNT),)
+    needs = (Ref(Kind.ACCOUNT, "parent"),)
     account: str
     parent: str
     description: str = ""
     organization: str = ""
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.account} below {self.parent}"
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return _with(snapshot, snapshot.accounts.get(self.account) or Account(self.account, self.parent))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoveAccount(ClusterAction):
     verb: ClassVar[str] = "move account"
+    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.PLACE
+    parts, identifiers = frozenset({Part.ACCOUNTS}), ACCOUNT_ID
+    costs = frozenset({Cost.ACCOUNTS_MOVED})
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.ACCOUNT, "after"))
+    ends = (Ref(Kind.CHILD, "before", "account"),)
     account: str
     before: str
     after: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.account} from {self.before} to {self.after}"
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return True
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return _changed(snapshot, self.account, parent=self.after)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +262,31 @@ class SetLimits(ClusterAction):
     """Set limits by name, in the cluster's units (SLURM: GrpTRESMins); others stay. `before` as observed."""
 
     verb: ClassVar[str] = "set limits"
+    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
+    parts, identifiers = frozenset({Part.ACCOUNTS}), ACCOUNT_ID
+    costs = frozenset({Cost.LIMITS_CUT})
     account: str
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.account} {changed(self.before, self.after)}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return bool(self.lowered(snapshot))
+
+    def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
+        """An account that is yet to be made loses nothing."""
+        standing = snapshot.accounts.get(self.account)
+        return lowered_limits(standing.limits, self.after) if standing else {}
+
+    def used_limits(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
+        return self.lowered(snapshot)
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        standing = snapshot.accounts.get(self.account)
+        limits = standing.limits if standing else {}
+        return _changed(snapshot, self.account, limits={**limits, **dict(self.after)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +294,31 @@ class SetUserLimits(ClusterAction):
     """Set limits of one user in an account (SLURM: MaxTRESMins, per job); -1 takes one away."""
 
     verb: ClassVar[str] = "set limits of user"
+    effect, target, phase = Effect.CHANGE, Target.USER, Phase.SET_MEMBERS
+    parts, identifiers = TREE, MEMBER_IDS
+    costs = frozenset({Cost.LIMITS_CUT})
     account: str
     user: str
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.user} in {self.account} {changed(self.before, self.after)}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return bool(self.lowered(snapshot))
+
+    def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
+        if self.account not in snapshot.accounts:
+            return {}
+        return lowered_limits(snapshot.user_limits.get((self.account, self.user), {}), self.after)
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        place = (self.account, self.user)
+        values = {**snapshot.user_limits.get(place, {}), **dict(self.after)}
+        kept = {tres: value for tres, value in values.items() if value >= 0}
+        limits = {key: value for key, value in snapshot.user_limits.items() if key != place}
+        return replace(snapshot, user_limits={**limits, **({place: kept} if kept else {})})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,14 +326,30 @@ class SetQos(ClusterAction):
     """Give an account exactly these QoS; the default is set with them, else SLURM refuses quietly (rc 0)."""
 
     verb: ClassVar[str] = "set QoS"
+    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
+    parts, identifiers = NO_PARTS, ACCOUNT_ID
+    costs = frozenset({Cost.ACCOUNTS_BLOCKED})
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
     account: str
     before: tuple[str, ...] = field(default=(), compare=False)
     after: tuple[str, ...]
     default: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         before, after = ",".join(self.before) or "none", ",".join(self.after)
         return f"{self.account} {before} -> {after} default {self.default}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """A QoS that pauses stops jobs as blocking does."""
+        return fold(self.default) in rules.pausing_qos
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        standing = snapshot.accounts.get(self.account)
+        is_paused = standing is not None and fold(standing.default_qos) in rules.pausing_qos
+        return self.takes_away(snapshot, rules) and not is_paused
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return _changed(snapshot, self.account, qos=frozenset(self.after), default_qos=self.default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +357,19 @@ class CreateQos(ClusterAction):
     """Make a QoS for one account, named like it. `limits` in the backend's spelling."""
 
     verb: ClassVar[str] = "create QoS"
+    effect, target, phase = Effect.ADD, Target.CLUSTER, Phase.PLACE
+    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    makes = (Ref(Kind.QOS),)
     account: str
     flags: str = ""
     limits: tuple[tuple[str, str], ...] = ()
 
-    def target(self) -> str:
+    def subject(self) -> str:
         words = (self.account, self.flags, *(f"{name}={value}" for name, value in self.limits))
         return " ".join(filter(None, words))
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, qos=snapshot.qos | {self.account})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +377,16 @@ class DeleteQos(ClusterAction):
     """Remove the QoS that was made for an account, after the account itself."""
 
     verb: ClassVar[str] = "delete QoS"
+    effect, target, phase = Effect.REMOVE, Target.CLUSTER, Phase.CLEAR
+    parts, costs, identifiers = TREE | {Part.QOS}, FREE, ACCOUNT_ID
+    awaits = (Ref(Kind.ACCOUNT),)
     account: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.account
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, qos=snapshot.qos - {self.account})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +398,10 @@ class AddMember(ClusterAction):
     """
 
     verb: ClassVar[str] = "add member"
+    effect, target, phase = Effect.ADD, Target.USER, Phase.JOIN
+    parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
+    makes = (Ref(Kind.MEMBER, of="user"),)
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.ACCOUNT, "default_account"))
     account: str
     user: str
     default_account: str = ""
@@ -155,9 +410,19 @@ class AddMember(ClusterAction):
     qos: tuple[str, ...] = ()
     default_qos: str = ""
 
-    def target(self) -> str:
+    def subject(self) -> str:
         extra = f" on {','.join(self.partitions)}" if self.partitions else ""
         return f"{self.user} to {self.account}{extra}"
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        """Who has no default account gets the first that they join."""
+        joined = {Association(self.account, self.user, partition) for partition in self.partitions or ("",)}
+        default = self.default_account or snapshot.default_accounts.get(self.user) or self.account
+        return replace(
+            snapshot,
+            associations=snapshot.associations | joined,
+            default_accounts={**snapshot.default_accounts, self.user: default},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,12 +430,26 @@ class RemoveMember(ClusterAction):
     """End a user's association. `is_default`: it is the user's default account, and the last one they leave."""
 
     verb: ClassVar[str] = "remove member"
+    effect, target, phase = Effect.REMOVE, Target.USER, Phase.REMOVE_MEMBERS
+    parts, identifiers = TREE, MEMBER_IDS
+    costs = frozenset({Cost.MEMBERS_REMOVED})
+    ends = (Ref(Kind.MEMBER, of="user"),)
+    awaits = (Ref(Kind.JOBS, of="user"), Ref(Kind.DEFAULT, of="user"))
     account: str
     user: str
     is_default: bool = field(default=False, compare=False)
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.user} from {self.account}"
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        left = {m for m in snapshot.associations if (m.account, m.user) != (self.account, self.user)}
+        defaults = {
+            user: account
+            for user, account in snapshot.default_accounts.items()
+            if (account, user) != (self.account, self.user)
+        }
+        return replace(snapshot, associations=frozenset(left), default_accounts=defaults)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,12 +457,33 @@ class MoveDefaultAccount(ClusterAction):
     """Give a user another default account, before the present one (empty: none) goes away."""
 
     verb: ClassVar[str] = "move default account"
+    effect, target, phase = Effect.CHANGE, Target.USER, Phase.MOVE_DEFAULTS
+    parts, identifiers = frozenset({Part.DEFAULT_ACCOUNTS}), MEMBER_IDS
+    costs = frozenset({Cost.DEFAULTS_MOVED})
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
+    ends = (Ref(Kind.DEFAULT, "before", "user"),)
     account: str
     user: str
     before: str
 
-    def target(self) -> str:
+    @property
+    def for_account(self) -> str:
+        """The account that is left: for its sake the default account moves."""
+        return self.before or self.account
+
+    @property
+    def changed_account(self) -> str:
+        """Who gets a first default account changes none."""
+        return self.before
+
+    def subject(self) -> str:
         return f"of {self.user} from {self.before or 'none'} to {self.account}"
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return bool(self.before)
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, default_accounts={**snapshot.default_accounts, self.user: self.account})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,10 +491,21 @@ class BlockSubmission(ClusterAction):
     """No new jobs in this account (GrpSubmitJobs=0); running ones go on."""
 
     verb: ClassVar[str] = "block submission"
+    effect, target, phase = Effect.BLOCK, Target.ACCOUNT, Phase.BLOCK
+    parts, identifiers = NO_PARTS, ACCOUNT_ID
+    costs = frozenset({Cost.ACCOUNTS_BLOCKED})
+    ends = (Ref(Kind.SUBMISSION),)
     account: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.account
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        standing = snapshot.accounts.get(self.account)
+        return standing is None or standing.submit_limit != 0
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return _changed(snapshot, self.account, submit_limit=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,10 +513,15 @@ class AllowSubmission(ClusterAction):
     """New jobs are possible again (GrpSubmitJobs=-1)."""
 
     verb: ClassVar[str] = "allow submission"
+    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.ALLOW
+    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
     account: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.account
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return _changed(snapshot, self.account, submit_limit=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,10 +529,14 @@ class BlockMember(ClusterAction):
     """No new jobs of one user in this account (MaxSubmitJobs=0), until their association goes."""
 
     verb: ClassVar[str] = "block member"
+    effect, target, phase = Effect.BLOCK, Target.USER, Phase.BLOCK_MEMBERS
+    parts, identifiers = TREE, MEMBER_IDS
+    costs = frozenset({Cost.MEMBERS_REMOVED})
+    ends = (Ref(Kind.SUBMISSION, of="user"),)
     account: str
     user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.user} in {self.account}"
 
 
@@ -225,10 +545,12 @@ class AllowMember(ClusterAction):
     """A user whom we blocked came back before they were out: new jobs are possible again."""
 
     verb: ClassVar[str] = "allow member"
+    effect, target, phase = Effect.CHANGE, Target.USER, Phase.ALLOW
+    parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
     account: str
     user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.user} in {self.account}"
 
 
@@ -237,26 +559,82 @@ class CancelJobs(ClusterAction):
     """Cancel the jobs of an account, or of one user in it, and wait for a bounded time until they have ended."""
 
     verb: ClassVar[str] = "cancel jobs"
+    effect, target, phase = Effect.REMOVE, Target.ACCOUNT, Phase.CANCEL_JOBS
+    parts, identifiers = TREE, MEMBER_IDS
+    costs = frozenset({Cost.JOBS_CANCELLED})
+    ends = (Ref(Kind.JOBS, of="user"),)
+    awaits = (Ref(Kind.SUBMISSION, of="user"),)
+    fleeting = frozenset({"jobs"})
     account: str
     user: str = ""
     jobs: int | None = field(default=None, compare=False)
 
-    def target(self) -> str:
+    def subject(self) -> str:
         whose = f"of {self.user} in {self.account}" if self.user else f"of {self.account}"
         return whose + (f" ({self.jobs} active)" if self.jobs is not None else "")
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Jobs that nobody has counted may be many."""
+        return self.jobs != 0
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        users = {
+            (account, user): jobs
+            for (account, user), jobs in snapshot.active_users.items()
+            if account != self.account or self.user not in ("", user)
+        }
+        counted: Counter[str] = Counter()
+        for (account, _), jobs in users.items():
+            counted[account] += jobs
+        return replace(snapshot, active_jobs=dict(counted), active_users=users)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteAccount(ClusterAction):
     verb: ClassVar[str] = "delete account"
+    effect, target, phase = Effect.REMOVE, Target.ACCOUNT, Phase.DELETE
+    parts, identifiers = TREE, ACCOUNT_ID
+    costs = frozenset({Cost.ACCOUNTS_EMPTIED})
+    ends = (Ref(Kind.ACCOUNT), Ref(Kind.CHILD, "parent", "account"))
+    awaits = (Ref(Kind.MEMBER), Ref(Kind.CHILD), Ref(Kind.JOBS), Ref(Kind.DEFAULT), Ref(Kind.SUBMISSION))
     account: str
     parent: str = field(compare=False)
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.account} below {self.parent}"
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """An account with others below it only goes after them."""
+        return not snapshot.children_of(self.account)
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        kept = {name: account for name, account in snapshot.accounts.items() if name != self.account}
+        return replace(snapshot, accounts=kept)
 
 
 def changed(before: Iterable[tuple[str, Any]], after: Iterable[tuple[str, Any]]) -> str:
     """`cpu=5->6 mem=none->0`: what becomes of each value."""
     was = dict(before)
     return " ".join(f"{name}={was.get(name, 'none')}->{value}" for name, value in after)
+
+
+def lowered_limits(
+    now: Mapping[str, int], after: Iterable[tuple[str, int]]
+) -> dict[str, tuple[int | None, int]]:
+    """Return the limits that get less, each with the value now (None: unlimited) and then; -1 is no limit."""
+    found: dict[str, tuple[int | None, int]] = {}
+    for name, value in after:
+        limit = now.get(name, -1)
+        if value >= 0 and (limit < 0 or value < limit):
+            found[name] = (limit if limit >= 0 else None, value)
+    return found
+
+
+def _with(snapshot: Snapshot, account: Account) -> Snapshot:
+    return replace(snapshot, accounts={**snapshot.accounts, account.name: account})
+
+
+def _changed(snapshot: Snapshot, account: str, **values: Any) -> Snapshot:
+    """The snapshot with other values of one account, where that stands."""
+    standing = snapshot.accounts.get(account)
+    return _with(snapshot, replace(standing, **values)) if standing else snapshot

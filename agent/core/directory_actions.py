@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agent.core.actions import Action
+from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
+from agent.core.model import Part
+from agent.core.policy import Cost
 from agent.core.waldur_actions import WaldurAction
+
+NOBODY: Mapping[str, str] = {}
+USER_ID: Mapping[str, str] = {"user": "user"}
+# A group is named like its account, and known by that.
+GROUP_ID: Mapping[str, str] = {"account": "group"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +23,10 @@ class BeginUsername(WaldurAction):
     """Tell Waldur that the account of an offering user is being made (`begin_creating`)."""
 
     verb: ClassVar[str] = "begin username"
+    target, identifiers = Target.USER, NOBODY
     offering_user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of offering user {self.offering_user}"
 
 
@@ -26,10 +35,11 @@ class AssignUsername(WaldurAction):
     """Give an offering user the name on the cluster; Waldur moves it to OK. No name in a plan: not known before."""
 
     verb: ClassVar[str] = "assign username"
+    target, identifiers = Target.USER, {"user": "username"}
     offering_user: str
     username: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.username or 'yet to be chosen'} to offering user {self.offering_user}"
 
 
@@ -38,9 +48,10 @@ class CompleteValidation(WaldurAction):
     """What Waldur waited for has been done by the person; comes before the name."""
 
     verb: ClassVar[str] = "complete validation"
+    target, identifiers = Target.USER, NOBODY
     offering_user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of offering user {self.offering_user}"
 
 
@@ -49,11 +60,12 @@ class AskAccountLinking(WaldurAction):
     """Let Waldur ask the person to link an account; `comment` and `comment_url` are what it shows."""
 
     verb: ClassVar[str] = "ask for account linking"
+    target, identifiers = Target.USER, NOBODY
     offering_user: str
     comment: str = ""
     comment_url: str = ""
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return _asked(self.offering_user, self.comment)
 
 
@@ -62,11 +74,12 @@ class AskValidation(WaldurAction):
     """Let Waldur ask the person for an additional validation; `comment` and `comment_url` are what it shows."""
 
     verb: ClassVar[str] = "ask for validation"
+    target, identifiers = Target.USER, NOBODY
     offering_user: str
     comment: str = ""
     comment_url: str = ""
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return _asked(self.offering_user, self.comment)
 
 
@@ -75,15 +88,19 @@ class FailUsername(WaldurAction):
     """Set an offering user to `Error creating`; `message` goes to the log, Waldur takes none."""
 
     verb: ClassVar[str] = "fail username"
+    target, identifiers = Target.USER, NOBODY
     offering_user: str
     message: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return _asked(self.offering_user, self.message)
 
 
 class DirectoryAction(Action):
-    """Done in the site's directory (LDAP)."""
+    """Done in the site's directory (LDAP), of which a snapshot shows nothing."""
+
+    where: ClassVar[str] = "directory"
+    parts: ClassVar[frozenset[Part]] = NO_PARTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +108,11 @@ class MakeUser(DirectoryAction):
     """A person's user made in the directory; in the journal only, for a plan shows the name that is assigned."""
 
     verb: ClassVar[str] = "make user"
+    effect, target = Effect.ADD, Target.USER
+    costs, identifiers = FREE, USER_ID
     user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.user
 
 
@@ -102,10 +121,12 @@ class UpdateProfile(DirectoryAction):
     """Write a person's present name and e-mail to the directory. `changes`: attribute and new value."""
 
     verb: ClassVar[str] = "update profile"
+    effect, target = Effect.CHANGE, Target.USER
+    costs, identifiers = FREE, USER_ID
     user: str
     changes: tuple[tuple[str, str], ...]
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of {self.user}: {', '.join(name for name, _ in self.changes)}"
 
 
@@ -114,9 +135,11 @@ class DeactivateUser(DirectoryAction):
     """A person who has left: removed from the directory where the site wants that, kept otherwise."""
 
     verb: ClassVar[str] = "deactivate user"
+    effect, target = Effect.REMOVE, Target.USER
+    costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.user
 
 
@@ -125,29 +148,35 @@ class CreateGroup(DirectoryAction):
     """Make the group of an allocation, named like its account."""
 
     verb: ClassVar[str] = "create group"
+    effect, target = Effect.ADD, Target.GROUP
+    costs, identifiers = FREE, GROUP_ID
     group: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.group
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddToGroup(DirectoryAction):
     verb: ClassVar[str] = "add to group"
+    effect, target = Effect.ADD, Target.GROUP
+    costs, identifiers = FREE, {**GROUP_ID, **USER_ID}
     group: str
     user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.group}: {self.user}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveFromGroup(DirectoryAction):
     verb: ClassVar[str] = "remove from group"
+    effect, target = Effect.REMOVE, Target.GROUP
+    costs, identifiers = frozenset({Cost.GROUP_MEMBERS_REMOVED}), {**GROUP_ID, **USER_ID}
     group: str
     user: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.group}: {self.user}"
 
 
@@ -156,9 +185,11 @@ class DeleteGroup(DirectoryAction):
     """Delete the group of an allocation, together with its account."""
 
     verb: ClassVar[str] = "delete group"
+    effect, target = Effect.REMOVE, Target.GROUP
+    costs, identifiers = frozenset({Cost.ACCOUNTS_EMPTIED}), GROUP_ID
     group: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.group
 
 

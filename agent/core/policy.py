@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -71,12 +73,33 @@ class Budget:
     day: int
 
 
+# For a site of some 500 allocations with 6 members each: what people do by hand in an hour stays below, a mistake
+# that reaches all of them does not.
+BUDGETS: Mapping[Cost, Budget] = {
+    Cost.MEMBERS_REMOVED: Budget(50, 150),
+    Cost.ACCOUNTS_EMPTIED: Budget(10, 25),
+    Cost.ACCOUNTS_BLOCKED: Budget(20, 60),
+    Cost.ACCOUNTS_MOVED: Budget(20, 60),
+    Cost.LIMITS_CUT: Budget(50, 150),
+    Cost.JOBS_CANCELLED: Budget(50, 150),
+    Cost.DEFAULTS_MOVED: Budget(50, 150),
+    Cost.GROUP_MEMBERS_REMOVED: Budget(50, 150),
+    Cost.QUOTAS_LOWERED: Budget(50, 150),
+}
+WITHOUT_END = Budget(sys.maxsize, sys.maxsize)
+
+
 @dataclass(frozen=True, slots=True)
 class History:
-    """The charges of one cluster that nobody has approved, within the last hour and the last day."""
+    """The charges of one cluster that nobody has approved, within the last hour and the last day.
+
+    `approved`: charges within the last day that somebody has approved; the same again (a retry, the group of an
+    account that went) costs nothing.
+    """
 
     hour: frozenset[Charge] = frozenset()
     day: frozenset[Charge] = frozenset()
+    approved: frozenset[Charge] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +108,19 @@ class PolicyRules:
 
     A plan is held when it removes more than `max_removed_members` members at once, from one account or from the
     cluster, or more than `max_removed_percent` of them and more than `small_removal`; or when it deletes or
-    empties more than `max_removed_accounts` accounts. `prefixes` prove that an account is ours. A QoS of
+    empties more than `max_removed_accounts` accounts; or when one of these would be so together with what happened
+    before (`History`), or a budget would be overdrawn. `prefixes` prove that an account is ours. A QoS of
     `pausing_qos` stops jobs as blocking does. `paused_why` says who paused, and since when.
     """
 
     mode: PolicyMode = PolicyMode.SYNC
     paused: bool = False
     paused_why: str = "by `paused: true` in the configuration"
-    max_removed_members: int = 50
+    max_removed_members: int = BUDGETS[Cost.MEMBERS_REMOVED].hour
     max_removed_percent: int = 50
     small_removal: int = 2
-    max_removed_accounts: int = 10
+    max_removed_accounts: int = BUDGETS[Cost.ACCOUNTS_EMPTIED].hour
+    budgets: Mapping[Cost, Budget] = field(default_factory=lambda: dict(BUDGETS))
     limit_cuts: LimitCuts = LimitCuts.HOLD
     usage_decreases: UsageDecreases = UsageDecreases.HOLD
     protected_users: frozenset[str] = frozenset({"root"})
@@ -104,3 +129,26 @@ class PolicyRules:
     ignore_accounts: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
     pausing_qos: frozenset[str] = frozenset()
+
+    def budget(self, cost: Cost) -> Budget:
+        """Return the budget of one cost. The hour of the first two has a key of its own; a day is no less than that."""
+        hour, day = self.budgets[cost].hour, self.budgets[cost].day
+        own = {
+            Cost.MEMBERS_REMOVED: self.max_removed_members,
+            Cost.ACCOUNTS_EMPTIED: self.max_removed_accounts,
+        }
+        hour = own.get(cost, hour)
+        return Budget(hour, max(hour, day))
+
+    def unlimited(self) -> PolicyRules:
+        """Return the rules without budgets and holds, for plans that were let go and are made again."""
+        return replace(
+            self,
+            max_removed_members=sys.maxsize,
+            max_removed_percent=100,
+            small_removal=sys.maxsize,
+            max_removed_accounts=sys.maxsize,
+            budgets=dict.fromkeys(Cost, WITHOUT_END),
+            limit_cuts=LimitCuts.ALLOW,
+            usage_decreases=UsageDecreases.ALLOW,
+        )

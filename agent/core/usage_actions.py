@@ -7,38 +7,46 @@ equality, so that an approval of a decrease holds for the figures of the next pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar
 
+from agent.core.actions import Target
 from agent.core.waldur_actions import WaldurAction
 
 # Names (of components or users) with amounts in Waldur's units, two decimals each; None where Waldur has none.
 Amounts = tuple[tuple[str, str | None], ...]
 
 
+@dataclass(frozen=True, kw_only=True)
 class UsageAction(WaldurAction):
-    """Something is told of a resource's usage in a month."""
+    """Tells a resource's usage in one month, written `2024-03`. `is_total`: its totals, which its users' shares add
+    up to.
+    """
+
+    target: ClassVar[Target] = Target.RESOURCE
+    identifiers: ClassVar[Mapping[str, str]] = {"resource": "resource", "account": "account"}
+    fleeting: ClassVar[frozenset[str]] = frozenset({"before", "after"})
+    grows: ClassVar[bool] = True
+    is_total: ClassVar[bool]
 
     resource: str
     account: str
     month: str
-    before: Amounts
-    after: Amounts
+    before: Amounts = field(default=(), compare=False)
+    after: Amounts = field(compare=False)
 
-    @property
-    def is_routine(self) -> bool:
-        """Usage that is told as it grows: jobs go on while a plan is looked at."""
-        return not any(self.lowered())
-
-    def lowered(self) -> Iterator[tuple[str, str, str]]:
-        """Names with the amount that Waldur has and the smaller one that was counted."""
+    def decreases(self) -> Iterator[tuple[str, str, str]]:
         before = dict(self.before)
         for name, amount in self.after:
             held = before.get(name)
             if held is not None and amount is not None and Decimal(amount) < Decimal(held):
-                yield name, held, amount
+                yield self.called(name), held, amount
+
+    def called(self, name: str) -> str:
+        """Return what an operator knows this figure by."""
+        return name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +54,9 @@ class ReportUsage(UsageAction):
     """Set the month's totals of a resource, all its components at once. `month` is written `2024-03`."""
 
     verb: ClassVar[str] = "report usage"
-    resource: str
-    account: str
-    month: str
-    before: Amounts = field(default=(), compare=False)
-    after: Amounts = field(compare=False)
+    is_total: ClassVar[bool] = True
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of {self.account} in {self.month}: {told(self.before, self.after)}"
 
 
@@ -61,15 +65,14 @@ class ReportUserUsage(UsageAction):
     """Set what users had of one component in the month; users not named keep theirs."""
 
     verb: ClassVar[str] = "report usage of users"
-    resource: str
-    account: str
-    month: str
+    is_total: ClassVar[bool] = False
     component: str
-    before: Amounts = field(default=(), compare=False)
-    after: Amounts = field(compare=False)
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of {self.account} in {self.month}, {self.component}: {told(self.before, self.after)}"
+
+    def called(self, name: str) -> str:
+        return f"{self.component} of {name}"
 
 
 def told(before: Amounts, after: Amounts) -> str:

@@ -3,22 +3,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agent.core.actions import Action
+from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Kind, Ref, Target
+from agent.core.model import Part
+from agent.core.policy import Cost
+
+ORDER_ID: Mapping[str, str] = {"order": "order"}
+RESOURCE_ID: Mapping[str, str] = {"resource": "resource"}
 
 
 class WaldurAction(Action):
-    """Done in Waldur, for one order or resource."""
+    """Done in Waldur, for one order, resource or person: nobody loses anything by it."""
+
+    where: ClassVar[str] = "Waldur"
+    effect: ClassVar[Effect] = Effect.TELL
+    parts: ClassVar[frozenset[Part]] = NO_PARTS
+    costs: ClassVar[frozenset[Cost]] = FREE
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApproveOrder(WaldurAction):
     verb: ClassVar[str] = "approve order"
+    target, identifiers = Target.ORDER, ORDER_ID
     order: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.order
 
 
@@ -29,11 +41,13 @@ class ClaimAccount(WaldurAction):
     """
 
     verb: ClassVar[str] = "claim account"
+    target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID, **ACCOUNT_ID}
+    needs = (Ref(Kind.ACCOUNT),)
     order: str = ""
     resource: str
     account: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.account} for resource {self.resource}"
 
 
@@ -42,19 +56,21 @@ class ReportLimits(WaldurAction):
     """Show in Waldur, in its units, the limits that the account was given."""
 
     verb: ClassVar[str] = "report limits"
+    target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
     limits: tuple[tuple[str, Any], ...]
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of resource {self.resource}: {' '.join(f'{k}={v}' for k, v in self.limits)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteOrder(WaldurAction):
     verb: ClassVar[str] = "complete order"
+    target, identifiers = Target.ORDER, ORDER_ID
     order: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.order
 
 
@@ -63,10 +79,11 @@ class FailOrder(WaldurAction):
     """Set an order erred, for a fault of its own. `message` is what its consumer reads."""
 
     verb: ClassVar[str] = "fail order"
+    target, identifiers = Target.ORDER, ORDER_ID
     order: str
     message: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.order}: {self.message}"
 
 
@@ -75,19 +92,21 @@ class ReportMetadata(WaldurAction):
     """Replace what Waldur shows of the resource's backend (`backend_metadata`); `metadata` is its JSON text."""
 
     verb: ClassVar[str] = "report metadata"
+    target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
     metadata: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of resource {self.resource}: {self.metadata}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshLastSync(WaldurAction):
     verb: ClassVar[str] = "refresh last sync"
+    target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"of resource {self.resource}"
 
 
@@ -96,9 +115,10 @@ class HealResource(WaldurAction):
     """Set an erred resource OK: its account stands and agrees with Waldur."""
 
     verb: ClassVar[str] = "heal resource"
+    target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return self.resource
 
 
@@ -107,8 +127,9 @@ class FailResource(WaldurAction):
     """Set a resource erred, with what its owner and the operator should know."""
 
     verb: ClassVar[str] = "fail resource"
+    target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
     message: str
 
-    def target(self) -> str:
+    def subject(self) -> str:
         return f"{self.resource}: {self.message}"

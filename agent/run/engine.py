@@ -22,8 +22,8 @@ from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import WaldurAction
-from agent.plan.policy.gate import Judgement
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.gate import Decision
+from agent.plan.policy.rules import PolicyContext
 from agent.run import gate
 from agent.run.results import PassReport
 from agent.run.site import Site, effort_of
@@ -53,7 +53,7 @@ class Planned(Protocol):
         ...
 
     @property
-    def context(self) -> Grounds:
+    def context(self) -> PolicyContext:
         """What the policy must know beside the cluster's state."""
         ...
 
@@ -112,7 +112,7 @@ class Work(Generic[Plan]):
     def decide(self, plan: Plan) -> None:
         """Judge a plan, and work on what of it is allowed."""
         self.plan = plan
-        self.decision: Judgement = gate.decide(self.run, self.steps.key, plan)
+        self.decision: Decision = gate.decide(self.run, self.steps.key, plan)
         # A plan that was narrowed is decided once more: what is known to be held is not told twice.
         known = {each.id for each in self.report.held}
         refused = {each.action for each in self.report.refused}

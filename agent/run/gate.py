@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.core.policy import PolicyMode, PolicyRules
-from agent.plan.policy.gate import HeldPlan, Judgement, judge, lowered_accounts
+from agent.plan.policy.gate import Decision, HeldPlan, lowered_accounts
+from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import Why
 from agent.run.site import Site
 from agent.state import plans as held
@@ -39,13 +40,13 @@ def may_tell(rules: PolicyRules) -> bool:
     return not rules.paused and rules.mode is not PolicyMode.OBSERVE
 
 
-def foresee(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Judgement:
+def foresee(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Decision:
     """What the policy would do with this plan now. Writes nothing."""
     approved = Shelf(site.state_dir, site.offering, key).approved(whole=plan.is_whole)
-    return judge(plan.actions, plan.snapshot, rules, approved, plan.context)
+    return decide_on(plan.actions, plan.snapshot, rules, approved, plan.context)
 
 
-def decide(run: Pass, key: str, plan: Planned) -> Judgement:
+def decide(run: Pass, key: str, plan: Planned) -> Decision:
     """What of this plan may be applied now; what is held is written down and told once.
 
     A plan about everything of the offering tells which held plans are gone. A plan for one order or resource says
@@ -78,7 +79,7 @@ def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan
             unwritten=f"it cannot be written to {site.state_dir}, so that nobody can approve it: mend that (a full "
             "disk?), and the next pass writes it down",
         )
-    if kept is not Kept.KNOWN or (plan.floor and shelf.withdraw(plan.id)):
+    if kept is not Kept.KNOWN or (plan.figures and shelf.withdraw(plan.id)):
         log.warning(
             "plan %s of offering %s (%s) is held: %s. Nothing of it is done%s",
             plan.id,
@@ -90,10 +91,10 @@ def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan
     return plan
 
 
-def _tidy(run: Pass, shelf: Shelf, judgement: Judgement, *, has_gaps: bool) -> None:
+def _tidy(run: Pass, shelf: Shelf, judgement: Decision, *, has_gaps: bool) -> None:
     """Forget what is gone. Where plans were not judged, or not from a whole picture, nothing is known to be gone."""
     if shelf.leave_out(judgement.refused):
-        lines = sorted(f"{r.action.verb} {r.action.target()}: {r.sentence}" for r in judgement.refused)
+        lines = sorted(f"{r.action.line()}: {r.sentence}" for r in judgement.refused)
         more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
         log.warning(
             "%s of offering %s: %d actions are left out: %s%s",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering
-from agent.plan.policy.gate import Approvals, HeldPlan, Refused, Standing, plan_id
+from agent.plan.policy.gate import Approvals, HeldPlan, Refused, WaitingPlan, plan_id
 from agent.state import files as state_files
 from agent.state.files import Unreadable
 
@@ -49,6 +49,7 @@ class Waiting:
     actions: tuple[str, ...]
     keys: frozenset[str]
     floor: Mapping[str, str] = field(default_factory=dict)
+    sticky: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -113,9 +114,15 @@ class Shelf:
             seen=now,
             actions=tuple(action.render() for action in plan.actions),
             keys=plan.keys,
-            floor=plan.floor,
+            floor=plan.figures,
+            sticky=plan.sticky,
         )
-        document = {**waiting.as_json(), "keys": sorted(waiting.keys), "floor": dict(plan.floor)}
+        document = {
+            **waiting.as_json(),
+            "keys": sorted(waiting.keys),
+            "floor": dict(plan.figures),
+            "sticky": plan.sticky,
+        }
         is_written = state_files.write_json(self.state_dir, path, document)
         if before:
             return Kept.KNOWN
@@ -162,12 +169,14 @@ class Shelf:
     def approved(self, *, whole: bool) -> Approvals:
         """The same as the policy wants it. A pass over one order or resource also hears what waits."""
         found = self.approvals()
-        waits = [] if whole else self.waiting()
+        waits = [each for each in self.waiting() if each.sticky or not whole]
         return Approvals(
             ids=frozenset(each.plan for each in found),
             begun=frozenset(key for each in found for key in each.begun),
-            standing=tuple(Standing(each.id, each.scope, each.reason, each.keys) for each in waits),
-            floors={each.plan: each.floor for each in found},
+            standing=tuple(
+                WaitingPlan(each.id, each.scope, each.reason, each.keys, each.sticky) for each in waits
+            ),
+            figures={each.plan: each.floor for each in found},
             started={each.plan: each.begun for each in found if each.begun},
         )
 
@@ -200,7 +209,7 @@ class Shelf:
     def leave_out(self, refused: Iterable[Refused]) -> bool:
         """Write down what is refused. True when it is not what was refused before; that its amounts grow is no news."""
         listed = list(refused)
-        lines = sorted(f"{r.action.verb} {r.action.target()}: {r.sentence}" for r in listed)
+        lines = sorted(f"{r.action.line()}: {r.sentence}" for r in listed)
         path = _folder(self.state_dir) / "left_out" / self.offering.uuid / f"{self.mode}.json"
         before = self.left_out()
         meant = plan_id("; ".join(sorted({r.sentence for r in listed})), (r.action for r in listed))

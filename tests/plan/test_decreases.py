@@ -14,7 +14,7 @@ from agent.core.model import Snapshot
 from agent.core.policy import PolicyMode, PolicyRules, UsageDecreases
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
 from agent.plan.policy.decreases import held_decreases
-from agent.plan.policy.gate import Approvals, judge
+from agent.plan.policy.gate import Approvals, decide
 
 RULES = PolicyRules()
 NOTHING = Snapshot("memory")
@@ -96,7 +96,7 @@ def test_where_users_alone_get_less_the_total_is_told() -> None:
     """One user's hundredth must not keep what others used from being billed."""
     actions, _ = CASES["a user alone"]
     mem = shares({"ann": "1.00"}, {"ann": "2.00"}, component="mem")
-    judgement = judge([*actions, mem], NOTHING, RULES)
+    judgement = decide([*actions, mem], NOTHING, RULES)
     assert judgement.allowed == (actions[0], mem)
     assert judgement.held[0].actions == (actions[1],)
 
@@ -104,7 +104,7 @@ def test_where_users_alone_get_less_the_total_is_told() -> None:
 def test_all_that_is_told_of_the_resource_in_the_month_waits() -> None:
     actions, _ = CASES["a hundredth less"]
     other = totals({"cpu": "1.00"}, {"cpu": "2.00"}, resource="other")
-    judgement = judge([*actions, other], NOTHING, RULES)
+    judgement = decide([*actions, other], NOTHING, RULES)
     assert judgement.allowed == (other,)
     (plan,) = judgement.held
     assert set(plan.actions) == set(actions)
@@ -115,16 +115,16 @@ def test_all_that_is_told_of_the_resource_in_the_month_waits() -> None:
 def test_a_site_may_allow_it() -> None:
     actions, _ = CASES["a hundredth less"]
     rules = PolicyRules(usage_decreases=UsageDecreases.ALLOW)
-    assert judge(actions, NOTHING, rules).allowed == tuple(actions)
+    assert decide(actions, NOTHING, rules).allowed == tuple(actions)
 
 
 def test_the_approval_lets_go_what_it_was_given_for_while_other_figures_grow() -> None:
     """A plan keeps its id as long as the same names get less; jobs go on meanwhile."""
-    held = judge([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    approved = Approvals(ids=frozenset({held.id}), floors={held.id: held.floor})
+    held = decide([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
+    approved = Approvals(ids=frozenset({held.id}), figures={held.id: held.figures})
     grown = totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.50", "mem": "3.00"})
-    assert judge([grown], NOTHING, RULES, approved).allowed == (grown,)
-    assert judge([grown], NOTHING, RULES, approved).released[0].id == held.id
+    assert decide([grown], NOTHING, RULES, approved).allowed == (grown,)
+    assert decide([grown], NOTHING, RULES, approved).released[0].id == held.id
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_the_approval_lets_go_what_it_was_given_for_while_other_figures_grow() -
     ids=["one more component", "another month", "another resource", "users"],
 )
 def test_the_approval_is_for_nothing_else(other: Action) -> None:
-    held = judge([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    approved = Approvals(frozenset({held.id}), begun=held.keys, floors={held.id: held.floor})
-    judgement = judge([other], NOTHING, RULES, approved)
+    held = decide([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
+    approved = Approvals(frozenset({held.id}), begun=held.keys, figures={held.id: held.figures})
+    judgement = decide([other], NOTHING, RULES, approved)
     assert judgement.allowed == ()
     assert judgement.held[0].id != held.id
 
@@ -154,7 +154,7 @@ def test_the_approval_is_for_nothing_else(other: Action) -> None:
 )
 def test_a_pause_tells_nothing(rules: PolicyRules, words: str) -> None:
     action = totals({"cpu": "1.00"}, {"cpu": "2.00"})
-    judgement = judge([action], NOTHING, rules)
+    judgement = decide([action], NOTHING, rules)
     assert judgement.allowed == ()
     assert words in judgement.reason(action)
 
@@ -162,7 +162,7 @@ def test_a_pause_tells_nothing(rules: PolicyRules, words: str) -> None:
 @pytest.mark.parametrize("mode", [PolicyMode.UPSERT_ONLY, PolicyMode.CREATE_ONLY])
 def test_modes_that_guard_the_cluster_do_not_keep_waldur_in_the_dark(mode: PolicyMode) -> None:
     action = totals({"cpu": "1.00"}, {"cpu": "2.00"})
-    assert judge([action], NOTHING, PolicyRules(mode=mode)).allowed == (action,)
+    assert decide([action], NOTHING, PolicyRules(mode=mode)).allowed == (action,)
 
 
 AMOUNT = st.integers(0, 1000).map(lambda cents: f"{Decimal(cents) / 100:.2f}")
@@ -177,9 +177,9 @@ def test_every_decrease_is_held_and_nothing_else(
         totals({n: b for n, (b, _) in of.items()}, {n: a for n, (_, a) in of.items()}, resource=resource)
         for resource, of in figures.items()
     ]
-    judgement = judge(actions, NOTHING, RULES)
-    assert all(any(action.lowered()) for plan in judgement.held for action in plan.actions)  # type: ignore[arg-type]
-    assert not any(any(action.lowered()) for action in judgement.allowed)  # type: ignore[arg-type]
+    judgement = decide(actions, NOTHING, RULES)
+    assert all(any(action.decreases()) for plan in judgement.held for action in plan.actions)  # type: ignore[arg-type]
+    assert not any(any(action.decreases()) for action in judgement.allowed)  # type: ignore[arg-type]
     assert len(judgement.allowed) + sum(len(plan.actions) for plan in judgement.held) == len(actions)
     assert len({plan.id for plan in judgement.held}) == len(judgement.held)
 
@@ -188,8 +188,8 @@ def test_every_decrease_is_held_and_nothing_else(
     ("counted", "waits"), [("1.00", False), ("1.50", False), ("0.99", True), ("0.00", True)]
 )
 def test_the_approval_is_for_no_smaller_figures_than_were_shown(counted: str, waits: bool) -> None:
-    held = judge([totals({"cpu": "2.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    approved = Approvals(frozenset({held.id}), begun=held.keys, floors={held.id: held.floor})
-    judgement = judge([totals({"cpu": "2.00"}, {"cpu": counted})], NOTHING, RULES, approved)
+    held = decide([totals({"cpu": "2.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
+    approved = Approvals(frozenset({held.id}), begun=held.keys, figures={held.id: held.figures})
+    judgement = decide([totals({"cpu": "2.00"}, {"cpu": counted})], NOTHING, RULES, approved)
     assert bool(judgement.held) is waits
     assert all(plan.id == held.id for plan in judgement.held)

@@ -26,8 +26,8 @@ from agent.core.actions import (
 from agent.core.model import Part, Snapshot
 from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, ReportMetadata
-from agent.plan.policy.gate import Approvals, Judgement, judge
-from agent.plan.policy.rules import Grounds, Why
+from agent.plan.policy.gate import Approvals, Decision, decide
+from agent.plan.policy.rules import PolicyContext, Why
 from tests.plan.worlds import cluster, without
 
 RULES = PolicyRules(prefixes=("c_", "p_", "a_"))
@@ -54,16 +54,16 @@ def ended(account: str, *users: str) -> list[Action]:
     ]
 
 
-def held(judgement: Judgement) -> list[tuple[str, set[Action]]]:
+def held(judgement: Decision) -> list[tuple[str, set[Action]]]:
     return [(plan.scope, set(plan.actions)) for plan in judgement.held]
 
 
-def refused(judgement: Judgement) -> dict[Action, Why]:
+def refused(judgement: Decision) -> dict[Action, Why]:
     return {r.action: r.why for r in judgement.refused}
 
 
-def judged(actions: Iterable[Action], snapshot: Snapshot | None = None, **changes: Any) -> Judgement:
-    return judge(actions, snapshot or site(), replace(RULES, **changes))
+def judged(actions: Iterable[Action], snapshot: Snapshot | None = None, **changes: Any) -> Decision:
+    return decide(actions, snapshot or site(), replace(RULES, **changes))
 
 
 # The brake -----------------------------------------------------------------------------------------
@@ -134,9 +134,9 @@ def test_too_many_accounts_that_orders_end_are_held_together_and_the_project_wit
         {"root": None, "c_c": "root", "p_p": "c_c", "a_one": "p_p", "a_two": "p_p"},
         [(account, user) for account in ("a_one", "a_two") for user in USERS],
     )
-    grounds = Grounds(ending=frozenset({"a_one", "a_two"}))
-    assert judge([*ends, project], snapshot, RULES, grounds=grounds).held == ()
-    judgement = judge([*ends, project], snapshot, replace(RULES, max_removed_accounts=1), grounds=grounds)
+    grounds = PolicyContext(ending=frozenset({"a_one", "a_two"}))
+    assert decide([*ends, project], snapshot, RULES, context=grounds).held == ()
+    judgement = decide([*ends, project], snapshot, replace(RULES, max_removed_accounts=1), context=grounds)
     assert held(judgement) == [("cluster test", {*ends, project})]
     assert "2 accounts would be deleted or emptied at once: a_one, a_two" in judgement.held[0].reason
 
@@ -170,17 +170,17 @@ def test_an_approved_plan_goes_through_and_another_does_not() -> None:
     actions = leave("a_one", *USERS[:6])
     (plan,) = judged(actions).held
     approved = Approvals(frozenset({plan.id}))
-    released = judge(actions, site(), RULES, approved)
+    released = decide(actions, site(), RULES, approved)
     assert (released.allowed, released.held, released.released) == (tuple(actions), (), (plan,))
     more = leave("a_one", *USERS[:7])
-    assert judge(more, site(), RULES, approved).allowed == ()
+    assert decide(more, site(), RULES, approved).allowed == ()
 
 
 def test_what_is_left_of_a_plan_that_was_begun_is_released_and_nothing_more() -> None:
     (plan,) = judged(leave("a_one", *USERS)).held
     begun = Approvals(begun=plan.keys)
-    assert judge(leave("a_one", *USERS[:7]), site(), RULES, begun).held == ()
-    assert judge([*leave("a_one", *USERS), *leave("a_two", *USERS)], site(), RULES, begun).held != ()
+    assert decide(leave("a_one", *USERS[:7]), site(), RULES, begun).held == ()
+    assert decide([*leave("a_one", *USERS), *leave("a_two", *USERS)], site(), RULES, begun).held != ()
 
 
 def test_the_id_is_that_of_the_scope_and_the_actions() -> None:
@@ -249,9 +249,9 @@ def test_a_half_made_account_of_an_order_is_finished_in_create_only() -> None:
         AddMember(account="a_one", user="new"),
     ]
     rules = replace(RULES, mode=PolicyMode.CREATE_ONLY)
-    assert judge(actions, site(), rules).allowed == ()
-    making = Grounds(making=frozenset({"a_one"}))
-    assert judge(actions, site(), rules, grounds=making).allowed == tuple(actions)
+    assert decide(actions, site(), rules).allowed == ()
+    making = PolicyContext(making=frozenset({"a_one"}))
+    assert decide(actions, site(), rules, context=making).allowed == tuple(actions)
 
 
 # Whose it is ----------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_accounts_are_changed_only_where_they_are_ours(
     snapshot = cluster({"root": None, account: "root"} if account != "root" else {"root": None})
     rules = replace(RULES, prefixes=prefixes, ignore_accounts=frozenset({"*_ign*"}))
     action = AddMember(account=account, user="u1")
-    judgement = judge([action], snapshot, rules, grounds=Grounds(named=frozenset(named)))
+    judgement = decide([action], snapshot, rules, context=PolicyContext(named=frozenset(named)))
     assert refused(judgement) == ({action: why} if why else {})
 
 
@@ -288,10 +288,10 @@ def test_users_who_are_not_ours_are_neither_added_nor_removed(user: str, why: Wh
 def test_an_ordered_end_takes_everybody_along_a_deletion_of_ours_stops_at_a_protected_user() -> None:
     snapshot = cluster({"root": None, "a_x": "root"}, [("a_x", "root"), ("a_x", "ann")])
     actions = ended("a_x", "root", "ann")
-    assert judge(actions, snapshot, RULES, grounds=Grounds(ending=frozenset({"a_x"}))).allowed == tuple(
-        actions
-    )
-    assert judge(actions, snapshot, RULES).allowed == ()
+    assert decide(
+        actions, snapshot, RULES, context=PolicyContext(ending=frozenset({"a_x"}))
+    ).allowed == tuple(actions)
+    assert decide(actions, snapshot, RULES).allowed == ()
 
 
 def test_members_of_an_account_that_may_not_be_made_are_refused_with_it() -> None:

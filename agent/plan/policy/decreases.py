@@ -7,20 +7,20 @@ approval was given for the figures that were shown: what falls below them waits 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from agent.core.actions import Action
 from agent.core.policy import PolicyRules, UsageDecreases
-from agent.core.usage_actions import ReportUsage, ReportUserUsage
+from agent.core.usage_actions import UsageAction
 
 NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Decrease:
-    """All that would be told of one resource in one month, and what of it gets less: `floor` has the new figures.
+    """All that would be told of one resource in one month, and what of it gets less: `figures` has the new figures.
     `brief` is the sentence without why.
     """
 
@@ -28,7 +28,7 @@ class Decrease:
     sentence: str
     brief: str
     less: tuple[str, ...]
-    floor: Mapping[str, str]
+    figures: Mapping[str, str]
     actions: tuple[Action, ...]
 
 
@@ -38,23 +38,23 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
     """
     if rules.usage_decreases is UsageDecreases.ALLOW:
         return []
-    reports: dict[tuple[str, str, str], list[ReportUsage | ReportUserUsage]] = {}
+    reports: dict[tuple[str, str, str], list[UsageAction]] = {}
     for action in actions:
-        if isinstance(action, ReportUsage | ReportUserUsage):
+        if isinstance(action, UsageAction):
             reports.setdefault((action.account, action.month, action.resource), []).append(action)
     found = []
     for (account, month, resource), told in sorted(reports.items()):
-        totals_fall = any(isinstance(action, ReportUsage) and any(action.lowered()) for action in told)
-        several = [action for action in told if totals_fall or any(action.lowered())]
-        less = [(name, held, amount) for action in several for name, held, amount in _less(action)]
+        totals_fall = any(action.is_total and any(action.decreases()) for action in told)
+        several = [action for action in told if totals_fall or any(action.decreases())]
+        less = [figure for action in several for figure in action.decreases()]
         if not less:
             continue
         words = [f"{name} from {held} to {amount}" for name, held, amount in less]
-        floor = {name: amount for name, _, amount in less}
+        figures = {name: amount for name, _, amount in less}
         why = next((f"; {action.reason}" for action in several if action.reason), "")
         brief = f"usage of {account} in {month} would get less: {_some(words)}"
-        scope, known_by = f"account {account}, {month}", (resource, *sorted(floor))
-        found.append(Decrease(scope, brief + why, brief, known_by, floor, tuple(several)))
+        scope, known_by = f"account {account}, {month}", (resource, *sorted(figures))
+        found.append(Decrease(scope, brief + why, brief, known_by, figures, tuple(several)))
     return found
 
 
@@ -63,13 +63,6 @@ def is_below(figures: Mapping[str, str], approved: Mapping[str, str]) -> bool:
     return any(
         name not in approved or Decimal(amount) < Decimal(approved[name]) for name, amount in figures.items()
     )
-
-
-def _less(action: ReportUsage | ReportUserUsage) -> Iterator[tuple[str, str, str]]:
-    """The same, with the component of a user's share before the name."""
-    what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
-    for name, held, amount in action.lowered():
-        yield f"{what}{name}", held, amount
 
 
 def _some(words: Sequence[str]) -> str:

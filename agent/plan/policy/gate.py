@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Policy over a plan: what of it is allowed, what waits for a person's approval, and what is refused.
 
-actions of one pass -> refused (mode, ownership, protection; `allowances`)
-                    -> held (mass change, limit cut, less usage), each plan under an id that a person may approve
-                    -> allowed, in their order
-Nothing is left half: `bonds` says what goes along. The same actions have the same plan id in every pass.
+actions of one pass -> refused (mode, ownership, protection; `rules`)
+                    -> held (too much at once or in too short a time, a limit cut, less usage), each plan under an
+                       id that a person may approve
+                    -> allowed, in their order, with what they cost people
+Nothing is left half: `dependencies` says what falls together. The same actions have the same plan id in every pass.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
 
-from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount, RemoveMember, SetLimits
+from agent.core.actions import Action, ClusterAction
 from agent.core.model import Part, Snapshot
-from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
+from agent.core.policy import Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
+from agent.plan.policy.budgets import Costs, Excess
 from agent.plan.policy.decreases import held_decreases, is_below
-from agent.plan.policy.dependencies import Bonds
-from agent.plan.policy.rules import Grounds, Judge, Why, made_by
+from agent.plan.policy.dependencies import Dependencies
+from agent.plan.policy.rules import PolicyContext, RuleBook, Why, made_by
 
 ID_LENGTH = 12
-NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +36,20 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """Actions that wait together for `approve`. `scope`: the account or the cluster that they are about; `floor`: the
-    figures that get less, by name, of which an approval is for no smaller ones. `brief`: the reason where there
+    """Actions that wait together for `approve`. `scope`: the account or the cluster that they are about; `figures`:
+    those that get less, by name, of which an approval is for no smaller ones. `brief`: the reason where there
     is no room for all of it. `unwritten`: why `approve` does not know of the plan, and cannot release it.
+    `sticky`: held for what happened before it, so that time alone does not release it.
     """
 
     id: str
     scope: str
     reason: str
     actions: tuple[Action, ...] = field(compare=False)
-    floor: Mapping[str, str] = field(default_factory=dict, compare=False)
+    figures: Mapping[str, str] = field(default_factory=dict, compare=False)
     brief: str = field(default="", compare=False)
     unwritten: str = field(default="", compare=False)
+    sticky: bool = field(default=False, compare=False)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -60,13 +63,14 @@ class HeldPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WaitingPlan:
     """A plan that an earlier pass over everything has held; `keys` are those of its actions."""
 
     id: str
     scope: str
     reason: str
     keys: frozenset[str]
+    sticky: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +78,31 @@ class Approvals:
     """What people have approved: plans by id, and the actions of approved plans that a pass has begun with.
 
     A plan that was begun and cut off is smaller in the next pass; what is left of it needs no second approval.
-    `standing`: plans that wait, for a pass over one order or resource: it sees a part of them only, which may
-    look harmless. `floors`: the figures that were shown, by plan; figures below them need another approval. `started`:
-    `begun` by plan.
+    `standing`: plans that wait. For a pass over one order or resource all of them: it sees a part of them only, which
+    may look harmless; for a pass over everything those that are sticky. `figures`: what was shown, by plan; figures
+    below need another approval. `started`: `begun` by plan.
     """
 
     ids: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
-    standing: tuple[Standing, ...] = ()
-    floors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    standing: tuple[WaitingPlan, ...] = ()
+    figures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     started: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def release(self, plan: HeldPlan) -> bool:
-        if not plan.floor:
+        if not plan.figures:
             return plan.id in self.ids or plan.keys <= self.begun
         rest_of = {id for id, keys in self.started.items() if plan.keys <= keys}
         given = ({plan.id} & self.ids) | rest_of
-        return any(not is_below(plan.floor, self.floors.get(id, {})) for id in given)
+        return any(not is_below(plan.figures, self.figures.get(id, {})) for id in given)
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Every action of the plan is in exactly one of `allowed`, `held` and `refused`; `released` was held once. `notes`:
-    limits that are lowered all the same, with what is used of them.
+class Decision:
+    """Every action of the plan is in exactly one of `allowed`, `held` and `refused`; `released` was held once.
+
+    `notes`: limits that are lowered all the same, with what is used of them. `charges`: what the allowed actions cost
+    people that nobody has approved; `approved_charges`: what each released plan costs, by its id.
     """
 
     allowed: tuple[Action, ...] = ()
@@ -104,6 +110,8 @@ class Judgement:
     refused: tuple[Refused, ...] = ()
     released: tuple[HeldPlan, ...] = ()
     notes: tuple[str, ...] = ()
+    charges: tuple[Charge, ...] = ()
+    approved_charges: Mapping[str, tuple[Charge, ...]] = field(default_factory=dict)
 
     @cached_property
     def blocked(self) -> Mapping[Action, str]:
@@ -119,54 +127,59 @@ class Judgement:
         return self.blocked.get(action, "")
 
 
-def judge(
+def decide(
     actions: Iterable[Action],
     snapshot: Snapshot,
     rules: PolicyRules,
-    approved: Approvals = Approvals(),
-    grounds: Grounds = Grounds(),
-) -> Judgement:
-    """Judge the plan of one pass for one cluster, whose state before it is `snapshot`. Equal actions count once."""
+    approvals: Approvals = Approvals(),
+    context: PolicyContext = PolicyContext(),
+    history: History = History(),
+) -> Decision:
+    """Decide on the plan of one pass for one cluster, whose state before it is `snapshot`. Equal actions count once.
+
+    `history`: what that cluster's people have borne within the last hour and day, whatever brought it.
+    """
     plan = tuple(dict.fromkeys(actions))
-    judge_ = Judge(snapshot, rules, grounds, made_by(set(plan)))
-    bonds = Bonds(plan, snapshot, grounds.making | grounds.ending)
-    refused = _refused(plan, judge_, bonds)
-    left = [action for action in plan if action not in refused]
-    brake = _Brake(left, judge_, bonds, frozenset(refused))
-    decreases = [
-        HeldPlan(plan_id("\n".join((d.scope, *d.less)), ()), d.scope, d.sentence, d.actions, d.floor, d.brief)
-        for d in held_decreases(left, rules)
-    ]
-    plans = [*brake.plans(approved.standing), *decreases]
-    held = tuple(p for p in plans if not approved.release(p))
+    book = RuleBook(snapshot, rules, context, made_by(plan))
+    dependencies = Dependencies(plan, snapshot, context.ordered)
+    refused = _refused(plan, book, dependencies)
+    left = tuple(action for action in plan if action not in refused)
+    costs = Costs(left, book, history)
+    plans = _Plans(left, book, dependencies, costs, frozenset(refused)).held(approvals.standing)
+    held = tuple(p for p in plans if not approvals.release(p))
+    released = tuple(p for p in plans if approvals.release(p))
     stopped = {action for p in held for action in p.actions}
-    return Judgement(
-        allowed=tuple(action for action in left if action not in stopped),
+    approved = {action for p in released for action in p.actions}
+    allowed = tuple(action for action in left if action not in stopped)
+    return Decision(
+        allowed=allowed,
         held=held,
         refused=tuple(refused.values()),
-        released=tuple(p for p in plans if approved.release(p)),
-        notes=tuple(brake.lowered(stopped)),
+        released=released,
+        notes=tuple(_lowering(book, allowed)),
+        charges=_sum(costs, (action for action in allowed if action not in approved)),
+        approved_charges={
+            p.id: _sum(costs, (action for action in p.actions if action not in stopped)) for p in released
+        },
     )
 
 
 def lowered_accounts(
-    actions: Iterable[Action], snapshot: Snapshot, rules: PolicyRules, grounds: Grounds = Grounds()
+    actions: Iterable[Action],
+    snapshot: Snapshot,
+    rules: PolicyRules,
+    context: PolicyContext = PolicyContext(),
 ) -> frozenset[str]:
-    """Accounts of which a limit is lowered and `snapshot` does not tell what is used: `judge` decides by it, or
+    """Return the accounts of which a limit is lowered and `snapshot` does not tell what is used: `decide` needs it, or
     shows it where cuts are allowed.
     """
     if rules.paused or rules.mode is not PolicyMode.SYNC:
         return frozenset()
-    plan = set(actions)
-    judge_ = Judge(snapshot, rules, grounds, made_by(plan))
     known = snapshot.used if Part.USAGE in snapshot.complete else {}
     return frozenset(
-        action.account
-        for action in plan
-        if isinstance(action, SetLimits)
-        and action.account not in known
-        and action.account not in grounds.making | grounds.ending
-        and judge_.lowered(action)
+        action.for_account
+        for action in set(actions)
+        if action.for_account not in context.ordered | known.keys() and action.used_limits(snapshot)
     )
 
 
@@ -182,177 +195,123 @@ def plan_id(scope: str, actions: Iterable[Action]) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:ID_LENGTH]
 
 
-def _refused(plan: Sequence[Action], judge_: Judge, bonds: Bonds) -> dict[Action, Refused]:
-    roots = {a: Refused(a, *objection) for a in plan if (objection := judge_.objection(a))}
-    marks = bonds.spread(roots)
+def _refused(plan: Sequence[Action], book: RuleBook, dependencies: Dependencies) -> dict[Action, Refused]:
+    roots = {
+        action: Refused(action, found.why, found.sentence)
+        for action in plan
+        if (found := book.violation(action))
+    }
+    marks = dependencies.falling_with(roots)
     return {action: roots.get(action) or _along(action, marks[action]) for action in plan if action in marks}
 
 
 def _along(action: Action, cause: Refused) -> Refused:
-    return Refused(action, cause.why, f"{cause.sentence}; this goes with: {_line(cause.action)}")
+    return Refused(action, cause.why, f"{cause.sentence}; this goes with: {cause.action.line()}")
 
 
-def _line(action: Action) -> str:
-    return f"{action.verb} {action.target()}"
+def _sum(costs: Costs, actions: Iterable[Action]) -> tuple[Charge, ...]:
+    return tuple(sorted({charge for action in actions for charge in costs.of(action)}))
 
 
-class _Brake:
-    """What of a plan is too much at once, or cuts a limit below what is used."""
+class _Plans:
+    """What of a plan waits for a person: too much, a limit cut, usage that gets less, or all of it."""
 
     def __init__(
-        self, left: Sequence[Action], judge_: Judge, bonds: Bonds, refused: frozenset[Action]
+        self,
+        left: Sequence[Action],
+        book: RuleBook,
+        dependencies: Dependencies,
+        costs: Costs,
+        refused: frozenset[Action],
     ) -> None:
         self._left = left
         self._place = {action: number for number, action in enumerate(left)}
-        self._judge = judge_
-        self._rules = judge_.rules
-        self._snapshot = judge_.snapshot
-        self._ending = judge_.grounds.ending
-        self._bonds = bonds
+        self._book = book
+        self._dependencies = dependencies
+        self._costs = costs
         self._refused = refused
-        self._leaving: dict[str, set[str]] = {}
-        for action in left:
-            if isinstance(action, RemoveMember) and action.account not in self._ending:
-                self._leaving.setdefault(action.account, set()).add(action.user)
-        self._members = self._count_members()
 
-    def plans(self, standing: Iterable[Standing] = ()) -> list[HeldPlan]:
-        cluster = self._of_cluster()
-        of_accounts = [] if cluster else [self._of_account(*each) for each in self._too_many().items()]
-        found = [*cluster, *of_accounts, *self._cuts()]
-        return [*found, *self._parts_of(standing, {plan.id for plan in found})]
+    def held(self, standing: Iterable[WaitingPlan]) -> list[HeldPlan]:
+        """Return all plans that need an approval, given or not."""
+        waiting = list(self._parts_of(standing))
+        aside = _actions(plan for plan in waiting if plan.sticky)
+        found = [*self._as_a_whole(aside), *self._cuts()]
+        for cost in Cost:
+            if excess := self._costs.over_budget(cost, aside | _actions(found)):
+                found.append(self._held(excess))
+        known = {plan.id for plan in found}
+        for plan in waiting:
+            covered = plan.sticky and any({*plan.actions} <= {*other.actions} for other in found)
+            if plan.id not in known and not covered:
+                found.append(plan)
+        return [*found, *self._decreases()]
 
-    def _parts_of(self, standing: Iterable[Standing], known: Set[str]) -> Iterator[HeldPlan]:
+    def _as_a_whole(self, aside: Set[Action]) -> list[HeldPlan]:
+        """What waits for its number, or because a person must look at all of it."""
+        cluster = f"cluster {self._book.snapshot.cluster}"
+        if why := self._book.context.needs_approval:
+            roots = tuple(action for action in self._left if isinstance(action, ClusterAction))
+            return [self._held(Excess(cluster, why, roots))] if roots else []
+        alone = self._costs.accounts_in_excess()
+        together = self._costs.cluster_in_excess(alone, aside)
+        return [self._held(each) for each in ([together] if together else alone.values())]
+
+    def _parts_of(self, standing: Iterable[WaitingPlan]) -> Iterator[HeldPlan]:
         """What belongs to plans that wait already, under their ids."""
-        keys = {action_key(action): action for action in self._left}
-        for plan in standing:
+        waiting = list(standing)
+        keys = {action_key(action): action for action in self._left} if waiting else {}
+        for plan in waiting:
             roots = [action for key, action in keys.items() if key in plan.keys]
-            if roots and plan.id not in known:
+            if roots:
                 actions = self._with_companions(roots)
-                yield HeldPlan(plan.id, plan.scope, plan.reason, actions)
-
-    def _count_members(self) -> Mapping[str, int]:
-        """Members by account, without those whom no pass changes; on several partitions they count once."""
-        pairs = {(a.account, a.user) for a in self._snapshot.associations}
-        counts: dict[str, int] = {}
-        for account, user in pairs:
-            if not self._judge.spares(user):
-                counts[account] = counts.get(account, 0) + 1
-        return counts
-
-    def _too_many(self) -> dict[str, str]:
-        """Accounts that lose too many members at once, and the sentence for each."""
-        found = {}
-        for account in sorted(self._leaving):
-            count, members = len(self._leaving[account]), self._members.get(account, 0)
-            if limit := self._exceeded(count, members):
-                found[account] = (
-                    f"{count} of the {members} members of {account} would be removed at once ({limit})"
-                )
-        return found
-
-    def _exceeded(self, count: int, members: int) -> str:
-        rules = self._rules
-        if count > rules.max_removed_members:
-            return f"max_removed_members is {rules.max_removed_members}"
-        if count > rules.small_removal and count * 100 > rules.max_removed_percent * members:
-            return f"max_removed_percent is {rules.max_removed_percent}"
-        return ""
-
-    def _of_account(self, account: str, sentence: str) -> HeldPlan:
-        roots = [a for a in self._left if isinstance(a, RemoveMember) and a.account == account]
-        return self._held(f"account {account}", sentence, roots)
-
-    def _of_cluster(self) -> list[HeldPlan]:
-        """One plan of all that is too much for the cluster as a whole; accounts held for themselves do not count."""
-        gone, alone = self._gone(), self._too_many()
-        reasons: list[str] = []
-        roots: set[Action] = set()
-        removals = [a for a in self._left if isinstance(a, RemoveMember) and a.account not in self._ending]
-        if len(gone) > self._rules.max_removed_accounts:
-            reasons.append(
-                f"{len(gone)} accounts would be deleted or emptied at once: {_some(gone)} "
-                f"(max_removed_accounts is {self._rules.max_removed_accounts})"
-            )
-            roots |= {a for a in self._left if _takes_away_in(a, gone, self._ending)}
-        count = sum(len(users) for account, users in self._leaving.items() if account not in alone)
-        members = sum(self._members.values())
-        if limit := self._exceeded(count, members):
-            reasons.append(
-                f"{count} of the {members} members of the cluster would be removed at once ({limit})"
-            )
-            roots |= set(removals)
-        if not reasons:
-            return []
-        reasons += alone.values()
-        roots |= {removal for removal in removals if removal.account in alone}
-        ordered = [action for action in self._left if action in roots]
-        return [self._held(f"cluster {self._snapshot.cluster}", "; ".join(reasons), ordered)]
-
-    def _gone(self) -> list[str]:
-        """Accounts that are deleted or emptied. One that only goes because all below it went does not count."""
-        deleted = {a.account for a in self._left if isinstance(a, DeleteAccount)}
-        ended = {a.account for a in self._left if isinstance(a, ClusterAction)} & self._ending
-        joined = {a.account for a in self._left if isinstance(a, AddMember)}
-        emptied = {
-            account
-            for account, users in self._leaving.items()
-            if len(users) >= self._members.get(account, 0) and account not in joined
-        }
-        bare = {account for account in deleted if self._snapshot.children_of(account)}
-        return sorted((deleted - bare) | ended | emptied)
+                yield HeldPlan(plan.id, plan.scope, plan.reason, actions, sticky=plan.sticky)
 
     def _cuts(self) -> list[HeldPlan]:
-        if self._rules.limit_cuts is LimitCuts.ALLOW:
+        """Limits that would be set below what is used, or where nobody can tell that."""
+        if self._book.rules.limit_cuts is LimitCuts.ALLOW or self._book.context.needs_approval:
             return []
         found = []
         for action in self._left:
-            if isinstance(action, SetLimits) and (sentence := self._cut(action)):
-                found.append(self._held(f"account {action.account}", sentence, [action]))
+            cuts = [_told(*cut) for cut in _lowered(self._book, action) if cut[3] is None or cut[3] > cut[2]]
+            if cuts:
+                sentence = (
+                    f"lowers limits of {action.for_account} (in the cluster's units): {'; '.join(cuts)}; "
+                    "where more is used than left, running jobs may be killed"
+                )
+                found.append(self._held(Excess(f"account {action.for_account}", sentence, (action,))))
         return sorted(found, key=lambda plan: (plan.scope, plan.id))
 
-    def _cut(self, action: SetLimits) -> str:
-        """What the limits would cut into, empty when nothing."""
-        cuts = [
-            _told(tres, now, then, spent)
-            for tres, now, then, spent in self._lowered(action)
-            if spent is None or spent > then
-        ]
-        if not cuts:
-            return ""
-        return (
-            f"lowers limits of {action.account} (in the cluster's units): {'; '.join(cuts)}; where more is used than "
-            "left, running jobs may be killed"
-        )
+    def _decreases(self) -> Iterator[HeldPlan]:
+        for less in held_decreases(self._left, self._book.rules):
+            id_ = plan_id("\n".join((less.scope, *less.less)), ())
+            yield HeldPlan(id_, less.scope, less.sentence, less.actions, less.figures, less.brief)
 
-    def lowered(self, stopped: Set[Action]) -> Iterator[str]:
-        """A note for each account of which a limit is lowered now."""
-        for action in self._left:
-            if isinstance(action, SetLimits) and action not in stopped and (cuts := self._lowered(action)):
-                told = "; ".join(_told(*cut) for cut in cuts)
-                yield f"lowers limits of {action.account} (in the cluster's units): {told}"
-
-    def _lowered(self, action: SetLimits) -> list[tuple[str, int | None, int, int | None]]:
-        """Name, limit now, limit then, and what is used. An ordered end has stopped the jobs before: nothing."""
-        if action.account in self._judge.grounds.making | self._ending:
-            return []
-        used = self._snapshot.used.get(action.account, {}) if Part.USAGE in self._snapshot.complete else {}
-        lowered = sorted(self._judge.lowered(action).items())
-        return [(tres, now, then, used.get(tres)) for tres, (now, then) in lowered]
-
-    def _held(self, scope: str, reason: str, roots: Sequence[Action]) -> HeldPlan:
-        actions = self._with_companions(roots)
-        return HeldPlan(plan_id(scope, actions), scope, reason, actions)
+    def _held(self, excess: Excess) -> HeldPlan:
+        actions = self._with_companions(excess.roots)
+        id_ = plan_id(excess.scope, actions)
+        return HeldPlan(id_, excess.scope, excess.sentence, actions, sticky=excess.is_due_to_history)
 
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
-        along = self._bonds.spread(dict.fromkeys(roots, True), beside=self._refused)
+        along = self._dependencies.falling_with(dict.fromkeys(roots, True), beside=self._refused)
         return tuple(sorted(along, key=self._place.__getitem__))
 
 
-def _takes_away_in(action: Action, gone: Sequence[str], ending: Set[str]) -> bool:
-    if not isinstance(action, ClusterAction) or action.account not in gone:
-        return False
-    return isinstance(action, RemoveMember | DeleteAccount) or action.account in ending
+def _lowering(book: RuleBook, allowed: Iterable[Action]) -> Iterator[str]:
+    """Yield a note for each account of which a limit is lowered now."""
+    for action in allowed:
+        if cuts := _lowered(book, action):
+            told = "; ".join(_told(*cut) for cut in cuts)
+            yield f"lowers limits of {action.for_account} (in the cluster's units): {told}"
+
+
+def _lowered(book: RuleBook, action: Action) -> list[tuple[str, int | None, int, int | None]]:
+    """Name, limit now, limit then, and what is used. An ordered end has stopped the jobs before: nothing."""
+    if action.for_account in book.context.ordered:
+        return []
+    snapshot = book.snapshot
+    used = snapshot.used.get(action.for_account, {}) if Part.USAGE in snapshot.complete else {}
+    lowered = sorted(action.used_limits(snapshot).items())
+    return [(tres, now, then, used.get(tres)) for tres, (now, then) in lowered]
 
 
 def _told(tres: str, now: int | None, then: int, spent: int | None) -> str:
@@ -360,6 +319,5 @@ def _told(tres: str, now: int | None, then: int, spent: int | None) -> str:
     return f"{tres} from {'unlimited' if now is None else now} to {then}, {known}"
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMED_AT_MOST])
-    return shown if len(names) <= NAMED_AT_MOST else f"{shown} and {len(names) - NAMED_AT_MOST} more"
+def _actions(plans: Iterable[HeldPlan]) -> frozenset[Action]:
+    return frozenset(action for plan in plans for action in plan.actions)

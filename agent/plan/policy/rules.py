@@ -1,51 +1,24 @@
 # SPDX-License-Identifier: MIT
 """Whether one action is allowed at all, whoever approves: mode, ownership, protection, and what was read.
 
-Waldur's side is told in every mode but `observe`: the modes guard the cluster. Which actions fall with a
-refused one is decided in `bonds`.
+Waldur's side is told in every mode but `observe`: the modes guard the cluster, the directory and the head node. Which
+actions fall with a refused one is decided in `dependencies`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from agent.core.actions import (
-    Action,
-    BlockMember,
-    BlockSubmission,
-    CancelJobs,
-    ClusterAction,
-    CreateAccount,
-    DeleteAccount,
-    DeleteQos,
-    MoveAccount,
-    MoveDefaultAccount,
-    RemoveMember,
-    SetLimits,
-    SetQos,
-    SetUserLimits,
-)
+from agent.core.actions import Action, ClusterAction, Effect, Kind
 from agent.core.model import Part, Snapshot
 from agent.core.names import fold
-from agent.core.policy import PolicyMode, PolicyRules
-from agent.plan.policy.dependencies import seat
+from agent.core.policy import Charge, Cost, PolicyMode, PolicyRules
 
-TAKING_AWAY = (RemoveMember, DeleteAccount, DeleteQos, BlockMember, BlockSubmission, CancelJobs)
-# What must have been read whole before an action may happen; nothing is taken away on half a picture.
-PARTS_NEEDED: Mapping[type[Action], frozenset[Part]] = {
-    RemoveMember: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
-    DeleteAccount: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
-    DeleteQos: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.QOS}),
-    BlockMember: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
-    CancelJobs: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
-    MoveAccount: frozenset({Part.ACCOUNTS}),
-    MoveDefaultAccount: frozenset({Part.DEFAULT_ACCOUNTS}),
-    SetLimits: frozenset({Part.ACCOUNTS}),
-    SetUserLimits: frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}),
-}
+# What an order that makes an account may do to it.
+SET_UP = frozenset({Cost.LIMITS_CUT, Cost.ACCOUNTS_BLOCKED})
 
 
 class Why(StrEnum):
@@ -57,128 +30,160 @@ class Why(StrEnum):
     PROTECTED = "protected"
     IGNORED = "ignored"
     INCOMPLETE = "incomplete"
+    UNRECORDED = "unrecorded"
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class Violation:
+    """What a rule has against an action, with a sentence for people."""
+
+    why: Why
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyContext:
     """What a pass knows beside the cluster's state.
 
     `named`: accounts that Waldur names. `making` and `ending`: accounts that orders of this pass make and end.
+    `deliberate`: accounts whose members somebody takes away on purpose (`restrict_member_access`).
     `has_gaps`: something could not be planned, so that a plan which is not made again is not known to be gone.
+    `needs_approval`: why all that this plan does on the cluster waits for a person. `unrecorded`: why costs to people
+    cannot be written down now, so that nothing that has any may happen.
     """
 
     named: frozenset[str] = frozenset()
     making: frozenset[str] = frozenset()
     ending: frozenset[str] = frozenset()
+    deliberate: frozenset[str] = frozenset()
     has_gaps: bool = False
+    needs_approval: str = ""
+    unrecorded: str = ""
+
+    @property
+    def ordered(self) -> frozenset[str]:
+        return self.making | self.ending
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """One pass: its rules, what stands, and the accounts that it makes itself."""
+class RuleBook:
+    """The rules of one plan, with what stands, and the accounts that the plan makes itself."""
 
     snapshot: Snapshot
     rules: PolicyRules
-    grounds: Grounds
+    context: PolicyContext
     made: Set[str]
 
-    def objection(self, action: Action) -> tuple[Why, str] | None:
-        """Why this action must not happen, with a sentence for people; None when it may."""
+    def violation(self, action: Action) -> Violation | None:
+        """Return why this action must not happen; None when it may."""
         rules = self.rules
         if rules.paused:
-            return Why.PAUSED, f"the offering is paused {rules.paused_why}"
+            return Violation(Why.PAUSED, f"the offering is paused {rules.paused_why}")
         if rules.mode is PolicyMode.OBSERVE:
-            return Why.MODE, "mode observe: nothing is changed"
-        if not isinstance(action, ClusterAction):
+            return Violation(Why.MODE, "mode observe: nothing is changed")
+        if action.effect is Effect.TELL:
             return None
         return (
-            self._of_account(action) or self._of_user(action) or self._unread(action) or self._by_mode(action)
+            self._of_account(action)
+            or self._of_user(action)
+            or self._unread(action)
+            or self._by_mode(action)
+            or self._unrecorded(action)
         )
 
     def spares(self, user: str) -> bool:
-        """Users whom no pass changes."""
+        """Return whether no pass changes this user."""
         name = fold(user)
         return name in self.rules.protected_users or _matches(name, self.rules.ignore_users)
 
-    def lowered(self, action: Action) -> dict[str, tuple[int | None, int]]:
-        """TRES whose limit the action lowers, with the limit now (None: unlimited) and then."""
-        if not isinstance(action, SetLimits | SetUserLimits) or self._is_new(action.account):
-            return {}
-        if isinstance(action, SetUserLimits):
-            now = self.snapshot.user_limits.get((action.account, action.user), {})
-        else:
-            standing = self.snapshot.accounts.get(action.account)
-            now = standing.limits if standing else dict(action.before)
-        found = {}
-        for tres, value in action.after:
-            limit = now.get(tres)
-            limit = None if limit is not None and limit < 0 else limit
-            if value >= 0 and (limit is None or value < limit):
-                found[tres] = (limit, value)
+    def charges(self, action: Action) -> tuple[Charge, ...]:
+        """Return what an action costs people. How an order sets up its account costs nobody anything."""
+        found = action.charges(self.snapshot, self.rules)
+        if action.for_account in self.context.making:
+            return tuple(charge for charge in found if charge.cost not in SET_UP)
         return found
 
-    def _of_account(self, action: ClusterAction) -> tuple[Why, str] | None:
-        if isinstance(action, MoveDefaultAccount) and not action.before:
-            return None
-        account = seat(action)
+    def _of_account(self, action: Action) -> Violation | None:
+        account = action.changed_account
         name = fold(account)
-        if _matches(name, self.rules.ignore_accounts):
-            return Why.IGNORED, f"account {account} matches ignore_accounts"
-        if name in self.rules.protected_accounts:
-            return Why.PROTECTED, f"account {account} is protected"
-        if self._is_ours(name):
+        if not account:
             return None
-        return Why.OWNERSHIP, f"account {account} carries none of our prefixes and Waldur names it nowhere"
+        if _matches(name, self.rules.ignore_accounts):
+            return Violation(Why.IGNORED, f"account {account} matches ignore_accounts")
+        if name in self.rules.protected_accounts:
+            return Violation(Why.PROTECTED, f"account {account} is protected")
+        # Whose group one is, the directory says itself.
+        if not isinstance(action, ClusterAction) or self._is_ours(name):
+            return None
+        return Violation(
+            Why.OWNERSHIP, f"account {account} carries none of our prefixes and Waldur names it nowhere"
+        )
 
     def _is_ours(self, name: str) -> bool:
         if name in self.made and name not in self.snapshot.accounts:
             return True
-        return name in self.grounds.named or any(
+        return name in self.context.named or any(
             prefix and name.startswith(fold(prefix)) for prefix in self.rules.prefixes
         )
 
-    def _of_user(self, action: ClusterAction) -> tuple[Why, str] | None:
+    def _of_user(self, action: Action) -> Violation | None:
         """An account that an order ends goes with everybody's association in it."""
-        user = getattr(action, "user", "")
-        if not user or seat(action) in self.grounds.ending:
+        user = action.ids().get("user", "")
+        if not user or action.for_account in self.context.ending:
             return None
         if fold(user) in self.rules.protected_users:
-            return Why.PROTECTED, f"user {user} is protected"
+            return Violation(Why.PROTECTED, f"user {user} is protected")
         if _matches(fold(user), self.rules.ignore_users):
-            return Why.IGNORED, f"user {user} matches ignore_users"
+            return Violation(Why.IGNORED, f"user {user} matches ignore_users")
         return None
 
-    def _unread(self, action: ClusterAction) -> tuple[Why, str] | None:
-        needed = PARTS_NEEDED.get(type(action), frozenset())
-        if isinstance(action, RemoveMember) and self.snapshot.accounts_of(action.user) - {action.account}:
-            needed |= {Part.DEFAULT_ACCOUNTS}
-        if self.rules.mode is PolicyMode.CREATE_ONLY:
+    def _unread(self, action: Action) -> Violation | None:
+        needed = action.parts
+        for kind, account, user in action.things(action.ends):
+            if kind is Kind.MEMBER and self.snapshot.accounts_of(user) - {account}:
+                needed |= {Part.DEFAULT_ACCOUNTS}
+        if self.rules.mode is PolicyMode.CREATE_ONLY and isinstance(action, ClusterAction):
             needed |= {Part.ACCOUNTS}
         unread = sorted(part.value for part in needed - self.snapshot.complete)
         if not unread:
             return None
-        return Why.INCOMPLETE, f"{', '.join(unread)} could not be read whole: nothing is taken away now"
+        return Violation(
+            Why.INCOMPLETE, f"{', '.join(unread)} could not be read whole: nothing is taken away now"
+        )
 
-    def _by_mode(self, action: ClusterAction) -> tuple[Why, str] | None:
+    def _by_mode(self, action: Action) -> Violation | None:
         mode = self.rules.mode
         if mode is PolicyMode.SYNC:
             return None
-        if isinstance(action, TAKING_AWAY) or self._stops_jobs(action) or self.lowered(action):
-            return Why.MODE, f"mode {mode}: nothing is taken away, blocked or lowered"
-        if mode is PolicyMode.CREATE_ONLY and not self._is_new(seat(action)):
-            return Why.MODE, f"mode {mode}: account {seat(action)} exists already"
+        if self._takes_away(action):
+            return Violation(Why.MODE, f"mode {mode}: nothing is taken away, blocked or lowered")
+        if (
+            mode is PolicyMode.CREATE_ONLY
+            and isinstance(action, ClusterAction)
+            and action.for_account in self.snapshot.accounts.keys() - self.context.making
+        ):
+            return Violation(Why.MODE, f"mode {mode}: account {action.for_account} exists already")
         return None
 
-    def _is_new(self, account: str) -> bool:
-        return account not in self.snapshot.accounts or account in self.grounds.making
+    def _takes_away(self, action: Action) -> bool:
+        """In an account that is being made a limit is set, and not lowered."""
+        if action.lowered(self.snapshot) and action.for_account in self.context.making:
+            return False
+        return action.takes_away(self.snapshot, self.rules)
 
-    def _stops_jobs(self, action: ClusterAction) -> bool:
-        return isinstance(action, SetQos) and fold(action.default) in self.rules.pausing_qos
+    def _unrecorded(self, action: Action) -> Violation | None:
+        why = self.context.unrecorded
+        return Violation(Why.UNRECORDED, why) if why and self.charges(action) else None
 
 
-def made_by(actions: Set[Action]) -> frozenset[str]:
-    """Accounts that a plan makes."""
-    return frozenset(fold(action.account) for action in actions if isinstance(action, CreateAccount))
+def made_by(actions: Iterable[Action]) -> frozenset[str]:
+    """Return the accounts that a plan makes."""
+    return frozenset(
+        fold(thing.account)
+        for action in actions
+        for thing in action.things(action.makes)
+        if thing.kind is Kind.ACCOUNT
+    )
 
 
 def _matches(name: str, patterns: Set[str]) -> bool:

@@ -23,7 +23,7 @@ from agent.core.names import fold
 from agent.core.periods import Month, attribution
 from agent.core.policy import UsageDecreases
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
-from agent.plan.policy.gate import Judgement
+from agent.plan.policy.gate import Decision
 from agent.plan.usage import history as planner
 from agent.plan.usage import planning as usage_planner
 from agent.plan.usage.history import Choice
@@ -284,7 +284,7 @@ def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -
         _conclude(book, planned, run.report)
 
 
-def _announce(book: Book, planned: PlannedReport, decision: Judgement) -> None:
+def _announce(book: Book, planned: PlannedReport, decision: Decision) -> None:
     """What the operator should know before anything is told."""
     for held in decision.held:
         book.held.append(held.reason)
@@ -358,6 +358,5 @@ def _amounts(action: Told) -> str:
 
 
 def _decreases(action: Told, verb: str) -> Iterator[str]:
-    what = f"{action.component} of " if isinstance(action, ReportUserUsage) else ""
-    for name, held, amount in action.lowered():
-        yield f"{action.account} in {action.month}: {what}{name} {verb} from {held} to {amount}"
+    for name, held, amount in action.decreases():
+        yield f"{action.account} in {action.month}: {name} {verb} from {held} to {amount}"

@@ -20,7 +20,7 @@ from agent.core.model import OfferingUser, Part, ResourceState, Snapshot
 from agent.core.names import fold
 from agent.core.policy import LimitsSource, PolicyRules
 from agent.plan.membership import MembershipRules
-from agent.plan.policy.gate import Judgement
+from agent.plan.policy.gate import Decision
 from agent.plan.shared_limits import LimitRules
 from agent.run import engine, gate
 from agent.run.engine import Pass, Steps, Work
@@ -52,7 +52,7 @@ class Synced:
     """What a loop over members planned and decided, and what went wrong by resource uuid."""
 
     plan: PlannedSync
-    decision: Judgement
+    decision: Decision
     errors: Mapping[str, SiteAgentError]
 
 

@@ -18,7 +18,7 @@ from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations, membership, orphans
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.people import people_of
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.rules import PolicyContext
 from agent.run.membership.facts import MembershipFacts, limits_by_username, named_accounts
 
 Spec = AllocationSpec | PlanRefused
@@ -84,11 +84,11 @@ class PlannedSync:
         return self.facts.is_whole
 
     @cached_property
-    def context(self) -> Grounds:
+    def context(self) -> PolicyContext:
         """Accounts that Waldur names: those of the resources, and of their projects and customers."""
         specs = (spec for spec in self.specs.values() if isinstance(spec, AllocationSpec))
         tiers = {tier.name for spec in specs for tier in spec.ancestors}
-        return Grounds(named=frozenset({*self.facts.named, *map(fold, tiers)}))
+        return PolicyContext(named=frozenset({*self.facts.named, *map(fold, tiers)}))
 
     @property
     def refused(self) -> Mapping[str, PlanRefused]:

@@ -45,7 +45,7 @@ from agent.core.waldur_actions import (
 )
 from agent.plan import membership
 from agent.plan.membership import ResourcePlan
-from agent.plan.policy.gate import Judgement
+from agent.plan.policy.gate import Decision
 from agent.plan.policy.rules import Why
 from agent.run.engine import Portion, Request, Work
 from agent.run.membership.planning import PlannedSync
@@ -88,7 +88,7 @@ class Progress:
         self._left_out: dict[str, SiteAgentError] = {}
         self._withheld: frozenset[Action] = frozenset()
 
-    def take_up(self, plan: PlannedSync, decision: Judgement) -> None:
+    def take_up(self, plan: PlannedSync, decision: Decision) -> None:
         """Begin with a plan on which the policy has decided."""
         self.errors = {**plan.unread, **plan.refused}
         self.faults = {**plan.refused}
@@ -168,7 +168,7 @@ class Progress:
                 if not isinstance(action, SetQos) and _is_fault(error):
                     # For the people of the resource: what was tried and what was said, without the command.
                     words = error.said if isinstance(error, CommandFailed) else str(error)
-                    self.faults.setdefault(uuid, BackendError(f"{action.verb} {action.target()}: {words}"))
+                    self.faults.setdefault(uuid, BackendError(f"{action.line()}: {words}"))
         elif errors:
             self.errors.setdefault(uuid, next(iter(errors.values())))
         elif left:

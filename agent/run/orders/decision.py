@@ -11,24 +11,24 @@ from dataclasses import replace
 
 from agent.core.actions import Action, AddMember, DeleteAccount
 from agent.plan.orders import OrderPlan
-from agent.plan.policy.gate import Judgement
+from agent.plan.policy.gate import Decision
 
 
-def wait_reason(plan: OrderPlan, decision: Judgement) -> str:
+def wait_reason(plan: OrderPlan, decision: Decision) -> str:
     """Why an order waits, empty when it may go on."""
     blocked = decision.blocked
     needed = [action for action in plan.actions if action in blocked and not _is_spare(action, plan)]
     return decision.reason(needed[0]) if needed else ""
 
 
-def allowed_part(plan: OrderPlan, decision: Judgement) -> OrderPlan:
+def allowed_part(plan: OrderPlan, decision: Decision) -> OrderPlan:
     """The order without the actions that it can do without and must not carry out."""
     blocked = decision.blocked
     left_out = [action for action in plan.actions if action in blocked]
     if not left_out:
         return plan
     kept = tuple(action for action in plan.actions if action not in blocked)
-    notes = tuple(f"{a.verb} {a.target()} is left out: {decision.reason(a)}" for a in left_out)
+    notes = tuple(f"{a.line()} is left out: {decision.reason(a)}" for a in left_out)
     return replace(plan, actions=kept, notes=(*plan.notes, *notes))
 
 

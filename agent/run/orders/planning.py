@@ -17,7 +17,7 @@ from agent.core.names import NameRules, fold
 from agent.plan import orders as planner
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, OrderPlan
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.rules import PolicyContext
 from agent.run.results import OrderResult
 
 Spec = AllocationSpec | PlanRefused
@@ -59,7 +59,7 @@ class PlannedOrders:
         return self.facts.is_whole and not self.facts.results
 
     @cached_property
-    def context(self) -> Grounds:
+    def context(self) -> PolicyContext:
         """Accounts that Waldur names: those of the resources, and the project's above them."""
         names: NameRules = self.facts.rules.names
         named: set[str] = set()
@@ -71,7 +71,7 @@ class PlannedOrders:
             spec = self.facts.specs.get(plan.case.order.uuid)
             if isinstance(spec, AllocationSpec):
                 named |= {ancestor.name for ancestor in spec.ancestors}
-        return Grounds(
+        return PolicyContext(
             named=frozenset(named - {""}),
             making=self._accounts(CREATING),
             ending=self._accounts((OrderType.TERMINATE,)),

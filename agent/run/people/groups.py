@@ -18,7 +18,7 @@ from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.plan import groups as planner
 from agent.plan.groups import GroupWishes
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
 from agent.run.engine import Pass, Portion, Steps, Work
 from agent.run.people.results import ProvisioningReport
@@ -46,7 +46,7 @@ class PlannedGroups:
     actions: Sequence[Action]
     snapshot: Snapshot
     notes: Sequence[str] = ()
-    context: Grounds = field(default_factory=Grounds)
+    context: PolicyContext = field(default_factory=PolicyContext)
     is_whole: bool = True
 
 

@@ -30,7 +30,7 @@ from agent.core.names import fold
 from agent.core.plans import Outcome, Plan
 from agent.plan import homes as planner
 from agent.plan.homes import NOTHING, Remembered
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
 from agent.run.engine import Pass, Portion, Steps, Work
 from agent.run.site import Site
@@ -145,7 +145,7 @@ class PlannedHomes:
     facts: HomeFacts
     of_user: Mapping[str, Sequence[HostAction]]
     snapshot: Snapshot
-    context: Grounds = field(default_factory=Grounds)
+    context: PolicyContext = field(default_factory=PolicyContext)
     # Of some users only: it never tells that a held plan is gone.
     is_whole: bool = False
 

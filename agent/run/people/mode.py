@@ -51,7 +51,7 @@ def _tell(run: Pass, what: str, settled: ProvisioningReport) -> None:
         first = failed[0]
         report.problems.append(
             f"{what}: {len(failed)} of {len(settled.outcomes)} actions failed, the first: "
-            f"{first.action.verb} {first.action.target()}: {first.error}"
+            f"{first.action.line()}: {first.error}"
         )
 
 

@@ -28,7 +28,7 @@ from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, 
 from agent.core.model import OfferingFacts, OfferingUser, Part, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import usernames as planner
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.rules import PolicyContext
 from agent.plan.usernames import UserState
 from agent.run import engine
 from agent.run.engine import Pass, Portion, Steps, Work
@@ -81,7 +81,7 @@ class PlannedNames:
     actions: Sequence[Action]
     snapshot: Snapshot
     facts: NameFacts
-    context: Grounds = field(default_factory=Grounds)
+    context: PolicyContext = field(default_factory=PolicyContext)
     is_whole: bool = True
 
 

@@ -110,4 +110,4 @@ def _listed(title: str, actions: Sequence[Action]) -> str:
     if not actions:
         return ""
     more = f" and {len(actions) - SHOWN} more" if len(actions) > SHOWN else ""
-    return f"{title}{'; '.join(f'{a.verb} {a.target()}' for a in actions[:SHOWN])}{more}."
+    return f"{title}{'; '.join(f'{a.line()}' for a in actions[:SHOWN])}{more}."

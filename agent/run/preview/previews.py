@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from agent.config.model import Mode
-from agent.core.actions import Action, CancelJobs
+from agent.core.actions import Action
 from agent.core.directory_actions import AssignUsername
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan
-from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import FailResource, HealResource
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run import engine, gate, passes
@@ -33,13 +32,8 @@ from agent.run.results import OrderResult, PassReport, ResourceResult, Result, p
 from agent.run.site import Site
 from agent.run.usage import mode as usage
 
-# What may differ between two plans that mean the same: words for people, and what changes by the second.
+# What may differ between two plans that mean the same: words for people. What changes by the second, an action says.
 SPOKEN = frozenset({"reason"})
-GROWING = (ReportUsage, ReportUserUsage)
-FLEETING: Mapping[type[Action], frozenset[str]] = {
-    CancelJobs: frozenset({"jobs"}),
-    **dict.fromkeys(GROWING, frozenset({"before", "after"})),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +64,10 @@ def fingerprint(action: Action) -> str:
     """The same as long as neither Waldur nor the cluster has moved: what was there before the action counts, too. Usage
     may grow, but nothing more of it may get less.
     """
-    hidden = SPOKEN | FLEETING.get(type(action), frozenset())
+    hidden = SPOKEN | action.fleeting
     values = {name: value for name, value in asdict(action).items() if name not in hidden}
-    if isinstance(action, GROWING):
-        values["less"] = [(name, held) for name, held, _ in action.lowered()]
+    if action.grows:
+        values["less"] = [(name, held) for name, held, _ in action.decreases()]
     return json.dumps([type(action).__name__, values], sort_keys=True, default=str)
 
 

@@ -19,7 +19,7 @@ from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
 from agent.core.usage import JobUse
-from agent.plan.policy.rules import Grounds
+from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import UsagePlan, UsageRules
 from agent.run.site import Site
@@ -72,8 +72,8 @@ class PlannedReport:
         return self.picture.snapshot
 
     @property
-    def context(self) -> Grounds:
-        return Grounds(has_gaps=self.has_gaps)
+    def context(self) -> PolicyContext:
+        return PolicyContext(has_gaps=self.has_gaps)
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:

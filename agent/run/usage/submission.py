@@ -322,7 +322,7 @@ def _refused_users(action: Told, refused: Answer) -> WaldurError | None:
 def _in_short(action: ReportUsage | ReportUserUsage) -> str:
     if isinstance(action, ReportUserUsage):
         return f"{action.component} of {len(action.after)} user{'s' if len(action.after) > 1 else ''}"
-    return action.target().removeprefix(f"of {action.account} in ")
+    return action.subject().removeprefix(f"of {action.account} in ")
 
 
 def _amounts(amounts: Amounts) -> list[tuple[str, str]]:

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""What a plan costs people, and what of that is too much: at once, or together with what happened before.
+
+Members who leave one account, members who leave the cluster, and accounts that are deleted or emptied are limited by
+number and by percent; every cost has a budget for an hour and a day. The same charge again costs nothing: a removal
+that failed may be tried as often as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+
+from agent.core.actions import Action, ClusterAction
+from agent.core.policy import Charge, Cost, History
+from agent.plan.policy.rules import RuleBook
+
+NAMED_AT_MOST = 5
+
+SENTENCES: Mapping[Cost, str] = {
+    Cost.ACCOUNTS_EMPTIED: "{} accounts would be deleted or emptied",
+    Cost.ACCOUNTS_BLOCKED: "{} accounts would be blocked",
+    Cost.ACCOUNTS_MOVED: "{} accounts would be moved",
+    Cost.LIMITS_CUT: "limits of {} accounts or users would be lowered",
+    Cost.JOBS_CANCELLED: "jobs of {} accounts or users would be cancelled",
+    Cost.DEFAULTS_MOVED: "the default accounts of {} users would be moved",
+    Cost.GROUP_MEMBERS_REMOVED: "{} members would be removed from groups",
+    Cost.QUOTAS_LOWERED: "the quotas of {} users would be lowered",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What of a plan is too much together. `is_due_to_history`: by itself it would not be."""
+
+    scope: str
+    sentence: str
+    roots: tuple[Action, ...]
+    is_due_to_history: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The charges of the last hour or day; `name` as in `20 an hour`."""
+
+    name: str
+    unit: str
+    charges: frozenset[Charge]
+    most: Callable[[Cost], int]
+
+
+class Costs:
+    """The costs of the actions `left` of one plan.
+
+    What an order ends, and what somebody empties on purpose, costs one account each, whoever is in it. What only goes
+    with a removal, or with the end of an account, costs nothing beside it.
+    """
+
+    def __init__(self, left: Sequence[Action], book: RuleBook, history: History) -> None:
+        self._left = left
+        self._book = book
+        self._rules = book.rules
+        self._cluster = f"cluster {book.snapshot.cluster}"
+        self._approved = history.approved
+        self._windows = (
+            _Window("hour", "an hour", history.hour, lambda cost: self._rules.budget(cost).hour),
+            _Window("day", "a day", history.day | history.hour, lambda cost: self._rules.budget(cost).day),
+        )
+        declared = {action: book.charges(action) for action in left}
+        removed = {c for found in declared.values() for c in found if c.cost is Cost.MEMBERS_REMOVED}
+        ending, on_purpose = book.context.ending, book.context.deliberate
+        whole = {a.for_account for a in left if isinstance(a, ClusterAction)} & ending
+        whole |= {charge.account for charge in removed} & on_purpose
+        # Users who leave, by account.
+        self.leaving: dict[str, set[str]] = {}
+        for charge in removed:
+            if charge.account and charge.account not in whole:
+                self.leaving.setdefault(charge.account, set()).add(charge.user)
+        emptied = {name for name, users in self.leaving.items() if len(users) >= self.members.get(name, 0)}
+        deleted = {c.account for found in declared.values() for c in found if c.cost is Cost.ACCOUNTS_EMPTIED}
+        self.gone = frozenset(deleted | whole | emptied)
+        self._charges = {
+            action: frozenset(self._charged(action, declared[action], whole, emptied)) for action in left
+        }
+        self._place = {action: number for number, action in enumerate(left)}
+        self._bearers: dict[Charge, list[Action]] = {}
+        for action, charges in self._charges.items():
+            for charge in charges:
+                self._bearers.setdefault(charge, []).append(action)
+
+    def of(self, action: Action) -> frozenset[Charge]:
+        """Return what an action costs people."""
+        return self._charges.get(action, frozenset())
+
+    @cached_property
+    def members(self) -> Mapping[str, int]:
+        """Members by account, without those whom no pass changes; on several partitions they count once."""
+        return {account: len(users) for account, users in self._present.items()}
+
+    @cached_property
+    def _present(self) -> Mapping[str, Set[str]]:
+        found: dict[str, set[str]] = {}
+        for association in self._book.snapshot.associations:
+            if not self._book.spares(association.user):
+                found.setdefault(association.account, set()).add(association.user)
+        return found
+
+    def accounts_in_excess(self) -> dict[str, Excess]:
+        """Return what is too much for one account, by account."""
+        found = {}
+        for account, users in sorted(self.leaving.items()):
+            members = self.members.get(account, 0)
+            charges = {Charge(Cost.MEMBERS_REMOVED, account, user) for user in users}
+            head = f"of the {members} members of {account} would be removed at once"
+            if limit := self._exceeded(len(users), members):
+                sentence = f"{len(users)} {head} ({limit})"
+                found[account] = Excess(f"account {account}", sentence, self._bearing(charges))
+                continue
+            for window in self._windows:
+                before = {
+                    charge
+                    for charge in window.charges
+                    if charge.cost is Cost.MEMBERS_REMOVED and charge.account == account
+                }
+                new = charges - before - self._approved
+                ever = self._present.get(account, set()) | {charge.user for charge in before}
+                if before and new and (limit := self._exceeded(len(before | new), len(ever), window)):
+                    sentence = (
+                        f"{len(new)} {head}, after {len(before)} within the last {window.name} ({limit})"
+                    )
+                    found[account] = Excess(f"account {account}", sentence, self._bearing(new), True)
+                    break
+        return found
+
+    def cluster_in_excess(self, alone: Mapping[str, Excess], aside: Set[Action]) -> Excess | None:
+        """Return what is too much at once for the cluster as a whole, with the accounts that are too much `alone`,
+        whose members do not count. `aside`: actions that wait already.
+        """
+        taken = {charge for action in aside for charge in self.of(action)}
+        gone = sorted(self.gone - {c.account for c in taken if c.cost is Cost.ACCOUNTS_EMPTIED})
+        sentences: list[str] = []
+        roots: set[Action] = set()
+        if len(gone) > self._rules.max_removed_accounts:
+            sentences.append(
+                f"{len(gone)} accounts would be deleted or emptied at once: {some(gone)} "
+                f"(max_removed_accounts is {self._rules.max_removed_accounts})"
+            )
+            roots.update(self._bearing(Charge(Cost.ACCOUNTS_EMPTIED, account) for account in gone))
+        removed = {
+            Charge(Cost.MEMBERS_REMOVED, account, user)
+            for account, users in self.leaving.items()
+            for user in users
+        } - taken
+        count = sum(charge.account not in alone for charge in removed)
+        members = sum(self.members.values())
+        if limit := self._exceeded(count, members):
+            sentences.append(
+                f"{count} of the {members} members of the cluster would be removed at once ({limit})"
+            )
+            roots.update(self._bearing(removed))
+        if not sentences:
+            return None
+        sentences += [excess.sentence for excess in alone.values()]
+        roots.update(action for excess in alone.values() for action in excess.roots)
+        ordered = tuple(action for action in self._left if action in roots and action not in aside)
+        due = any(excess.is_due_to_history for excess in alone.values())
+        return Excess(self._cluster, "; ".join(sentences), ordered, due)
+
+    def over_budget(self, cost: Cost, aside: Set[Action]) -> Excess | None:
+        """Return what overdraws the cluster's budget of one cost. `aside`: actions that wait anyway."""
+        planned = {
+            charge
+            for charge, bearers in self._bearers.items()
+            if charge.cost is cost and charge not in self._approved and not aside >= set(bearers)
+        }
+        for window in self._windows:
+            before = {charge for charge in window.charges if charge.cost is cost}
+            new = planned - before
+            if new and (limit := self._overdrawn(cost, len(new), before, window)):
+                sentence = f"{self._sentence(cost, new, before, window)} ({limit})"
+                roots = tuple(action for action in self._bearing(new) if action not in aside)
+                return Excess(self._cluster, sentence, roots, len(new) <= self._rules.budget(cost).hour)
+        return None
+
+    def _overdrawn(self, cost: Cost, count: int, before: Set[Charge], window: _Window) -> str:
+        """Return which limit would be passed; empty when none."""
+        total = count + len(before)
+        if cost is Cost.MEMBERS_REMOVED:
+            ever = {(account, user) for account, users in self._present.items() for user in users}
+            ever |= {(charge.account, charge.user) for charge in before}
+            if before and (limit := self._exceeded(total, len(ever), window)):
+                return limit
+        if total <= window.most(cost):
+            return ""
+        if window.name == "hour" and cost is Cost.MEMBERS_REMOVED:
+            return f"max_removed_members is {self._rules.max_removed_members}"
+        if window.name == "hour" and cost is Cost.ACCOUNTS_EMPTIED:
+            return f"max_removed_accounts is {self._rules.max_removed_accounts}"
+        return f"{cost} is {window.most(cost)} {window.unit}"
+
+    def _sentence(self, cost: Cost, new: Set[Charge], before: Set[Charge], window: _Window) -> str:
+        after = f", after {len(before)} within the last {window.name}" if before else ""
+        if cost is Cost.MEMBERS_REMOVED:
+            members = sum(self.members.values())
+            return f"{len(new)} of the {members} members of the cluster would be removed at once{after}"
+        names = some(sorted({charge.account or charge.user for charge in new}))
+        return f"{SENTENCES[cost].format(len(new))} at once: {names}{after}"
+
+    def _exceeded(self, count: int, members: int, window: _Window | None = None) -> str:
+        """Return which limit so many leavers of so many members pass; empty when none."""
+        rules = self._rules
+        if window is not None and window.name == "day":
+            if count > window.most(Cost.MEMBERS_REMOVED):
+                return f"{Cost.MEMBERS_REMOVED} is {window.most(Cost.MEMBERS_REMOVED)} {window.unit}"
+        elif count > rules.max_removed_members:
+            return f"max_removed_members is {rules.max_removed_members}"
+        if count > rules.small_removal and count * 100 > rules.max_removed_percent * members:
+            return f"max_removed_percent is {rules.max_removed_percent}"
+        return ""
+
+    def _bearing(self, charges: Iterable[Charge]) -> tuple[Action, ...]:
+        """Return the actions that have any of these costs, in their order."""
+        found = {action for charge in charges for action in self._bearers.get(charge, ())}
+        return tuple(sorted(found, key=self._place.__getitem__))
+
+    def _charged(
+        self, action: Action, declared: Iterable[Charge], whole: Set[str], emptied: Set[str]
+    ) -> Iterator[Charge]:
+        if isinstance(action, ClusterAction) and action.for_account in whole & self._book.context.ending:
+            yield Charge(Cost.ACCOUNTS_EMPTIED, action.for_account)
+        for charge in declared:
+            if charge.cost is Cost.MEMBERS_REMOVED:
+                if charge.account in whole | emptied:
+                    yield Charge(Cost.ACCOUNTS_EMPTIED, charge.account)
+                if charge.account not in whole:
+                    yield charge
+            elif charge.cost is Cost.ACCOUNTS_EMPTIED or not self._goes_along(charge):
+                yield charge
+
+    def _goes_along(self, charge: Charge) -> bool:
+        """Whether it is no cost of its own: its account goes, or its user leaves that."""
+        return charge.account in self.gone or charge.user in self.leaving.get(charge.account, ())
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first of them, and how many more there are."""
+    shown = ", ".join(names[:NAMED_AT_MOST])
+    return shown if len(names) <= NAMED_AT_MOST else f"{shown} and {len(names) - NAMED_AT_MOST} more"
