@@ -153,7 +153,6 @@ def test_nothing_survives_a_killed_session(tmp_path: Path) -> None:
 
 
 def test_redis_keeps_data_through_a_crash(tmp_path: Path) -> None:
-    require("redis")
     server = RedisServer(tmp_path / "redis", appendonly=True)
     server.start()
     try:
