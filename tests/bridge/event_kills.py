@@ -103,7 +103,7 @@ class Fire:
             for process in (worker, beat, bridge):
                 process.start(wait=False)
                 stack.callback(process.stop)
-            wait_until("the bridge listens", lambda: self._exists(self._sign), 20)
+            wait_until("the bridge listens", lambda: self._exists(self._sign))
             started_s = self._ready_s = time.monotonic()
             victims = (bridge, self.redis, self._parts.broker, worker, bridge)
             for number in range(self._rounds):

@@ -27,7 +27,7 @@ def command_prefix(folder: Path, users: Mapping[str, tuple[int, Path | str]]) ->
     lines = [f"{name}:x:{uid}:{uid}::{home}:/bin/sh\n" for name, (uid, home) in users.items()]
     passwd.write_text(Path("/etc/passwd").read_text() + "".join(lines))
     prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", HIDE, str(passwd)]
-    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, timeout=30)
+    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, timeout=60)
     if tried.returncode != 0:
         message = f"no private mount namespace here: {tried.stderr.strip()}"
         if REQUIRED:

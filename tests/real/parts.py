@@ -21,7 +21,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
             "slurmd",
             "setpriv",
         ),
-        *("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "sreport"),
+        *("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue", "sreport"),
     ),
     "redis": ("redis-server|valkey-server", "setpriv"),
     "slapd": ("slapd", "slapadd", "openssl", "setpriv"),

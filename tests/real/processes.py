@@ -29,6 +29,7 @@ def program(names: str) -> str:
     return found
 
 
+PATIENCE_S = 60.0
 SERVER_PORTS = (15_000, 32_000)
 
 
@@ -62,8 +63,13 @@ def tail(log: Path, size: int = 2000) -> str:
     return log.read_text(errors="replace")[-size:] if log.exists() else ""
 
 
-def wait_until(what: str, ready: Callable[[], bool], timeout_s: float, pause_s: float = 0.02) -> None:
-    """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out."""
+def wait_until(
+    what: str, ready: Callable[[], bool], timeout_s: float = PATIENCE_S, pause_s: float = 0.02
+) -> None:
+    """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out.
+
+    The time-out is for what hangs, not for what is slow: a busy machine takes ten times as long.
+    """
     deadline = time.monotonic() + timeout_s
     while not ready():
         if time.monotonic() > deadline:
@@ -94,7 +100,12 @@ def start(
 
 
 def wait_serving(
-    name: str, server: subprocess.Popen[bytes], ready: Callable[[], bool], *, log: Path, timeout_s: float = 30
+    name: str,
+    server: subprocess.Popen[bytes],
+    ready: Callable[[], bool],
+    *,
+    log: Path,
+    timeout_s: float = PATIENCE_S,
 ) -> None:
     """Wait until a started server answers; raises with the end of its log when it ends or stays silent."""
 

@@ -88,7 +88,7 @@ class RabbitMq:
 
     def wait(self) -> None:
         assert self._server is not None
-        processes.wait_serving("rabbitmq", self._server, self.answers, log=self.log, timeout_s=60)
+        processes.wait_serving("rabbitmq", self._server, self.answers, log=self.log)
 
     def answers(self) -> bool:
         """Whether its last part, the listeners for clients, is up."""
@@ -124,7 +124,7 @@ class RabbitMq:
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
         """One request to its management; the status and the JSON of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports["management"], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["management"], timeout=60)
         login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         try:

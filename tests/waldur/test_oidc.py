@@ -86,7 +86,7 @@ def test_a_token_is_renewed_before_it_expires(waldur: SimulatedWaldur) -> None:
         orders.actionable(client)
         return granted(waldur) >= 3
 
-    wait_until("three tokens", renewed, 5)
+    wait_until("three tokens", renewed)
     assert {entry.status for entry in waldur.requests.entries()} == {200}
 
 
