@@ -24,9 +24,9 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
         *("sacctmgr", "sacct", "sbatch", "scancel", "scontrol", "sdiag", "sinfo", "squeue", "sreport"),
     ),
     "redis": ("redis-server|valkey-server", "setpriv"),
-    "slapd": ("slapd", "slapadd", "openssl", "setpriv"),
+    "slapd": ("slapd", "slapadd", "setpriv"),
     "mosquitto": ("mosquitto", "setpriv"),
-    "rabbitmq": ("rabbitmq-server", "erl", "openssl"),
+    "rabbitmq": ("rabbitmq-server", "erl"),
 }
 """Part name to the programs it needs; `a|b` is met by either."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tests.real import keeper, processes
+from tests.real.certificate import make_certificate
 from tests.real.processes import RealPartError
 
 ADMIN, PASSWORD = "admin", "not-a-secret"
@@ -158,12 +159,7 @@ class RabbitMq:
     def _make_certificate(self) -> None:
         if self.certificate.exists():
             return
-        subprocess.run(
-            [processes.program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-             "-subj", "/CN=localhost",
-             "-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"],
-            cwd=self.folder, check=True, capture_output=True,
-        )  # fmt: skip
+        make_certificate(self.folder)
 
     def _environment(self) -> dict[str, str]:
         folder = str(self.folder)
