@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
-# The tests wait more than they compute (a sacctmgr read is 180 ms of waiting): more processes than cores help.
+# The tests wait, too: more processes than cores help.
 TEST_PROCESSES ?= 4
+PYTEST := $(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --durations=25
 
 # Debian packages of the real parts that the tests run.
-SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd openssl mosquitto rabbitmq-server chromium
+SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium
 
-.PHONY: setup lint type test services demo bench docs lock clean
+.PHONY: setup lint type test test-without-services services demo bench docs lock clean
 
 setup: $(STAMP)
 
@@ -30,7 +31,11 @@ type: setup
 	$(BIN)/mypy
 
 test: setup
-	$(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile $(ARGS)
+	tests/real/apart.sh $(PYTEST) $(ARGS)
+
+# As on a machine with none of the Debian packages.
+test-without-services: setup
+	tests/real/apart.sh --without "$(SERVICES)" $(PYTEST) $(ARGS)
 
 services:
 	apt-get update -q

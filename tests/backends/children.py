@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 # Whoever starts the tests in the background may have left SIGINT and SIGHUP ignored: a child must feel them.
 WAIT_FOR_FILE = """
 import os, signal, sys, time

@@ -53,7 +53,7 @@ def test_behind_ssh_words_reach_the_program_as_they_are(
     ):
         assert json.loads(answer) == WORDS
     shown = shlex.join(runner.argv(command))
-    by_hand = subprocess.run(["/bin/sh", "-c", shown], capture_output=True, text=True, check=True, timeout=20)
+    by_hand = subprocess.run(["/bin/sh", "-c", shown], capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(by_hand.stdout) == WORDS
 
 

@@ -20,7 +20,8 @@ def test_a_read_behind_a_setuid_prefix_goes_on_without_a_limit(seconds: str, sai
     script = (
         "import os, sys; from backends.process import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "try: print(Runner().read(sys.argv[1:], timeout_s=0.5).returncode)\n"
+        "limit_s, *command = sys.argv[1:]\n"
+        "try: print(Runner().read(command, timeout_s=float(limit_s)).returncode)\n"
         "except BackendUnavailable as error: print(error)"
     )
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
@@ -31,8 +32,8 @@ def test_a_read_behind_a_setuid_prefix_goes_on_without_a_limit(seconds: str, sai
         shutil.copy("/bin/sleep", sleeper)
         sleeper.chmod(0o4755)
         done = subprocess.run(
-            [sys.executable, "-c", script, str(sleeper), seconds],
-            cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=30,
+            [sys.executable, "-c", script, "0.5" if seconds != "0" else "60", str(sleeper), seconds],
+            cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert said in done.stdout, done.stderr
         assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(sleeper).encode() in _bytes_of(p)]

@@ -103,7 +103,7 @@ class Fire:
             for process in (worker, beat, bridge):
                 process.start(wait=False)
                 stack.callback(process.stop)
-            wait_until("the bridge listens", lambda: self._exists(self._sign), 20)
+            wait_until("the bridge listens", lambda: self._exists(self._sign))
             started_s = self._ready_s = time.monotonic()
             victims = (bridge, self.redis, self._parts.broker, worker, bridge)
             for number in range(self._rounds):
@@ -238,4 +238,4 @@ def on_mosquitto(slurm: SlurmCluster, mosquitto: Mosquitto, folder: Path, *, qos
     def connect() -> EventBroker:
         return MqttBroker("127.0.0.1", mosquitto.port, qos=qos)
 
-    return Parts(slurm, folder, mosquitto, connect, mqtt_keys(mosquitto), quiet_s=3.0)
+    return Parts(slurm, folder, mosquitto, connect, mqtt_keys(mosquitto), quiet_s=10.0)

@@ -102,10 +102,10 @@ def test_a_broker_that_is_away_while_waldur_prepares_refuses_nothing(
         configured = settings_of(configuration(waldur, tmp_path, **KEYS))
         with RunningBridge(configured) as bridge:
             (standing,) = bridge.bridge._standings.values()
-            wait_until("it is told", lambda: "no events yet" in caplog.text, 10)
+            wait_until("it is told", lambda: "no events yet" in caplog.text)
             assert not standing.is_known
             broker.is_away = False
-            wait_until("all is prepared", lambda: standing.is_known, 10)
+            wait_until("all is prepared", lambda: standing.is_known)
             assert ObjectType.ORDER in {kind for s in standing.prepared.sources for kind in s.types}
 
 

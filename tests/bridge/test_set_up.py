@@ -37,7 +37,7 @@ def test_without_waldur_it_waits_and_says_so_once(
     configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
     waldur.stop()
     with RunningBridge(configured) as bridge:
-        wait_until("it is told", lambda: "no events yet: GET" in caplog.text, 20)
+        wait_until("it is told", lambda: "no events yet: GET" in caplog.text)
         waldur.start()
         try:
             waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
@@ -60,9 +60,9 @@ def test_what_a_server_refuses_is_asked_for_again(
             bridge.listens()
             assert ObjectType.KEY_ROTATION not in bridge.types()
             shown = "POST marketplace-site-agent-services/{uuid}/register_processor/"
-            wait_until("signs of life", lambda: waldur.request_counts()[shown] >= 3, 10)
+            wait_until("signs of life", lambda: waldur.request_counts()[shown] >= 3)
             waldur.store.age = Age.V8_1
-            wait_until("the other type", lambda: ObjectType.KEY_ROTATION in bridge.types(), 10)
+            wait_until("the other type", lambda: ObjectType.KEY_ROTATION in bridge.types())
         counts = waldur.request_counts()
         assert counts["POST marketplace-site-agent-identities/"] == 1
         assert "PUT marketplace-site-agent-identities/{uuid}/" not in counts
@@ -75,7 +75,7 @@ def test_a_server_without_events_is_polled(
     with SimulatedWaldur("2024") as waldur:
         configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
         with RunningBridge(configured) as bridge:
-            wait_until("it is told", lambda: "this server sends no events" in caplog.text, 10)
+            wait_until("it is told", lambda: "this server sends no events" in caplog.text)
         assert bridge.outbox.signs == {}
 
 
@@ -89,7 +89,7 @@ def test_without_a_token_there_is_no_login(
         bridge = RunningBridge(configured)
         bridge.bridge._standings[offering.uuid].registration.offering = by_oidc
         with bridge:
-            wait_until("it is told", lambda: "this offering logs in by OIDC" in caplog.text, 10)
+            wait_until("it is told", lambda: "this offering logs in by OIDC" in caplog.text)
 
 
 def test_a_site_without_events_needs_no_bridge(redis_server: RedisServer, tmp_path: Path) -> None:

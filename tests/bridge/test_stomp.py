@@ -103,8 +103,8 @@ def test_types_that_a_server_refuses_are_left_out_and_the_others_cover_the_polls
     caplog.set_level(logging.INFO)
     with RunningBridge(settings(waldur, rabbitmq, tmp_path)) as bridge:
         bridge.listens()
-        wait_until("all types", lambda: len(bridge.types()) == 6, 10)
-        wait_until("a sign of life", lambda: len(set(*bridge.outbox.signs.values())) == 2, 20)
+        wait_until("all types", lambda: len(bridge.types()) == 6)
+        wait_until("a sign of life", lambda: len(set(*bridge.outbox.signs.values())) == 2)
     assert ObjectType.KEY_ROTATION not in bridge.types()
     assert "refused: resource_api_key_rotation (observable_object_type: Not one of the choices" in caplog.text
 
@@ -121,7 +121,7 @@ def test_one_connection_per_login(waldur: SimulatedWaldur, rabbitmq: RabbitMq, t
     )
     with RunningBridge(configured) as bridge:
         bridge.listens()
-        wait_until("both", lambda: bool(bridge.bridge.listened_to(second.uuid)), 10)
+        wait_until("both", lambda: bool(bridge.bridge.listened_to(second.uuid)))
         assert connections_to(rabbitmq.ports["web_stomp"]) == 1
 
 
@@ -143,7 +143,7 @@ def test_the_one_queue_of_an_agent(rabbitmq: RabbitMq, tmp_path: Path) -> None:
             before = len(bridge.outbox.jobs)
             order(waldur)
             waldur.people.add_member(waldur.seed.project_uuids[0], "newcomer", account="newcomer")
-            wait_until("jobs", lambda: len(bridge.outbox.jobs) >= before + 2, 10)
+            wait_until("jobs", lambda: len(bridge.outbox.jobs) >= before + 2)
             publisher(waldur).send(Message("weather", waldur.seed.offering_uuid, {}))
         assert waldur.store.subscriptions.where("user", vhost_of(waldur)) == []
         forget(rabbitmq)
@@ -177,11 +177,11 @@ def test_a_queue_that_is_dropped_is_made_again_and_everything_looked_at(
         (name,) = queues(rabbitmq, vhost_of(waldur))
         gaps = bridge.counts["gaps"]
         rabbitmq.delete_queue(vhost_of(waldur), name)
-        wait_until("a full pass", lambda: bridge.counts["gaps"] > gaps, 20)
+        wait_until("a full pass", lambda: bridge.counts["gaps"] > gaps)
         bridge.listens()
         before = orders(bridge)
         order(waldur)
-        wait_until("the next order", lambda: orders(bridge) > before, 10)
+        wait_until("the next order", lambda: orders(bridge) > before)
 
 
 def test_a_virtual_host_that_is_gone_is_made_again(
@@ -190,11 +190,11 @@ def test_a_virtual_host_that_is_gone_is_made_again(
     with RunningBridge(settings(waldur, rabbitmq, tmp_path, stomp_membership_sync_enabled=False)) as bridge:
         bridge.listens()
         rabbitmq.ask("DELETE", f"vhosts/{vhost_of(waldur)}")
-        wait_until("it is told", lambda: "refuses the login" in caplog.text, 20)
+        wait_until("it is told", lambda: "refuses the login" in caplog.text)
         bridge.listens()
         before = orders(bridge)
         order(waldur)
-        wait_until("the next order", lambda: orders(bridge) > before, 10)
+        wait_until("the next order", lambda: orders(bridge) > before)
 
 
 def test_a_wrong_token_is_told_without_the_token(
@@ -207,7 +207,7 @@ def test_a_wrong_token_is_told_without_the_token(
     rabbitmq.ask("PUT", f"users/{subscription.uuid}", {"password": "another", "tags": ""})
     waldur.store.brokers.clear()  # Waldur does not mend it
     with RunningBridge(settings(waldur, rabbitmq, tmp_path, stomp_membership_sync_enabled=False)) as bridge:
-        wait_until("it is told", lambda: "refuses the login" in caplog.text, 20)
+        wait_until("it is told", lambda: "refuses the login" in caplog.text)
     assert "Access refused" in caplog.text
     assert waldur.token() not in caplog.text
     assert bridge.outbox.signs == {}
@@ -219,7 +219,7 @@ def test_tls_is_verified(
     keys = {"stomp_ws_host": "localhost", "stomp_ws_port": rabbitmq.ports["tls"], "websocket_use_tls": True}
     configured = settings(waldur, rabbitmq, tmp_path, **keys)
     with RunningBridge(configured):
-        wait_until("it is told", lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text, 20)
+        wait_until("it is told", lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
     (offering,) = configured.offerings
     trusting = replace(offering, access=replace(offering.access, ca_file=str(rabbitmq.certificate)))
     with RunningBridge(replace(configured, offerings=(trusting,))) as bridge:
@@ -232,7 +232,7 @@ def test_plain_tcp(waldur: SimulatedWaldur, rabbitmq: RabbitMq, tmp_path: Path) 
         bridge.listens()
         before = orders(bridge)
         order(waldur)
-        wait_until("the order", lambda: orders(bridge) > before, 10)
+        wait_until("the order", lambda: orders(bridge) > before)
 
 
 def test_a_queue_with_other_arguments_is_read_all_the_same(
@@ -265,7 +265,7 @@ def test_what_cannot_be_understood_is_parked_and_holds_nothing_up(
         raw(waldur, "order", "no object")
         before = orders(bridge)
         order(waldur)
-        wait_until("the order behind them", lambda: orders(bridge) > before, 20)
+        wait_until("the order behind them", lambda: orders(bridge) > before)
         reasons = sorted(letter.reason for letter in bridge.parked())
     assert reasons == [
         "it has 5000118 bytes; no message of Waldur's has more than 65536",
@@ -307,13 +307,13 @@ def test_nothing_is_acknowledged_while_the_queue_of_tasks_is_away(
         bridge.outbox.is_away = True
         for n in range(120):
             publisher(waldur).send(Message("order", waldur.seed.offering_uuid, {"order_uuid": f"{n:032x}"}))
-        wait_until("it tries", lambda: bridge.outbox.refusals > 0, 10)
+        wait_until("it tries", lambda: bridge.outbox.refusals > 0)
         bridge.stop()
         assert bridge.counts["understood"] == 0
     assert len(left_over(rabbitmq, vhost_of(waldur))) == 120
     with RunningBridge(configured) as after:
         after.listens()
-        wait_until("all of them", lambda: after.counts["understood"] == 120, 20)
+        wait_until("all of them", lambda: after.counts["understood"] == 120)
 
 
 def test_a_silent_broker_is_left(
@@ -326,7 +326,7 @@ def test_a_silent_broker_is_left(
         bridge.listens()
         rabbitmq.freeze()
         try:
-            wait_until("it is noticed", lambda: not bridge.types(), 15)
+            wait_until("it is noticed", lambda: not bridge.types())
         finally:
             rabbitmq.resume()
         bridge.listens()

@@ -22,11 +22,11 @@ def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, mosquitto:
     sign, poll = f"{SIGN}{waldur.seed.offering_uuid}", f"{POLL}{waldur.seed.offering_uuid}"
     worker, client = site.worker(wait=False), site.redis_client()
     site.celery("beat", wait=False, WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES="0.02")
-    wait_until("the first poll", lambda: bool(waldur.request_counts().get("GET marketplace-orders/")), 30)
+    wait_until("the first poll", lambda: bool(waldur.request_counts().get("GET marketplace-orders/")))
     bridge = site.bridge()
-    wait_until("a sign of life", lambda: bool(client.exists(sign)), 10)
+    wait_until("a sign of life", lambda: bool(client.exists(sign)))
     order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10}, slug="one")
-    wait_until("order done", lambda: waldur.order(order).state.value == "done", 30)
+    wait_until("order done", lambda: waldur.order(order).state.value == "done")
     worker.kill()  # what beat queues now stays where it is
     client.delete(poll)
     deadline_s = time.monotonic() + 2.5
@@ -35,5 +35,5 @@ def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, mosquitto:
         time.sleep(0.05)
     bridge.stop()
     client.delete(sign)  # or a minute later, by itself
-    wait_until("the next poll", lambda: bool(client.exists(poll)), 10)
+    wait_until("the next poll", lambda: bool(client.exists(poll)))
     assert "the bridge ends: " in bridge.output()

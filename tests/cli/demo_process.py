@@ -48,7 +48,7 @@ class DemoProcess:
 
     def said(self, words: str) -> None:
         """Wait for these words on stdout."""
-        wait_until(f"demo says {words!r}", lambda: words in self.out() or self.process.poll() is not None, 50)
+        wait_until(f"demo says {words!r}", lambda: words in self.out() or self.process.poll() is not None)
         assert words in self.out(), self.out() + self.err()
 
     def has_started(self, *parts: str) -> None:
@@ -58,7 +58,7 @@ class DemoProcess:
             lines = self.command_lines()
             return all(any(f" tasks {part}" in line for line in lines) for part in parts)
 
-        wait_until(f"{parts} started", lambda: running() or self.process.poll() is not None, 30)
+        wait_until(f"{parts} started", lambda: running() or self.process.poll() is not None)
         assert self.process.poll() is None, self.out() + self.err()
 
     def pids(self) -> list[int]:
@@ -85,7 +85,7 @@ class DemoProcess:
         return self.process.wait(timeout_s)
 
     def has_left_nothing(self) -> None:
-        wait_until(f"end of {self.command_lines()}", lambda: not self.pids(), 20)
+        wait_until(f"end of {self.command_lines()}", lambda: not self.pids())
 
     def leftovers(self) -> list[str]:
         """Folders that the demo has not removed."""
@@ -106,7 +106,7 @@ def demo(
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        started.process.wait(10)
+        started.process.wait(60)
 
 
 def _living() -> Iterator[int]:

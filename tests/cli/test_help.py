@@ -148,7 +148,7 @@ def test_usage_errors(command: Command, words: list[str], sentence: str) -> None
 def test_a_reader_who_has_seen_enough_is_no_fault() -> None:
     """`manage.py ... | head -1`"""
     line = f"{sys.executable} manage.py config-check -c /no/such/file.yaml --json | true"
-    done = subprocess.run(["bash", "-c", line], cwd=REPOSITORY, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", line], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
     assert "fault" not in done.stderr
 

@@ -31,7 +31,7 @@ def test_an_order_is_fulfilled_and_counted(site: OperatorSite) -> None:
     assert shown["actions"]["create account"] == 3
     assert shown["actions"]["add member"] == 2
     assert shown["failures"] == 0
-    assert 0 < shown["seconds"] < 60
+    assert shown["seconds"] > 0
     assert set(shown["commands"]) == {"read", "write"}
     (offering,) = shown["offerings"]
     by_order = {item["order"]: item["result"] for item in offering["orders"]}

@@ -42,12 +42,12 @@ def test_it_answers_and_stops(stop: signal.Signals) -> None:
         assert len(facts["projects"]) == 3
         headers = {"Authorization": f"Token {facts['waldur_api_token']}"}
         offering = f"marketplace-provider-offerings/{facts['waldur_offering_uuid']}/"
-        answer = requests.get(facts["waldur_api_url"] + offering, headers=headers, timeout=10)
+        answer = requests.get(facts["waldur_api_url"] + offering, headers=headers, timeout=60)
         assert answer.status_code == 200
-        control = requests.get(f"{facts['control']}requests", timeout=10)
+        control = requests.get(f"{facts['control']}requests", timeout=60)
         assert control.json()["counts"] == {"GET marketplace-provider-offerings/{uuid}/": 1}
         child.send_signal(stop)
-        assert child.wait(10) == 0
+        assert child.wait(60) == 0
         assert child.stderr is not None
         assert (child.stdout.read(), child.stderr.read()) == ("", "")
 
@@ -59,7 +59,7 @@ def test_what_it_says_to_people_and_to_whoever_takes_its_port() -> None:
         port = lines[0].rpartition(":")[2].partition("/")[0]
         second = run_program("simulate", "--port", port)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(10) == 0
+        assert child.wait(60) == 0
     assert [line.partition(": ")[0] for line in lines[:5]] == [
         "waldur_api_url",
         "waldur_api_token",

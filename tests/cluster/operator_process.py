@@ -13,8 +13,6 @@ from typing import Self
 from tests.real import processes
 from tests.real.processes import tail, wait_until
 
-READY_S = 30
-
 
 class OperatorProcess:
     """`ready` is what it says in its log when it is."""
@@ -36,7 +34,6 @@ class OperatorProcess:
             wait_until(
                 f"{self._ready!r} in {self.log.name}",
                 lambda: self._ready in tail(self.log, 10**9)[seen:] or self.process.poll() is not None,
-                READY_S,
             )
             assert self.process.poll() is None, tail(self.log)
         return self

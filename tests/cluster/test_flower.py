@@ -38,7 +38,7 @@ def status(url: str, login: str = "") -> int:
 def test_flower_refuses_to_start_without_authentication(env: dict[str, str], tmp_path: Path) -> None:
     """Also where its settings file is not in the working directory, as here."""
     flower = CeleryProcess("flower", tmp_path / "flower.log", env).start(wait=False)
-    wait_until("its end", lambda: flower.process.poll() is not None, 20)
+    wait_until("its end", lambda: flower.process.poll() is not None)
     assert flower.process.poll() != 0
     assert "Flower does not start without authentication" in flower.output()
 
@@ -49,7 +49,7 @@ def test_flower_with_a_password_listens_on_loopback_only(env: dict[str, str], tm
         "flower", tmp_path / "flower.log", {**env, "FLOWER_BASIC_AUTH": "a:b", "FLOWER_PORT": str(port)}
     ).start(wait=False)
     try:
-        wait_until("flower", lambda: accepts(port), 20)
+        wait_until("flower", lambda: accepts(port))
         assert status(f"http://127.0.0.1:{port}/") == 401
         assert status(f"http://127.0.0.1:{port}/", "a:b") == 200
         listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -43,12 +43,12 @@ def test_who_joins_and_leaves_in_waldur_does_so_on_the_cluster(
     resource = allocated(waldur)
     worker = start("worker")
     start("beat")
-    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3, 30)
+    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3)
     waldur.people.add_user("newcomer")
     waldur.people.add_member(project, "newcomer", account="newcomer")
-    wait_until("the newcomer is in", lambda: "newcomer" in members(slurm, "a_one"), 30)
+    wait_until("the newcomer is in", lambda: "newcomer" in members(slurm, "a_one"))
     waldur.people.remove_member(project, "newcomer")
-    wait_until("the leaver is out", lambda: "newcomer" not in members(slurm, "a_one"), 30)
+    wait_until("the leaver is out", lambda: "newcomer" not in members(slurm, "a_one"))
     assert waldur.resource(resource).state.value == "OK"
     worker.stop()
     assert "membership_sync of offering Test SLURM: 1 done" in worker.output()
@@ -60,7 +60,7 @@ def test_an_event_is_about_one_resource(
     resource = allocated(waldur)
     start("worker")
     beat = start("beat")
-    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3, 30)
+    wait_until("the order is done", lambda: len(members(slurm, "a_one")) == 3)
     beat.stop()
     waldur.site.change("resources", resource, restrict_member_access=True)
     send = "from tasks import membership; import sys; membership.enqueue_part(sys.argv[1], resource_uuid=sys.argv[2])"
@@ -68,7 +68,7 @@ def test_an_event_is_about_one_resource(
     command = [sys.executable, "-c", send, waldur.seed.offering_uuid, resource]
     subprocess.run(command, env=env, cwd=REPOSITORY, check=True, timeout=60)
     held = config.parent / "state" / "policy" / "held"
-    wait_until("the plan is held", lambda: any(held.rglob("*.json")), 30)
+    wait_until("the plan is held", lambda: any(held.rglob("*.json")))
     assert len(members(slurm, "a_one")) == 3
 
 
@@ -82,10 +82,10 @@ def test_a_killed_worker_has_lost_nothing(tmp_path: Path, slurm: SlurmCluster, s
         slurm.ask("sacctmgr", "-i", "add", "account", f"name={','.join(accounts)}", "cluster=test")
         worker = start("worker")
         start("beat")
-        wait_until("something is being written", lambda: _is_writing(path.parent), 30)
+        wait_until("something is being written", lambda: _is_writing(path.parent))
         worker.kill()
         start("worker")
-        wait_until("all are in", lambda: all(len(members(slurm, name)) == 3 for name in accounts), 60)
+        wait_until("all are in", lambda: all(len(members(slurm, name)) == 3 for name in accounts))
         assert {waldur.resource(uuid).state.value for uuid in waldur.seed.resource_uuids} == {"OK"}
 
 

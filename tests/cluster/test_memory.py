@@ -49,7 +49,7 @@ def test_a_worker_carries_no_flower_also_after_a_restart(
         worker = processes.start([str(CELERY), "-A", "tasks", "worker", "-c", "1"], log=log, env=env)
         try:
             for times in (1, 2):
-                wait_until("ready", lambda: tail(log, 10**9).count(" ready.") == times, 30)  # noqa: B023
+                wait_until("ready", lambda: tail(log, 10**9).count(" ready.") == times)  # noqa: B023
                 assert "celery -A tasks worker" in command_line(worker.pid)
                 assert "tornado" not in Path(f"/proc/{worker.pid}/maps").read_text()
                 worker.send_signal(signal.SIGHUP)

@@ -39,7 +39,7 @@ def test_beat_finds_an_order_and_the_worker_fulfils_it(
     order = place(waldur)
     worker = start("worker")
     start("beat")
-    wait_until("order done", done(waldur, order), 30)
+    wait_until("order done", done(waldur, order))
     assert accounts(slurm) == ["a_one"]
     worker.stop()
     assert "order_process of offering Test SLURM: 1 done" in worker.output()
@@ -67,7 +67,7 @@ def test_an_event_and_its_doubles_fulfil_an_order_once(
         second,
     )
     start("worker", "--hostname", "first@%h")
-    wait_until("both done", lambda: done(waldur, first)() and done(waldur, second)(), 40)
+    wait_until("both done", lambda: done(waldur, first)() and done(waldur, second)())
     assert accounts(slurm) == ["a_one", "a_two"]
     assert waldur.request_counts()["POST marketplace-orders/{uuid}/set_state_done/"] == 2
     assert sender.process.poll() is None
@@ -84,10 +84,10 @@ def test_slurmdbd_away_is_waited_out_and_seen_in_the_log(
     order = place(waldur)
     worker = start("worker")
     start("beat", minutes=5)
-    wait_until("a retry", lambda: "attempt 2 of 10 at " in worker.output(), 30)
+    wait_until("a retry", lambda: "attempt 2 of 10 at " in worker.output())
     assert waldur.order(order).state.value == "pending-provider"
     slurm.start_slurmdbd()
-    wait_until("order done", done(waldur, order), 40)
+    wait_until("order done", done(waldur, order))
     assert accounts(slurm) == ["a_one"]
     assert "does not answer" in worker.output()
 
@@ -100,9 +100,9 @@ def test_a_retry_that_the_next_pass_would_overtake_is_not_announced(
     order = place(waldur)
     worker = start("worker")
     start("beat", minutes=0.05)
-    wait_until("a failure", lambda: "the next pass goes on" in worker.output(), 30)
+    wait_until("a failure", lambda: "the next pass goes on" in worker.output())
     slurm.start_slurmdbd()
-    wait_until("order done", done(waldur, order), 40)
+    wait_until("order done", done(waldur, order))
     assert "attempt " not in worker.output()
     assert "Discarding revoked task" not in worker.output()
 
@@ -112,7 +112,7 @@ def test_waldur_away_is_waited_out(slurm: SlurmCluster, waldur: SimulatedWaldur,
     waldur.inject(Fault(kind=FaultKind.RESET, path="marketplace-provider-resources", times=9))
     worker = start("worker")
     start("beat", minutes=5)
-    wait_until("order done", done(waldur, order), 60)
+    wait_until("order done", done(waldur, order))
     assert "attempt 2 of 10 at " in worker.output()
     assert accounts(slurm) == ["a_one"]
 
@@ -123,14 +123,12 @@ def test_redis_restarted_under_a_busy_worker(
     order = place(waldur)
     worker = start("worker")
     start("beat")
-    wait_until(
-        "the pass has begun", lambda: waldur.request_counts().get("GET marketplace-orders/", 0) > 0, 20
-    )
+    wait_until("the pass has begun", lambda: waldur.request_counts().get("GET marketplace-orders/", 0) > 0)
     redis_server.kill()
     redis_server.start()
-    wait_until("order done", done(waldur, order), 40)
+    wait_until("order done", done(waldur, order))
     later = place(waldur, "two")
-    wait_until("the next order done", done(waldur, later), 60)
+    wait_until("the next order done", done(waldur, later))
     assert accounts(slurm) == ["a_one", "a_two"]
     assert worker.process.poll() is None
 
@@ -151,7 +149,7 @@ def test_a_worker_that_cannot_work_does_not_start_and_says_why(
     document["offerings"][0].update(change)
     config.write_text(yaml.safe_dump(document))
     worker = start("worker", wait=False)
-    wait_until("its end", lambda: worker.process.poll() is not None, 20)
+    wait_until("its end", lambda: worker.process.poll() is not None)
     assert worker.process.poll() == 2
     assert words in worker.output()
     assert "Traceback" not in worker.output()
@@ -173,7 +171,7 @@ def test_beat_needs_no_cluster_and_a_worker_only_its_own(
     order = place(waldur)
     start("beat")
     start("worker", "-Q", "site.default")
-    wait_until("order done", done(waldur, order), 30)
+    wait_until("order done", done(waldur, order))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +180,7 @@ def test_beat_needs_no_cluster_and_a_worker_only_its_own(
 )
 def test_an_unknown_queue_is_refused(start: Start, option: str, name: str, hint: str) -> None:
     worker = start("worker", option, name, wait=False)
-    wait_until("its end", lambda: worker.process.poll() is not None, 20)
+    wait_until("its end", lambda: worker.process.poll() is not None)
     assert worker.process.poll() == 2
     assert f" has no queue {name}{hint}; its queues are: site.default\n" in worker.output()
     assert "Traceback" not in worker.output()

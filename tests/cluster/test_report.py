@@ -83,13 +83,13 @@ def test_a_report_makes_way_for_an_order_and_goes_on(
         assert sender.stdin is not None and sender.stdout is not None
         assert json.loads(sender.stdout.readline()) == [False, False, False]
         worker = start("worker", "--concurrency", "1")
-        wait_until("the report has begun", lambda: sent(waldur) > 0, 30)
+        wait_until("the report has begun", lambda: sent(waldur) > 0)
         sender.stdin.write("now\n")
         sender.stdin.close()
         assert json.loads(sender.stdout.readline()) == [False, True, True]
-    wait_until("order done", lambda: waldur.order(order).state.value == "done", 40)
+    wait_until("order done", lambda: waldur.order(order).state.value == "done")
     assert sent(waldur) < RESOURCES, "the order came between"
-    wait_until("the share", lambda: len(list(waldur.store.user_usages)) == 1, 40)
+    wait_until("the share", lambda: len(list(waldur.store.user_usages)) == 1)
     worker.stop()
     output = worker.output()
     assert "something more urgent waits, or the time is up: the rest is told next" in output

@@ -41,7 +41,7 @@ class Loader:
         return self.log.read_text()
 
     def wait_for(self, words: str) -> None:
-        wait_until(words, lambda: words in self.said() or self.process.poll() is not None, 60)
+        wait_until(words, lambda: words in self.said() or self.process.poll() is not None)
         assert words in self.said(), self.said()
 
 

@@ -5,14 +5,13 @@ namespace. The machine's own database is not touched, so nothing has to be taken
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.real.parts import require
+from tests.real.parts import REQUIRED, require
 
 HIDE = 'mount --bind "$0" /etc/passwd && exec "$@"'
 
@@ -28,10 +27,10 @@ def command_prefix(folder: Path, users: Mapping[str, tuple[int, Path | str]]) ->
     lines = [f"{name}:x:{uid}:{uid}::{home}:/bin/sh\n" for name, (uid, home) in users.items()]
     passwd.write_text(Path("/etc/passwd").read_text() + "".join(lines))
     prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", HIDE, str(passwd)]
-    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, timeout=30)
+    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, timeout=60)
     if tried.returncode != 0:
         message = f"no private mount namespace here: {tried.stderr.strip()}"
-        if os.environ.get("REQUIRE_REAL_SERVICES") == "1":
+        if REQUIRED:
             pytest.fail(message, pytrace=False)
         pytest.skip(message)
     return prefix

@@ -21,7 +21,10 @@ class OnSlurm:
 
     def __init__(self, slurm: SlurmCluster, waldur: SimulatedWaldur, folder: Path, **options: Any) -> None:
         self.slurm, self.waldur = slurm, waldur
-        path = configuration(waldur, folder, **{"membership_sync_backend": "slurm", **options})
+        # Some of the users are the machine's own: nobody would get a home on it.
+        backend = {"enable_user_homedir_account_creation": False, **options.pop("backend", {})}
+        keys = {"membership_sync_backend": "slurm", **options}
+        path = configuration(waldur, folder, backend=backend, **keys)
         settings = settings_of(path)
         (offering,) = settings.offerings
         self.orders = sites.connect(settings, offering, Mode.ORDER_PROCESS)

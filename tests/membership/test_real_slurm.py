@@ -52,7 +52,7 @@ def run_job(slurm: SlurmCluster, user: str) -> None:
     script = ("--chdir=/tmp", "-o", "/dev/null", "--wrap", "sleep 300")
     slurm.ask("sbatch", f"--uid={user}", "-A", "a_one", *script)
     running = ("squeue", "-h", f"--user={user}", "--states=R")
-    wait_until(f"{user}'s job", lambda: bool(slurm.ask(*running).strip()), 30)
+    wait_until(f"{user}'s job", lambda: bool(slurm.ask(*running).strip()))
 
 
 def test_people_come_and_go_and_keep_a_valid_default_account(make: Make) -> None:
@@ -246,7 +246,7 @@ def test_who_submits_in_a_loop_gets_out_all_the_same(slurm: SlurmCluster, make: 
         start_new_session=True,
     )
     try:
-        wait_until("more jobs", lambda: len(slurm.ask("squeue", "-h", "-u", "nobody").splitlines()) > 3, 20)
+        wait_until("more jobs", lambda: len(slurm.ask("squeue", "-h", "-u", "nobody").splitlines()) > 3)
         for _ in range(PASSES_TO_LEAVE):
             site.sync()
             if "nobody" not in site.members("a_one"):

@@ -84,7 +84,7 @@ def test_a_plan_is_shown_as_commands_that_a_shell_takes(world: World, command: C
     ]  # fmt: skip
     assert world.mam.writes() == []
     for line in lines:
-        subprocess.run(["/bin/sh", "-ec", line], check=True, capture_output=True, timeout=20)
+        subprocess.run(["/bin/sh", "-ec", line], check=True, capture_output=True, timeout=60)
     assert world.funds("a_one") == [("40.00", "40.00")]
     world.process(done=1)
     assert world.funds("a_one") == [("40.00", "40.00")]

@@ -60,11 +60,12 @@ def test_levels_are_in_small_letters(heard: Heard, level: int, word: str) -> Non
 
 def test_timestamps_are_utc_with_microseconds(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
+    before = datetime.now(UTC)
     text = heard(lambda: log.info("now"))[0]["timestamp"]
     moment = datetime.fromisoformat(text)
     assert moment.utcoffset() == timedelta(0)
     assert len(text) == len("2026-11-21T02:16:05.123456+00:00")
-    assert abs(datetime.now(UTC) - moment) < timedelta(seconds=10)
+    assert before <= moment <= datetime.now(UTC)
 
 
 def fail() -> None:
@@ -143,7 +144,7 @@ def run_speaker(folder: Path, what: str, stderr: int) -> str:
     file.write_text(yaml.safe_dump(root(offerings=[dict(OFFERING)])))
     words = [sys.executable, "-m", "tests.observability.speaker", str(file), what]
     done = subprocess.run(
-        words, cwd=REPOSITORY, stderr=stderr, stdout=subprocess.DEVNULL, check=True, timeout=30, text=True
+        words, cwd=REPOSITORY, stderr=stderr, stdout=subprocess.DEVNULL, check=True, timeout=60, text=True
     )
     return done.stderr or ""
 

@@ -50,7 +50,7 @@ def speak(file: Path, what: str, **env: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     ).stdout
 
 

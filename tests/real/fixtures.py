@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Fixtures of the real parts, imported by the test configuration as a pytest plugin.
 
-A missing part skips the tests that ask for it (see `parts`).
+A missing part skips the tests that ask for it (see `parts`); for Redis a package of the tests stands in.
 """
 
 import tempfile
@@ -58,7 +58,6 @@ def slurm(slurm_cluster: SlurmCluster) -> SlurmCluster:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """The real Redis of this test session; tests that share it use `flush` or databases of their own."""
-    require("redis")
     with tempfile.TemporaryDirectory(prefix="redis-", ignore_cleanup_errors=True) as folder:
         server = RedisServer(Path(folder))
         server.start()

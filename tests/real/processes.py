@@ -4,12 +4,14 @@
 A server is stopped by the pid that was started, never by name. Waits are bounded and name what is awaited.
 """
 
+import itertools
+import os
 import random
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.real.parts import find_program
@@ -29,25 +31,37 @@ def program(names: str) -> str:
     return found
 
 
-SERVER_PORTS = (15_000, 32_000)
+PATIENCE_S = 60.0
+SERVER_PORTS = range(15_000, 32_000)
+TEST_PROCESSES_AT_MOST = 16
+
+
+def _ports_of_this_process() -> Iterator[int]:
+    """In no order, again and again; no other test process of this run has any of them."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % TEST_PROCESSES_AT_MOST
+    own = SERVER_PORTS[number::TEST_PROCESSES_AT_MOST]
+    return itertools.cycle(random.sample(own, len(own)))
+
+
+_ports = _ports_of_this_process()
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports of the loopback address that were free a moment ago.
+    """Distinct TCP ports of the loopback address that were free a moment ago, and are not given to anybody else soon.
 
     Below the range that the kernel gives to outgoing connections (32768 and up on Linux): there somebody's
     connection takes a port before its server does, and a probe of a silent port can even connect to itself.
     """
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(*SERVER_PORTS)
-        with socket.socket() as attempt:
-            try:
-                attempt.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found += [port] if port not in found else []
-    return found
+    return list(itertools.islice(filter(_is_free, _ports), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as attempt:
+        try:
+            attempt.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def accepts(port: int) -> bool:
@@ -62,8 +76,13 @@ def tail(log: Path, size: int = 2000) -> str:
     return log.read_text(errors="replace")[-size:] if log.exists() else ""
 
 
-def wait_until(what: str, ready: Callable[[], bool], timeout_s: float, pause_s: float = 0.02) -> None:
-    """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out."""
+def wait_until(
+    what: str, ready: Callable[[], bool], timeout_s: float = PATIENCE_S, pause_s: float = 0.02
+) -> None:
+    """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out.
+
+    The time-out is for what hangs, not for what is slow: a busy machine takes ten times as long.
+    """
     deadline = time.monotonic() + timeout_s
     while not ready():
         if time.monotonic() > deadline:
@@ -94,7 +113,12 @@ def start(
 
 
 def wait_serving(
-    name: str, server: subprocess.Popen[bytes], ready: Callable[[], bool], *, log: Path, timeout_s: float = 30
+    name: str,
+    server: subprocess.Popen[bytes],
+    ready: Callable[[], bool],
+    *,
+    log: Path,
+    timeout_s: float = PATIENCE_S,
 ) -> None:
     """Wait until a started server answers; raises with the end of its log when it ends or stays silent."""
 

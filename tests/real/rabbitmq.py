@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tests.real import keeper, processes
+from tests.real.certificate import make_certificate
 from tests.real.processes import RealPartError
 
 ADMIN, PASSWORD = "admin", "not-a-secret"
@@ -88,7 +89,7 @@ class RabbitMq:
 
     def wait(self) -> None:
         assert self._server is not None
-        processes.wait_serving("rabbitmq", self._server, self.answers, log=self.log, timeout_s=60)
+        processes.wait_serving("rabbitmq", self._server, self.answers, log=self.log)
 
     def answers(self) -> bool:
         """Whether its last part, the listeners for clients, is up."""
@@ -124,7 +125,7 @@ class RabbitMq:
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
         """One request to its management; the status and the JSON of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports["management"], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["management"], timeout=60)
         login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         try:
@@ -158,12 +159,7 @@ class RabbitMq:
     def _make_certificate(self) -> None:
         if self.certificate.exists():
             return
-        subprocess.run(
-            [processes.program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-             "-subj", "/CN=localhost",
-             "-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"],
-            cwd=self.folder, check=True, capture_output=True,
-        )  # fmt: skip
+        make_certificate(self.folder)
 
     def _environment(self) -> dict[str, str]:
         folder = str(self.folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A real Redis (or Valkey) on a free loopback port, in a folder of its own.
+"""A real Redis (or Valkey) on a free loopback port, in a folder of its own: the machine's, else the embedded one.
 
 Can be killed, restarted and frozen in the middle of a test; with `appendonly` its data survive that.
 """
@@ -10,7 +10,9 @@ import socket
 import subprocess
 from pathlib import Path
 
+from agent.sim import demo_parts
 from tests.real import processes
+from tests.real.parts import REQUIRED, find_program, require
 from tests.real.processes import RealPartError
 
 
@@ -41,11 +43,11 @@ class RedisServer:
         return self.folder / "redis.log"
 
     def start(self) -> None:
-        """Start and wait until it answers; raises RealPartError."""
+        """Start and wait until it answers; raises RealPartError. Without Redis the test runs on the embedded one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._server = processes.start(
             [
-                *(processes.program("redis-server|valkey-server"), "--bind", "127.0.0.1"),
+                *(_program(), "--bind", "127.0.0.1"),
                 *("--port", str(self.port), "--dir", str(self.folder), "--save", "", "--daemonize", "no"),
                 *("--appendonly", "yes" if self.appendonly else "no", "--appendfsync", "always"),
             ],
@@ -99,3 +101,10 @@ class RedisServer:
         """Let a frozen server go on; does nothing when it is not running."""
         if self._server is not None and self._server.poll() is None:
             os.kill(self._server.pid, signal.SIGCONT)
+
+
+def _program() -> str:
+    """The machine's server; where it has none the demo's, unless real parts are required: then the test fails."""
+    if REQUIRED:
+        require("redis")
+    return find_program("redis-server|valkey-server") or demo_parts.embedded_broker()

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from tests.real import processes
+from tests.real.certificate import make_certificate
 from tests.real.processes import RealPartError
 
 BASE = "dc=example,dc=org"
@@ -154,20 +155,6 @@ class Slapd:
                 *("-l", str(self.folder / "tree.ldif")),
             ]
         )
-
-
-def make_certificate(folder: Path, name: str = "localhost") -> Path:
-    """`cert.pem` and `key.pem` for a name, signed by themselves."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _run(
-        [
-            *(processes.program("openssl"), "req", "-x509", "-nodes", "-days", "2"),
-            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={name}"),
-            *("-addext", f"subjectAltName=DNS:{name}"),
-            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
-        ]
-    )
-    return folder / "cert.pem"
 
 
 def _run(argv: list[str]) -> None:

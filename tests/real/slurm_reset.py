@@ -14,7 +14,9 @@ from tests.real.processes import RealPartError, wait_until
 BUILT_IN_ACCOUNT = "root"
 BUILT_IN_USER = "root"
 NAMES_PER_COMMAND = 1000
-JOBS_END_TIMEOUT_S = 20
+ALL_TOLD = "DBD Agent queue size: 0\n"
+# Reasons of jobs that wait for more than their turn: slurmdbd hears of them when they end.
+NOT_TOLD_YET = ("JobHeld", "Dependency", "BeginTime")
 LIMIT_COLUMNS = (
     "shares, is_def, grp_tres_mins, grp_tres, grp_submit_jobs, grp_jobs, grp_wall,"
     " max_tres_mins_pj, max_tres_pj, max_jobs, max_submit_jobs, max_wall_pj, qos, def_qos_id"
@@ -67,12 +69,26 @@ def read_records(cluster: Cluster) -> Records:
 
 
 def cancel_jobs(cluster: Cluster) -> None:
-    """Cancel every job and wait until none is left, completing ones included."""
-    jobs = cluster.ask("squeue", "-h", "-o", "%A").split()
-    if not jobs:
-        return
-    cluster.ask("scancel", "--full", *sorted(set(jobs)))
-    wait_until("the end of cancelled jobs", lambda: not cluster.ask("squeue", "-h"), JOBS_END_TIMEOUT_S)
+    """Cancel every job and wait until none is left, completing ones included, and until slurmdbd was told of it.
+
+    slurmctld tells of beginnings and ends in its own time: a row that came after they were forgotten would stay.
+    """
+    lines = cluster.ask("squeue", "-h", "-o", "%A %r").splitlines()
+    if lines:
+        reasons = dict(line.split(maxsplit=1) for line in lines)
+        begun = [job for job, reason in reasons.items() if not reason.startswith(NOT_TOLD_YET)]
+        wait_until("a row of every job", lambda: len(_recorded(cluster, begun)) == len(begun))
+        cluster.ask("scancel", "--full", *sorted(reasons))
+        wait_until("the end of cancelled jobs", lambda: not cluster.ask("squeue", "-h"))
+    wait_until("slurmdbd is told of all jobs", lambda: ALL_TOLD in cluster.ask("sdiag"))
+
+
+def _recorded(cluster: Cluster, jobs: list[str]) -> set[str]:
+    """Those of the jobs that slurmdbd has a row of."""
+    ids = ",".join(jobs) or "0"
+    return set(
+        cluster.sql(f"SELECT id_job FROM {cluster.cluster}_job_table WHERE id_job IN ({ids});").split()
+    )
 
 
 def remove(cluster: Cluster, kind: str, names: list[str]) -> None:
@@ -87,7 +103,7 @@ def remove(cluster: Cluster, kind: str, names: list[str]) -> None:
                 raise RealPartError(f"{' '.join(argv)}: {answer.stdout}{answer.stderr}")
             return answer.returncode == 0
 
-        wait_until(f"removal of {kind} {listed}", done, JOBS_END_TIMEOUT_S)
+        wait_until(f"removal of {kind} {listed}", done)
 
 
 def forget_jobs(cluster: Cluster) -> None:

@@ -66,7 +66,7 @@ class Replay:
         if token is not None:
             headers["Authorization"] = token
         url = self._waldur.root_url + path
-        return self._session.request(capture["method"], url, data=data, headers=headers, timeout=10)
+        return self._session.request(capture["method"], url, data=data, headers=headers, timeout=60)
 
     def _differences(self, capture: dict[str, Any], answer: requests.Response) -> list[str]:
         if answer.status_code != capture["status"]:

@@ -82,7 +82,7 @@ class Browser:
         os.close(self._out)
         self._child.terminate()
         try:
-            self._child.wait(10)
+            self._child.wait(60)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()

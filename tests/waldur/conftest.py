@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
+from tests.real.certificate import LOOPBACK, make_certificate
 from tests.waldur.clients import client_of
 from tests.waldur.stand_in import Script, StandIn
 
@@ -57,14 +56,8 @@ def stand_in() -> Iterator[StartStandIn]:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A self-signed certificate for 127.0.0.1 with its key, in one PEM file."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
     folder: Path = tmp_path_factory.mktemp("tls")
-    words = (
-        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-    )
-    made = ["openssl", *words.split(), "-keyout", "key.pem", "-out", "certificate.pem"]
-    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    certificate = make_certificate(folder, LOOPBACK)
     whole = folder / "both.pem"
-    whole.write_bytes((folder / "key.pem").read_bytes() + (folder / "certificate.pem").read_bytes())
+    whole.write_bytes((folder / "key.pem").read_bytes() + certificate.read_bytes())
     return str(whole)

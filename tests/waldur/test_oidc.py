@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,6 @@ from agent.core.errors import WaldurAnswerError, WaldurError
 from agent.sim.server import SimulatedWaldur
 from agent.waldur import orders, pool
 from agent.waldur.client import WaldurClient
-from tests.real.processes import wait_until
 from tests.waldur.clients import client_at, client_of, oidc
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, Asked, StandIn, html, says
@@ -77,16 +78,24 @@ def test_many_threads_fetch_one_token(stand_in: StartStandIn) -> None:
     assert provider.given == 1
 
 
-def test_a_token_is_renewed_before_it_expires(waldur: SimulatedWaldur) -> None:
-    """A life of one second: renewed after half of it, never used when it is over."""
-    waldur.site.configure(oidc_expires_in_s=1)
+@pytest.mark.parametrize(("life_s", "renewed_after_s"), [(300, 270), (2, 1)])
+def test_a_token_is_renewed_before_it_expires(
+    waldur: SimulatedWaldur, monkeypatch: pytest.MonkeyPatch, life_s: int, renewed_after_s: int
+) -> None:
+    """Half a minute before, or after half of its life: never used when that is over."""
+    now_s = 1000.0
+    monkeypatch.setattr("agent.waldur.auth.time", SimpleNamespace(monotonic=lambda: now_s))
+    waldur.store.clock.freeze(datetime.now(UTC))
+    waldur.site.configure(oidc_expires_in_s=life_s)
     client = with_oidc(waldur)
-
-    def renewed() -> bool:
-        orders.actionable(client)
-        return granted(waldur) >= 3
-
-    wait_until("three tokens", renewed, 5)
+    for number in (1, 2, 3):
+        for passed_s in (0.0, renewed_after_s - 0.5):
+            now_s += passed_s
+            waldur.store.clock.advance(passed_s)
+            orders.actionable(client)
+            assert granted(waldur) == number
+        now_s += 0.5
+        waldur.store.clock.advance(0.5)
     assert {entry.status for entry in waldur.requests.entries()} == {200}
 
 

@@ -32,10 +32,8 @@ def test_the_defaults_are_what_operators_read_of() -> None:
 def test_an_answer_that_does_not_come(stand_in: StartStandIn, attempts: int) -> None:
     server = stand_in(lambda _: Answer(wait=True))
     client = client_at(server.url, attempts=attempts, patience=Patience(read_s=0.2))
-    started = time.monotonic()
     with pytest.raises(WaldurError, match=r"Read timed out\. \(read timeout=0\.2\)") as caught:
         client.get("plans/1/")
-    assert time.monotonic() - started < 2
     assert (caught.value.status, caught.value.retryable) == (None, True)
     assert len(server.asked) == attempts
 

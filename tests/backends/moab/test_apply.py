@@ -100,7 +100,7 @@ def test_the_commands_shown_do_what_apply_does(
     ]  # fmt: skip
     lines = on_stand_in(other).commands(actions)
     for line in lines:
-        subprocess.run(["/bin/sh", "-ec", line], check=True, capture_output=True, timeout=20)
+        subprocess.run(["/bin/sh", "-ec", line], check=True, capture_output=True, timeout=60)
     assert applied(mam, *actions) == {}
     assert mam.books.__dict__ == other.books.__dict__
     assert len(lines) == len(mam.writes()) == 9
@@ -272,7 +272,7 @@ def test_writers_take_turns_and_one_deposit_is_enough(mam: StandIn) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(30)
+        worker.join(60)
     assert [o.error for outcomes in found for o in outcomes] == [None] * 9
     assert len(mam.writes()) == 4
     assert [fund["allocated"] for fund in mam.books.funds.values()] == [100_00]

@@ -129,7 +129,7 @@ def test_an_answer_that_is_broken_anywhere_is_none(
 def test_the_command_for_one_account_shows_a_person_the_same(mam: StandIn) -> None:
     charged(mam, ("2026-05-01T00:00:00", "a b", "ann", "1"), ("2026-05-01T00:00:00", "b", "ann", "2"))
     command = on_stand_in(mam).usage_command(MAY, "a b")
-    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "a b|ann|1\n"
     prefixed = on_stand_in(mam, command_prefix=["ssh", "head"]).usage_command(MAY, "x")
     *before, there = shlex.split(prefixed)

@@ -243,13 +243,13 @@ def test_jobs_that_run_count_to_now_and_are_named(
     slurm.ask("sacctmgr", "-i", "add", "user", "name=root", "account=steady")
     options = ("--parsable", "-A", "steady", "-o", "/dev/null", "--chdir=/")
     slurm.ask("sbatch", *options, "--exclusive", "--wrap", "sleep 1")
-    wait_until("the end of a whole node", lambda: so_far(backend)["cpu"] and not backend.usage(NOW).live, 20)
+    wait_until("the end of a whole node", lambda: so_far(backend)["cpu"] and not backend.usage(NOW).live)
     whole = so_far(backend)["cpu"]
     assert so_far(backend, UsageSource.ALLOCATED)["cpu"] == 16 * whole
 
     pair = slurm.ask("sbatch", *options, "-n2", "--gres=gpu:1", "--wrap", "sleep 100").strip()
     single = slurm.ask("sbatch", *options, "--requeue", "--array=1", "--wrap", "sleep 100").strip()
-    wait_until("a second of both jobs", lambda: so_far(backend)["cpu"] >= whole + 3, 20)
+    wait_until("a second of both jobs", lambda: so_far(backend)["cpu"] >= whole + 3)
     usage = backend.usage(NOW)
     live = {job.id: job for job in usage.live}
     assert set(live) == {pair, single}
@@ -265,7 +265,7 @@ def test_jobs_that_run_count_to_now_and_are_named(
     assert {job.id: job.state for job in backend.usage(NOW).live} == {pair: "SUSPENDED"}
     assert so_far(backend)["cpu"] >= total["cpu"], "what the requeued job used before still counts"
     slurm.ask("scancel", pair, single)
-    wait_until("the end of all", lambda: not backend.usage(NOW).live, 20)
+    wait_until("the end of all", lambda: not backend.usage(NOW).live)
 
 
 # Other counts of the same jobs ------------------------------------------------------------------------

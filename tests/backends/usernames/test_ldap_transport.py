@@ -13,8 +13,9 @@ import pytest
 from agent.core.errors import BackendUnavailable
 from backends.usernames.ldap.directory import Directory
 from tests.backends.usernames.conftest import Connect, person, settings
+from tests.real.certificate import make_certificate
 from tests.real.parts import require
-from tests.real.slapd import PASSWORD, Slapd, make_certificate
+from tests.real.slapd import PASSWORD, Slapd
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from backends.usernames.ldap.accounts import NewPerson
 from backends.usernames.ldap.schema import LdapSettings
 from tests.backends.usernames.conftest import Connect, Looker, person
 from tests.backends.usernames.mail_server import MailServer
-from tests.real.parts import require
-from tests.real.slapd import Slapd, make_certificate
+from tests.real.certificate import make_certificate
+from tests.real.slapd import Slapd
 
 TEXT = """Dear {{ first_name }} {{ last_name }},
 {% if vpn_password %}
@@ -35,7 +35,6 @@ Settings = Callable[..., LdapSettings]
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    require("openssl")
     return make_certificate(tmp_path / "tls")
 
 
