@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.bridge.model import Received
-from agent.state import files as state_files
+from agent.state import json_files as state_files
 
 log = logging.getLogger(__name__)
 

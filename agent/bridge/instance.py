@@ -14,7 +14,7 @@ import secrets
 import socket
 from pathlib import Path
 
-from agent.state import files as state_files
+from agent.state import json_files as state_files
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,15 @@ import click
 from agent.cli.moments import DURATION, age
 from agent.cli.options import config_option, json_option, number, print_json, settings_from
 from agent.config.model import Settings
-from agent.core.errors import SiteAgentError
+from agent.core.errors import SiteAgentError, StateError
 from agent.state import journal
 from agent.state import plans as held
-from agent.state.plans import Approval, Shelf, Waiting
+from agent.state.plans import Approval, HeldRow, Shelf
+from agent.state.store import stamp
 
 LINES_SHOWN = 20
 
-Entry = tuple[Shelf, Waiting, Approval | None]
+Entry = tuple[Shelf, HeldRow, Approval | None]
 
 
 @click.command()
@@ -45,15 +46,17 @@ def command(
     shelf, plan, _ = _named(plan_id, entries)
     by = held.operator()
     expires = datetime.now(UTC) + lasts
-    if not shelf.approve(plan.id, expires=expires, by=by):
-        raise SiteAgentError(f"plan {plan.id} is not approved: {settings.state_dir} cannot be written")
-    text = f"approved plan {plan.id} until {held.stamp(expires)}: {plan.reason}"
+    try:
+        shelf.approve(plan.id, expires=expires, by=by)
+    except StateError as error:
+        raise SiteAgentError(f"plan {plan.id} is not approved: {error}") from error
+    text = f"approved plan {plan.id} until {stamp(expires)}: {plan.reason}"
     journal.note(settings.state_dir, shelf.offering, text, by=by, mode=shelf.mode)
     if as_json:
-        print_json({"approved": plan.id, "expires": held.stamp(expires), "by": by})
+        print_json({"approved": plan.id, "expires": stamp(expires), "by": by})
     else:
         click.echo(
-            f"plan {plan.id} is approved until {held.stamp(expires)}: "
+            f"plan {plan.id} is approved until {stamp(expires)}: "
             f"the next {shelf.mode} pass of {shelf.offering.name} carries it out if it is still the same"
         )
     return 0
@@ -70,7 +73,7 @@ def waiting(settings: Settings) -> list[Entry]:
 
 def as_document(entry: Entry) -> dict[str, Any]:
     shelf, plan, approval = entry
-    approved = {"by": approval.by, "expires": held.stamp(approval.expires)} if approval else None
+    approved = {"by": approval.by, "expires": stamp(approval.expires)} if approval else None
     return {**plan.as_json(), "offering_name": shelf.offering.name, "approved": approved}
 
 
@@ -79,11 +82,11 @@ def lines_of(entry: Entry, *, indent: str = "") -> list[str]:
     shelf, plan, approval = entry
     how = f"release: approve {plan.id}"
     if approval:
-        how = f"approved by {approval.by} until {held.stamp(approval.expires)}: the next pass carries it out"
+        how = f"approved by {approval.by} until {stamp(approval.expires)}: the next pass carries it out"
     return [
         f"{indent}plan {plan.id}  {shelf.offering.name}, {shelf.mode}, {plan.scope}, held for {age(plan.since)}",
         f"{indent}  {plan.reason}",
-        f"{indent}  {number(len(plan.actions), 'action')}; {how}",
+        f"{indent}  {number(len(plan.lines), 'action')}; {how}",
     ]
 
 
@@ -94,9 +97,9 @@ def _list(entries: list[Entry], *, as_json: bool) -> None:
     if not entries:
         click.echo("no plan is held")
     for entry in entries:
-        actions = entry[1].actions
-        more = len(actions) - LINES_SHOWN
-        shown = [f"    {line}" for line in actions[:LINES_SHOWN]]
+        lines = entry[1].lines
+        more = len(lines) - LINES_SHOWN
+        shown = [f"    {line}" for line in lines[:LINES_SHOWN]]
         click.echo("\n".join([*lines_of(entry), *shown, *([f"    and {more} more"] if more > 0 else [])]))
 
 
@@ -114,8 +117,10 @@ def _revoke(settings: Settings, plan_id: str) -> int:
     for shelf in held.shelves(settings.state_dir, settings.offerings):
         for approval in shelf.approvals():
             if plan_id and approval.plan.startswith(plan_id):
-                if not shelf.revoke(approval.plan):
-                    raise SiteAgentError(f"the approval of plan {approval.plan} stays: it cannot be removed")
+                try:
+                    shelf.revoke(approval.plan)
+                except StateError as error:
+                    raise SiteAgentError(f"the approval of plan {approval.plan} stays: {error}") from error
                 text = f"revoked the approval of plan {approval.plan}"
                 journal.note(settings.state_dir, shelf.offering, text, by=held.operator(), mode=shelf.mode)
                 click.echo(f"plan {approval.plan} is not approved any more; what was begun is not undone")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from agent.cli.options import chosen, config_option, settings_from
-from agent.core.errors import SiteAgentError
+from agent.core.errors import SiteAgentError, StateError
 from agent.state import journal
 from agent.state import plans as held
 
@@ -23,14 +23,14 @@ def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str
     settings = settings_from(config_file)
     (offering,) = chosen(settings, offering_uuid)
     by = held.operator()
-    if off:
-        done = held.resume(settings.state_dir, offering)
-        said = "goes on"
-    else:
-        done = held.pause(settings.state_dir, offering, by=by, reason=reason)
-        said = f"is paused; `pause {offering.uuid} --off` lets it go on"
-    if not done:
-        raise SiteAgentError(f"nothing is changed: {settings.state_dir} cannot be written")
+    try:
+        if off:
+            held.resume(settings.state_dir, offering)
+        else:
+            held.pause(settings.state_dir, offering, by=by, reason=reason)
+    except StateError as error:
+        raise SiteAgentError(f"nothing is changed: {error}") from error
+    said = "goes on" if off else f"is paused; `pause {offering.uuid} --off` lets it go on"
     text = "resumed" if off else " ".join(filter(None, ("paused", reason and f"({reason})")))
     journal.note(settings.state_dir, offering, f"{text} the offering", by=by)
     if off and offering.policy.paused:

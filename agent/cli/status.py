@@ -58,7 +58,7 @@ def _document(settings: Settings, offering: Offering, entries: list[approve.Entr
         "paused": _pause(settings, offering) or None,
         "held": [approve.as_document(entry) for entry in entries if entry[0].offering is offering],
         "left_out": {
-            mode: Shelf(settings.state_dir, offering, mode).left_out()
+            mode: Shelf(settings.state_dir, offering, mode).left_out().as_json()
             for mode in Mode
             if offering.backend_of(mode)
         },
@@ -100,11 +100,11 @@ def _pause(settings: Settings, offering: Offering) -> str:
 
 def _left_out(shelf: Shelf) -> list[str]:
     left_out = shelf.left_out()
-    if not left_out["count"]:
+    if not left_out.count:
         return []
-    shown = left_out["lines"][:LEFT_OUT_SHOWN]
-    more = left_out["count"] - len(shown)
-    head = f"  {shelf.mode}: {number(left_out['count'], 'action')} left out since {left_out['since']}"
+    shown = left_out.lines[:LEFT_OUT_SHOWN]
+    more = left_out.count - len(shown)
+    head = f"  {shelf.mode}: {number(left_out.count, 'action')} left out since {left_out.since}"
     return [head, *(f"    {line}" for line in shown), *([f"    and {more} more"] if more > 0 else [])]
 
 

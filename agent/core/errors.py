@@ -23,6 +23,24 @@ class ConfigError(SiteAgentError):
     """The configuration cannot be used; nothing was started."""
 
 
+class StateError(SiteAgentError):
+    """What the agent remembers on disk cannot be used: nothing is known of pauses, approvals and budgets."""
+
+
+class StateUnreadable(StateError):
+    """The state file is damaged, newer than this agent, or cannot be opened. It stays as it is: a person decides."""
+
+
+class StateUnwritable(StateError):
+    """Nothing can be written down: a full disk, a read-only folder, missing rights."""
+
+
+class StateBusy(StateError):
+    """Another process has been writing for too long."""
+
+    retryable = True
+
+
 class PlanRefused(SiteAgentError):
     """What was asked is wrong in itself: doing it later would not help (a bad name, a bad limit)."""
 

@@ -16,6 +16,7 @@ from agent.core.policy import PolicyMode, PolicyRules
 from agent.plan.policy.gate import Decision, HeldPlan, lowered_accounts
 from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import Why
+from agent.run.held import approvals_of, keys_of, leave_out, row_of
 from agent.run.site import Site
 from agent.state import plans as held
 from agent.state.plans import Kept, Shelf
@@ -42,7 +43,7 @@ def may_tell(rules: PolicyRules) -> bool:
 
 def foresee(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Decision:
     """What the policy would do with this plan now. Writes nothing."""
-    approved = Shelf(site.state_dir, site.offering, key).approved(whole=plan.is_whole)
+    approved = approvals_of(Shelf(site.state_dir, site.offering, key), whole=plan.is_whole)
     return decide_on(plan.actions, plan.snapshot, rules, approved, plan.context)
 
 
@@ -63,7 +64,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
         if each.id in parts:
             continue  # the whole of it is begun, and told of, by a pass over everything
         shelf.drop(each.id)
-        if shelf.begin(each):
+        if shelf.begin(each.id, each.keys):
             log.warning("plan %s of offering %s was approved: %s", each.id, site.offering.name, each.reason)
     if plan.is_whole:
         _tidy(run, shelf, judgement, has_gaps=plan.context.has_gaps)
@@ -72,7 +73,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
 
 def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan:
     """Written down, and told where that is news; where it cannot be written, nobody is sent to `approve`."""
-    kept = Kept.KNOWN if plan.id in parts else shelf.hold(plan, site.backend.cluster)
+    kept = Kept.KNOWN if plan.id in parts else shelf.hold(row_of(plan, site.backend.cluster))
     if kept is Kept.UNWRITTEN:
         plan = replace(
             plan,
@@ -93,7 +94,7 @@ def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan
 
 def _tidy(run: Pass, shelf: Shelf, judgement: Decision, *, has_gaps: bool) -> None:
     """Forget what is gone. Where plans were not judged, or not from a whole picture, nothing is known to be gone."""
-    if shelf.leave_out(judgement.refused):
+    if leave_out(shelf, judgement.refused):
         lines = sorted(f"{r.action.line()}: {r.sentence}" for r in judgement.refused)
         more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
         log.warning(
@@ -106,9 +107,9 @@ def _tidy(run: Pass, shelf: Shelf, judgement: Decision, *, has_gaps: bool) -> No
         )
     if has_gaps or not may_tell(run.rules) or any(r.why is Why.INCOMPLETE for r in judgement.refused):
         return
-    for plan in shelf.keep_only(judgement.held):
+    for plan in shelf.keep_only(each.id for each in judgement.held):
         log.info("plan %s of offering %s is not held any more", plan, run.site.offering.name)
-    shelf.close_approvals(still=(*judgement.held, *judgement.released))
+    shelf.close_approvals(still=keys_of((*judgement.held, *judgement.released)))
 
 
 def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:

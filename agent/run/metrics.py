@@ -14,7 +14,7 @@ from prometheus_client.core import CollectorRegistry, Gauge
 from prometheus_client.exposition import write_to_textfile
 
 from agent.run.results import PassReport
-from agent.state import files as state_files
+from agent.state import json_files as state_files
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from agent.core.actions import AllowMember, BlockMember, RemoveMember
 from agent.core.plans import Outcome
 from agent.run.site import Site
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
 
 
 def by_account(site: Site) -> dict[str, frozenset[str]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.run.site import Site
-from agent.state import files as state_files
+from agent.state import json_files as state_files
 
 VALID_S = 86_400.0
 

@@ -1,118 +1,161 @@
 # SPDX-License-Identifier: MIT
-"""Small files below `state_dir`, whole or not there, for nobody but the agent's user (0700, 0600).
+"""Folders and files below `state_dir`, for nobody but their owner (0700, 0600).
 
-A full disk, a read-only folder or a damaged file never stops a pass: writing warns and goes on, reading says
-that nothing can be known. A command that root runs leaves the files to the owner of `state_dir`, so that the
-service can read them.
+Root never writes into a folder of another user with its own rights: that user could have planted a symbolic link
+there. What root does in such a folder it does with the file rights of the folder's owner.
 """
 
 from __future__ import annotations
 
-import json
-import logging
+import ctypes
 import os
-import re
-import tempfile
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-log = logging.getLogger(__name__)
+from agent.core.errors import StateUnwritable
 
-NAME = re.compile(r"[A-Za-z0-9_.-]+")
-
-
-class Unreadable(Exception):
-    """A file is there and cannot be read; what it says is unknown."""
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The document, None where there is no such file. Raises Unreadable."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{path} cannot be read: {error}") from error
-    if not isinstance(document, dict):
-        raise Unreadable(f"{path} cannot be read: it holds no map")
-    return document
+# What setfsuid and setfsgid take for "tell, and change nothing".
+ASK = 0xFFFFFFFF
+# glibc's setgroups changes all threads; the system call changes this one. Its numbers, by machine.
+SYS_SETGROUPS = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "ppc64le": 81, "s390x": 206}
+CAP_DAC_READ_SEARCH = 1 << 2
+CAPABILITY_VERSION_3 = 0x20080522
 
 
-def documents(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The documents of a folder by name; those that cannot be read are warned about and left out."""
-    try:
-        paths = sorted(folder.glob("*.json"))
-    except OSError as error:
-        log.warning("%s cannot be listed: %s", folder, error.strerror)
-        return
-    for path in paths:
-        try:
-            document = read_json(path)
-        except Unreadable as error:
-            log.warning("%s", error)
-            continue
-        if document is not None:
-            yield path, document
+@dataclass(frozen=True, slots=True)
+class Owner:
+    uid: int
+    gid: int
 
 
-def write_json(state_dir: Path, path: Path, document: Mapping[str, Any]) -> bool:
-    """Put the document into the file at once; False, with a warning, where that is not possible."""
-    made = ""
-    try:
-        make_folder(state_dir, path.parent)
-        descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            hand_over(state_dir, file.fileno())
-            json.dump(document, file, ensure_ascii=False, indent=1, default=str)
-        os.replace(made, path)
-    except OSError as error:
-        log.warning("%s cannot be written: %s", path, error.strerror)
-        _drop(made)
-        return False
-    return True
-
-
-def remove(path: Path) -> bool:
-    """False, with a warning, where the file stays."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        log.warning("%s cannot be removed: %s", path, error.strerror)
-        return False
-    return True
-
-
-def make_folder(state_dir: Path, folder: Path) -> None:
-    """The folder with all that lead to it. Raises OSError."""
+def make_folder(folder: Path) -> None:
+    """Make a folder and all that lead to it. Raises OSError."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)
-        if place != state_dir:
-            hand_over(state_dir, place)
 
 
-def hand_over(state_dir: Path, target: Path | int) -> None:
-    """What root makes belongs to the owner of `state_dir`. Raises OSError."""
-    if os.geteuid() == 0:
-        owner = state_dir.stat()
-        if (owner.st_uid, owner.st_gid) != (0, 0):
-            os.chown(target, owner.st_uid, owner.st_gid)
+def owner_of(folder: Path) -> Owner:
+    """Return the first user but root whom the folder, or one above it, belongs to; root where all are root's.
+
+    Whoever owns a folder decides what lies below it. Links are looked at from both ends. Raises OSError.
+    """
+    for end in (Path(os.path.realpath(folder)), folder.absolute()):
+        for place in (end, *end.parents):
+            try:
+                found = place.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            if found.st_uid != 0:
+                return Owner(found.st_uid, found.st_gid)
+    return Owner(0, 0)
 
 
-def safe_name(text: str) -> str:
-    """A text as the name of a file. Raises ValueError where it cannot be one."""
-    if not NAME.fullmatch(text) or text.startswith("."):
-        raise ValueError(f"{text!r} cannot be a file's name")
-    return text
+@contextmanager
+def acting_as_owner(folder: Path) -> Iterator[None]:
+    """Do what follows with the file rights of the folder's owner, where root runs this and the owner is another.
+
+    This holds for files that this thread opens, for no child and no thread that runs already: start none meanwhile.
+    Raises StateUnwritable where the kernel does not allow it, OSError where nobody can tell whose the folder is.
+    """
+    owner = owner_of(folder) if os.geteuid() == 0 else Owner(0, 0)
+    if owner.uid == 0:
+        yield
+        return
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        before, groups = Owner(_fs_id(libc, "setfsuid"), _fs_id(libc, "setfsgid")), os.getgroups()
+    except _NoSuchCall as error:
+        raise _cannot_act(folder, owner) from error
+    if before.uid == owner.uid:
+        yield
+        return
+    try:
+        _become(libc, owner, folder)
+        yield
+    finally:
+        _fs_id(libc, "setfsuid", before.uid)
+        _fs_id(libc, "setfsgid", before.gid)
+        if os.getgroups() != groups:
+            _set_groups(libc, groups)
 
 
-def _drop(path: str) -> None:
-    if path:
-        try:
-            os.unlink(path)
-        except OSError as error:
-            log.debug("%s stays: %s", path, error.strerror)
+class _NoSuchCall(Exception):
+    """The kernel or the C library has no such call, or refuses it."""
+
+
+def _become(libc: ctypes.CDLL, owner: Owner, folder: Path) -> None:
+    """Raises StateUnwritable."""
+    try:
+        _set_groups(libc, [])
+        _fs_id(libc, "setfsgid", owner.gid)
+        _fs_id(libc, "setfsuid", owner.uid)
+        became = Owner(_fs_id(libc, "setfsuid"), _fs_id(libc, "setfsgid"))
+    except _NoSuchCall as error:
+        raise _cannot_act(folder, owner) from error
+    if became != owner:
+        raise _cannot_act(folder, owner)
+    if not _is_reachable(folder):
+        # systemd keeps the folders of dynamic users below one that is for root only: search it, and read.
+        _allow_search(libc)
+
+
+def _cannot_act(folder: Path, owner: Owner) -> StateUnwritable:
+    return StateUnwritable(
+        f"{folder} belongs to user {owner.uid}, root does not write there as root, and this host does not let it act "
+        f"as that user: run the command as user {owner.uid}"
+    )
+
+
+def _fs_id(libc: ctypes.CDLL, call: str, number: int = ASK) -> int:
+    """Set this thread's file system user or group, where the kernel allows it; return the one before."""
+    function = getattr(libc, call, None)
+    if function is None:
+        raise _NoSuchCall(call)
+    function.argtypes, function.restype = (ctypes.c_uint,), ctypes.c_uint
+    return int(function(number))
+
+
+def _set_groups(libc: ctypes.CDLL, groups: list[int]) -> None:
+    if groups == os.getgroups():
+        return
+    number = SYS_SETGROUPS.get(platform.machine())
+    numbers = (ctypes.c_uint * len(groups))(*groups)
+    if number is None or libc.syscall(ctypes.c_long(number), ctypes.c_size_t(len(groups)), numbers) != 0:
+        raise _NoSuchCall("setgroups")
+
+
+def _is_reachable(folder: Path) -> bool:
+    try:
+        os.stat(folder)
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
+
+
+def _allow_search(libc: ctypes.CDLL) -> None:
+    """Let this thread search folders and read files of others, where root may; it ends with the file system user."""
+    header, sets = _Header(CAPABILITY_VERSION_3, 0), (_Capabilities * 2)()
+    if libc.capget(ctypes.byref(header), sets) == 0:
+        sets[0].effective |= CAP_DAC_READ_SEARCH & sets[0].permitted
+        libc.capset(ctypes.byref(header), sets)

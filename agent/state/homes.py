@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.plan.homes import NOTHING, Remembered
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
 
 log = logging.getLogger(__name__)
 

@@ -18,15 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agent.config.model import Mode, Offering
 from agent.config.secret import mask_url
 from agent.core.actions import Action
+from agent.core.errors import StateError
 from agent.core.plans import Outcome
 from agent.core.usage_actions import ReportUsage
-from agent.run.site import Site
-from agent.state import files as state_files
+from agent.state import files
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,24 @@ MAX_BYTES = 10 * 2**20
 FILES = 10
 ORDER_IN_REASON = re.compile(r"\border ([0-9a-f]{32})\b")
 IDENTIFIERS = ("order", "resource", "account", "user")
+
+
+class Clustered(Protocol):
+    @property
+    def cluster(self) -> str: ...
+
+
+class Where(Protocol):
+    """What of an `agent.run` site the journal needs."""
+
+    @property
+    def offering(self) -> Offering: ...
+
+    @property
+    def state_dir(self) -> Path: ...
+
+    @property
+    def backend(self) -> Clustered: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +84,7 @@ class Query:
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 
-def record(site: Site, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = "") -> None:
+def record(site: Where, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = "") -> None:
     """One line for each outcome; usage that was reported as a matter of course has one for all accounts of a month.
     `cause`: what made the pass run, where the actions do not name an order.
     """
@@ -104,7 +122,7 @@ def record(site: Site, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = 
         _append(site.state_dir, lines)
 
 
-def _line(site: Site, mode: Mode, cause: str, **said: Any) -> dict[str, Any]:
+def _line(site: Where, mode: Mode, cause: str, **said: Any) -> dict[str, Any]:
     return {
         "time": _now(),
         "offering": site.offering.uuid,
@@ -123,12 +141,12 @@ def told_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def note(state_dir: Path, offering: Offering, text: str, *, by: str, mode: str = "") -> None:
-    """What a person did to the policy: approved, revoked, paused, resumed."""
+def note(state_dir: Path, offering: Offering | None, text: str, *, by: str, mode: str = "") -> None:
+    """Write down what a person did to the policy: approved, revoked, paused, resumed; None: of all offerings."""
     line: dict[str, Any] = {
         "time": _now(),
-        "offering": offering.uuid,
-        "offering_name": offering.name,
+        "offering": offering.uuid if offering else "",
+        "offering_name": offering.name if offering else "",
         "mode": mode,
         "cause": f"operator {by}",
         "outcome": "done",
@@ -145,15 +163,19 @@ def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
     """The lines that match, oldest first, from all files that are kept. Damaged lines are left out."""
     for path in reversed(_files(state_dir)):
         try:
-            with path.open(encoding="utf-8", errors="replace") as file:
+            with files.acting_as_owner(state_dir):
+                file = path.open(encoding="utf-8", errors="replace")
+            with file:
                 for line in file:
                     found = _parsed(line)
                     if found is not None and query.matches(found):
                         yield found
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             log.warning("%s cannot be read: %s", path, error.strerror)
+        except StateError as error:
+            log.warning("%s cannot be read: %s", path, error)
 
 
 def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -162,21 +184,27 @@ def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     text = "".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines)
     path = _files(state_dir)[0]
     try:
-        state_files.make_folder(state_dir, path.parent)
-        _rotate(state_dir)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            state_files.hand_over(state_dir, descriptor)
-            # The size of a file grows in the middle of another's write: without the lock a line would look cut.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            payload = (_line_end(descriptor) + text).encode("utf-8", "backslashreplace")
-            if os.write(descriptor, payload) < len(payload):
-                log.warning("the journal %s is cut: the disk is full", path)
-        finally:
-            os.close(descriptor)
+        with files.acting_as_owner(state_dir):
+            files.make_folder(path.parent)
+            _rotate(state_dir)
+            _append_to(path, text)
     except OSError as error:
         log.warning("the journal %s cannot be written: %s", path, error.strerror)
+    except StateError as error:
+        log.warning("the journal %s cannot be written: %s", path, error)
+
+
+def _append_to(path: Path, text: str) -> None:
+    """Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        # The size of a file grows in the middle of another's write: without the lock a line would look cut.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        payload = (_line_end(descriptor) + text).encode("utf-8", "backslashreplace")
+        if os.write(descriptor, payload) < len(payload):
+            log.warning("the journal %s is cut: the disk is full", path)
+    finally:
+        os.close(descriptor)
 
 
 def _line_end(descriptor: int) -> str:
@@ -192,7 +220,6 @@ def _rotate(state_dir: Path) -> None:
         return
     descriptor = os.open(current.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        state_files.hand_over(state_dir, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if _is_full(current):
             for older, newer in zip(reversed(aside), reversed([current, *aside[:-1]]), strict=True):

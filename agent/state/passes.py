@@ -11,9 +11,9 @@ from typing import Any
 from agent.config.model import Mode, Offering
 from agent.run import metrics
 from agent.run.results import PassReport
-from agent.state import files as state_files
-from agent.state import plans as held
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
+from agent.state.store import stamp
 
 KEPT = 10
 FAILURES_SHOWN = 10
@@ -26,7 +26,7 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
     """
     path = _path(state_dir, report.offering_uuid, report.mode)
     entry = {
-        "ended": held.stamp(datetime.now(UTC)),
+        "ended": stamp(datetime.now(UTC)),
         "seconds": round(report.effort.seconds, 1),
         "subject": subject,
         "result": _result(report),

@@ -17,8 +17,8 @@ from typing import Any
 
 from agent.core import periodic
 from agent.core.errors import BackendError
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
 
 log = logging.getLogger(__name__)
 

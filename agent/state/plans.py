@@ -1,29 +1,44 @@
 # SPDX-License-Identifier: MIT
-"""Held plans, approvals, pauses and what a mode leaves out: files below `state_dir/policy`, one for each thing.
+"""Held plans, approvals, pauses, and what a mode leaves out: what the policy remembers.
 
-held/<offering>/<mode>/<plan>.json      a plan that waits, as the last pass saw it
-approvals/<offering>/<mode>/<plan>.json that somebody approved it, until when, and what of it was begun
-left_out/<offering>/<mode>.json         what the last whole pass refused
-paused/<offering>.json                  who paused an offering, and since when
+What must be known or written raises StateError: without it nothing is changed on the cluster. The methods take part
+in a transaction that is open where a shelf was made from one.
 """
 
 from __future__ import annotations
 
 import getpass
+import json
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
-from pathlib import Path
+from sqlite3 import Row
 from typing import Any
 
-from agent.config.model import Mode, Offering
-from agent.plan.policy.gate import Approvals, HeldPlan, Refused, WaitingPlan, plan_id
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.config.model import Offering
+from agent.core.errors import StateUnreadable
+from agent.state import journal
+from agent.state.store import (
+    Db,
+    Source,
+    forget_copied_back,
+    is_copied_back,
+    moment_from,
+    moment_text,
+    note,
+    reading,
+    recall,
+    stamp,
+    writing,
+)
+
+log = logging.getLogger(__name__)
 
 LEFT_OUT_SHOWN = 200
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Kept(Enum):
@@ -35,21 +50,24 @@ class Kept(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A held plan as its file tells it. `actions` are lines for people, `keys` tell them apart, `floor` as HeldPlan."""
+class HeldRow:
+    """A plan that waits for a person. `lines`: its actions for people; `keys` tell them apart. `figures`: the figures
+    that get less, by name, of which an approval is for no smaller ones. `sticky`: it stays until a person decides, also
+    when a later pass does not make it again. `since` and `seen`: when it was first and last held.
+    """
 
     id: str
-    offering: str
-    mode: str
-    cluster: str
     scope: str
     reason: str
-    since: datetime
-    seen: datetime
-    actions: tuple[str, ...]
+    cluster: str
+    lines: tuple[str, ...]
     keys: frozenset[str]
-    floor: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
     sticky: bool = False
+    offering: str = ""
+    mode: str = ""
+    since: datetime = NEVER
+    seen: datetime = NEVER
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -59,9 +77,10 @@ class Waiting:
             "cluster": self.cluster,
             "scope": self.scope,
             "reason": self.reason,
+            "sticky": self.sticky,
             "since": stamp(self.since),
             "seen": stamp(self.seen),
-            "actions": list(self.actions),
+            "actions": list(self.lines),
         }
 
 
@@ -74,188 +93,245 @@ class Approval:
     approved: datetime
     expires: datetime
     begun: frozenset[str]
-    floor: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """`count` actions that a mode leaves out, the first of them as `lines`, and `since` when it is these."""
+
+    since: str = ""
+    count: int = 0
+    lines: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {"since": self.since, "count": self.count, "lines": list(self.lines)}
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The policy's files of one offering and mode."""
+    """What the policy remembers of one offering and mode."""
 
-    state_dir: Path
+    source: Source
     offering: Offering
     mode: str
 
     @property
-    def _held(self) -> Path:
-        return _folder(self.state_dir) / "held" / self.offering.uuid / self.mode
+    def _which(self) -> tuple[str, str]:
+        return self.offering.uuid, self.mode
 
-    @property
-    def _approved(self) -> Path:
-        return _folder(self.state_dir) / "approvals" / self.offering.uuid / self.mode
+    def waiting(self) -> list[HeldRow]:
+        """Return the held plans, oldest first. Raises StateError."""
+        with reading(self.source) as db:
+            found = db.rows(
+                "SELECT * FROM held_plans WHERE offering = ? AND mode = ? ORDER BY since, id", *self._which
+            )
+        return [_held(row) for row in found]
 
-    def waiting(self) -> list[Waiting]:
-        """Oldest first."""
-        found = [_waiting(document) for _, document in state_files.documents(self._held)]
-        return sorted((each for each in found if each), key=lambda each: (each.since, each.id))
+    def hold(self, plan: HeldRow) -> Kept:
+        """Write a plan down, or that it still waits. A plan that stays until a person decides goes on to.
 
-    def hold(self, plan: HeldPlan, cluster: str) -> Kept:
-        """Write a plan down, or that it still waits."""
-        path = self._held / f"{plan.id}.json"
-        before = next((each for each in self.waiting() if each.id == plan.id), None)
-        now = datetime.now(UTC)
-        waiting = Waiting(
-            id=plan.id,
-            offering=self.offering.uuid,
-            mode=self.mode,
-            cluster=cluster,
-            scope=plan.scope,
-            reason=plan.reason,
-            since=before.since if before else now,
-            seen=now,
-            actions=tuple(action.render() for action in plan.actions),
-            keys=plan.keys,
-            floor=plan.figures,
-            sticky=plan.sticky,
-        )
-        document = {
-            **waiting.as_json(),
-            "keys": sorted(waiting.keys),
-            "floor": dict(plan.figures),
-            "sticky": plan.sticky,
-        }
-        is_written = state_files.write_json(self.state_dir, path, document)
-        if before:
+        Where it cannot be written it is UNWRITTEN, with a warning; in a transaction that is open, StateError.
+        """
+        values = (plan.cluster, plan.scope, plan.reason, *_lists(plan), int(plan.sticky))
+
+        def work(db: Db) -> None:
+            now = moment_text(datetime.now(UTC))
+            if self._is_held(db, plan.id):
+                db.run(
+                    "UPDATE held_plans SET cluster = ?, scope = ?, reason = ?, lines = ?, keys = ?, figures = ?, "
+                    "sticky = max(sticky, ?), seen = ? WHERE offering = ? AND mode = ? AND id = ?",
+                    *(*values, now, *self._which, plan.id),
+                )
+            else:
+                db.run(
+                    "INSERT INTO held_plans (cluster, scope, reason, lines, keys, figures, sticky, seen, offering, "
+                    "mode, id, since) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    *(*values, now, *self._which, plan.id, now),
+                )
+
+        what = f"the held plan {plan.id}"
+        is_known = recall(self.source, what, lambda db: self._is_held(db, plan.id), False)
+        is_written = note(self.source, what, work)
+        if is_known:
             return Kept.KNOWN
         return Kept.NEW if is_written else Kept.UNWRITTEN
 
-    def keep_only(self, plans: Iterable[HeldPlan]) -> list[str]:
-        """Drop the plans that a pass over everything did not make again; their ids."""
-        kept = {plan.id for plan in plans}
-        gone = [each.id for each in self.waiting() if each.id not in kept]
+    def _is_held(self, db: Db, plan: str) -> bool:
+        sql = "SELECT 1 FROM held_plans WHERE offering = ? AND mode = ? AND id = ?"
+        return db.row(sql, *self._which, plan) is not None
+
+    def keep_only(self, plans: Iterable[str]) -> list[str]:
+        """Drop the plans that a pass over everything did not make again, and return their ids. Those that stay until
+        a person decides stay. Raises StateError where what waits cannot be read.
+        """
+        made = set(plans)
+        gone = [each.id for each in self.waiting() if each.id not in made and not each.sticky]
         for plan in gone:
-            state_files.remove(self._held / f"{plan}.json")
+            self.drop(plan)
         return gone
 
-    def drop(self, plan: str) -> None:
-        state_files.remove(self._held / f"{plan}.json")
+    def drop(self, plan: str) -> bool:
+        """Forget a plan that waits no more. False, with a warning, where it stays on the list."""
+        return note(self.source, "what waits no more", lambda db: self._delete(db, "held_plans", "id", plan))
 
-    def approve(self, plan: str, *, expires: datetime, by: str) -> bool:
-        """As it waits now. False where it could not be written: then nothing is approved."""
-        floor = next((dict(each.floor) for each in self.waiting() if each.id == plan), {})
-        document = {
-            "plan": plan,
-            "by": by,
-            "approved": stamp(datetime.now(UTC)),
-            "expires": stamp(expires),
-            "begun": [],
-            "floor": floor,
-        }
-        return state_files.write_json(self.state_dir, self._approved / f"{plan}.json", document)
+    def approve(self, plan: str, *, expires: datetime, by: str) -> None:
+        """Let a plan go as it waits now. Raises StateError: then nothing is approved."""
+        with writing(self.source) as db:
+            drop_copied_back(db)
+            held = next((p for p in Shelf(db, self.offering, self.mode).waiting() if p.id == plan), None)
+            db.run(
+                "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                *(*self._which, plan, by, moment_text(datetime.now(UTC)), moment_text(expires)),
+                _json([]),
+                _json(dict(held.figures) if held else {}),
+            )
 
     def revoke(self, plan: str) -> bool:
-        return state_files.remove(self._approved / f"{plan}.json")
+        """Return whether there was an approval. Raises StateError: then it stays."""
+        with writing(self.source) as db:
+            return self._delete(db, "approvals", "plan", plan) > 0
 
     def withdraw(self, plan: str) -> bool:
         """Drop the approval of a plan that has become another one than was shown; True where there was one."""
-        was_approved = any(each.plan == plan for each in self.approvals())
-        return was_approved and self.revoke(plan)
+        return any(each.plan == plan for each in self.approvals()) and self.revoke(plan)
 
     def approvals(self) -> list[Approval]:
-        """Those that have not expired."""
-        found = [_approval(document) for _, document in state_files.documents(self._approved)]
-        now = datetime.now(UTC)
-        return [each for each in found if each and each.expires > now]
+        """Return those that have not expired; none where the file is an old copy. Raises StateError."""
+        with reading(self.source) as db:
+            if is_copied_back(db):
+                return []
+            found = db.rows(
+                "SELECT * FROM approvals WHERE offering = ? AND mode = ? AND expires > ? ORDER BY approved, plan",
+                *self._which,
+                moment_text(datetime.now(UTC)),
+            )
+        return [_approval(row) for row in found]
 
-    def approved(self, *, whole: bool) -> Approvals:
-        """The same as the policy wants it. A pass over one order or resource also hears what waits."""
-        found = self.approvals()
-        waits = [each for each in self.waiting() if each.sticky or not whole]
-        return Approvals(
-            ids=frozenset(each.plan for each in found),
-            begun=frozenset(key for each in found for key in each.begun),
-            standing=tuple(
-                WaitingPlan(each.id, each.scope, each.reason, each.keys, each.sticky) for each in waits
-            ),
-            figures={each.plan: each.floor for each in found},
-            started={each.plan: each.begun for each in found if each.begun},
-        )
-
-    def begin(self, plan: HeldPlan) -> bool:
-        """Note that a pass begins with an approved plan; False when it is noted already or is part of one."""
-        approval = next((each for each in self.approvals() if each.plan == plan.id), None)
+    def begin(self, plan: str, keys: Iterable[str]) -> bool:
+        """Note that a pass begins with an approved plan; False when it is noted already, is part of one, or cannot be
+        noted: what is left of it after a cut is held once more then.
+        """
+        approval = next((each for each in self.approvals() if each.plan == plan), None)
         if approval is None or approval.begun:
             return False
-        document = {
-            "plan": plan.id,
-            "by": approval.by,
-            "approved": stamp(approval.approved),
-            "expires": stamp(approval.expires),
-            "begun": sorted(plan.keys),
-            "floor": dict(approval.floor),
-        }
-        return state_files.write_json(self.state_dir, self._approved / f"{plan.id}.json", document)
+        begun = _json(sorted(keys))
+        sql = "UPDATE approvals SET begun = ? WHERE offering = ? AND mode = ? AND plan = ?"
+        what = f"the begin of plan {plan}"
+        return note(self.source, what, lambda db: db.run(sql, begun, *self._which, plan))
 
-    def close_approvals(self, *, still: Iterable[HeldPlan]) -> None:
-        """Drop approvals that have expired, or whose plan a pass over everything did not make again."""
-        plans = list(still)
-        for path, document in state_files.documents(self._approved):
-            approval = _approval(document)
-            is_used = approval is not None and any(
-                plan.id == approval.plan or plan.keys <= approval.begun for plan in plans
-            )
-            if approval is None or approval.expires <= datetime.now(UTC) or not is_used:
-                state_files.remove(path)
+    def close_approvals(self, *, still: Mapping[str, Iterable[str]]) -> None:
+        """Drop approvals that have expired, or whose plan a pass over everything did not make again. `still`: the
+        keys of the plans that it made, by id. One that cannot be dropped is a warning.
+        """
 
-    def leave_out(self, refused: Iterable[Refused]) -> bool:
-        """Write down what is refused. True when it is not what was refused before; that its amounts grow is no news."""
-        listed = list(refused)
-        lines = sorted(f"{r.action.line()}: {r.sentence}" for r in listed)
-        path = _folder(self.state_dir) / "left_out" / self.offering.uuid / f"{self.mode}.json"
-        before = self.left_out()
-        meant = plan_id("; ".join(sorted({r.sentence for r in listed})), (r.action for r in listed))
-        is_news = (before["count"], before.get("meant", meant)) != (len(lines), meant)
-        if not is_news and before["lines"] == lines[:LEFT_OUT_SHOWN]:
+        def is_over(approval: Approval) -> bool:
+            is_part = any(set(keys) <= approval.begun for keys in still.values())
+            return approval.expires <= datetime.now(UTC) or not (approval.plan in still or is_part)
+
+        with reading(self.source) as db:
+            rows = db.rows("SELECT * FROM approvals WHERE offering = ? AND mode = ?", *self._which)
+        over = [approval.plan for approval in map(_approval, rows) if is_over(approval)]
+        if over:
+            what = "that approvals are over"
+            note(self.source, what, lambda db: [self._delete(db, "approvals", "plan", plan) for plan in over])
+
+    def leave_out(self, lines: Sequence[str], *, meant: str) -> bool:
+        """Write down what is refused, sorted. True when it is not what was refused before; `meant` tells that, whatever
+        the figures in the lines.
+        """
+        shown = _json(list(lines[:LEFT_OUT_SHOWN]))
+        before = recall(self.source, "what is left out", self._left_out_row, None)
+        known = (before["count"], before["meant"]) if before else (0, meant)
+        is_news = known != (len(lines), meant)
+        if not is_news and (before is None or before["lines"] == shown):
             return False
-        since = stamp(datetime.now(UTC)) if is_news else before["since"]
-        document = {"since": since, "count": len(lines), "meant": meant, "lines": lines[:LEFT_OUT_SHOWN]}
-        state_files.write_json(self.state_dir, path, document)
+        since = before["since"] if before and not is_news else stamp(datetime.now(UTC))
+        row = (*self._which, since, len(lines), meant, shown)
+        note(
+            self.source,
+            "what is left out",
+            lambda db: db.run("INSERT OR REPLACE INTO left_out VALUES (?, ?, ?, ?, ?, ?)", *row),
+        )
         return is_news and bool(lines)
 
-    def left_out(self) -> dict[str, Any]:
-        """`count` actions, the first of them as `lines`, and `since` when it is these."""
-        path = _folder(self.state_dir) / "left_out" / self.offering.uuid / f"{self.mode}.json"
-        nothing = {"since": "", "count": 0, "lines": []}
-        try:
-            return {**nothing, **(state_files.read_json(path) or {})}
-        except Unreadable:
-            return nothing
+    def left_out(self) -> LeftOut:
+        """Raises StateError."""
+        with reading(self.source) as db:
+            row = self._left_out_row(db)
+        return LeftOut(row["since"], row["count"], tuple(json.loads(row["lines"]))) if row else LeftOut()
+
+    def _left_out_row(self, db: Db) -> Row | None:
+        return db.row("SELECT * FROM left_out WHERE offering = ? AND mode = ?", *self._which)
+
+    def _delete(self, db: Db, table: str, column: str, plan: str) -> int:
+        return db.run(
+            f"DELETE FROM {table} WHERE offering = ? AND mode = ? AND {column} = ?",  # noqa: S608  our own names
+            *self._which,
+            plan,
+        )
 
 
-def shelves(state_dir: Path, offerings: Iterable[Offering]) -> Iterator[Shelf]:
-    for offering in offerings:
-        for mode in Mode:
-            yield Shelf(state_dir, offering, mode)
+def shelves(source: Source, offerings: Iterable[Offering]) -> list[Shelf]:
+    """Return the shelves of these offerings on which something waits or is approved. Raises StateError."""
+    with reading(source) as db:
+        found = {
+            (row["offering"], row["mode"])
+            for row in db.rows(
+                "SELECT offering, mode FROM held_plans UNION SELECT offering, mode FROM approvals"
+            )
+        }
+    return [
+        Shelf(source, offering, mode)
+        for offering in offerings
+        for uuid, mode in sorted(found)
+        if uuid == offering.uuid
+    ]
 
 
-def pause(state_dir: Path, offering: Offering, *, by: str, reason: str = "") -> bool:
-    document = {"by": by, "reason": reason, "since": stamp(datetime.now(UTC))}
-    return state_files.write_json(state_dir, _pause_file(state_dir, offering), document)
+def drop_copied_back(db: Db) -> bool:
+    """Drop all approvals where the state file is an old copy that somebody put back: they may have been used or revoked
+    since. Told once. The gate asks this first. Raises StateError.
+    """
+    if not is_copied_back(db):
+        return False
+    count = db.run("DELETE FROM approvals")
+    forget_copied_back(db)
+    text = (
+        f"the state file {db.path} is older than the journal: a copy was put back. All approvals are dropped "
+        f"({count}); pauses, held plans and budgets are those of the copy"
+    )
+    log.warning("%s", text)
+    journal.note(db.path.parent, None, text, by=operator())
+    return True
 
 
-def resume(state_dir: Path, offering: Offering) -> bool:
-    return state_files.remove(_pause_file(state_dir, offering))
+def pause(source: Source, offering: Offering, *, by: str, reason: str = "") -> None:
+    """Raises StateError: then nothing is changed."""
+    with writing(source) as db:
+        now = stamp(datetime.now(UTC))
+        db.run("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?, ?)", offering.uuid, by, reason, now)
 
 
-def pause_note(state_dir: Path, offering: Offering) -> str:
-    """Who paused the offering by command, and since when; empty when nobody has. Not knowing counts as paused."""
+def resume(source: Source, offering: Offering) -> None:
+    """Raises StateError: then it stays paused."""
+    with writing(source) as db:
+        db.run("DELETE FROM pauses WHERE offering = ?", offering.uuid)
+
+
+def pause_note(source: Source, offering: Offering) -> str:
+    """Who paused the offering by command, and since when; empty when nobody has. Not knowing counts as paused. Raises
+    StateBusy.
+    """
     try:
-        document = state_files.read_json(_pause_file(state_dir, offering))
-    except Unreadable as error:
+        with reading(source) as db:
+            row = db.row("SELECT * FROM pauses WHERE offering = ?", offering.uuid)
+    except StateUnreadable as error:
         return f"perhaps: {error}"
-    if document is None:
+    if row is None:
         return ""
-    reason = f" ({document['reason']})" if document.get("reason") else ""
-    return f"by {document.get('by', 'somebody')} since {document.get('since', 'some time')}{reason}"
+    reason = f" ({row['reason']})" if row["reason"] else ""
+    return f"by {row['by']} since {row['since']}{reason}"
 
 
 def operator() -> str:
@@ -268,30 +344,38 @@ def operator() -> str:
     return f"{behind} as {own}" if behind and behind != own else own
 
 
-def stamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _held(row: Row) -> HeldRow:
+    return HeldRow(
+        id=row["id"],
+        scope=row["scope"],
+        reason=row["reason"],
+        cluster=row["cluster"],
+        lines=tuple(json.loads(row["lines"])),
+        keys=frozenset(json.loads(row["keys"])),
+        figures=json.loads(row["figures"]),
+        sticky=bool(row["sticky"]),
+        offering=row["offering"],
+        mode=row["mode"],
+        since=moment_from(row["since"]),
+        seen=moment_from(row["seen"]),
+    )
 
 
-def _folder(state_dir: Path) -> Path:
-    return state_dir / "policy"
+def _lists(plan: HeldRow) -> tuple[str, str, str]:
+    return _json(list(plan.lines)), _json(sorted(plan.keys)), _json(dict(plan.figures))
 
 
-def _pause_file(state_dir: Path, offering: Offering) -> Path:
-    return _folder(state_dir) / "paused" / f"{offering.uuid}.json"
+def _approval(row: Row) -> Approval:
+    return Approval(
+        plan=row["plan"],
+        by=row["by"],
+        approved=moment_from(row["approved"]),
+        expires=moment_from(row["expires"]),
+        begun=frozenset(json.loads(row["begun"])),
+        figures=json.loads(row["figures"]),
+    )
 
 
-def _waiting(document: dict[str, Any]) -> Waiting | None:
-    try:
-        moments = {name: datetime.fromisoformat(document[name]) for name in ("since", "seen")}
-        lists = {"actions": tuple(document["actions"]), "keys": frozenset(document["keys"])}
-        return Waiting(**{**document, **moments, **lists})
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _approval(document: dict[str, Any]) -> Approval | None:
-    try:
-        moments = {name: datetime.fromisoformat(document[name]) for name in ("approved", "expires")}
-        return Approval(**{**document, **moments, "begun": frozenset(document["begun"])})
-    except (KeyError, TypeError, ValueError):
-        return None
+def _json(value: Any) -> str:
+    """In ASCII: text that is not Unicode comes back as it was."""
+    return json.dumps(value)

@@ -14,8 +14,8 @@ from pathlib import Path
 from agent.core.model import Resource
 from agent.core.names import fold
 from agent.run.site import Site
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
 
 
 def leave(site: Site, resources: Iterable[Resource]) -> None:

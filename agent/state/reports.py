@@ -16,8 +16,8 @@ from typing import Any
 from agent.core.periods import Month
 from agent.core.usage import JobUse
 from agent.run.site import Site
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
 
 # A token may get more rights: then Waldur takes what it refused before.
 REFUSED_FOR = timedelta(days=1)

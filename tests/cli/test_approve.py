@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.cli.operator_site import UNKNOWN, Ended, OperatorSite
+from tests.state.obstacles import block
 
 RUN = ("run", "order_process", "--once")
 FEW = {"max_removed_accounts": 1}
@@ -130,7 +131,5 @@ def test_a_pause_needs_an_offering_that_is_configured(site: OperatorSite, comman
 def test_a_pause_that_cannot_be_written_is_an_error(site: OperatorSite, command: Command) -> None:
     """An operator who believes that an offering is paused must be right."""
     config = site.configure()
-    state = Path(config).parent / "state"
-    state.mkdir()
-    (state / "policy").write_text("a file stands there")
+    block(Path(config).parent / "state")
     refused(command("pause", site.waldur.seed.offering_uuid, "-c", config), 1, "nothing is changed")

@@ -12,12 +12,13 @@ import pytest
 
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
+from agent.state import plans
 from tests.cluster.celery_process import REPOSITORY, environment
 from tests.cluster.conftest import Start
 from tests.real.processes import wait_until
 from tests.real.redis_server import RedisServer
 from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration
+from tests.site import configuration, settings_of
 
 
 @pytest.fixture
@@ -67,8 +68,8 @@ def test_an_event_is_about_one_resource(
     env = environment(config, redis_server.url, {"PYTHONPATH": str(REPOSITORY)})
     command = [sys.executable, "-c", send, waldur.seed.offering_uuid, resource]
     subprocess.run(command, env=env, cwd=REPOSITORY, check=True, timeout=60)
-    held = config.parent / "state" / "policy" / "held"
-    wait_until("the plan is held", lambda: any(held.rglob("*.json")))
+    offerings = settings_of(config).offerings
+    wait_until("the plan is held", lambda: bool(plans.shelves(config.parent / "state", offerings)))
     assert len(members(slurm, "a_one")) == 3
 
 

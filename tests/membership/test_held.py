@@ -37,7 +37,7 @@ def test_an_emptied_team_waits_for_approval_and_its_resource_is_not_called_well(
     again = world.sync()
     assert [held.id for held in again.held] == [plan.id]
     shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
-    assert shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
     world.sync()
     assert world.members("a_one") == set()
     assert world.resource(resource).state is ResourceState.OK
@@ -48,7 +48,7 @@ def test_an_approval_is_for_that_plan_and_no_other(world: World) -> None:
     emptied(world)
     (plan,) = world.sync().held
     shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
-    assert shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
     world.stray("stranger", "a_one")
     (other,) = world.sync().held
     assert other.id != plan.id

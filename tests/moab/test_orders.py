@@ -69,7 +69,7 @@ def test_below_what_is_spent_waits_for_a_person_and_then_takes_what_is_left(worl
 
     site = world.site()
     shelf = Shelf(site.state_dir, site.offering, Mode.ORDER_PROCESS)
-    assert shelf.approve(plan.id, expires=datetime(2100, 1, 1, tzinfo=UTC), by="test")
+    shelf.approve(plan.id, expires=datetime(2100, 1, 1, tzinfo=UTC), by="test")
     world.process(done=1)
     assert world.funds("a_one") == [("70.25", "0.00")]
     told = [line["error"] for line in journal.read(site.state_dir) if line["error"]]

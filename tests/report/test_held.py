@@ -16,6 +16,7 @@ from agent.state import plans as held
 from agent.state.plans import Shelf
 from tests.report.conftest import WorldFactory
 from tests.report.world import LAST, World
+from tests.state.obstacles import block, unblock
 
 
 @pytest.fixture
@@ -70,16 +71,14 @@ def test_where_it_cannot_be_written_down_nobody_is_sent_to_approve(
 ) -> None:
     """A full disk: it is held all the same, and waits for approval once the disk has room."""
     told.forget("77")
-    obstacle = told.state_dir / "policy" / "held"
-    obstacle.parent.mkdir(exist_ok=True)
-    obstacle.write_text("no folder")
+    block(told.state_dir)
     (result,) = told.report().resources
     assert told.shown()["a_1"]["cpu"] == "6.00"
     assert f"it cannot be written to {told.state_dir}, so that nobody can approve it" in result.message
     assert "releases it" not in result.message
     (warned,) = [r.getMessage() for r in caplog.records if "is held" in r.getMessage()]
     assert "nobody can approve it" in warned and "until `approve" not in warned
-    obstacle.unlink()
+    unblock(told.state_dir)
     (result,) = told.report().resources
     assert "releases it" in result.message
     approve(told)
@@ -321,13 +320,13 @@ def test_who_only_looks_tells_nothing(
     found = stop(world)
     assert (world.told(), found.failed) == ([], False)
     assert {r.result for r in found.resources} == {Result.WAITING}
-    assert shelf(world).left_out()["count"] == 8
+    assert shelf(world).left_out().count == 8
     warned = len([r for r in caplog.records if "are left out" in r.getMessage()])
     # That figures grow is no news; that another account is left out is.
     world.ran("a_1", "u1", 1)
     world.report()
     assert len([r for r in caplog.records if "are left out" in r.getMessage()]) == warned == 1
-    assert any("cpu 2.00" in line for line in shelf(world).left_out()["lines"])
+    assert any("cpu 2.00" in line for line in shelf(world).left_out().lines)
 
 
 def test_a_pause_that_ends_loses_nothing(world: World) -> None:

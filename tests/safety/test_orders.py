@@ -16,6 +16,7 @@ from agent.run import passes
 from agent.state import journal
 from agent.state import plans as held
 from tests.safety.conftest import World
+from tests.state.obstacles import block, damage
 
 SOON = timedelta(hours=1)
 
@@ -26,7 +27,7 @@ def untouched(world: World) -> tuple[Any, ...]:
 
 
 def approve(world: World, plan: str, lasts: timedelta = SOON) -> None:
-    assert world.shelf().approve(plan, expires=datetime.now(UTC) + lasts, by="ann")
+    world.shelf().approve(plan, expires=datetime.now(UTC) + lasts, by="ann")
 
 
 # Too many terminations ---------------------------------------------------------------------------------
@@ -178,12 +179,11 @@ def test_a_state_folder_that_cannot_be_written_stops_no_pass(world: World) -> No
 
 
 def _block(state: Path) -> None:
-    """Root may write anywhere, so a file stands where each folder would be."""
-    state.mkdir(exist_ok=True)
-    for name in ("policy", "journal", "passes"):
-        if (state / name).is_dir():
-            (state / name).rename(state / f"{name}.old")
-        (state / name).write_text("")
+    """Neither the store nor the journal can be written."""
+    block(state)
+    if (state / "journal").is_dir():
+        (state / "journal").rename(state / "journal.old")
+    (state / "journal").write_text("")
 
 
 # Modes and pause ------------------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ def test_modes(world: World, mode: str, counts: dict[str, int]) -> None:
     assert ("a_ended" in world.backend.state.accounts) is (mode != "sync")
     assert ("a_new" in world.backend.state.accounts) is (mode != "observe")
     left = world.shelf().left_out()
-    assert bool(left["count"]) is (mode != "sync")
-    assert all(f"mode {mode}" in line for line in left["lines"])
+    assert bool(left.count) is (mode != "sync")
+    assert all(f"mode {mode}" in line for line in left.lines)
 
 
 def test_what_a_mode_leaves_out_is_told_once_per_change(
@@ -232,7 +232,7 @@ def test_what_a_mode_leaves_out_is_told_once_per_change(
 def test_a_paused_offering_is_left_alone(world: World, way: str) -> None:
     site = world.site(paused=way != "by command")
     if way == "by command":
-        assert held.pause(site.state_dir, site.offering, by="ann", reason="new switch")
+        held.pause(site.state_dir, site.offering, by="ann", reason="new switch")
     world.place("one")
     before = untouched(world)
     report = passes.process_orders(site)
@@ -248,10 +248,12 @@ def test_a_paused_offering_is_left_alone(world: World, way: str) -> None:
 def test_a_pause_that_cannot_be_read_is_a_pause(world: World) -> None:
     site = world.site()
     held.pause(site.state_dir, site.offering, by="ann")
-    (file,) = (site.state_dir / "policy" / "paused").iterdir()
-    file.write_text("{")
     world.place("one")
-    assert world.settle().counted() == {"waiting": 1}
+    before = untouched(world)
+    damage(site.state_dir)
+    report = world.settle()
+    assert untouched(world) == before
+    assert report.failed and "move it aside" in str(report.error)
 
 
 def test_a_creation_that_was_cut_off_is_finished_in_create_only(world: World) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
 
 
 def test_what_was_written_is_read_and_nobody_else_reads_it(tmp_path: Path) -> None:

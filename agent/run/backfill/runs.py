@@ -25,8 +25,8 @@ from agent.run.backfill.results import Ending, Mark, MonthOutcome, outcome_from
 from agent.run.backfill.staff import words
 from agent.run.site import Site
 from agent.run.usage.facts import OfferingPicture
-from agent.state import files as state_files
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
 
 FOLDER = "history"
 ID_LENGTH = 16

@@ -16,7 +16,7 @@ from typing import Any
 
 from agent.core.people import ProjectAccounts
 from agent.run.site import Site
-from agent.state import files as state_files
+from agent.state import json_files as state_files
 from agent.waldur import members, teams
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,9 @@ from agent.core.actions import Action
 from agent.run.preview import previews
 from agent.run.preview.previews import Preview
 from agent.run.site import Site
-from agent.state import files as state_files
-from agent.state import plans as held
-from agent.state.files import Unreadable
+from agent.state import json_files as state_files
+from agent.state.json_files import Unreadable
+from agent.state.store import stamp
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def look(site: Site, mode: Mode) -> Drift:
     """Compare, remember and tell where something differs. Raises SiteAgentError."""
     kinds = Counter(action.verb for action in actions(previews.preview(site, mode)))
     before = last(site.state_dir, site.offering.uuid, mode)
-    now = held.stamp(datetime.now(UTC))
+    now = stamp(datetime.now(UTC))
     since = (before.since if before and before.differences else now) if kinds else ""
     drift = Drift(now, since, dict(sorted(kinds.items())))
     document = {"looked": drift.looked, "since": drift.since, "kinds": dict(drift.kinds)}

@@ -16,7 +16,7 @@ from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan, action_from_json
 from agent.run.preview.previews import Preview, fingerprint
-from agent.state import plans as held
+from agent.state.store import stamp
 
 FORMAT = 1
 VALID = timedelta(hours=24)
@@ -46,8 +46,8 @@ def write(path: Path, offering: str, mode: Mode, preview: Preview) -> PlanFile:
         "format": FORMAT,
         "offering": offering,
         "mode": mode,
-        "made": held.stamp(file.made),
-        "expires": held.stamp(file.expires),
+        "made": stamp(file.made),
+        "expires": stamp(file.expires),
         "actions": [action.as_json() for action in file.actions],
     }
     text = json.dumps(document, ensure_ascii=True, indent=1, default=str)
@@ -74,7 +74,7 @@ def read(path: Path) -> PlanFile:
 def check(file: PlanFile, preview: Preview) -> None:
     """Raises PlanFileError when the plan is too old, or would be another one now."""
     if datetime.now(UTC) > file.expires:
-        raise PlanFileError(f"the plan has expired ({held.stamp(file.expires)}): make a new one")
+        raise PlanFileError(f"the plan has expired ({stamp(file.expires)}): make a new one")
     then = {fingerprint(action): action for action in file.actions}
     now = {fingerprint(action): action for action in preview.happens}
     gone = [action for key, action in then.items() if key not in now]

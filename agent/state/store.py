@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: MIT
+"""The one file that the agent remembers things in: SQLite, a connection for each transaction, errors as sentences.
+
+Nothing is opened when a store is made, and nothing stays open: a store survives forks and threads. Its modules take a
+`Source`: a store, or the open transaction of one, so that several of them may read and write in one transaction.
+A damaged file is never replaced: pauses, approvals and budgets would be forgotten without anybody knowing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwritable
+from agent.state import files, mounts
+from agent.state.schema import APPLICATION_ID, MIGRATIONS, statements
+
+log = logging.getLogger(__name__)
+
+NAME = "state.sqlite3"
+BUSY_S = 10.0
+# Where the journal is newer than the last write of the store by more than this, the store is an old copy.
+COPIED_BACK_AFTER = timedelta(hours=1)
+# A clock that is ahead has written what cannot be.
+AHEAD_AT_MOST = timedelta(minutes=1)
+JOURNAL = Path("journal", "journal.jsonl")
+VERSION = len(MIGRATIONS)
+# Bytes of the smallest page.
+SMALLEST = 512
+
+Value = str | int | float | bytes | None
+Result = TypeVar("Result")
+
+
+class Db:
+    """An open transaction. `is_writing`: it may change something."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, is_writing: bool) -> None:
+        self.path = path
+        self.is_writing = is_writing
+        self._connection = connection
+
+    def rows(self, sql: str, *values: Value) -> list[sqlite3.Row]:
+        """Run one statement and return its rows. Raises StateError."""
+        with _sentences(self.path, is_writing=self.is_writing):
+            return self._connection.execute(sql, tuple(map(_storable, values))).fetchall()
+
+    def row(self, sql: str, *values: Value) -> sqlite3.Row | None:
+        """Return the first row, None where there is none. Raises StateError."""
+        found = self.rows(sql, *values)
+        return found[0] if found else None
+
+    def run(self, sql: str, *values: Value) -> int:
+        """Run one statement and return how many rows it changed. Raises StateError."""
+        with _sentences(self.path):
+            return self._connection.execute(sql, tuple(map(_storable, values))).rowcount
+
+    def run_many(self, sql: str, rows: Iterable[tuple[Value, ...]]) -> None:
+        """Run one statement for each of the rows. Raises StateError."""
+        with _sentences(self.path):
+            self._connection.executemany(sql, (tuple(map(_storable, row)) for row in rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The state file of a folder. Every method raises StateError; nothing of sqlite3 leaves it."""
+
+    state_dir: Path
+    name: str = NAME
+
+    @property
+    def path(self) -> Path:
+        return self.state_dir / self.name
+
+    @contextmanager
+    def read(self) -> Iterator[Db]:
+        """Open the file for one consistent look. Where there is none, it is as if an empty one were there."""
+        with self._as_owner():
+            connection = self._opened_to_read()
+            try:
+                with _sentences(self.path, is_writing=False):
+                    connection.execute("PRAGMA query_only = 1")
+                    connection.execute("BEGIN")
+                yield Db(connection, self.path, is_writing=False)
+            finally:
+                _close(connection)
+
+    @contextmanager
+    def write(self) -> Iterator[Db]:
+        """Open the file, made where it is missing, for one transaction that is written at the end, or not at all.
+
+        Writers wait for each other. What was committed survives a kill, and the loss of power.
+        """
+        with self._as_owner():
+            connection = self._opened_to_write()
+            try:
+                db = Db(connection, self.path, is_writing=True)
+                db.run("BEGIN IMMEDIATE")
+                _note_write(db)
+                yield db
+                db.run("COMMIT")
+            except BaseException:
+                _roll_back(connection)
+                raise
+            finally:
+                _close(connection)
+
+    @contextmanager
+    def _as_owner(self) -> Iterator[None]:
+        network = mounts.network_type(self.state_dir)
+        if network:
+            raise StateUnreadable(on_network(self.state_dir, network))
+        with _os_sentences(self.path):
+            owner = files.acting_as_owner(self.state_dir)
+            owner.__enter__()
+        try:
+            yield
+        finally:
+            owner.__exit__(None, None, None)
+
+    def _opened_to_write(self) -> sqlite3.Connection:
+        with _os_sentences(self.path):
+            files.make_folder(self.state_dir)
+            is_there = self._is_there()
+        if not is_there:
+            self._make()
+        with _sentences(self.path):
+            return _in_wal(_current(_connected(self.path), self.path))
+
+    def _opened_to_read(self) -> sqlite3.Connection:
+        with _os_sentences(self.path, is_writing=False):
+            is_there = self._is_there()
+        with _sentences(self.path, is_writing=False):
+            if not is_there:
+                empty = sqlite3.connect(":memory:", isolation_level=None)
+                return _current(_set_up(empty), self.path)
+            try:
+                return _current(_connected(self.path), self.path)
+            except sqlite3.OperationalError as error:
+                if not _is_obstacle(error):
+                    raise
+                return _current(_obstructed(self.path), self.path)
+
+    def _is_there(self) -> bool:
+        """Raises OSError, and StateUnreadable for what cannot be a state file."""
+        try:
+            found = os.lstat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            _refuse_leftovers(self.path)
+            return False
+        if not os.path.isfile(self.path) or os.path.islink(self.path):
+            raise StateUnreadable(f"{self.path} is not a plain file: {_MOVE_ASIDE}")
+        if found.st_size < SMALLEST:
+            # SQLite would take some of these for new files, and fill them.
+            raise StateUnreadable(_damaged(self.path, f"it has {found.st_size} bytes"))
+        return True
+
+    def _make(self) -> None:
+        """Put a whole file there at once: a process that is killed leaves none, or one without tables never."""
+        made = self.path.with_name(f".{self.name}.{os.getpid()}.{time.monotonic_ns()}.new")
+        try:
+            with _os_sentences(self.path):
+                os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            with _sentences(self.path):
+                # The log of changes comes last: what is in it only would be missing in the file that is linked.
+                _close(_in_wal(_current(_connected(made), self.path)))
+            with _os_sentences(self.path):
+                try:
+                    os.link(made, self.path)
+                except FileExistsError:
+                    return  # another process was first
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                made.with_name(made.name + suffix).unlink(missing_ok=True)
+
+
+Source = Path | Store | Db
+"""What the modules of this room take: a `state_dir`, its store, or an open transaction."""
+
+
+@contextmanager
+def reading(source: Source) -> Iterator[Db]:
+    """Use the transaction that is open, else open one for the body. Raises StateError."""
+    if isinstance(source, Db):
+        yield source
+    else:
+        with _store(source).read() as db:
+            yield db
+
+
+@contextmanager
+def writing(source: Source) -> Iterator[Db]:
+    """Use the transaction that is open, else open one that is committed after the body. Raises StateError."""
+    if isinstance(source, Db):
+        yield source
+    else:
+        with _store(source).write() as db:
+            yield db
+
+
+def note(source: Source, what: str, work: Callable[[Db], object]) -> bool:
+    """Write down a hint. False, with a warning, where that is not possible: it never stops a pass.
+
+    In a transaction that is open already its owner hears of it, as StateError.
+    """
+    try:
+        with writing(source) as db:
+            work(db)
+    except StateError as error:
+        if isinstance(source, Db):
+            raise
+        log.warning("%s cannot be written down: %s", what, error)
+        return False
+    return True
+
+
+def recall(source: Source, what: str, work: Callable[[Db], Result], otherwise: Result) -> Result:
+    """Read a hint; `otherwise`, with a warning, where that is not possible."""
+    try:
+        with reading(source) as db:
+            return work(db)
+    except StateError as error:
+        if isinstance(source, Db):
+            raise
+        log.warning("%s cannot be read: %s", what, error)
+        return otherwise
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as people and JSON read it, in UTC, to the second."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def moment_text(moment: datetime) -> str:
+    """A moment as it is stored: UTC, of one width, so that texts compare as the moments do."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment_from(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def is_copied_back(db: Db) -> bool:
+    """Whether the file is an old copy that somebody put back: approvals in it may have been used or revoked since.
+
+    Seen by the journal, which has gone on, at the first write after that, and noted until `forget_copied_back`.
+    """
+    found = db.row("SELECT written, copied_back FROM store")
+    return found is not None and bool(found["copied_back"] or _is_older_than_journal(db, found["written"]))
+
+
+def forget_copied_back(db: Db) -> None:
+    """Note that what follows from it was done."""
+    db.run("UPDATE store SET copied_back = '', written = ?", moment_text(datetime.now(UTC)))
+
+
+def on_network(folder: Path, network: str) -> str:
+    return (
+        f"state_dir {folder} is on a network file system ({network}): locks do not hold there between hosts and the "
+        "state file would be damaged. Set state_dir to a folder on a local disk of this head node"
+    )
+
+
+_MOVE_ASIDE = (
+    "nothing is changed on the cluster until it can be read. Restore a copy from a backup, or move it aside together "
+    "with the files of the same name that end in -wal and -shm: held plans, approvals, pauses and budgets are then "
+    "forgotten (docs/state.md)"
+)
+
+
+def _damaged(path: Path, why: object) -> str:
+    return f"the state file {path} is damaged ({why}): {_MOVE_ASIDE}"
+
+
+def _store(source: Path | Store) -> Store:
+    return source if isinstance(source, Store) else Store(source)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """Raises sqlite3.Error."""
+    return _set_up(
+        sqlite3.connect(f"{_uri(path)}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None),
+    )
+
+
+def _obstructed(path: Path) -> sqlite3.Connection:
+    """Open where files beside it cannot be made: a full disk, a read-only folder. Raises sqlite3.Error.
+
+    With the lock of a writer if there is a log of changes, which is read without shared memory then; without any lock
+    where all that is written is in the file itself.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if not (wal.is_file() and wal.stat().st_size):
+        alone = sqlite3.connect(f"{_uri(path)}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        return _set_up(alone)
+    connection = sqlite3.connect(f"{_uri(path)}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None)
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return _set_up(connection)
+
+
+def _set_up(connection: sqlite3.Connection) -> sqlite3.Connection:
+    connection.row_factory = sqlite3.Row
+    try:
+        connection.execute("PRAGMA foreign_keys = 1")
+        # What a person approved and what was charged must outlive a loss of power as well: each commit is synced.
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        _close(connection)
+        raise
+    return connection
+
+
+def _current(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    """Bring the file to the version of this agent. Raises sqlite3.Error, and StateUnreadable for a newer one."""
+    try:
+        version = _version(connection)
+        if version > VERSION:
+            raise StateUnreadable(
+                f"the state file {path} is of version {version}, and this agent knows {VERSION}: a newer agent has "
+                f"written it. Install that one again, or: {_MOVE_ASIDE}"
+            )
+        if version < VERSION:
+            _migrate(connection, path)
+    except BaseException:
+        _close(connection)
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Whoever comes first does it; the others find it done."""
+    connection.execute("BEGIN EXCLUSIVE")
+    version = _version(connection)
+    is_strange = not version and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if is_strange:
+        raise StateUnreadable(f"{path} is a database of another program: {_MOVE_ASIDE}")
+    for script in MIGRATIONS[version:]:
+        for statement in statements(script):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
+
+
+def _in_wal(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Readers do not wait for writers then. SQLite does not wait by itself for this change. Raises sqlite3.Error."""
+    deadline_s = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return connection
+        except sqlite3.Error as error:
+            if _primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                _close(connection)
+                raise
+            time.sleep(0.01)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _note_write(db: Db) -> None:
+    now = moment_text(datetime.now(UTC))
+    if is_copied_back(db):
+        db.run("UPDATE store SET copied_back = ? WHERE copied_back = ''", now)
+    db.run("UPDATE store SET written = ?", now)
+
+
+def _is_older_than_journal(db: Db, written: str) -> bool:
+    try:
+        changed = datetime.fromtimestamp((db.path.parent / JOURNAL).stat().st_mtime, UTC)
+    except OSError:
+        return False
+    if not written or changed > datetime.now(UTC) + AHEAD_AT_MOST:
+        return False
+    return changed - moment_from(written) > COPIED_BACK_AFTER
+
+
+def _refuse_leftovers(path: Path) -> None:
+    """SQLite would take a log that was left behind for one of the new file. Raises StateUnreadable."""
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.is_file() and wal.stat().st_size and not path.exists():
+        raise StateUnreadable(
+            f"{path} is gone and {wal.name} is left: put both back, or move it aside as well"
+        )
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    try:
+        connection.close()
+    except sqlite3.Error as error:
+        log.debug("the state file was not closed in order: %s", error)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """SQLite has done so already after some errors."""
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        log.debug("the state file was not rolled back in order: %s", error)
+
+
+def _uri(path: Path) -> str:
+    return path.absolute().as_uri()
+
+
+def _storable(value: Value) -> Value:
+    """Text that is not Unicode (names of users that somebody's program made) is stored with escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value
+
+
+@contextmanager
+def _sentences(path: Path, *, is_writing: bool = True) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _meaning(error, path, is_writing=is_writing) from error
+
+
+@contextmanager
+def _os_sentences(path: Path, *, is_writing: bool = True) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename and str(error.filename) != str(path) else ""
+        kind = StateUnwritable if is_writing else StateUnreadable
+        raise kind(f"the state file {path} cannot be used: {place}{error.strerror or error}") from error
+
+
+def _meaning(error: sqlite3.Error, path: Path, *, is_writing: bool) -> StateError:
+    code = _primary(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StateBusy(
+            f"another process has been writing to {path} for over {BUSY_S:.0f} s: tried again later"
+        )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
+        return StateUnreadable(_damaged(path, error))
+    if code == sqlite3.SQLITE_FULL:
+        return StateUnwritable(f"the state file {path} cannot be written: the disk is full")
+    if _is_obstacle(error) and is_writing:
+        return StateUnwritable(
+            f"the state file {path} cannot be written: {error}. Is the disk full, or the folder read-only?"
+        )
+    return StateUnreadable(f"the state file {path} cannot be read: {error}")
+
+
+def _is_obstacle(error: sqlite3.Error) -> bool:
+    """Whether the folder is at fault (rights, room) and not what the file holds."""
+    return _primary(error) in (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_AUTH,
+    )
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF

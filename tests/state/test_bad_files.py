@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: MIT
+"""A state file that is absent, locked, damaged, newer, read-only, on a full disk, or an old copy."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwritable
+from agent.state import journal, plans, store
+from agent.state.plans import HeldRow, Kept, Shelf
+from agent.state.store import Store
+from tests.backends.children import until
+from tests.state.conftest import in_private_mounts, needs_root, offering
+
+OURS = offering()
+PLAN = HeldRow("p1", "account a", "too many", "demo", ("remove a",), frozenset({"k"}))
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from agent.state.store import Store
+with Store(Path(sys.argv[1])).write() as db:
+    db.run("INSERT INTO pauses VALUES ('x', 'holder', '', '')")
+    Path(sys.argv[2]).touch()
+    time.sleep(60)
+"""
+
+FULL_DISK = """
+import os, sqlite3, subprocess, sys
+from pathlib import Path
+if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + sys.argv[2], "none", sys.argv[1]], check=False).returncode:
+    sys.exit("cannot mount")
+from agent.core.errors import StateUnwritable
+from agent.state import plans
+from agent.state.plans import HeldRow, Kept, Shelf
+from tests.state.conftest import offering
+ours, folder = offering(), Path(sys.argv[1])
+plans.pause(folder, ours, by="ann")
+if os.fork() == 0:
+    connection = sqlite3.connect(folder / "state.sqlite3")
+    connection.execute("UPDATE pauses SET reason = 'not yet in the file itself'")
+    connection.commit()
+    os._exit(0)
+os.wait()
+assert (folder / "state.sqlite3-wal").stat().st_size
+filler = (folder / "filler").open("wb", buffering=0)
+try:
+    while filler.write(bytes(512)):
+        pass
+except OSError:
+    pass
+shelf = Shelf(folder, ours, "order_process")
+print("not yet" in plans.pause_note(folder, ours), shelf.waiting(), shelf.approvals())
+print(shelf.hold(HeldRow("p", "s", "r", "c", ("line " * 2000,), frozenset("k"))).name)
+for attempt in (lambda: plans.resume(folder, ours), lambda: shelf.approve("p", expires=shelf_time(), by="ann")):
+    def shelf_time():
+        from datetime import UTC, datetime
+        return datetime.now(UTC)
+    try:
+        attempt()
+        print("written")
+    except StateUnwritable as error:
+        print("StateUnwritable", "disk" in str(error))
+print(plans.pause_note(folder, ours)[:6])
+filler.truncate(0)
+plans.resume(folder, ours)
+print(repr(plans.pause_note(folder, ours)))
+"""
+
+SMALL_DISK = """
+import subprocess, sys
+from pathlib import Path
+if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + sys.argv[2], "none", sys.argv[1]], check=False).returncode:
+    sys.exit("cannot mount")
+from agent.core.errors import StateUnwritable
+from agent.state import plans
+from tests.state.conftest import offering
+try:
+    plans.pause(Path(sys.argv[1]), offering(), by="ann")
+    print("written")
+except StateUnwritable:
+    print("StateUnwritable")
+print(sorted(path.name for path in Path(sys.argv[1]).iterdir()))
+"""
+
+READ_ONLY = """
+import subprocess, sys
+from pathlib import Path
+from agent.core.errors import StateUnwritable
+from agent.state import plans
+from tests.state.conftest import offering
+ours, folder = offering(), Path(sys.argv[1])
+plans.pause(folder, ours, by="ann")
+for words in (["--bind", folder, folder], ["-o", "remount,bind,ro", folder]):
+    if subprocess.run(["mount", *words], check=False).returncode:
+        sys.exit("cannot mount")
+print(plans.pause_note(folder, ours)[:6])
+try:
+    plans.resume(folder, ours)
+except StateUnwritable as error:
+    print("StateUnwritable")
+print(plans.pause_note(folder, ours)[:6])
+"""
+
+
+# Absent -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_absent_knows_nothing_and_reading_makes_none(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    assert plans.pause_note(folder, OURS) == ""
+    assert Shelf(folder, OURS, "report").waiting() == []
+    assert not folder.exists()
+    plans.pause(folder, OURS, by="ann")
+    assert "by ann" in plans.pause_note(folder, OURS)
+    assert [path.name for path in folder.iterdir()] == ["state.sqlite3"]
+
+
+def test_a_log_that_is_left_alone_is_not_taken_for_one_of_a_new_file(tmp_path: Path) -> None:
+    plans.pause(tmp_path, OURS, by="ann")
+    (tmp_path / "state.sqlite3-wal").write_bytes(b"old changes")
+    (tmp_path / "state.sqlite3").unlink()
+    for attempt in (
+        lambda: plans.pause(tmp_path, OURS, by="bob"),
+        lambda: Shelf(tmp_path, OURS, "report").waiting(),
+    ):
+        with pytest.raises(StateUnreadable, match="wal is left"):
+            attempt()
+    assert "perhaps" in plans.pause_note(tmp_path, OURS)
+
+
+# Locked -----------------------------------------------------------------------------------------------
+
+
+def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holds = tmp_path / "holds"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "state"), str(holds)])
+    try:
+        until("the lock is held", holds.exists)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "BUSY_S", 0.2)
+            assert plans.pause_note(tmp_path / "state", OURS) == "", "readers do not wait"
+            with pytest.raises(StateBusy, match="another process has been writing") as caught:
+                plans.pause(tmp_path / "state", OURS, by="ann")
+            assert caught.value.retryable
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    started_s = time.monotonic()
+    plans.pause(tmp_path / "state", OURS, by="ann")
+    assert time.monotonic() - started_s < 5
+    with Store(tmp_path / "state").read() as db:
+        assert [row["by"] for row in db.rows("SELECT by FROM pauses")] == ["ann"], (
+            "half a transaction is none"
+        )
+
+
+# Damaged ----------------------------------------------------------------------------------------------
+
+
+def damage(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    damaged = {
+        "overwritten": b"\xff" * len(content),
+        "overwritten pages": content[:100] + b"\x5a" * (len(content) - 100),
+        "text": b'{"paused": true}',
+        "truncated": content[: len(content) // 2],
+        "truncated in a page": content[:5000],
+        "short": content[:50],
+        "one byte": content[:1],
+        "empty": b"",
+    }[how]
+    path.write_bytes(damaged)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "overwritten",
+        "overwritten pages",
+        "text",
+        "truncated",
+        "truncated in a page",
+        "short",
+        "one byte",
+        "empty",
+    ],
+)
+def test_a_damaged_file_stops_everything_and_stays_as_it_is(tmp_path: Path, how: str) -> None:
+    plans.pause(tmp_path, OURS, by="ann")
+    path = tmp_path / "state.sqlite3"
+    damage(path, how)
+    before = path.read_bytes()
+    with pytest.raises(StateUnreadable, match="move it aside") as caught:
+        Shelf(tmp_path, OURS, "report").waiting()
+    assert str(path) in str(caught.value) and not caught.value.retryable
+    with pytest.raises(StateError):
+        plans.resume(tmp_path, OURS)
+    assert plans.pause_note(tmp_path, OURS).startswith("perhaps: the state file")
+    assert Shelf(tmp_path, OURS, "report").hold(PLAN) is Kept.UNWRITTEN
+    assert path.read_bytes() == before
+
+
+def test_what_stands_in_its_place_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite3"
+    path.mkdir()
+    with pytest.raises(StateUnreadable, match="not a plain file"):
+        plans.pause(tmp_path, OURS, by="ann")
+    path.rmdir()
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE cookies (name TEXT)")
+    other.commit()
+    other.close()
+    with pytest.raises(StateUnreadable, match="database of another program"):
+        plans.pause(tmp_path, OURS, by="ann")
+    (tmp_path / "file").touch()
+    with pytest.raises(StateUnwritable, match=r"File exists|Not a directory"):
+        plans.pause(tmp_path / "file", OURS, by="ann")
+
+
+# Newer ------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_a_newer_agent_is_refused(tmp_path: Path) -> None:
+    plans.pause(tmp_path, OURS, by="ann")
+    newer = sqlite3.connect(tmp_path / "state.sqlite3")
+    newer.execute(f"PRAGMA user_version = {store.VERSION + 1}")
+    newer.close()
+    for attempt in (
+        lambda: plans.pause(tmp_path, OURS, by="bob"),
+        lambda: Shelf(tmp_path, OURS, "report").approvals(),
+    ):
+        with pytest.raises(StateUnreadable, match=r"a newer agent has written it\. Install that one again"):
+            attempt()
+
+
+# Read-only, full --------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_written_can_be_read(tmp_path: Path) -> None:
+    done = in_private_mounts(READ_ONLY, tmp_path)
+    assert done.stdout.splitlines() == ["by ann", "StateUnwritable", "by ann"], done.stderr
+
+
+@needs_root
+def test_a_folder_whose_owner_may_not_write_is_not_written_by_root(strangers: Path) -> None:
+    plans.pause(strangers, OURS, by="ann")
+    strangers.chmod(0o500)
+    assert "by ann" in plans.pause_note(strangers, OURS)
+    with pytest.raises(StateUnwritable):
+        plans.resume(strangers, OURS)
+    assert Shelf(strangers, OURS, "report").hold(PLAN) is Kept.UNWRITTEN
+    strangers.chmod(0o700)
+    plans.resume(strangers, OURS)
+
+
+def test_on_a_full_disk_what_is_known_is_known(tmp_path: Path) -> None:
+    done = in_private_mounts(FULL_DISK, tmp_path, "1m")
+    assert done.stdout.splitlines() == [
+        "True [] []",
+        "UNWRITTEN",
+        "StateUnwritable True",
+        "StateUnwritable True",
+        "by ann",
+        "''",
+    ], done.stderr
+
+
+@pytest.mark.parametrize("size", ["4k", "40k", "200k", "400k"])
+def test_a_disk_that_is_too_small_gets_no_half_file(tmp_path: Path, size: str) -> None:
+    done = in_private_mounts(SMALL_DISK, tmp_path, size)
+    assert done.stdout.splitlines() in (["StateUnwritable", "[]"], ["written", "['state.sqlite3']"]), (
+        done.stderr
+    )
+    assert size == "400k" or "StateUnwritable" in done.stdout
+
+
+# Copied back ------------------------------------------------------------------------------------------
+
+
+def copy_from(folder: Path, ago: timedelta) -> None:
+    """What was written until now is as old as that, and the journal has gone on."""
+    with Store(folder).write() as db:
+        db.run("UPDATE store SET written = ?", store.moment_text(datetime.now(UTC) - ago))
+    journal.note(folder, OURS, "something", by="ann")
+
+
+@pytest.mark.parametrize("hours", [2, 24])
+def test_approvals_of_an_old_copy_are_dropped_and_it_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, hours: int
+) -> None:
+    shelf = Shelf(tmp_path, OURS, "report")
+    shelf.hold(PLAN)
+    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    plans.pause(tmp_path, OURS, by="ann")
+    copy = tmp_path / "copy"
+    shutil.copy(tmp_path / "state.sqlite3", copy)
+    copy_from(tmp_path, timedelta(hours=hours))
+    assert shelf.approvals() == [], "nobody carries it out before it is said"
+    assert shelf.hold(PLAN) is Kept.KNOWN, "any write may be the first"
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            with Store(tmp_path).write() as db:
+                plans.drop_copied_back(db)
+    assert caplog.text.count("a copy was put back. All approvals are dropped (1)") == 1
+    told = [line["action"]["text"] for line in journal.read(tmp_path)]
+    assert sum("a copy was put back" in text for text in told) == 1
+    assert shelf.approvals() == [] and "by ann" in plans.pause_note(tmp_path, OURS)
+    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    assert [each.plan for each in shelf.approvals()] == ["p1"]
+
+
+def test_a_copy_of_today_and_a_journal_of_the_future_drop_nothing(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, OURS, "report")
+    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    copy_from(tmp_path, timedelta(minutes=50))
+    assert shelf.approvals()
+    copy_from(tmp_path, timedelta(hours=3))
+    tomorrow_s = time.time() + 86_400
+    os.utime(tmp_path / "journal" / "journal.jsonl", (tomorrow_s, tomorrow_s))
+    assert shelf.approvals()

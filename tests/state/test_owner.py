@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""Root works in a folder of another user with that user's rights only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import StateError
+from agent.state import files, journal, plans
+from agent.state.files import Owner, acting_as_owner
+from agent.state.store import Store
+from tests.state.conftest import STRANGER, needs_root, offering
+
+OURS = offering()
+
+pytestmark = needs_root
+
+
+def rights() -> tuple[int, int, list[int], str]:
+    """File system user and group of this thread, its other groups, and what it may do."""
+    libc = ctypes.CDLL(None)
+    status = Path(f"/proc/self/task/{threading.get_native_id()}/status").read_text()
+    (effective,) = [line for line in status.splitlines() if line.startswith("CapEff")]
+    return libc.setfsuid(-1), libc.setfsgid(-1), os.getgroups(), effective
+
+
+def owners(folder: Path) -> set[tuple[int, int]]:
+    found = [folder, *folder.rglob("*")]
+    return {(path.lstat().st_uid, path.lstat().st_gid) for path in found}
+
+
+def test_all_that_root_makes_belongs_to_the_owner(strangers: Path) -> None:
+    before = rights()
+    with Store(strangers).write() as db:
+        plans.pause(db, OURS, by="ann")
+        assert len(list(strangers.iterdir())) == 3, "the log and its index as well"
+        assert owners(strangers) == {(STRANGER, STRANGER)}
+    journal.note(strangers, OURS, "paused", by="ann")
+    with Store(strangers / "bridge").write() as db:
+        plans.pause(db, OURS, by="ann")
+    assert owners(strangers) == {(STRANGER, STRANGER)}
+    assert {path.name for path in strangers.iterdir()} == {"state.sqlite3", "journal", "bridge"}
+    assert rights() == before
+
+
+def test_the_owner_reads_what_root_wrote(strangers: Path) -> None:
+    plans.pause(strangers, OURS, by="ann")
+    script = (
+        "import os, sys; from pathlib import Path; from agent.state import plans; "
+        "from tests.state.conftest import offering; os.setgroups([]); os.setgid(12345); os.setuid(12345); "
+        "print(plans.pause_note(Path(sys.argv[1]), offering())); plans.pause(Path(sys.argv[1]), offering(), by='me')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, strangers], capture_output=True, text=True, check=False
+    )
+    assert "by ann" in done.stdout, done.stderr
+    assert "by me" in plans.pause_note(strangers, OURS)
+
+
+@pytest.mark.parametrize(
+    "name", ["state.sqlite3", "state.sqlite3-wal", "state.sqlite3-shm", "journal", "journal.jsonl"]
+)
+def test_a_planted_link_leads_root_nowhere(strangers: Path, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "secret"
+    target.mkdir() if name == "journal" else target.write_text("root's own")
+    if name == "journal.jsonl":
+        (strangers / "journal").mkdir()
+        os.chown(strangers / "journal", STRANGER, STRANGER)
+        name = "journal/journal.jsonl"
+    elif name != "state.sqlite3":
+        plans.pause(strangers, OURS, by="ann")
+    (strangers / name).symlink_to(target)
+    os.lchown(strangers / name, STRANGER, STRANGER)
+    with contextlib.suppress(StateError):
+        plans.pause(strangers, OURS, by="bob")
+    journal.note(strangers, OURS, "paused", by="bob")
+    assert (target.stat().st_uid, target.stat().st_gid) == (0, 0)
+    assert list(target.iterdir()) == [] if target.is_dir() else target.read_text() == "root's own"
+
+
+def test_a_folder_that_is_a_link_belongs_to_whoever_could_plant_it(strangers: Path, tmp_path: Path) -> None:
+    (strangers / "bridge").symlink_to(tmp_path)
+    assert files.owner_of(strangers / "bridge") == Owner(STRANGER, STRANGER)
+    with pytest.raises(StateError), Store(strangers / "bridge").write():
+        pass
+    assert list(tmp_path.iterdir()) == []
+    assert files.owner_of(tmp_path / "not" / "there") == Owner(0, 0)
+
+
+def test_rights_are_those_of_the_owner_for_this_thread_alone(strangers: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0o600)
+    seen = []
+    before = rights()
+    go = threading.Event()
+    other = threading.Thread(target=lambda: (go.wait(10), seen.append(rights())))
+    other.start()
+    with acting_as_owner(strangers):
+        with acting_as_owner(strangers):
+            pass
+        with pytest.raises(PermissionError):
+            secret.read_text()
+        assert not os.getgroups()
+        go.set()
+        other.join()
+        (strangers / "made").touch()
+        child = subprocess.run(["cat", secret], capture_output=True, text=True, check=False)
+    assert seen == [before] == [rights()]
+    assert child.stdout == "x", "a child has root's rights again"
+    assert owners(strangers) == {(STRANGER, STRANGER)}
+    with pytest.raises(ZeroDivisionError), acting_as_owner(strangers):
+        raise ZeroDivisionError
+    assert rights() == before
+
+
+def test_groups_of_root_open_nothing(strangers: Path, tmp_path: Path) -> None:
+    shared = strangers.parent / "shared"
+    shared.write_text("x")
+    shared.chmod(0o660)
+    script = """
+import os, sys
+from pathlib import Path
+from agent.state.files import acting_as_owner
+os.setgroups([0, 4])
+with acting_as_owner(Path(sys.argv[1])):
+    try:
+        print(Path(sys.argv[2]).read_text())
+    except PermissionError:
+        print(os.getgroups())
+print(os.getgroups())
+"""
+    command = [sys.executable, "-c", script, strangers, shared]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["[]", "[0, 4]"], done.stderr
+
+
+def test_a_folder_of_a_dynamic_user_below_one_of_root_alone_is_reached(tmp_path: Path) -> None:
+    """As /var/lib/private is, where systemd keeps the folder of the bridge."""
+    private, real = tmp_path / "private", tmp_path / "private" / "bridge"
+    real.mkdir(parents=True)
+    os.chown(real, STRANGER, STRANGER)
+    private.chmod(0o700)
+    (tmp_path / "bridge").symlink_to(real)
+    plans.pause(tmp_path / "bridge", OURS, by="ann")
+    assert "by ann" in plans.pause_note(tmp_path / "bridge", OURS)
+    assert owners(real) == {(STRANGER, STRANGER)}
+
+
+def test_where_root_may_not_become_another_nothing_is_written(strangers: Path) -> None:
+    if not shutil.which("setpriv"):
+        pytest.skip("setpriv is missing")
+    script = (
+        "import sys; from pathlib import Path; from agent.state import plans; "
+        "from tests.state.conftest import offering; plans.pause(Path(sys.argv[1]), offering(), by='ann')"
+    )
+    words = [
+        "setpriv",
+        "--bounding-set=-setuid,-setgid",
+        "--inh-caps=-setuid,-setgid",
+        sys.executable,
+        "-c",
+        script,
+    ]
+    done = subprocess.run([*words, strangers], capture_output=True, text=True, check=False)
+    assert "run the command as user 12345" in done.stderr
+    assert list(strangers.iterdir()) == []
