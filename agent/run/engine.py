@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
+from uuid import uuid4
 
 from agent.config.model import Mode
 from agent.core.actions import Action
@@ -92,6 +93,7 @@ class Pass:
     until_s: float = UNBOUNDED_S
     cause: str = ""
     holds: bool = True
+    id: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def is_late(self) -> bool:

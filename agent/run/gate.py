@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: MIT
 """The gate between a plan and its applying: what the site remembers goes in, what may be applied comes out.
 
-`decide` for a pass that goes on to apply, which writes down what is held; `foresee` for `plan` and `drift`, which write
-nothing. A hold that cannot be written down is still a hold.
+`decide` for a pass that goes on to apply, which writes down what is held and what the rest costs people; `foresee` for
+`plan` and `drift`, which write nothing. A hold that cannot be written down is still a hold; a cost that cannot be
+written down is not borne.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from agent.core.policy import PolicyMode, PolicyRules
-from agent.plan.policy.gate import Decision, HeldPlan, lowered_accounts
+from agent.core.errors import StateUnwritable
+from agent.core.policy import Charge, PolicyMode, PolicyRules
+from agent.plan.policy.gate import Approvals, Decision, HeldPlan, WaitingPlan, lowered_accounts, plan_id
 from agent.plan.policy.gate import decide as decide_on
-from agent.plan.policy.rules import Why
-from agent.run.held import approvals_of, keys_of, leave_out, row_of
+from agent.plan.policy.rules import PolicyContext, Why
 from agent.run.site import Site
-from agent.state import plans as held
-from agent.state.plans import Kept, Shelf
+from agent.state import charges, plans
+from agent.state.plans import HeldRow, Kept, Shelf
+from agent.state.store import Source, Store
 
 if TYPE_CHECKING:
     from agent.run.engine import Pass, Planned
@@ -30,50 +33,128 @@ SHOWN = 3
 
 
 def rules_of(site: Site) -> PolicyRules:
-    """The offering's rules, with a pause by command."""
+    """Return the offering's rules, with a pause by command. Raises StateError."""
     rules = site.offering.policy
-    note = held.pause_note(site.state_dir, site.offering)
+    note = plans.pause_note(site.state_dir, site.offering)
     return replace(rules, paused=True, paused_why=note) if note and not rules.paused else rules
 
 
 def may_tell(rules: PolicyRules) -> bool:
-    """Whether Waldur may be told anything: not in a pause, and not in a mode that only observes."""
+    """Return whether Waldur may be told anything: not in a pause, and not in a mode that only observes."""
     return not rules.paused and rules.mode is not PolicyMode.OBSERVE
 
 
+def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:
+    """Return the accounts of which a limit is lowered and nobody has asked what is used: the decision needs it."""
+    return lowered_accounts(plan.actions, plan.snapshot, rules, plan.context)
+
+
 def foresee(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Decision:
-    """What the policy would do with this plan now. Writes nothing."""
-    approved = approvals_of(Shelf(site.state_dir, site.offering, key), whole=plan.is_whole)
-    return decide_on(plan.actions, plan.snapshot, rules, approved, plan.context)
+    """Return what the policy would do with this plan now. Writes nothing. Raises StateError."""
+    return _decided(site, rules, key, plan, site.state_dir, plan.context)
 
 
 def decide(run: Pass, key: str, plan: Planned) -> Decision:
-    """What of this plan may be applied now; what is held is written down and told once.
+    """Return what of this plan may be applied now; what is held is written down and told once.
+
+    What the past has cost people is read, and what this plan costs them is written, in one transaction: two passes at
+    once do not both find room in one budget. Raises StateError where nobody can tell what is paused or approved.
+    """
+    site, context = run.site, plan.context
+    if not run.holds:
+        return foresee(site, run.rules, key, plan)
+    if not any(action.costs for action in plan.actions):
+        decision = _decided(site, run.rules, key, plan, site.state_dir, context)
+        return _written_down(run, key, plan, decision, site.state_dir)
+    try:
+        with Store(site.state_dir).write() as db:
+            plans.drop_copied_back(db)
+            decision = _decided(site, run.rules, key, plan, db, context)
+            _reserve(run, key, decision.charges, db)
+            for approved, spent in decision.approved_charges.items():
+                _reserve(run, key, spent, db, approved)
+            return _written_down(run, key, plan, decision, db)
+    except StateUnwritable as error:
+        context = replace(context, unrecorded=f"what it costs people cannot be written down: {error}")
+        decision = _decided(site, run.rules, key, plan, site.state_dir, context)
+        return _written_down(run, key, plan, decision, site.state_dir)
+
+
+def _decided(
+    site: Site, rules: PolicyRules, key: str, plan: Planned, source: Source, context: PolicyContext
+) -> Decision:
+    """Decide by what people have approved and borne so far.
+
+    A pass over one order or resource also hears of all that waits; one over everything of what waits until a person
+    decides.
+    """
+    shelf = Shelf(source, site.offering, key)
+    found = shelf.approvals()
+    waits = [each for each in shelf.waiting() if each.sticky or not plan.is_whole]
+    approvals = Approvals(
+        ids=frozenset(each.plan for each in found),
+        begun=frozenset(key for each in found for key in each.begun),
+        standing=tuple(WaitingPlan(w.id, w.scope, w.reason, w.keys, w.sticky) for w in waits),
+        figures={each.plan: each.figures for each in found},
+        started={each.plan: each.begun for each in found if each.begun},
+    )
+    history = charges.history(source, site.backend.cluster, datetime.now(UTC))
+    return decide_on(plan.actions, plan.snapshot, rules, approvals, context, history)
+
+
+def _reserve(run: Pass, key: str, spent: Iterable[Charge], source: Source, approved: str = "") -> None:
+    charges.reserve(
+        source,
+        spent,
+        cluster=run.site.backend.cluster,
+        offering=run.site.offering.uuid,
+        mode=key,
+        pass_id=run.id,
+        now=datetime.now(UTC),
+        plan=approved,
+    )
+
+
+def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source: Source) -> Decision:
+    """Write down what is held, begun or left out, and forget what is gone.
 
     A plan about everything of the offering tells which held plans are gone. A plan for one order or resource says
     nothing of the others; what of it belongs to a plan that waits, waits with that.
     """
-    site = run.site
-    judgement = foresee(site, run.rules, key, plan)
-    if not run.holds:
-        return judgement
-    shelf = Shelf(site.state_dir, site.offering, key)
+    site, shelf = run.site, Shelf(source, run.site.offering, key)
     parts = set() if plan.is_whole else {waiting.id for waiting in shelf.waiting()}
-    judgement = replace(judgement, held=tuple(_kept(site, shelf, each, parts) for each in judgement.held))
-    for each in judgement.released:
+    decision = replace(decision, held=tuple(_kept(site, shelf, each, parts) for each in decision.held))
+    for each in decision.released:
         if each.id in parts:
             continue  # the whole of it is begun, and told of, by a pass over everything
         shelf.drop(each.id)
         if shelf.begin(each.id, each.keys):
             log.warning("plan %s of offering %s was approved: %s", each.id, site.offering.name, each.reason)
-    if plan.is_whole:
-        _tidy(run, shelf, judgement, has_gaps=plan.context.has_gaps)
-    return judgement
+    if not plan.is_whole:
+        return decision
+    _leave_out(shelf, decision)
+    is_blind = plan.context.has_gaps or not may_tell(run.rules)
+    if not is_blind and all(refused.why is not Why.INCOMPLETE for refused in decision.refused):
+        for gone in shelf.keep_only(each.id for each in decision.held):
+            log.info("plan %s of offering %s is not held any more", gone, site.offering.name)
+        still = {each.id: each.keys for each in (*decision.held, *decision.released)}
+        shelf.close_approvals(still=still)
+    return decision
 
 
 def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan:
     """Written down, and told where that is news; where it cannot be written, nobody is sent to `approve`."""
-    kept = Kept.KNOWN if plan.id in parts else shelf.hold(row_of(plan, site.backend.cluster))
+    row = HeldRow(
+        id=plan.id,
+        scope=plan.scope,
+        reason=plan.reason,
+        cluster=site.backend.cluster,
+        lines=tuple(action.render() for action in plan.actions),
+        keys=plan.keys,
+        figures=plan.figures,
+        sticky=plan.sticky,
+    )
+    kept = Kept.KNOWN if plan.id in parts else shelf.hold(row)
     if kept is Kept.UNWRITTEN:
         plan = replace(
             plan,
@@ -92,26 +173,16 @@ def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan
     return plan
 
 
-def _tidy(run: Pass, shelf: Shelf, judgement: Decision, *, has_gaps: bool) -> None:
-    """Forget what is gone. Where plans were not judged, or not from a whole picture, nothing is known to be gone."""
-    if leave_out(shelf, judgement.refused):
-        lines = sorted(f"{r.action.line()}: {r.sentence}" for r in judgement.refused)
-        more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+def _leave_out(shelf: Shelf, decision: Decision) -> None:
+    """Write down what is refused, and tell it where it is not what was refused before; that amounts grow is no news."""
+    lines = sorted(f"{r.action.line()}: {r.sentence}" for r in decision.refused)
+    sentences = "; ".join(sorted({r.sentence for r in decision.refused}))
+    if shelf.leave_out(lines, meant=plan_id(sentences, (r.action for r in decision.refused))):
         log.warning(
             "%s of offering %s: %d actions are left out: %s%s",
             shelf.mode,
             shelf.offering.name,
             len(lines),
             "; ".join(lines[:SHOWN]),
-            more,
+            f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else "",
         )
-    if has_gaps or not may_tell(run.rules) or any(r.why is Why.INCOMPLETE for r in judgement.refused):
-        return
-    for plan in shelf.keep_only(each.id for each in judgement.held):
-        log.info("plan %s of offering %s is not held any more", plan, run.site.offering.name)
-    shelf.close_approvals(still=keys_of((*judgement.held, *judgement.released)))
-
-
-def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:
-    """Accounts of which a limit is lowered and nobody has asked what is used: the decision depends on it."""
-    return lowered_accounts(plan.actions, plan.snapshot, rules, plan.context)

@@ -52,8 +52,8 @@ class Kept(Enum):
 @dataclass(frozen=True, slots=True)
 class HeldRow:
     """A plan that waits for a person. `lines`: its actions for people; `keys` tell them apart. `figures`: the figures
-    that get less, by name, of which an approval is for no smaller ones. `sticky`: it stays until a person decides, also
-    when a later pass does not make it again. `since` and `seen`: when it was first and last held.
+    that get less, by name, of which an approval is for no smaller ones. `sticky`: it waits for a person for as
+    long as any of it is planned. `since` and `seen`: when it was first and last held.
     """
 
     id: str
@@ -162,11 +162,11 @@ class Shelf:
         return db.row(sql, *self._which, plan) is not None
 
     def keep_only(self, plans: Iterable[str]) -> list[str]:
-        """Drop the plans that a pass over everything did not make again, and return their ids. Those that stay until
-        a person decides stay. Raises StateError where what waits cannot be read.
+        """Drop the plans that a pass over everything did not make again, and return their ids. Raises StateError where
+        what waits cannot be read.
         """
         made = set(plans)
-        gone = [each.id for each in self.waiting() if each.id not in made and not each.sticky]
+        gone = [each.id for each in self.waiting() if each.id not in made]
         for plan in gone:
             self.drop(plan)
         return gone

@@ -85,10 +85,15 @@ class PlannedSync:
 
     @cached_property
     def context(self) -> PolicyContext:
-        """Accounts that Waldur names: those of the resources, and of their projects and customers."""
+        """Accounts that Waldur names: those of the resources, and of their projects and customers. Who closes one to its
+        members (`restrict_member_access`) does so on purpose.
+        """
         specs = (spec for spec in self.specs.values() if isinstance(spec, AllocationSpec))
         tiers = {tier.name for spec in specs for tier in spec.ancestors}
-        return PolicyContext(named=frozenset({*self.facts.named, *map(fold, tiers)}))
+        closed = (plan.account for plan in self.plans if plan.case.resource.restrict_member_access)
+        return PolicyContext(
+            named=frozenset({*self.facts.named, *map(fold, tiers)}), deliberate=frozenset(closed)
+        )
 
     @property
     def refused(self) -> Mapping[str, PlanRefused]:
