@@ -37,6 +37,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "status": ("agent.cli.status", "Show modes, pauses, held plans and the last passes; needs no broker."),
     "approve": ("agent.cli.approve", "List the plans that wait for a person, or let one go."),
     "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),
+    "rebuild": (
+        "agent.cli.rebuild",
+        "Make accounts again that the cluster has lost, after an approval.",
+    ),
     "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
     "usage": ("agent.cli.usage", "Show what accounts have used, as a table or a page with charts."),
     "usage-check": (

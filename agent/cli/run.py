@@ -56,7 +56,7 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
     if as_json:
         print_json(summary(report for _, report in passed))
     else:
-        _print(passed)
+        print_passes(passed)
     return 1 if any(report.failed for _, report in passed) else 0
 
 
@@ -69,7 +69,8 @@ def _pass(settings: Settings, offering: Offering, mode: Mode) -> PassReport:
     return PASSES[mode](site)
 
 
-def _print(passed: Passed) -> None:
+def print_passes(passed: Passed) -> None:
+    """What became of each order or resource, and a line for each offering."""
     for offering, report in passed:
         if report.error is not None:
             complain(offering, report.error)

@@ -156,6 +156,14 @@ class JobsStillActive(BackendError):
     retryable = True
 
 
+class AccountsLost(BackendError):
+    """Accounts that Waldur names are gone from the cluster, so many at once that the site must be at fault: its
+    database was emptied, or it is another cluster. Nothing is done until a person has looked.
+    """
+
+    of_host = True
+
+
 class NotEmpty(BackendError):
     """The account has got users or accounts below it since its removal was planned; a later pass plans anew."""
 

@@ -40,14 +40,15 @@ def test_a_plan_waits_from_when_it_was_first_seen(tmp_path: Path) -> None:
     assert shelf.waiting() == []
 
 
-def test_what_a_pass_does_not_make_again_is_gone_unless_a_person_must_decide(tmp_path: Path) -> None:
+def test_what_a_pass_does_not_make_again_is_gone(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, OURS, "membership_sync")
     for plan in (row("p1"), row("p2", sticky=True), row("p3")):
         shelf.hold(plan)
     shelf.hold(row("p2"))
-    assert shelf.keep_only(["p3"]) == ["p1"]
+    assert shelf.keep_only(["p2", "p3"]) == ["p1"]
     assert [(each.id, each.sticky) for each in shelf.waiting()] == [("p2", True), ("p3", False)]
     assert [each["sticky"] for each in (plan.as_json() for plan in shelf.waiting())] == [True, False]
+    assert shelf.keep_only(["p3"]) == ["p2"]
 
 
 def test_an_approval_is_for_the_figures_that_were_shown_and_ends(tmp_path: Path) -> None:

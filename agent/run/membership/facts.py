@@ -25,7 +25,11 @@ from agent.core.model import (
 )
 from agent.core.names import fold
 from agent.core.people import ProjectAccounts
+from agent.core.policy import LimitsSource
+from agent.plan.membership import MembershipRules
+from agent.plan.shared_limits import LimitRules
 from agent.run.membership import account_lists
+from agent.run.offering import rules_of
 from agent.run.site import Site
 from agent.waldur import members, offerings, orders, resources, teams
 from agent.waldur.client import WaldurClient
@@ -180,6 +184,20 @@ def _bulk_teams(client: WaldurClient) -> Teams | None:
             raise
         client.note_missing(BULK_TEAMS, error)
         return None
+
+
+def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
+    """`silent`: an offering on the same cluster that has not told yet which accounts it names, empty for none."""
+    offering = rules_of(site, facts.offering)
+    limits = LimitRules(
+        offering.components,
+        from_waldur=site.offering.limits_source is LimitsSource.WALDUR,
+        periodic=site.offering.periodic_limits_enabled,
+    )
+    waiting = (
+        f"offering {silent} on the same cluster has not told yet which accounts it names" if silent else ""
+    )
+    return MembershipRules(offering, limits, nobody_leaves=waiting)
 
 
 def named_accounts(found: Iterable[Resource]) -> frozenset[str]:

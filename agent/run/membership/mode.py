@@ -18,10 +18,8 @@ from agent.config.model import Mode
 from agent.core.errors import SiteAgentError, WaldurError
 from agent.core.model import OfferingUser, Part, ResourceState, Snapshot
 from agent.core.names import fold
-from agent.core.policy import LimitsSource, PolicyRules
-from agent.plan.membership import MembershipRules
+from agent.core.policy import PolicyRules
 from agent.plan.policy.gate import Decision
-from agent.plan.shared_limits import LimitRules
 from agent.run import engine, gate
 from agent.run.engine import Pass, Steps, Work
 from agent.run.membership import facts as waldur_facts
@@ -29,7 +27,6 @@ from agent.run.membership import planning
 from agent.run.membership.facts import MembershipFacts, Reach
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.membership.progress import REQUESTS, Progress
-from agent.run.offering import rules_of
 from agent.run.site import Site
 from agent.state import blocked, claims
 from agent.waldur import resources
@@ -102,7 +99,7 @@ def observe(site: Site, reach: Reach, name_people: Naming) -> SyncFacts:
     return SyncFacts(
         read,
         snapshot,
-        sync_rules(site, read, silent=foreign.silent),
+        waldur_facts.sync_rules(site, read, silent=foreign.silent),
         site.backend.canonical,
         foreign=foreign.accounts,
         blocked=blocked.by_account(site),
@@ -133,20 +130,6 @@ def refine(site: Site, rules: PolicyRules, facts: SyncFacts, plan: PlannedSync) 
         holders = resources.holders_of_each(site.client, [claim.account for claim in lost], everywhere=True)
         more = replace(more, lost=tuple(claim for claim in lost if holders.get(claim.account, []) == []))
     return None if more is facts else more
-
-
-def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
-    """`silent`: an offering on the same cluster that has not told yet which accounts it names, empty for none."""
-    offering = rules_of(site, facts.offering)
-    limits = LimitRules(
-        offering.components,
-        from_waldur=site.offering.limits_source is LimitsSource.WALDUR,
-        periodic=site.offering.periodic_limits_enabled,
-    )
-    waiting = (
-        f"offering {silent} on the same cluster has not told yet which accounts it names" if silent else ""
-    )
-    return MembershipRules(offering, limits, nobody_leaves=waiting)
 
 
 def _other_holders(site: Site, plan: PlannedSync, leaving: frozenset[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused, WaldurError
-from agent.core.model import AccountSpec, AllocationSpec, Resource, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, Resource, ResourceState, Snapshot
 from agent.core.names import fold
 from agent.core.people import ProjectAccounts
 from agent.core.waldur_actions import ClaimAccount
@@ -19,6 +19,7 @@ from agent.plan import allocations, membership, orphans
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.people import people_of
 from agent.plan.policy.rules import PolicyContext
+from agent.plan.rebuild import require_accounts
 from agent.run.membership.facts import MembershipFacts, limits_by_username, named_accounts
 
 Spec = AllocationSpec | PlanRefused
@@ -85,8 +86,8 @@ class PlannedSync:
 
     @cached_property
     def context(self) -> PolicyContext:
-        """Accounts that Waldur names: those of the resources, and of their projects and customers. Who closes one to its
-        members (`restrict_member_access`) does so on purpose.
+        """Accounts that Waldur names: those of the resources, and of their projects and customers. Who closes one to
+        its members (`restrict_member_access`) does so on purpose.
         """
         specs = (spec for spec in self.specs.values() if isinstance(spec, AllocationSpec))
         tiers = {tier.name for spec in specs for tier in spec.ancestors}
@@ -110,17 +111,23 @@ class PlannedSync:
 
 
 def plan(facts: SyncFacts) -> PlannedSync:
-    """One plan for each resource whose team is known. Raises BackendUnavailable where the tree was not read."""
-    cases, unread = _cases(facts)
+    """One plan for each resource whose team is known. Raises BackendUnavailable where the tree was not read, and
+    AccountsLost where it shows that the site is at fault.
+    """
+    if facts.is_whole:
+        made = (resource for resource in facts.waldur.resources if resource.state is ResourceState.OK)
+        require_accounts(named_accounts(made), facts.snapshot)
+    found, unread = cases(facts)
     specs = {
         case.resource.uuid: _spec(case, facts)
-        for case in cases
+        for case in found
         if not membership.skip(case, facts.rules, facts.snapshot)
     }
-    return PlannedSync(facts, membership.plans(cases, specs, facts.rules, facts.snapshot), specs, unread)
+    return PlannedSync(facts, membership.plans(found, specs, facts.rules, facts.snapshot), specs, unread)
 
 
-def _cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]:
+def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]:
+    """Each resource that names an account with its people, and the failed reads of teams by resource uuid."""
     waldur = facts.waldur
     users = {user.user_uuid: user for user in waldur.users}
     named = [resource for resource in waldur.resources if resource.backend_id]
@@ -129,7 +136,7 @@ def _cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]
     also = {fold(r.backend_id): f"resource {r.uuid}" for r in strangers if r.backend_id}
     also |= {**facts.foreign, **facts.holders}
     names = frozenset(fold(user.username) for user in waldur.users)
-    cases = []
+    found = []
     for resource in named:
         team = waldur.teams.get(resource.uuid, ())
         if isinstance(team, WaldurError):
@@ -139,7 +146,7 @@ def _cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]
         people = people_of(team, users, accounts, restricted=resource.restrict_member_access, known=names)
         orders = waldur.orders.get(resource.uuid, frozenset())
         account = fold(resource.backend_id)
-        cases.append(
+        found.append(
             ResourceCase(
                 resource,
                 people,
@@ -149,7 +156,7 @@ def _cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]
                 blocked=facts.blocked.get(account, frozenset()),
             )
         )
-    return cases, unread
+    return found, unread
 
 
 def _user_limits(waldur: MembershipFacts, resource: Resource) -> Mapping[str, Mapping[str, object]] | None:

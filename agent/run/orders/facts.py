@@ -11,7 +11,11 @@ from agent.core.model import (
     Order,
     OrderType,
     Resource,
+    ResourceState,
+    Snapshot,
 )
+from agent.core.names import fold
+from agent.plan import rebuild
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, members_of
 from agent.run.offering import rules_of
@@ -20,6 +24,8 @@ from agent.waldur import members, offerings, pool, resources
 from agent.waldur.client import WaldurClient
 
 Answer = OrderCase | WaldurError
+# What stands on the cluster as far as Waldur knows; one that is erred may never have been made.
+WITH_ACCOUNT = (ResourceState.OK, ResourceState.UPDATING, ResourceState.TERMINATING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +107,16 @@ def _case(
 def _found(read: Mapping[str, Resource | WaldurError], order: Order) -> Resource | None:
     answer = read[order.resource_uuid]
     return None if isinstance(answer, WaldurError) else answer
+
+
+def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot) -> None:
+    """Raise AccountsLost where an order's account is gone, and so are others of the offering: no order is at fault.
+
+    Waldur is asked which accounts it names only where one of these orders misses its own. Raises WaldurError.
+    """
+    named = {fold(case.resource.backend_id) for case in cases if case.order.type not in CREATING} - {""}
+    if named <= set(snapshot.accounts):
+        return
+    listed = resources.listed(site.client, WITH_ACCOUNT, fields=("uuid", "state", "backend_id"))
+    found = {fold(resource.backend_id) for resource in listed if resource.backend_id}
+    rebuild.require_accounts(found, snapshot)

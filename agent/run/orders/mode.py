@@ -91,6 +91,7 @@ def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: Tr
     results += [_unread(order, read.unread[order.uuid]) for order in known if order.uuid in read.unread]
     ending = {fold(c.resource.backend_id) for c in read.cases if c.order.type is OrderType.TERMINATE} - {""}
     snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending)))
+    waldur_facts.require_accounts(site, read.cases, snapshot)
     cases, waiting = naming.found_again(site, read.cases, read.rules, snapshot)
     specs, unnamed = _specs(site, cases, read.rules, snapshot)
     waiting = {**waiting, **unnamed}

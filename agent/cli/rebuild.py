@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""`rebuild`: accounts that Waldur names and the cluster has lost, made again once a person has approved the plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent.cli.options import (
+    chosen,
+    config_option,
+    json_option,
+    offering_option,
+    print_json,
+    say_unserved,
+    settings_from,
+)
+from agent.cli.run import print_passes
+from agent.config.model import Mode
+from agent.core.errors import SiteAgentError
+from agent.run.membership import rebuild
+from agent.run.results import PassReport, summary
+from agent.run.site import connect
+
+MODE = Mode.MEMBERSHIP_SYNC
+
+
+@click.command()
+@config_option
+@offering_option
+@json_option
+def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
+    """Make accounts again that Waldur names and the cluster has lost, after its database was emptied for example.
+
+    The first call shows the plan and writes it down; `approve` lets it go, and the next call carries it out. Limits and
+    members are those that Waldur has now. What stands is left alone. Exit code 1 when something needs a look.
+    """
+    settings = settings_from(config_file)
+    passed = []
+    for offering in chosen(settings, offering_uuid):
+        if not offering.backend_of(MODE):
+            continue
+        try:
+            report = rebuild.run_pass(connect(settings, offering, MODE))
+        except SiteAgentError as error:
+            report = PassReport(MODE, offering.uuid, offering.name, error=error)
+        passed.append((offering, report))
+    if not passed:
+        say_unserved(MODE)
+    if as_json:
+        print_json(summary(report for _, report in passed))
+    else:
+        print_passes([(offering, report) for offering, report in passed if report.results or report.error])
+        for offering, report in passed:
+            for held in report.held:
+                click.echo(f"{offering.name}: plan {held.id} {held.reason}:")
+                for action in held.actions:
+                    click.echo(f"  {action.line()}")
+                click.echo(
+                    f"Nothing of it is done. `approve {held.id}` lets it go; then call `rebuild` again."
+                )
+            if not report.results and not report.error:
+                click.echo(f"{offering.name}: every account that Waldur names is on the cluster")
+    return 1 if any(report.failed for _, report in passed) else 0

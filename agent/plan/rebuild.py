@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Accounts that Waldur names and the cluster has lost: when they are the site's fault, and how they are made again.
+
+One account that is gone may have been removed by hand. All of an offering's at once, or many and more than half, tell
+of an emptied database or of another cluster: then no order is failed and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from agent.core.errors import AccountsLost, PlanRefused
+from agent.core.model import AccountingType, AllocationSpec, Resource, Snapshot
+from agent.core.units import backend_limits, prepaid_months
+from agent.plan import allocations
+from agent.plan.allocations import OfferingRules
+
+MANY = 10
+NAMED_AT_MOST = 5
+
+
+def require_accounts(named: Set[str], snapshot: Snapshot) -> None:
+    """Raise AccountsLost where so many of the accounts that Waldur names are gone that the site must be at fault."""
+    gone = sorted(named - set(snapshot.accounts))
+    is_all = len(gone) == len(named) >= 2
+    is_most = len(gone) >= MANY and 2 * len(gone) > len(named)
+    if not (is_all or is_most):
+        return
+    more = f" and {len(gone) - NAMED_AT_MOST} more" if len(gone) > NAMED_AT_MOST else ""
+    raise AccountsLost(
+        f"{len(gone)} of the {len(named)} accounts that Waldur names are not on cluster {snapshot.cluster}: "
+        f"{', '.join(gone[:NAMED_AT_MOST])}{more}. Was its accounting database emptied, or is it another cluster? "
+        "Nothing is done. Once the cluster is right, `rebuild` shows how they are made again from Waldur"
+    )
+
+
+def allocation(
+    resource: Resource, rules: OfferingRules, account: str, members: tuple[str, ...]
+) -> AllocationSpec:
+    """Return the allocation that a resource had: its account, place, limits and members, as Waldur has them now.
+
+    Raises PlanRefused where Waldur gives no slug, or a limit that is none.
+    """
+    is_prepaid = any(c.accounting_type is AccountingType.ONE for c in rules.components)
+    is_dated = resource.created is not None and resource.end_date is not None
+    months = (
+        prepaid_months(resource.created, resource.end_date)
+        if is_prepaid and is_dated and resource.created and resource.end_date
+        else None
+    )
+    try:
+        limits = backend_limits(resource.limits, rules.components, months=months).values
+    except PlanRefused as refused:
+        raise PlanRefused(f"resource {resource.uuid}: {refused}") from refused
+    return allocations.allocation(resource, rules, account, limits=limits, members=members)

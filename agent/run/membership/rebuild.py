@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""Making accounts again that Waldur names and the cluster has lost, through the loop and only with an approval.
+
+For a site that lost its accounting database. What stands is left alone; a membership pass brings it in step afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from agent.config.model import Mode
+from agent.core.actions import Action
+from agent.core.errors import NotApplied, PlanRefused, SiteAgentError
+from agent.core.model import AllocationSpec, Part, Resource, Snapshot
+from agent.core.names import fold
+from agent.core.plans import Outcome, Plan
+from agent.plan import accounts
+from agent.plan import rebuild as planner
+from agent.plan.policy.rules import PolicyContext
+from agent.run import engine
+from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.membership import facts as waldur_facts
+from agent.run.membership.facts import Reach
+from agent.run.membership.planning import SyncFacts, cases
+from agent.run.membership.progress import ACCOUNTS_AT_ONCE
+from agent.run.results import PassReport, ResourceResult, Result, postponed
+from agent.run.site import Site
+from backends.base import BULK_PARTS, Scope
+
+log = logging.getLogger(__name__)
+
+KEY = "rebuild"
+MODE = Mode.MEMBERSHIP_SYNC
+READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES}))
+
+
+@dataclass(frozen=True)
+class PlannedRebuild:
+    """The accounts to be made again, by resource uuid; `refused`: those that cannot be."""
+
+    resources: Sequence[Resource]
+    specs: Mapping[str, AllocationSpec]
+    refused: Mapping[str, PlanRefused]
+    snapshot: Snapshot
+    is_whole: bool = True
+
+    @cached_property
+    def actions(self) -> tuple[Action, ...]:
+        return self.missing(self.snapshot)
+
+    def missing(self, snapshot: Snapshot) -> tuple[Action, ...]:
+        """Return what is missing of all of them in a state of the cluster, accounts above others first."""
+        reason = "rebuild: Waldur names it, and the cluster has lost it"
+        steps = [step for spec in self.specs.values() for step in accounts.building(spec, snapshot, reason)]
+        return tuple(dict.fromkeys(steps))
+
+    @property
+    def context(self) -> PolicyContext:
+        named = {spec.account.name for spec in self.specs.values()}
+        named |= {tier.name for spec in self.specs.values() for tier in spec.ancestors}
+        made = len(self.specs)
+        why = (
+            f"makes {made} account{'s' if made > 1 else ''} again that Waldur names and the cluster has lost"
+        )
+        return PolicyContext(named=frozenset(map(fold, named)), needs_approval=why)
+
+
+def run_pass(site: Site) -> PassReport:
+    """Make again what is missing, where its plan was approved; else the plan waits for that."""
+    with engine.passing(site, MODE, is_recorded=False) as run:
+        reconcile(run)
+    return run.report
+
+
+def reconcile(run: Pass) -> Work[PlannedRebuild]:
+    """The rebuild of a pass that is under way. Raises SiteAgentError where nothing could be planned."""
+    run.cause = KEY
+    return engine.reconcile(run, steps(run.site))
+
+
+def steps(site: Site) -> Steps[SyncFacts, PlannedRebuild]:
+    """The loop over the accounts that are gone."""
+    failures: dict[str, SiteAgentError] = {}
+
+    def portions(work: Work[PlannedRebuild]) -> Iterator[Portion]:
+        wanted = [action for action in work.plan.actions if work.allows(action)]
+        uuids = list(work.plan.specs)
+        for first in range(0, len(uuids), ACCOUNTS_AT_ONCE):
+            specs = [work.plan.specs[uuid] for uuid in uuids[first : first + ACCOUNTS_AT_ONCE]]
+            names = {tier.name for spec in specs for tier in (*spec.ancestors, spec.account)}
+            some = [action for action in wanted if action.for_account in names]
+            wanted = [action for action in wanted if action.for_account not in names]
+            if some:
+                yield Portion(Plan.of(some).cluster_actions(), tuple(uuids[first : first + ACCOUNTS_AT_ONCE]))
+
+    def read_back(work: Work[PlannedRebuild], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        errors = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
+        left = set(work.plan.missing(site.backend.observe(READ_BACK)))
+        for uuid in portion.about:
+            account = work.plan.specs[uuid].account.name
+            own = [a for a in portion.actions if a in left and a.for_account == account]
+            if own:
+                unseen = NotApplied(f"the cluster does not show it: {own[0].render()}")
+                failures[uuid] = next((errors[a] for a in own if a in errors), unseen)
+
+    def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
+        failures.update(dict.fromkeys(portion.about, error))
+
+    def tell(work: Work[PlannedRebuild]) -> None:
+        """Say what became of each resource. Waldur has nothing to be told."""
+        blocked = work.decision.blocked
+        for uuid, spec in work.plan.specs.items():
+            account, error = spec.account.name, failures.get(uuid)
+            waits = next((why for action, why in blocked.items() if action.for_account == account), "")
+            if error is not None:
+                result = ResourceResult(uuid, postponed(error), account, str(error), error)
+            else:
+                done = Result.WAITING if waits else Result.DONE
+                result = ResourceResult(uuid, done, account, waits or "made again")
+            work.report.resources.append(result)
+        for uuid, refused in work.plan.refused.items():
+            work.report.resources.append(ResourceResult(uuid, Result.STUCK, "", str(refused), refused))
+
+    return Steps(
+        key=KEY,
+        observe=lambda: observe(site),
+        plan=plan,
+        portions=portions,
+        apply=site.backend.apply,
+        read_back=read_back,
+        failed=failed,
+        tell=tell,
+    )
+
+
+def observe(site: Site) -> SyncFacts:
+    """Waldur and the cluster, each read once. Raises SiteAgentError."""
+    read = waldur_facts.gather(site, Reach())
+    snapshot = site.backend.observe(Scope(BULK_PARTS))
+    return SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
+
+
+def plan(facts: SyncFacts) -> PlannedRebuild:
+    """What is missing of each resource whose account is gone. Pure. Raises BackendUnavailable where nobody can tell."""
+    facts.snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES)
+    specs: dict[str, AllocationSpec] = {}
+    refused: dict[str, PlanRefused] = {}
+    lost = []
+    for case in cases(facts)[0]:
+        if case.account in facts.snapshot.accounts or case.orders:
+            continue
+        lost.append(case.resource)
+        members = tuple(sorted(case.people.wanted))
+        try:
+            wish = planner.allocation(case.resource, facts.rules.offering, case.account, members)
+            specs[case.resource.uuid] = facts.canonical(wish, facts.snapshot)
+        except PlanRefused as error:
+            refused[case.resource.uuid] = error
+    return PlannedRebuild(lost, specs, refused, facts.snapshot)
