@@ -33,7 +33,7 @@ from backends.base import BULK_PARTS, Backend, Scope
 from tests.backends import contract_sites
 from tests.backends.contract_sites import MANY, PROJECT, Site, join, leave, new
 
-KINDS = ["slurm", "slurm-emulator", "moab"]
+KINDS = [pytest.param("slurm", marks=pytest.mark.real_part), "slurm-emulator", "moab"]
 EVERYTHING = {"read": 3}
 TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
 FIELD = (

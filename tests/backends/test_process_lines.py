@@ -100,7 +100,7 @@ def test_behind_a_prefix_the_environment_of_a_call_goes_along_as_words() -> None
 
 # Ends before the end --------------------------------------------------------------------------------
 
-HANGING = 'sleep 987 & echo "row 1"; echo "waiting for slurmdbd" >&2; echo "$$ $!" > "$0"; wait'
+HANGING = 'sleep 987 & echo "$$ $!" > "$0"; echo "waiting for slurmdbd" >&2; echo "row 1"; wait'
 
 
 def gone(pids: Path) -> bool:
@@ -142,8 +142,10 @@ def test_who_has_read_enough_ends_the_command_and_gives_its_place_back(tmp_path:
 def test_a_command_ends_when_its_reader_is_interrupted(tmp_path: Path) -> None:
     """As by Celery's soft time limit, which raises in the main thread."""
     pids = tmp_path / "pids"
+    lines = Runner().lines(["sh", "-c", HANGING, str(pids)])
+    assert next(lines) == "row 1"
     with pytest.raises(Interrupted), interrupted_when(pids):
-        read(Runner().lines(["sh", "-c", HANGING, str(pids)]))
+        next(lines)
     until("both are gone", lambda: gone(pids))
 
 

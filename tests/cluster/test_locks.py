@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import redis
 
 from tasks.locks import RedisLocks
 from tests.real.redis_server import RedisServer
 
 
+@pytest.mark.real_part
 def test_a_lock_is_given_back_to_a_redis_that_was_restarted_meanwhile(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, appendonly=True)
     server.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.mosquitto import Mosquitto
-from tests.real.parts import require
+from tests.real.parts import Asker, require
 from tests.real.processes import RealPartError
 from tests.real.rabbitmq import RabbitMq
 from tests.real.redis_server import RedisServer
@@ -20,6 +20,24 @@ from tests.real.slapd import Slapd
 from tests.real.slurm_cluster import SlurmCluster
 
 CLUSTER_STARTS = 3
+PARTS = {"slurm_cluster", "redis_server", "slapd", "rabbitmq", "mosquitto"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks for a part is marked, so that it can be run alone where there is none: see `parts.find_program`."""
+    for item in items:
+        if not PARTS.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("real_part")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    Asker.unmarked = "" if item.get_closest_marker("real_part") else item.nodeid
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    Asker.unmarked = ""
 
 
 @pytest.fixture(scope="session")

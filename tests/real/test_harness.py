@@ -129,6 +129,7 @@ def test_frozen_slurmdbd_does_not_answer(slurm: SlurmCluster) -> None:
     assert account_names(slurm) == {"root"}
 
 
+@pytest.mark.real_part
 def test_nothing_survives_a_killed_session(tmp_path: Path) -> None:
     require("slurm")
     killed = subprocess.run(
@@ -149,6 +150,7 @@ def test_nothing_survives_a_killed_session(tmp_path: Path) -> None:
     wait_until("the end of a killed session's servers and jobs", gone)
 
 
+@pytest.mark.real_part
 def test_redis_keeps_data_through_a_crash(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis", appendonly=True)
     server.start()

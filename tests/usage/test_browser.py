@@ -19,6 +19,8 @@ from tests.usage.sheets import CPU, PRESENT, account, figures, many, view
 EVIL = "</style></title><script>document.title='evil'</script><img src='http://example.org/x'>"
 COLOUR = "getComputedStyle(document.querySelector('{}')).{}"
 
+pytestmark = pytest.mark.real_part
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
