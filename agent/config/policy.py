@@ -59,7 +59,8 @@ def _with_budgets(
     findings: Findings,
 ) -> PolicyRules:
     """The rules with the budgets of one section. What it does not say stays; `given`: the keys beside `budgets`."""
-    budgets, hours = dict(rules.budgets), {}
+    budgets: dict[Cost, Budget] = dict(rules.budgets)
+    hours: dict[str, Any] = {}
     for name, written in section.items():
         place = below(path, key_name(name))
         if name not in list(Cost):
