@@ -7,19 +7,25 @@ unprotected by an offering.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from agent.config.findings import Findings, key_name
-from agent.config.schema import POLICY, checked
+from agent.config import kinds
+from agent.config.findings import Findings, below, key_name
+from agent.config.schema import BUDGET, POLICY, checked
 from agent.core.names import NameRules, fold
-from agent.core.policy import LimitCuts, PolicyMode, PolicyRules, UsageDecreases
+from agent.core.policy import Budget, Cost, LimitCuts, PolicyMode, PolicyRules, UsageDecreases
 
 LISTS = ("protected_users", "protected_accounts", "ignore_users", "ignore_accounts")
 # Accounts on which a site's own users and accounts stand, by the names of `backend_settings`.
 FOUNDATIONS = ("default_account", "root_account", "parent_account")
 ALWAYS_PROTECTED = "root"
+# The hour of these budgets has an older key of its own.
+HOUR_KEYS = {
+    Cost.MEMBERS_REMOVED: "max_removed_members",
+    Cost.ACCOUNTS_EMPTIED: "max_removed_accounts",
+}
 
 
 def read_policy(
@@ -38,7 +44,46 @@ def read_policy(
         changes["limit_cuts"] = LimitCuts(changes["limit_cuts"])
     if "usage_decreases" in changes:
         changes["usage_decreases"] = UsageDecreases(changes["usage_decreases"])
-    return replace(above, **changes)
+    budgets = changes.pop("budgets", {})
+    return _with_budgets(
+        replace(above, **changes), budgets, below(path, "budgets"), given=given, findings=findings
+    )
+
+
+def _with_budgets(
+    rules: PolicyRules,
+    section: Mapping[Any, Any],
+    path: str,
+    *,
+    given: Set[str],
+    findings: Findings,
+) -> PolicyRules:
+    """The rules with the budgets of one section. What it does not say stays; `given`: the keys beside `budgets`."""
+    budgets: dict[Cost, Budget] = dict(rules.budgets)
+    hours: dict[str, Any] = {}
+    for name, written in section.items():
+        place = below(path, key_name(name))
+        if name not in list(Cost):
+            findings.error(place, f"there is no such cost; use {', '.join(Cost)}")
+            continue
+        cost = Cost(name)
+        if not isinstance(written, Mapping):
+            findings.error(place, f"`{name}` is {kinds.shown(written)}; write `hour` and `day` below it")
+            continue
+        values = checked(BUDGET, written, place, findings=findings)
+        before = rules.budget(cost)
+        hour, day = values["hour"] or before.hour, values["day"] or max(before.day, values["hour"] or 0)
+        if hour > day:
+            findings.error(below(place, "day"), f"`day` is {day}, less than the {hour} of an hour")
+        own = HOUR_KEYS.get(cost, "")
+        if values["hour"] and own:
+            hours[own] = hour
+            if own in given and getattr(rules, own) != hour:
+                findings.error(
+                    below(place, "hour"), f"`hour` is {hour}, and `{own}` says {getattr(rules, own)}"
+                )
+        budgets[cost] = Budget(hour, day)
+    return replace(rules, budgets=budgets, **hours)
 
 
 def of_offering(rules: PolicyRules, backend_settings: Mapping[Any, Any], names: NameRules) -> PolicyRules:

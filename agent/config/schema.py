@@ -116,12 +116,20 @@ class PolicySchema(SectionSchema):
     max_removed_percent = key(kinds.whole(0, 100), USUAL.max_removed_percent)
     small_removal = key(kinds.whole(0), USUAL.small_removal)
     max_removed_accounts = key(kinds.whole(0), USUAL.max_removed_accounts)
+    budgets = key(kinds.mapping, {})
     limit_cuts = key(kinds.choice(*LimitCuts), LimitCuts.HOLD.value)
     usage_decreases = key(kinds.choice(*UsageDecreases), UsageDecreases.HOLD.value)
     protected_users = key(kinds.names, ())
     protected_accounts = key(kinds.names, ())
     ignore_users = key(kinds.names, ())
     ignore_accounts = key(kinds.names, ())
+
+
+class BudgetSchema(SectionSchema):
+    """How much of one cost to people may come about without an approval."""
+
+    hour = key(kinds.whole(1))
+    day = key(kinds.whole(1))
 
 
 class LogShippingSchema(SectionSchema):
@@ -228,6 +236,7 @@ class TargetSchema(SectionSchema):
 ROOT = RootSchema()
 LOG_SHIPPING = LogShippingSchema()
 POLICY = PolicySchema()
+BUDGET = BudgetSchema()
 OFFERING = OfferingSchema()
 BACKEND_SETTINGS = BackendSettingsSchema()
 PERIODIC_LIMITS = PeriodicLimitsSchema()

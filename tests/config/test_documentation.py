@@ -20,6 +20,7 @@ from agent.config.schema import (
     ROOT,
     TARGET,
 )
+from agent.core.policy import BUDGETS
 
 from .samples import REPOSITORY
 
@@ -102,3 +103,8 @@ def test_variables_of_the_oldest_service() -> None:
 @pytest.mark.parametrize("key", sorted(POLICY_KEYS))
 def test_keys_of_the_past(key: str) -> None:
     assert f"`{key}`" in TEXT
+
+
+def test_budgets() -> None:
+    written = {name: int(hour) for name, hour in first_column("`budgets`").items()}
+    assert written == {cost: budget.hour for cost, budget in BUDGETS.items()}

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules, UsageDecreases
+from agent.core.policy import (
+    BUDGETS,
+    Budget,
+    Cost,
+    LimitCuts,
+    LimitsSource,
+    PolicyMode,
+    PolicyRules,
+    UsageDecreases,
+)
 
 from .samples import OFFERING, Site, changed, errors, only_offering, root, warnings, with_offering
 
@@ -82,6 +91,39 @@ def test_a_wrong_value_stops_the_start(
 ) -> None:
     tree = with_offering(f"policy.{key}", value) if place != "policy" else root(policy={key: value})
     assert sentence in errors(site.load(tree))[f"{place}.{key}"]
+
+
+def test_budgets_are_taken_cost_by_cost_and_hour_and_day_apart(site: Site) -> None:
+    at_root = {"budgets": {"limits_cut": {"hour": 7, "day": 9}, "accounts_moved": {"hour": 500}}}
+    rules = policy(site, at_root, {"budgets": {"limits_cut": {"day": 8}, "members_removed": {"hour": 5}}})
+    assert rules.budget(Cost.LIMITS_CUT) == Budget(7, 8)
+    assert rules.budget(Cost.ACCOUNTS_MOVED) == Budget(500, 500)
+    assert rules.budget(Cost.ACCOUNTS_BLOCKED) == BUDGETS[Cost.ACCOUNTS_BLOCKED]
+    assert rules.budget(Cost.MEMBERS_REMOVED) == Budget(5, 150)
+    assert rules.max_removed_members == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "place", "sentence"),
+    [
+        ({"limit_cuts": {"hour": 1}}, "limit_cuts", "no such cost; use members_removed, accounts_emptied"),
+        ({"limits_cut": 5}, "limits_cut", "write `hour` and `day` below it"),
+        ({"limits_cut": {"hour": 0}}, "limits_cut.hour", "a whole number of 1 or more"),
+        ({"limits_cut": {"hour": 9, "day": 8}}, "limits_cut.day", "less than the 9 of an hour"),
+        ({"limits_cut": {"day": 8}}, "limits_cut.day", "less than the 50 of an hour"),
+    ],
+)
+def test_a_wrong_budget_stops_the_start(
+    site: Site, written: dict[str, Any], place: str, sentence: str
+) -> None:
+    said = errors(site.load(with_offering("policy.budgets", written)))
+    assert sentence in said[f"offerings[0].policy.budgets.{place}"]
+
+
+def test_the_hour_of_members_is_said_once(site: Site) -> None:
+    section = {"max_removed_members": 5, "budgets": {"members_removed": {"hour": 6}}}
+    said = errors(site.load(root(policy=section)))
+    assert "`max_removed_members` says 5" in said["policy.budgets.members_removed.hour"]
 
 
 def test_a_misspelt_key_is_named_with_the_nearest(site: Site) -> None:

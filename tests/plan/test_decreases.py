@@ -178,8 +178,8 @@ def test_every_decrease_is_held_and_nothing_else(
         for resource, of in figures.items()
     ]
     judgement = decide(actions, NOTHING, RULES)
-    assert all(any(action.decreases()) for plan in judgement.held for action in plan.actions)  # type: ignore[arg-type]
-    assert not any(any(action.decreases()) for action in judgement.allowed)  # type: ignore[arg-type]
+    assert all(any(action.decreases()) for plan in judgement.held for action in plan.actions)
+    assert not any(any(action.decreases()) for action in judgement.allowed)
     assert len(judgement.allowed) + sum(len(plan.actions) for plan in judgement.held) == len(actions)
     assert len({plan.id for plan in judgement.held}) == len(judgement.held)
 

@@ -15,6 +15,7 @@ from agent.core.actions import (
     Action,
     AddMember,
     AllowSubmission,
+    BlockMember,
     BlockSubmission,
     CancelJobs,
     CreateAccount,
@@ -27,9 +28,12 @@ from agent.core.actions import (
     RemoveMember,
     SetLimits,
     SetQos,
+    SetUserLimits,
 )
+from agent.core.directory_actions import DeactivateUser, DeleteGroup, RemoveFromGroup
 from agent.core.model import Part, Snapshot
-from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
+from agent.core.periodic import LimitType, SetPeriodicLimits
+from agent.core.policy import Budget, Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ClaimAccount, RefreshLastSync
 from agent.plan.policy.gate import Approvals, Decision, decide
 from agent.plan.policy.rules import PolicyContext
@@ -66,6 +70,20 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
     st.builds(CancelJobs, account=ACCOUNTS, user=st.sampled_from(["", *USERS])),
     st.builds(DeleteAccount, account=ACCOUNTS, parent=ACCOUNTS),
     st.builds(ClaimAccount, resource=st.just("r"), account=ACCOUNTS),
+    st.builds(
+        SetUserLimits, account=ACCOUNTS, user=PEOPLE, after=LIMITS.map(lambda d: tuple(sorted(d.items())))
+    ),
+    st.builds(BlockMember, account=ACCOUNTS, user=PEOPLE),
+    st.builds(
+        SetPeriodicLimits,
+        account=ACCOUNTS,
+        limit_type=st.sampled_from(LimitType),
+        before=st.just((("cpu", 3),)),
+        after=st.integers(0, 4).map(lambda value: (("cpu", value),)),
+    ),
+    st.builds(RemoveFromGroup, group=ACCOUNTS, user=PEOPLE),
+    st.builds(DeleteGroup, group=ACCOUNTS),
+    st.builds(DeactivateUser, user=PEOPLE),
     st.builds(RefreshLastSync, resource=st.sampled_from(["r", "s"])),
 )
 
@@ -97,15 +115,19 @@ def bundles(draw: st.DrawFn) -> list[Action]:
     return draw(st.sampled_from([made, taken, taken]))
 
 
+CHARGES = st.frozensets(st.builds(Charge, st.sampled_from(Cost), ACCOUNTS, PEOPLE | st.just("")), max_size=4)
+
+
 @dataclass(frozen=True)
 class Case:
     actions: list[Action]
     snapshot: Snapshot
     rules: PolicyRules
-    grounds: PolicyContext
+    context: PolicyContext
+    history: History
 
     def judged(self, approved: Approvals = Approvals()) -> Decision:
-        return decide(self.actions, self.snapshot, self.rules, approved, self.grounds)
+        return decide(self.actions, self.snapshot, self.rules, approved, self.context, self.history)
 
 
 @st.composite
@@ -120,7 +142,10 @@ def cases(draw: st.DrawFn, modes: Sequence[PolicyMode] = tuple(PolicyMode)) -> C
         lacking=draw(st.sets(st.sampled_from(list(Part)), max_size=draw(st.sampled_from([0, 0, 0, 2])))),
     )
     used = {name: draw(LIMITS) for name in names if draw(st.booleans())}
+    hours = {cost: draw(st.integers(0, 4)) for cost in Cost}
     rules = PolicyRules(
+        budgets={cost: Budget(hour, hour + draw(st.integers(0, 3))) for cost, hour in hours.items()},
+        pausing_qos=draw(st.sampled_from([frozenset(), frozenset({"normal"})])),
         mode=draw(st.sampled_from(list(modes))),
         max_removed_members=draw(st.integers(0, 6)),
         max_removed_percent=draw(st.integers(0, 100)),
@@ -132,10 +157,20 @@ def cases(draw: st.DrawFn, modes: Sequence[PolicyMode] = tuple(PolicyMode)) -> C
         protected_accounts=draw(st.sampled_from([frozenset({"root"}), frozenset({"root", "a_new"})])),
     )
     some = st.frozensets(ACCOUNTS, max_size=2)
-    grounds = PolicyContext(draw(some), draw(st.frozensets(st.sampled_from(NEW))), draw(some))
+    rarely = st.sampled_from(["", "", "", "", "for a reason"])
+    context = PolicyContext(
+        draw(some),
+        draw(st.frozensets(st.sampled_from(NEW))),
+        draw(some),
+        draw(some),
+        needs_approval=draw(rarely),
+        unrecorded=draw(rarely),
+    )
     chosen = [*draw(st.lists(ACTIONS, max_size=6)), *chain(*draw(st.lists(bundles(), max_size=3)))]
     actions = draw(st.permutations(list(dict.fromkeys(chosen))))
-    return Case(actions, replace(snapshot, used=used), rules, grounds)
+    today = draw(CHARGES)
+    history = History(draw(st.sampled_from([frozenset(), today])), today | draw(CHARGES), draw(CHARGES))
+    return Case(actions, replace(snapshot, used=used), rules, context, history)
 
 
 def stopped(judgement: Decision) -> set[Action]:
@@ -232,7 +267,7 @@ def test_nothing_is_left_half(case: Case) -> None:
 def test_what_an_order_ends_ends_wholly_or_not_at_all(case: Case) -> None:
     judgement = case.judged()
     gone = stopped(judgement)
-    for account in case.grounds.ending | case.grounds.making:
+    for account in case.context.ending | case.context.making:
         steps = [
             a
             for a in case.actions
@@ -248,7 +283,7 @@ def test_the_brake_holds_whatever_is_too_much(case: Case) -> None:
     judgement = case.judged()
     removed: dict[str, int] = {}
     for action in judgement.allowed:
-        if isinstance(action, RemoveMember) and action.account not in case.grounds.ending:
+        if isinstance(action, RemoveMember) and action.account not in case.context.ending:
             removed[action.account] = removed.get(action.account, 0) + 1
     assert sum(removed.values()) <= max(case.rules.max_removed_members, 0)
     for account, count in removed.items():
@@ -267,3 +302,42 @@ def test_nothing_is_removed_from_an_incomplete_picture(case: Case) -> None:
         return
     taken = (RemoveMember, DeleteAccount, DeleteQos, CancelJobs)
     assert not [action for action in case.judged().allowed if isinstance(action, taken)]
+
+
+@given(cases())
+def test_what_is_allowed_overdraws_no_budget(case: Case) -> None:
+    decision = case.judged()
+    event("it costs something" if decision.charges else "it costs nothing")
+    assert not case.history.approved & {*decision.charges}
+    for cost in Cost:
+        budget = case.rules.budget(cost)
+        charges = {charge for charge in decision.charges if charge.cost is cost}
+        for spent, most in ((case.history.hour, budget.hour), (case.history.day, budget.day)):
+            before = {charge for charge in spent if charge.cost is cost}
+            assert charges <= before or len(charges | before) <= most
+
+
+@given(cases(), st.data())
+def test_no_sequence_of_smaller_plans_gets_more_than_the_budgets(case: Case, data: st.DataObject) -> None:
+    """Each plan is decided with the charges of those before it; the state of the cluster stays the worst, as it was."""
+    history = History()
+    left = case.actions
+    while left:
+        size = data.draw(st.integers(1, len(left)))
+        part, left = left[:size], left[size:]
+        decision = replace(case, actions=part, history=history).judged()
+        history = History(history.hour | {*decision.charges}, history.day | {*decision.charges})
+        for cost in Cost:
+            budget = case.rules.budget(cost)
+            assert len({charge for charge in history.hour if charge.cost is cost}) <= budget.hour
+            assert len({charge for charge in history.day if charge.cost is cost}) <= budget.day
+        if data.draw(st.booleans()):
+            history = History(frozenset(), history.day)
+
+
+@given(cases())
+def test_charges_are_those_that_the_actions_declare(case: Case) -> None:
+    """Or the end of an account, which all its members' leaving is."""
+    declared = {cost for action in case.actions for cost in action.costs} | {Cost.ACCOUNTS_EMPTIED}
+    decision = case.judged()
+    assert {charge.cost for charge in decision.charges} <= declared

@@ -19,14 +19,14 @@ from agent.plan.policy.rules import RuleBook
 NAMED_AT_MOST = 5
 
 SENTENCES: Mapping[Cost, str] = {
-    Cost.ACCOUNTS_EMPTIED: "{} accounts would be deleted or emptied",
-    Cost.ACCOUNTS_BLOCKED: "{} accounts would be blocked",
-    Cost.ACCOUNTS_MOVED: "{} accounts would be moved",
-    Cost.LIMITS_CUT: "limits of {} accounts or users would be lowered",
-    Cost.JOBS_CANCELLED: "jobs of {} accounts or users would be cancelled",
-    Cost.DEFAULTS_MOVED: "the default accounts of {} users would be moved",
-    Cost.GROUP_MEMBERS_REMOVED: "{} members would be removed from groups",
-    Cost.QUOTAS_LOWERED: "the quotas of {} users would be lowered",
+    Cost.ACCOUNTS_EMPTIED: "{} account{s} would be deleted or emptied",
+    Cost.ACCOUNTS_BLOCKED: "{} account{s} would be blocked",
+    Cost.ACCOUNTS_MOVED: "{} account{s} would be moved",
+    Cost.LIMITS_CUT: "limits of {} account{s} or user{s} would be lowered",
+    Cost.JOBS_CANCELLED: "jobs of {} account{s} or user{s} would be cancelled",
+    Cost.DEFAULTS_MOVED: "the default account{s} of {} user{s} would be moved",
+    Cost.GROUP_MEMBERS_REMOVED: "{} member{s} would be removed from groups",
+    Cost.QUOTAS_LOWERED: "the quota{s} of {} user{s} would be lowered",
 }
 
 
@@ -138,7 +138,8 @@ class Costs:
         whose members do not count. `aside`: actions that wait already.
         """
         taken = {charge for action in aside for charge in self.of(action)}
-        gone = sorted(self.gone - {c.account for c in taken if c.cost is Cost.ACCOUNTS_EMPTIED})
+        free = taken | self._approved
+        gone = sorted(self.gone - {c.account for c in free if c.cost is Cost.ACCOUNTS_EMPTIED})
         sentences: list[str] = []
         roots: set[Action] = set()
         if len(gone) > self._rules.max_removed_accounts:
@@ -205,7 +206,7 @@ class Costs:
             members = sum(self.members.values())
             return f"{len(new)} of the {members} members of the cluster would be removed at once{after}"
         names = some(sorted({charge.account or charge.user for charge in new}))
-        return f"{SENTENCES[cost].format(len(new))} at once: {names}{after}"
+        return f"{SENTENCES[cost].format(len(new), s='' if len(new) == 1 else 's')} at once: {names}{after}"
 
     def _exceeded(self, count: int, members: int, window: _Window | None = None) -> str:
         """Return which limit so many leavers of so many members pass; empty when none."""

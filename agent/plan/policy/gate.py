@@ -157,7 +157,11 @@ def decide(
         refused=tuple(refused.values()),
         released=released,
         notes=tuple(_lowering(book, allowed)),
-        charges=_sum(costs, (action for action in allowed if action not in approved)),
+        charges=tuple(
+            charge
+            for charge in _sum(costs, (action for action in allowed if action not in approved))
+            if charge not in history.approved
+        ),
         approved_charges={
             p.id: _sum(costs, (action for action in p.actions if action not in stopped)) for p in released
         },
