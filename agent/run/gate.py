@@ -9,14 +9,23 @@ written down is not borne.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from agent.core.errors import StateUnwritable
 from agent.core.policy import Charge, PolicyMode, PolicyRules
-from agent.plan.policy.gate import Approvals, Decision, HeldPlan, WaitingPlan, lowered_accounts, plan_id
+from agent.plan.policy.gate import (
+    ID_LENGTH,
+    Approvals,
+    Decision,
+    HeldPlan,
+    WaitingPlan,
+    lowered_accounts,
+    plan_id,
+)
 from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run.site import Site
@@ -90,16 +99,42 @@ def _decided(
     """
     shelf = Shelf(source, site.offering, key)
     found = shelf.approvals()
-    waits = [each for each in shelf.waiting() if each.sticky or not plan.is_whole]
+    waits = [
+        WaitingPlan(each.id, each.scope, each.reason, each.keys, each.sticky)
+        for each in shelf.waiting()
+        if each.sticky or not plan.is_whole
+    ]
+    if plan.is_whole:
+        waits = _joined(waits, approved={each.plan for each in found})
     approvals = Approvals(
         ids=frozenset(each.plan for each in found),
         begun=frozenset(key for each in found for key in each.begun),
-        standing=tuple(WaitingPlan(w.id, w.scope, w.reason, w.keys, w.sticky) for w in waits),
+        standing=tuple(waits),
         figures={each.plan: each.figures for each in found},
         started={each.plan: each.begun for each in found if each.begun},
     )
     history = charges.history(source, site.backend.cluster, datetime.now(UTC))
     return decide_on(plan.actions, plan.snapshot, rules, approvals, context, history)
+
+
+def _joined(waits: Sequence[WaitingPlan], approved: Set[str]) -> list[WaitingPlan]:
+    """Make one plan of those that events brought one by one: a person approves a flood once, and not forty times."""
+    apart = [each for each in waits if each.id in approved]
+    of_scope: dict[str, list[WaitingPlan]] = {}
+    for each in waits:
+        if each.id not in approved:
+            of_scope.setdefault(each.scope, []).append(each)
+    for scope, several in of_scope.items():
+        if len(several) == 1:
+            apart += several
+            continue
+        keys = frozenset(key for each in several for key in each.keys)
+        id_ = sha256("\n".join([scope, *sorted(keys)]).encode("utf-8", "surrogatepass")).hexdigest()[
+            :ID_LENGTH
+        ]
+        reason = f"{len(several)} plans were held one by one, the first of them: {several[0].reason}"
+        apart.append(WaitingPlan(id_, scope, reason, keys, sticky=True))
+    return apart
 
 
 def _reserve(run: Pass, key: str, spent: Iterable[Charge], source: Source, approved: str = "") -> None:

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: MIT
+"""What many small passes may do together: no more than one large one. And what a person means needs no second word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.model import Mode
+from agent.core.errors import AccountsLost
+from agent.core.model import Association
+from agent.core.policy import BUDGETS, Cost
+from agent.run import passes
+from agent.run.membership import rebuild
+from agent.run.results import PassReport
+from agent.sim.records import OrderState, ResourceState
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from agent.state.plans import Shelf
+from tests.membership.world import World
+
+WorldOf = Callable[..., World]
+
+
+@pytest.fixture
+def world_of(tmp_path: Path) -> Iterator[WorldOf]:
+    """A world whose projects have one allocation each, all in step."""
+    servers: list[SimulatedWaldur] = []
+
+    def make(projects: int, members: int, *, allocations: int = 1, **offering: Any) -> World:
+        server = SimulatedWaldur(
+            scenario=Scenario(
+                projects_per_customer=projects,
+                members_per_project=members,
+                allocations_per_project=allocations,
+                allocation_limits={"cpu": 1000, "mem": 2000},
+            )
+        )
+        server.__enter__()
+        servers.append(server)
+        world = World(server, tmp_path, **offering)
+        world.fill()
+        return world
+
+    yield make
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+def members(world: World) -> int:
+    return len({(each.account, each.user) for each in world.cluster.associations})
+
+
+def emptied(world: World, count: int | None = None) -> None:
+    """So many of each team, or all, have left."""
+    for number, project in enumerate(world.waldur.seed.project_uuids):
+        for username in world.waldur.seed.members[project][:count]:
+            world.waldur.people.remove_member(world.waldur.seed.project_uuids[number], username)
+
+
+def approve(world: World, plan: str, mode: str = Mode.MEMBERSHIP_SYNC) -> None:
+    shelf = Shelf(world.site.state_dir, world.site.offering, mode)
+    shelf.approve(plan, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+
+
+def events(world: World) -> list[PassReport]:
+    """A pass for each project, as an event about each brings one."""
+    return [world.sync(project=project) for project in world.waldur.seed.project_uuids]
+
+
+def test_teams_that_are_answered_empty_one_by_one_are_held_as_in_one_pass(world_of: WorldOf) -> None:
+    world = world_of(40, 2)
+    world.in_step()
+    emptied(world)
+    reports = events(world)
+    limit = BUDGETS[Cost.ACCOUNTS_EMPTIED].hour
+    assert members(world) == 80 - 2 * limit
+    assert [bool(report.held) for report in reports] == [False] * limit + [True] * (40 - limit)
+    assert "after 10 within the last hour" in reports[-1].held[0].reason
+    whole = world.sync()
+    assert members(world) == 80 - 2 * limit
+    assert len(whole.held) == 1, [plan.reason for plan in whole.held]
+    approve(world, whole.held[0].id)
+    assert world.sync().held == ()
+    assert members(world) == 0
+
+
+def test_half_of_each_team_missing_is_held_after_the_budget(world_of: WorldOf) -> None:
+    world = world_of(20, 10)
+    emptied(world, 5)
+    reports = events(world)
+    assert 200 - members(world) <= BUDGETS[Cost.MEMBERS_REMOVED].hour
+    assert sum(bool(report.held) for report in reports) >= 10
+
+
+def test_batches_of_terminations_meet_one_budget(world_of: WorldOf) -> None:
+    world = world_of(32, 1)
+    waldur = world.waldur
+    results = []
+    for first in range(0, 30, 10):
+        for uuid in waldur.seed.resource_uuids[first : first + 10]:
+            waldur.orders.place_terminate(uuid)
+        results.append(passes.process_orders(world.site).counted())
+    standing = [name for name in world.cluster.accounts if name.startswith("hpc_")]
+    assert len(standing) == 32 - BUDGETS[Cost.ACCOUNTS_EMPTIED].hour
+    assert results == [{"done": 10}, {"waiting": 10}, {"waiting": 20}]
+
+
+def test_members_of_many_accounts_who_are_replaced_by_a_stranger_stay(world_of: WorldOf) -> None:
+    world = world_of(25, 2)
+    emptied(world)
+    for number in range(25):
+        world.join("stranger", project=number)
+    report = world.sync()
+    assert len(report.held) == 1
+    assert len({m for m in world.cluster.associations if m.user != "stranger"}) == 50
+
+
+def test_many_pauses_at_once_wait_and_a_few_do_not(world_of: WorldOf) -> None:
+    world = world_of(30, 1, backend={"qos_paused": "stop", "qos_default": "normal"})
+    uuids = world.waldur.seed.resource_uuids
+    for uuid in uuids[:3]:
+        world.change(uuid, paused=True)
+    assert world.sync().held == ()
+
+    def closed() -> int:
+        return sum("stop" in account.qos for account in world.cluster.accounts.values())
+
+    before = closed()
+    for uuid in uuids:
+        world.change(uuid, paused=True)
+    report = world.sync()
+    assert before == 3 and closed() == 3 and len(report.held) == 1, [p.reason for p in report.held]
+
+
+def test_many_accounts_moved_at_once_wait(world_of: WorldOf) -> None:
+    world = world_of(30, 1)
+    accounts = {
+        name: replace(a, parent="root") if name.startswith("hpc_") else a
+        for name, a in world.cluster.accounts.items()
+    }
+    world.backend.state = replace(world.cluster, accounts=accounts)
+    report = world.sync()
+    assert len(report.held) == 1
+    assert {a.parent for a in world.cluster.accounts.values() if a.name.startswith("hpc_")} == {"root"}
+
+
+def test_many_limits_cut_to_just_above_what_is_used_wait(world_of: WorldOf) -> None:
+    world = world_of(60, 1, limits_source="waldur")
+    limited = {
+        name: replace(a, limits={"cpu": 90_000, "mem": 200_000_000}) if name.startswith("hpc_") else a
+        for name, a in world.cluster.accounts.items()
+    }
+    used = {name: {"cpu": 10, "mem": 10} for name in limited}
+    world.backend.state = replace(world.cluster, accounts=limited, used=used)
+    report = world.sync()
+    cut = [a for a in world.cluster.accounts.values() if a.limits.get("cpu", 90_000) < 90_000]
+    assert cut == [] and len(report.held) == 1, report.as_json()["resources"][:2]
+
+
+def test_one_allocation_that_is_closed_to_its_members_needs_no_second_word(world_of: WorldOf) -> None:
+    world = world_of(3, 60)
+    world.change(world.waldur.seed.resource_uuids[0], restrict_member_access=True)
+    assert world.sync().held == ()
+    assert members(world) == 120
+
+
+def test_the_end_of_one_project_needs_no_second_word(world_of: WorldOf) -> None:
+    world = world_of(4, 6, allocations=3)
+    for uuid in world.waldur.seed.resource_uuids[:3]:
+        world.waldur.orders.place_terminate(uuid)
+    assert passes.process_orders(world.site).counted() == {"done": 3}
+
+
+# A cluster that has lost its accounts --------------------------------------------------------------
+
+
+@contextmanager
+def emptied_database(world: World) -> Iterator[None]:
+    """The accounting database as it is made anew."""
+    before = world.cluster
+    root = {"root": before.accounts["root"]}
+    world.backend.state = replace(
+        before, accounts=root, associations=frozenset[Association](), default_accounts={}
+    )
+    yield
+
+
+def test_an_emptied_database_is_the_sites_fault_and_nobody_elses(world_of: WorldOf) -> None:
+    world = world_of(6, 2)
+    waldur = world.waldur
+    resource = waldur.seed.resource_uuids[0]
+    order = waldur.orders.place_update(resource, {"cpu": 2000, "mem": 2000})
+    with emptied_database(world):
+        for report in (passes.process_orders(world.site), world.sync()):
+            assert isinstance(report.error, AccountsLost), report.as_json()
+            assert "rebuild" in str(report.error)
+        assert waldur.order(order).state in (OrderState.PENDING_PROVIDER, OrderState.EXECUTING)
+        assert all(each.state is not ResourceState.ERRED for each in waldur.store.resources)
+        assert set(world.cluster.accounts) == {"root"}
+
+
+def test_accounts_that_were_lost_are_made_again_once_that_is_approved(world_of: WorldOf) -> None:
+    world = world_of(6, 2)
+    with emptied_database(world):
+        (plan,) = rebuild.run_pass(world.site).held
+        assert set(world.cluster.accounts) == {"root"}
+        assert [held.id for held in rebuild.run_pass(world.site).held] == [plan.id]
+        approve(world, plan.id, rebuild.KEY)
+        report = rebuild.run_pass(world.site)
+        assert report.counted() == {"done": 6}, report.as_json()
+        assert members(world) == 12
+        limits = {a.limits.get("cpu") for a in world.cluster.accounts.values() if a.name.startswith("hpc_")}
+        assert limits == {60_000}
+        world.in_step()
+        assert rebuild.run_pass(world.site).resources == []
+
+
+def test_one_account_that_is_gone_stops_no_other(world_of: WorldOf) -> None:
+    world = world_of(6, 2)
+    name = world.resource(world.waldur.seed.resource_uuids[0]).backend_id
+    world.backend.state = replace(
+        world.cluster,
+        accounts={n: a for n, a in world.cluster.accounts.items() if n != name},
+        associations=frozenset(a for a in world.cluster.associations if a.account != name),
+    )
+    report = world.sync()
+    assert report.error is None
+    assert report.counted() == {"waiting": 1}
