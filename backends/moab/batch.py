@@ -34,7 +34,7 @@ from backends.moab.ledger import Ledger, total
 from backends.moab.programs import Programs, failure
 from backends.moab.sight import Sight
 from backends.process import CommandMissing, Runner
-from backends.stops import Stops
+from backends.propagation import FailurePropagation
 from backends.tiers import levels
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Batch:
         self._hand = hand
         self._sight = sight
         self._home = home
-        self._stops = Stops()
+        self._failures = FailurePropagation()
         self._ledger = sight.read()
         self._stood = frozenset(self._ledger.accounts)
         # Accounts that got a fund here.
@@ -95,7 +95,7 @@ class Batch:
         outcomes = []
         for kind in commands.KINDS:
             for outcome in self._of_kind(kind, [action for action in actions if type(action) is kind]):
-                self._stops.note(outcome)
+                self._failures.note(outcome)
                 outcomes.append(outcome)
         return outcomes
 
@@ -111,7 +111,7 @@ class Batch:
 
     def _each(self, actions: Sequence[ClusterAction]) -> Iterator[Outcome]:
         for action in actions:
-            if stopped := self._stops.error_for(action):
+            if stopped := self._failures.error_for(action):
                 yield Outcome(action, stopped)
             else:
                 attempt = Attempt(action)
@@ -149,7 +149,7 @@ class Batch:
         made: list[Attempt] = []
         for action in (a for level in levels(actions, {a.account: a.parent for a in actions}) for a in level):
             attempt = Attempt(action)
-            if stopped := self._stops.error_for(action):
+            if stopped := self._failures.error_for(action):
                 yield Outcome(action, stopped)
             elif error := self._make_account(attempt, action):
                 yield attempt.ended(error)

@@ -11,19 +11,19 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from agent.core.actions import ClusterAction, DeleteAccount
+from agent.core.actions import ClusterAction, Kind, Ref
 from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from backends.answers import one_line
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
+from backends.propagation import FailurePropagation
 from backends.slurm.commands import Batch, Grammar
 from backends.slurm.jobs import Jobs
 from backends.slurm.load import LoadFile
 from backends.slurm.loader import Loader
 from backends.slurm.programs import Programs, failure
-from backends.stops import Stops
 
 log = logging.getLogger(__name__)
 
@@ -54,16 +54,16 @@ class Writer:
         usable, outcomes = self._checked(actions)
         if not usable:
             return outcomes
-        stops = Stops()
+        failures = FailurePropagation()
         with self._lock:
             for outcome in self._loader.load(usable, cluster):
-                stops.note(outcome)
+                failures.note(outcome)
                 outcomes.append(outcome)
             loaded = {outcome.action for outcome in outcomes}
             left = self._grammar.batches(action for action in usable if action not in loaded)
             for program, batches in groupby(left, key=lambda batch: batch.program):
-                for outcome in self._carried_out(program, list(batches), stops):
-                    stops.note(outcome)
+                for outcome in self._carried_out(program, list(batches), failures):
+                    failures.note(outcome)
                     outcomes.append(outcome)
         return outcomes
 
@@ -71,27 +71,29 @@ class Writer:
         """What `apply` would load at once, instead of single commands."""
         return self._loader.planned(self._checked(actions)[0], cluster)
 
-    def _carried_out(self, program: str, batches: Sequence[Batch], stops: Stops) -> Iterator[Outcome]:
+    def _carried_out(
+        self, program: str, batches: Sequence[Batch], failures: FailurePropagation
+    ) -> Iterator[Outcome]:
         if program == "sacctmgr":
             for batch in batches:
-                yield from self._unless_stopped(batch, stops)
+                yield from self._unless_stopped(batch, failures)
             return
-        stopped = {batch: error for batch in batches if (error := stops.error_for(batch.actions[0]))}
+        stopped = {batch: error for batch in batches if (error := failures.error_for(batch.actions[0]))}
         yield from (Outcome(batch.actions[0], error) for batch, error in stopped.items())
         yield from self._jobs.cancel([batch for batch in batches if batch not in stopped])
 
-    def _unless_stopped(self, batch: Batch, stops: Stops) -> Iterator[Outcome]:
+    def _unless_stopped(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         """The batch without the actions that must not happen any more, after what failed before them."""
-        stopped = {action: error for action in batch.actions if (error := stops.error_for(action))}
+        stopped = {action: error for action in batch.actions if (error := failures.error_for(action))}
         stopped |= self._filled([action for action in batch.actions if action not in stopped])
         yield from (Outcome(action, error) for action, error in stopped.items())
         left = [action for action in batch.actions if action not in stopped]
         for rest in self._grammar.batches(left) if stopped else [batch]:
-            yield from self._run(rest, stops)
+            yield from self._run(rest, failures)
 
     def _filled(self, actions: Sequence[ClusterAction]) -> dict[ClusterAction, BackendError]:
         """Deletions of accounts that are not empty: all that is below them would go along without a word (22.05)."""
-        if not actions or not isinstance(actions[0], DeleteAccount):
+        if not actions or Ref(Kind.ACCOUNT) not in actions[0].ends:
             return {}
         try:
             tree = self._tree()
@@ -117,7 +119,7 @@ class Writer:
                 refused.append(Outcome(action, error))
         return usable, refused
 
-    def _run(self, batch: Batch, stops: Stops) -> Iterator[Outcome]:
+    def _run(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         try:
             completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
         except CommandMissing as missing:
@@ -129,10 +131,10 @@ class Writer:
             return
         log.warning("%s; trying its %d actions one by one", error, len(batch.actions))
         for action in batch.actions:
-            if stopped := stops.error_for(action):
+            if stopped := failures.error_for(action):
                 yield Outcome(action, stopped)
             else:
-                yield from self._run(self._grammar.single(action), stops)
+                yield from self._run(self._grammar.single(action), failures)
 
 
 def _outcome(action: ClusterAction, completed: Completed, error: BackendError | None) -> Outcome:

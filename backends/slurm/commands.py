@@ -8,9 +8,9 @@ that differ only in names are merged. Every name is checked here, before it can 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent.core.actions import (
     AddMember,
@@ -75,20 +75,19 @@ class Grammar:
         by_kind: dict[type[ClusterAction], list[ClusterAction]] = defaultdict(list)
         for action in dict.fromkeys(actions):
             by_kind[type(action)].append(action)
-        unknown = set(by_kind) - {kind for kind, _ in PHASES}
+        unknown = by_kind.keys() - MAKERS.keys()
         if unknown:
             raise BackendError(f"SLURM has no command for {', '.join(kind.verb for kind in unknown)}")
-        return [batch for kind, make in PHASES for batch in make(self._place, by_kind[kind])]
+        return [batch for kind in ORDER for batch in MAKERS[kind](self._place, by_kind[kind])]
 
     def single(self, action: ClusterAction) -> Batch:
         """The command for this action alone."""
         return self.batches([action])[0]
 
 
-def _create(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
-    new = [a for a in actions if isinstance(a, CreateAccount)]
+def _create(place: Place, actions: Sequence[CreateAccount]) -> list[Batch]:
     found = []
-    for level in levels(new, {a.account: a.parent for a in new}):
+    for level in levels(actions, {a.account: a.parent for a in actions}):
         for (parent, description, organization), group in _grouped(
             level,
             lambda a: (
@@ -103,16 +102,14 @@ def _create(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
     return found
 
 
-def _move(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
-    moves = [a for a in actions if isinstance(a, MoveAccount)]
-    return _modified(place, moves, lambda a: (f"parent={checked('account', a.after)}",))
+def _move(place: Place, actions: Sequence[MoveAccount]) -> list[Batch]:
+    return _modified(place, actions, lambda a: (f"parent={checked('account', a.after)}",))
 
 
-def _qos(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
-    changes = [a for a in actions if isinstance(a, SetQos)]
+def _qos(place: Place, actions: Sequence[SetQos]) -> list[Batch]:
     return _modified(
         place,
-        changes,
+        actions,
         lambda a: (
             f"qos={','.join(checked('QoS', name) for name in a.after)}",
             f"defaultqos={checked('QoS', a.default)}",
@@ -120,40 +117,37 @@ def _qos(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
     )
 
 
-def _create_qos(_: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _create_qos(_: Place, actions: Sequence[CreateQos]) -> list[Batch]:
     """QoS belong to no cluster: `cluster=` is left out."""
     found = []
-    for made in (a for a in actions if isinstance(a, CreateQos)):
+    for made in actions:
         flags = (f"flags={made.flags}",) if made.flags else ()
         limits = tuple(f"{option}={value}" for option, value in made.limits)
         found.append(Batch((made,), ("add", "qos", f"name={checked('QoS', made.account)}", *flags, *limits)))
     return found
 
 
-def _delete_qos(_: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _delete_qos(_: Place, actions: Sequence[DeleteQos]) -> list[Batch]:
     return [Batch((a,), ("remove", "qos", "where", f"name={checked('QoS', a.account)}")) for a in actions]
 
 
-def _limits(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
-    changes = [a for a in actions if isinstance(a, SetLimits)]
-    return _modified(place, changes, _tres_limits)
+def _limits(place: Place, actions: Sequence[SetLimits]) -> list[Batch]:
+    return _modified(place, actions, _tres_limits)
 
 
-def _user_limits(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _user_limits(place: Place, actions: Sequence[SetUserLimits]) -> list[Batch]:
     """MaxTRESMins of users; those with the same values in one account share a command."""
-    changes = [a for a in actions if isinstance(a, SetUserLimits)]
     found = []
-    for (account, values), group in _grouped(changes, lambda a: (a.account, _values(a.after))).items():
+    for (account, values), group in _grouped(actions, lambda a: (a.account, _values(a.after))).items():
         where = (f"name={_users(group)}", f"account={checked('account', account)}", *place.option)
         found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxTRESMins={values}")))
     return found
 
 
-def _member_submission(place: Place, actions: Sequence[ClusterAction], value: int) -> list[Batch]:
+def _member_submission(place: Place, actions: Sequence[BlockMember | AllowMember], value: int) -> list[Batch]:
     """MaxSubmitJobs of users; those of one account share a command."""
     found = []
-    members = [a for a in actions if isinstance(a, BlockMember | AllowMember)]
-    for account, group in _grouped(members, lambda a: a.account).items():
+    for account, group in _grouped(actions, lambda a: a.account).items():
         where = (f"name={_users(group)}", f"account={checked('account', account)}", *place.option)
         found.append(
             Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxSubmitJobs={value}"))
@@ -161,27 +155,26 @@ def _member_submission(place: Place, actions: Sequence[ClusterAction], value: in
     return found
 
 
-def _block_members(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _block_members(place: Place, actions: Sequence[BlockMember]) -> list[Batch]:
     return _member_submission(place, actions, 0)
 
 
-def _allow_members(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _allow_members(place: Place, actions: Sequence[AllowMember]) -> list[Batch]:
     return _member_submission(place, actions, -1)
 
 
-def _block(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _block(place: Place, actions: Sequence[BlockSubmission]) -> list[Batch]:
     return _modified(place, actions, lambda _: ("GrpSubmitJobs=0",))
 
 
-def _allow(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _allow(place: Place, actions: Sequence[AllowSubmission]) -> list[Batch]:
     return _modified(place, actions, lambda _: ("GrpSubmitJobs=-1",))
 
 
-def _add(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _add(place: Place, actions: Sequence[AddMember]) -> list[Batch]:
     """One call per set of users: accounts with the same new users, partitions and QoS share it."""
-    joins = [a for a in actions if isinstance(a, AddMember)]
     per_account = _grouped(
-        joins, lambda a: (a.account, a.default_account, a.partitions, a.qos, a.default_qos)
+        actions, lambda a: (a.account, a.default_account, a.partitions, a.qos, a.default_qos)
     )
     merged: dict[tuple[tuple[str, ...], tuple[str, ...]], list[AddMember]] = defaultdict(list)
     for group in _portioned(per_account.values()):
@@ -212,20 +205,19 @@ def _association_options(place: Place, join: AddMember) -> tuple[str, ...]:
     return tuple(filter(None, options))
 
 
-def _defaults(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
-    moves = [a for a in actions if isinstance(a, MoveDefaultAccount)]
+def _defaults(place: Place, actions: Sequence[MoveDefaultAccount]) -> list[Batch]:
     found = []
-    for group in _portioned(_grouped(moves, lambda a: a.account).values()):
+    for group in _portioned(_grouped(actions, lambda a: a.account).values()):
         where = ("modify", "user", "where", f"name={_users(group)}", *place.option)
         home = checked("account", group[0].account)
         found.append(Batch(tuple(group), (*where, "set", f"DefaultAccount={home}")))
     return found
 
 
-def _cancel(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _cancel(place: Place, actions: Sequence[CancelJobs]) -> list[Batch]:
     cluster = (f"--clusters={place.name}",) if place.name else ()
     found = []
-    for cancel in (a for a in actions if isinstance(a, CancelJobs)):
+    for cancel in actions:
         whose = (f"--user={checked('user', cancel.user)}",) if cancel.user else ()
         found.append(
             Batch(
@@ -237,15 +229,13 @@ def _cancel(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
     return found
 
 
-def _remove(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
+def _remove(place: Place, actions: Sequence[RemoveMember]) -> list[Batch]:
     """Associations that are nobody's default first, and never in one command with a default one: 22.05 refuses
     a default account that follows another row, by user name.
     """
-    leaves = [a for a in actions if isinstance(a, RemoveMember)]
-    defaults = [a for a in leaves if a.is_default]
     return [
-        *_removed(place, [a for a in leaves if not a.is_default]),
-        *_removed(place, defaults),
+        *_removed(place, [a for a in actions if not a.is_default]),
+        *_removed(place, [a for a in actions if a.is_default]),
     ]
 
 
@@ -272,9 +262,8 @@ def _removed(place: Place, leaves: Sequence[RemoveMember]) -> list[Batch]:
     ]
 
 
-def _delete(place: Place, actions: Sequence[ClusterAction]) -> list[Batch]:
-    gone = [a for a in actions if isinstance(a, DeleteAccount)]
-    depths = levels(gone, {a.account: a.parent for a in gone})
+def _delete(place: Place, actions: Sequence[DeleteAccount]) -> list[Batch]:
+    depths = levels(actions, {a.account: a.parent for a in actions})
     return [batch for level in reversed(depths) for batch in _named(place, "remove account where", level, ())]
 
 
@@ -345,23 +334,23 @@ def _portioned(groups: Iterable[Sequence[Item]]) -> Iterator[Sequence[Item]]:
             yield group[start : start + NAMES_AT_ONCE]
 
 
-Maker = Callable[[Place, Sequence[ClusterAction]], list[Batch]]
-# The order in which kinds of commands run: builders first, removals last.
-PHASES: tuple[tuple[type[ClusterAction], Maker], ...] = (
-    (CreateAccount, _create),
-    (MoveAccount, _move),
-    (CreateQos, _create_qos),
-    (SetQos, _qos),
-    (SetLimits, _limits),
-    (AddMember, _add),
-    (SetUserLimits, _user_limits),
-    (MoveDefaultAccount, _defaults),
-    (AllowSubmission, _allow),
-    (AllowMember, _allow_members),
-    (BlockSubmission, _block),
-    (BlockMember, _block_members),
-    (CancelJobs, _cancel),
-    (RemoveMember, _remove),
-    (DeleteAccount, _delete),
-    (DeleteQos, _delete_qos),
-)
+# What makes the commands of each kind of action.
+MAKERS: Mapping[type[ClusterAction], Callable[[Place, Sequence[Any]], list[Batch]]] = {
+    CreateAccount: _create,
+    MoveAccount: _move,
+    CreateQos: _create_qos,
+    SetQos: _qos,
+    SetLimits: _limits,
+    AddMember: _add,
+    SetUserLimits: _user_limits,
+    MoveDefaultAccount: _defaults,
+    AllowSubmission: _allow,
+    AllowMember: _allow_members,
+    BlockSubmission: _block,
+    BlockMember: _block_members,
+    CancelJobs: _cancel,
+    RemoveMember: _remove,
+    DeleteAccount: _delete,
+    DeleteQos: _delete_qos,
+}
+ORDER = sorted(MAKERS, key=lambda kind: kind.phase)

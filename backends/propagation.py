@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""What of a batch must not happen any more after what failed before it; the same for every backend."""
+
+from __future__ import annotations
+
+from agent.core.actions import Action, Kind, Thing
+from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError
+from agent.core.plans import Outcome
+
+NOT_TRIED = "not tried: the accounting database does not answer"
+
+
+class FailurePropagation:
+    """What must not go on: everything after an outage; all in an account that could not be made; and what awaits an
+    end that did not come: the removal of a member whose jobs or default account still need it, of an account with such
+    members, or with others below it that stay.
+
+    A member, a QoS and a closed door may be there already, whatever the command said: what needs these is tried.
+    """
+
+    def __init__(self) -> None:
+        self._outage = False
+        self._unmade: dict[Thing, SiteAgentError] = {}
+        self._unended: dict[tuple[Kind, str], list[tuple[Thing, BackendError]]] = {}
+
+    def note(self, outcome: Outcome) -> None:
+        """Take down what an outcome means for the actions after it."""
+        action, error = outcome.action, outcome.error
+        if error is None:
+            return
+        if isinstance(error, BackendUnavailable):
+            self._outage = True
+        for thing in action.things(action.makes):
+            if thing.kind is Kind.ACCOUNT:
+                self._unmade[thing] = error
+        if isinstance(error, BackendError):
+            for thing in action.things(action.ends):
+                if thing.kind is not Kind.SUBMISSION:
+                    self._unended.setdefault((thing.kind, thing.account), []).append((thing, error))
+
+    def error_for(self, action: Action) -> SiteAgentError | None:
+        """Return why an action must not be tried, None when it may."""
+        if self._outage:
+            return BackendUnavailable(NOT_TRIED)  # what it said stands with the action that was tried
+        for thing in action.things(action.needs):
+            if thing in self._unmade:
+                return self._unmade[thing]
+        for awaited in action.things(action.awaits):
+            for thing, error in self._unended.get((awaited.kind, awaited.account), ()):
+                if thing.covers(awaited):
+                    return error
+        return None
