@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SHOWN = 3
+BELIEVED_AFTER = timedelta(hours=1)
 
 
 def rules_of(site: Site) -> PolicyRules:
@@ -170,10 +171,15 @@ def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source
     _leave_out(shelf, decision)
     is_blind = plan.context.has_gaps or not may_tell(run.rules)
     if not is_blind and all(refused.why is not Why.INCOMPLETE for refused in decision.refused):
-        for gone in shelf.keep_only(each.id for each in decision.held):
+        made = [each.id for each in decision.held]
+        if plan.context.sees_nothing:
+            # One listing that is empty by mistake makes nobody approve again; one that stays empty is believed.
+            made += [each.id for each in shelf.waiting() if datetime.now(UTC) - each.seen < BELIEVED_AFTER]
+        for gone in shelf.keep_only(made):
             log.info("plan %s of offering %s is not held any more", gone, site.offering.name)
-        still = {each.id: each.keys for each in (*decision.held, *decision.released)}
-        shelf.close_approvals(still=still)
+        if not plan.context.sees_nothing:
+            still = {each.id: each.keys for each in (*decision.held, *decision.released)}
+            shelf.close_approvals(still=still)
     return decision
 
 

@@ -48,6 +48,7 @@ class PolicyContext:
     `named`: accounts that Waldur names. `making` and `ending`: accounts that orders of this pass make and end.
     `deliberate`: accounts whose members somebody takes away on purpose (`restrict_member_access`).
     `has_gaps`: something could not be planned, so that a plan which is not made again is not known to be gone.
+    `sees_nothing`: Waldur listed nothing at all, which may be a mistake of its own.
     `needs_approval`: why all that this plan does on the cluster waits for a person. `unrecorded`: why costs to people
     cannot be written down now, so that nothing that has any may happen.
     """
@@ -57,6 +58,7 @@ class PolicyContext:
     ending: frozenset[str] = frozenset()
     deliberate: frozenset[str] = frozenset()
     has_gaps: bool = False
+    sees_nothing: bool = False
     needs_approval: str = ""
     unrecorded: str = ""
 

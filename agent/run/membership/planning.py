@@ -93,7 +93,9 @@ class PlannedSync:
         tiers = {tier.name for spec in specs for tier in spec.ancestors}
         closed = (plan.account for plan in self.plans if plan.case.resource.restrict_member_access)
         return PolicyContext(
-            named=frozenset({*self.facts.named, *map(fold, tiers)}), deliberate=frozenset(closed)
+            named=frozenset({*self.facts.named, *map(fold, tiers)}),
+            deliberate=frozenset(closed),
+            sees_nothing=not (self.facts.waldur.resources or self.facts.waldur.in_progress),
         )
 
     @property

@@ -73,7 +73,7 @@ class PlannedReport:
 
     @property
     def context(self) -> PolicyContext:
-        return PolicyContext(has_gaps=self.has_gaps)
+        return PolicyContext(has_gaps=self.has_gaps, sees_nothing=not self.picture.resources)
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
