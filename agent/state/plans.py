@@ -232,8 +232,11 @@ class Shelf:
 
 
 def shelves(state_dir: Path, offerings: Iterable[Offering]) -> Iterator[Shelf]:
+    """Those of all modes, and those that something else was ever put on."""
     for offering in offerings:
-        for mode in Mode:
+        folders = (_folder(state_dir) / kind / offering.uuid for kind in ("held", "approvals"))
+        used = {path.name for folder in folders for path in folder.glob("*")}
+        for mode in (*Mode, *sorted(used - set(Mode))):
             yield Shelf(state_dir, offering, mode)
 
 
