@@ -19,6 +19,7 @@ from agent.core.errors import (
     BackendUnavailable,
     ClusterBusy,
     JobsStillActive,
+    OfferingPaused,
     PassUnfinished,
     SiteAgentError,
 )
@@ -54,6 +55,8 @@ POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
     ClusterBusy: RetryPolicy(base_s=10, cap_s=60),
     BackendUnavailable: RetryPolicy(base_s=5, cap_s=120),
     AnswerTooSlow: RetryPolicy(attempts=3, base_s=COUNTDOWN_MAX_S, jitter=0),
+    # For a day, or a little longer.
+    OfferingPaused: RetryPolicy(attempts=300, base_s=COUNTDOWN_MAX_S, jitter=0),
     SiteAgentError: RetryPolicy(),
 }
 

@@ -22,9 +22,7 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
     with coalescing.flight(self, _subject(offering_uuid), is_poll=True) as locks:
         if locks is None:
             return "another pass is under way"
-        report = passes.process_orders(
-            current.site(offering_uuid, MODE), lock=lambda uuid: locks.take(f"order:{uuid}")
-        )
+        report = passes.process_orders(current.site(offering_uuid, MODE), lock=locks.take)
     return self.finish(report)
 
 
@@ -34,9 +32,7 @@ def events(self: SiteTask, offering_uuid: str) -> object:
     with coalescing.flight(self, _subject(offering_uuid)) as locks:
         if locks is None:
             return "another pass is under way and goes once more"
-        report = passes.process_orders(
-            current.site(offering_uuid, MODE), lock=lambda uuid: locks.take(f"order:{uuid}")
-        )
+        report = passes.process_orders(current.site(offering_uuid, MODE), lock=locks.take)
     return coalescing.finish(self, _subject(offering_uuid), report)
 
 

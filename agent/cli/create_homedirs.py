@@ -24,12 +24,11 @@ from agent.cli.options import (
 )
 from agent.config.model import Offering, Settings
 from agent.core.errors import SiteAgentError
-from agent.core.policy import PolicyMode
-from agent.run import gate as policing
+from agent.run import engine, gate
+from agent.run.engine import Pass
 from agent.run.people import homes
 from agent.run.people.homes import HomesReport
 from agent.run.site import client, connect
-from agent.state import journal
 from agent.waldur import members
 
 STYLES = {"made": "green", "quota set": "green", "waiting": "cyan", "later": "yellow", "failed": "red"}
@@ -74,20 +73,25 @@ def _create(settings: Settings, offering: Offering) -> Done:
     if why_not:
         return Done(offering, skipped=why_not)
     mode = next(mode for mode in homes.MEMBERS_MODES if offering.backend_of(mode))
+    done = Done(offering)
     try:
         site = connect(settings, offering, mode)
-        rules = policing.rules_of(site)
-        if rules.paused or rules.mode is PolicyMode.OBSERVE:
-            return Done(
-                offering, skipped=f"paused {rules.paused_why}" if rules.paused else "it only observes"
-            )
-        users = members.offering_users(client(offering, "create_homedirs"))
+        with engine.passing(site, mode, is_recorded=False) as run:
+            run.cause = "create-homedirs"
+            done = _settled(run)
     except SiteAgentError as error:
         return Done(offering, error=error)
+    return done if run.report.error is None else Done(offering, error=run.report.error)
+
+
+def _settled(run: Pass) -> Done:
+    """The homes of all users who have a name, unless the policy lets nothing be done. Raises SiteAgentError."""
+    offering, rules = run.site.offering, run.rules
+    if not gate.may_tell(rules):
+        return Done(offering, skipped=f"paused {rules.paused_why}" if rules.paused else "it only observes")
+    users = members.offering_users(client(offering, "create_homedirs"))
     names = {u.username for u in users if u.state == "OK" and u.username and not u.is_restricted}
-    report = homes.settle(site, names, at_most=len(names), budget_s=math.inf, again=True)
-    journal.record(site, mode, report.outcomes, cause="create-homedirs")
-    return Done(offering, report)
+    return Done(offering, homes.settle(run, names, at_most=len(names), budget_s=math.inf, again=True))
 
 
 def _document(done: Done) -> dict[str, Any]:

@@ -196,6 +196,12 @@ class AdditionalValidationRequired(PersonMustAct):
     """Somebody must look at the person first (a paper to sign, an identity to be proved)."""
 
 
+class OfferingPaused(SiteAgentError):
+    """Somebody has paused the offering: what was asked waits until they let it go on."""
+
+    retryable = True
+
+
 class PassUnfinished(SiteAgentError):
     """A pass used up its time; what it did stays, and the next one goes on."""
 

@@ -133,3 +133,17 @@ class FailResource(WaldurAction):
 
     def subject(self) -> str:
         return f"{self.resource}: {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferImport(WaldurAction):
+    """Offer an account of the cluster that has no resource for import into a project; `limits` in Waldur's units."""
+
+    verb: ClassVar[str] = "offer import"
+    target, identifiers = Target.ACCOUNT, ACCOUNT_ID
+    account: str
+    project: str
+    limits: tuple[tuple[str, Any], ...] = ()
+
+    def subject(self) -> str:
+        return f"of {self.account} into project {self.project}"

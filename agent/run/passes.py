@@ -22,18 +22,23 @@ from agent.run.membership.facts import MembershipFacts, Reach
 from agent.run.membership.mode import Synced
 from agent.run.orders import mode as orders
 from agent.run.people import mode as people
+from agent.run.periodic import mode as periodic
 from agent.run.results import PassReport, Result
 from agent.run.site import Site
 from agent.run.usage import mode as usage
 
+Lock = Callable[[str], bool]
 
-def process_orders(
-    site: Site, *, order_uuid: str | None = None, lock: orders.Lock = lambda _: True
-) -> PassReport:
-    """One pass over the offering's orders, or over one order. Orders whose lock is taken are left to its holder."""
+
+def process_orders(site: Site, *, order_uuid: str | None = None, lock: Lock = lambda _: True) -> PassReport:
+    """One pass over the offering's orders, or over one order. What was held of periodic limits goes on with a pass over
+    all. `lock` takes names such as `order:UUID`; what has its lock taken is left to its holder.
+    """
     with engine.passing(site, Mode.ORDER_PROCESS, subject=order_uuid or "") as run:
-        orders.reconcile(run, order_uuid=order_uuid, lock=lock)
+        orders.reconcile(run, order_uuid=order_uuid, lock=lambda uuid: lock(f"order:{uuid}"))
         provide_for_orders(run)
+        if order_uuid is None:
+            resume_periodic_limits(run, lock)
     return run.report
 
 
@@ -67,6 +72,17 @@ def provide_for_orders(run: Pass) -> None:
     ended = frozenset(action.account for action in done if isinstance(action, DeleteAccount))
     wishes = GroupWishes({account: frozenset(users) for account, users in joined.items()}, ended=ended)
     people.provide(run, wishes, (user for users in joined.values() for user in users), is_whole=False)
+
+
+def resume_periodic_limits(run: Pass, lock: Lock) -> None:
+    """Messages of periodic policies that were held, where somebody has let them go."""
+    report = run.report
+    for resumed in periodic.resume(run.site, lambda uuid: lock(f"periodic_limits:{uuid}")):
+        report.outcomes += resumed.outcomes
+        report.held += resumed.held
+        if resumed.error is not None:
+            report.problems.append(f"periodic limits: {resumed.error}")
+            report.later = report.later or resumed.retryable_error
 
 
 def provide_for_members(run: Pass, synced: Synced) -> None:

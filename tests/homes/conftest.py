@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.config.model import Offering
+from agent.config.model import Mode, Offering
 from agent.core.plans import Plan
+from agent.run import engine
+from agent.run import site as sites
 from agent.run.people import homes
 from agent.run.people.homes import HomesReport
+from agent.run.site import Site
 from tests.backends.storage.world import World
 from tests.config.samples import OFFERING, changed
 from tests.config.samples import Site as Configuration
+from tests.memory_backend import MemoryBackend
 
 XFS = {"provider": "xfs", "mount_point": "/xfs", "block_hardlimit": "10g"}
 
@@ -30,10 +33,9 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
 
 
-@dataclass(frozen=True)
-class Place:
-    offering: Offering
-    state_dir: Path
+def site_of(offering: Offering, state_dir: Path) -> Site:
+    """The offering's site; its cluster is in memory."""
+    return Site(offering, sites.client(offering, "test"), MemoryBackend(), state_dir)
 
 
 class HomeSite:
@@ -60,13 +62,14 @@ class HomeSite:
 
     def settle(self, *users: str, patience_s: float = 20.0, **options: Any) -> HomesReport:
         host = self.world.head_node(patience_s=patience_s)
-        return homes.settle(self.site(), users, host=host, **options)
+        with engine.passing(self.site(), Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+            return homes.settle(run, users, host=host, **options)
 
     def plan(self, *users: str) -> Plan:
         return homes.plan(self.site(), users, host=self.world.head_node())
 
-    def site(self) -> Place:
-        return Place(self.offering, self.state)
+    def site(self) -> Site:
+        return site_of(self.offering, self.state)
 
     @property
     def memory(self) -> Path:

@@ -18,16 +18,15 @@ from tests.homes.private_users import command_prefix
 
 SETTLE = """
 import json, sys
-from dataclasses import dataclass
 from pathlib import Path
 from agent.config.load import load
-from agent.run import homes
-@dataclass
-class Place:
-    offering: object
-    state_dir: Path
-settings = load(Path(sys.argv[1]), {}).settings
-report = homes.settle(Place(settings.offerings[0], Path(sys.argv[2])), sys.argv[3:])
+from agent.config.model import Mode
+from agent.run import engine
+from agent.run.people import homes
+from tests.homes.conftest import site_of
+site = site_of(load(Path(sys.argv[1]), {}).settings.offerings[0], Path(sys.argv[2]))
+with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+    report = homes.settle(run, sys.argv[3:])
 print(json.dumps(report.as_json()))
 """
 APPLY = """

@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.config.model import Mode
 from agent.core.model import OfferingFacts, OfferingUser
+from agent.plan.groups import GroupWishes
+from agent.run import engine
 from agent.run import site as sites
-from agent.run.people.usernames import UsernameReport, settle
+from agent.run.people import groups, usernames
+from agent.run.people.results import ProvisioningReport
+from agent.run.people.usernames import UsernameReport
 from agent.run.site import Site
 from agent.sim.records import OfferingUserState
 from agent.sim.seed import Scenario
@@ -66,6 +71,18 @@ def listed(site: Site) -> list[OfferingUser]:
 
 def facts(site: Site) -> OfferingFacts:
     return offerings.facts(site.client)
+
+
+def settle(site: Site, users: Sequence[OfferingUser], options: OfferingFacts) -> UsernameReport:
+    """As in a membership pass."""
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        return usernames.settle(run, users, options)
+
+
+def settle_groups(site: Site, wishes: GroupWishes) -> ProvisioningReport:
+    """As in a membership pass over everything."""
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        return groups.settle(run, wishes, is_whole=True)
 
 
 def settled(site: Site) -> UsernameReport:

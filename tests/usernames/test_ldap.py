@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.config.model import Mode
 from agent.core.directory_actions import MakeUser
 from agent.core.errors import BackendError
 from agent.core.model import Association
+from agent.plan.groups import GroupWishes
 from agent.run.people import groups, usernames
+from agent.run.people.results import ProvisioningReport
 from agent.run.site import Site
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur
@@ -30,6 +31,8 @@ from tests.usernames.conftest import (
     logins,
     posts,
     set_state,
+    settle,
+    settle_groups,
     settled,
     states,
 )
@@ -73,7 +76,7 @@ def test_a_name_whose_way_to_waldur_was_cut_off_is_found_again(
 ) -> None:
     waldur.site.change("offerings", waldur.seed.offering_uuid, exposed_fields=["full_name"])
     waldur.inject(Fault(method="PATCH", path="offering-users", status=403, times=None))
-    usernames.settle(site, listed(site), facts(site))
+    settle(site, listed(site), facts(site))
     made = {dn for dn in looker.dns() if dn.startswith("uid=")}
     assert len(made) == len(logins(waldur))
     waldur.faults.clear()
@@ -138,7 +141,6 @@ def test_the_journal_tells_who_was_made_in_the_directory_and_for_whom(
     report = settled(site)
     made = {o.action.user: o.action.reason for o in report.outcomes if isinstance(o.action, MakeUser)}
     assert made == {name: f"Waldur user {login}" for login, (_, name) in accounts(waldur).items()}
-    journal.record(site, Mode.MEMBERSHIP_SYNC, report.outcomes)
     login, (_, name) = next(iter(accounts(waldur).items()))
     told = [line["action"]["text"] for line in journal.read(site.state_dir, Query(user=name))]
     assert [text.split(" ")[0] for text in told] == ["make", "assign"]
@@ -147,7 +149,8 @@ def test_the_journal_tells_who_was_made_in_the_directory_and_for_whom(
 
 def test_a_name_that_only_the_cluster_knows_is_not_given(waldur: SimulatedWaldur, site: Site) -> None:
     planned = {
-        str(getattr(action, "username", "")) for action in usernames.plan(site, listed(site), facts(site))
+        str(getattr(action, "username", ""))
+        for action in usernames.plan(site, listed(site), facts(site)).actions
     }
     taken = min(planned - {""})
     backend = site.backend
@@ -196,40 +199,40 @@ def test_who_has_left_is_removed_where_the_site_wants_it(
         usernames.deactivate(site, ["other"])
 
 
-def test_groups_follow_the_accounts(site: Site, looker: Looker, slapd: Slapd) -> None:
-    wishes = groups.GroupWishes(
-        {"hpc_a": {"x", "y"}, "hpc_b": {"x"}, "sudo": {"x"}}, complete={"hpc_a", "sudo"}
-    )
-    planned = groups.plan(site, wishes)
+def test_groups_follow_the_accounts(
+    site: Site, looker: Looker, slapd: Slapd, caplog: pytest.LogCaptureFixture
+) -> None:
+    wishes = GroupWishes({"hpc_a": {"x", "y"}, "hpc_b": {"x"}, "sudo": {"x"}}, complete={"hpc_a", "sudo"})
+    planned = groups.plan(site, wishes).actions
     assert looker.group("hpc_a") is None
-    report = groups.settle(site, wishes)
-    assert [outcome.action for outcome in report.outcomes] == planned
+    report = settle_groups(site, wishes)
+    assert [outcome.action for outcome in report.outcomes] == list(planned)
     assert report.retryable_error is None
-    assert [note for note in report.notes if "sudo" in note]
+    assert [record for record in caplog.records if "sudo" in record.getMessage()]
     group = looker.group("hpc_a")
     assert group is not None and sorted(group.all("memberUid")) == ["x", "y"]
     changes = slapd.operations(" MOD dn=")
-    assert groups.settle(site, wishes).outcomes == ()
+    assert settle_groups(site, wishes).outcomes == ()
     assert slapd.operations(" MOD dn=") == changes
-    ended = groups.GroupWishes({"hpc_a": {"y"}}, complete={"hpc_a"}, ended={"hpc_b"})
-    assert all(outcome.done for outcome in groups.settle(site, ended).outcomes)
+    ended = GroupWishes({"hpc_a": {"y"}}, complete={"hpc_a"}, ended={"hpc_b"})
+    assert all(outcome.done for outcome in settle_groups(site, ended).outcomes)
     group = looker.group("hpc_a")
     assert group is not None and group.all("memberUid") == ("y",)
     assert looker.group("hpc_b") is None
     slapd.stop()
-    assert groups.settle(site, wishes).retryable_error is not None
+    assert settle_groups(site, wishes).retryable_error is not None
 
 
 def test_without_a_directory_there_are_no_groups(site_for: SiteFactory) -> None:
-    wishes = groups.GroupWishes({"hpc_a": {"x"}})
-    assert groups.settle(site_for("base"), wishes) == groups.GroupReport()
-    assert groups.plan(site_for("base"), wishes) == []
+    wishes = GroupWishes({"hpc_a": {"x"}})
+    assert settle_groups(site_for("base"), wishes) == ProvisioningReport()
+    assert groups.plan(site_for("base"), wishes).actions == ()
 
 
 def test_groups_need_no_username_backend_of_the_same_directory(
     site_for: SiteFactory, slapd: Slapd, looker: Looker
 ) -> None:
-    assert groups.settle(site_for("base", **raw(slapd)), groups.GroupWishes({"hpc_a": {"x"}})).error is None
+    assert settle_groups(site_for("base", **raw(slapd)), GroupWishes({"hpc_a": {"x"}})).error is None
     assert looker.group("hpc_a") is not None
 
 

@@ -28,6 +28,7 @@ from tests.usernames.conftest import (
     logins,
     posts,
     set_state,
+    settle,
     settled,
     site_on,
     states,
@@ -41,7 +42,7 @@ def test_new_people_get_names_and_the_next_pass_sends_nothing(
     site = site_for()
     report = settled(site)
     assert accounts(waldur) == {login: ("OK", f"n-{login}") for login in logins(waldur)}
-    assert (report.changed, report.error, report.retryable_error) == (True, None, None)
+    assert (report.error, report.retryable_error) == (None, None)
     count = len(logins(waldur))
     kinds = [type(outcome.action) for outcome in report.outcomes]
     assert (kinds.count(BeginUsername), kinds.count(AssignUsername)) == (count, count)
@@ -52,8 +53,8 @@ def test_new_people_get_names_and_the_next_pass_sends_nothing(
     users, options = listed(site), facts(site)
     waldur.requests.reset()
     sent = site.client.sent.copy()
-    again = usernames.settle(site, users, options)
-    assert (again.users, again.outcomes, again.changed) == (tuple(users), (), False)
+    again = settle(site, users, options)
+    assert (again.users, again.outcomes) == (tuple(users), ())
     assert (waldur.request_counts(), site.client.sent) == ({}, sent)
     assert scripted.opened == 0
 
@@ -61,11 +62,11 @@ def test_new_people_get_names_and_the_next_pass_sends_nothing(
 def test_a_plan_shows_all_of_it_and_changes_nothing(waldur: SimulatedWaldur, site_for: SiteFactory) -> None:
     site = site_for("template")
     before = waldur.site.state()["offering_users"]
-    planned = usernames.plan(site, listed(site), facts(site))
+    planned = usernames.plan(site, listed(site), facts(site)).actions
     assert waldur.site.state()["offering_users"] == before
     report = settled(site)
     assert sorted(map(str, planned)) == sorted(str(outcome.action) for outcome in report.outcomes)
-    assert usernames.plan(site, listed(site), facts(site)) == []
+    assert usernames.plan(site, listed(site), facts(site)).actions == ()
 
 
 OUTCOMES = {
@@ -229,7 +230,7 @@ def test_a_request_that_fails_costs_one_person_one_pass(
     path = path if path.startswith("[") else f"{row.uuid}/{path}"
     path = path.replace("[0-9a-f]{32}", row.uuid)
     waldur.inject(Fault(method="POST|PATCH", path=path, status=status, carried_out=carried_out, times=None))
-    report = usernames.settle(site, listed(site), facts(site))
+    report = settle(site, listed(site), facts(site))
     (failed,) = [outcome for outcome in report.outcomes if not outcome.done]
     assert isinstance(failed.error, WaldurError)
     assert (report.retryable_error is None) == (status == 403)
@@ -249,7 +250,7 @@ def test_a_crash_between_completed_and_named_is_healed(
     login = logins(waldur)[0]
     set_state(waldur, login, "Pending account linking")
     waldur.inject(Fault(method="PATCH", path="offering-users", status=403, times=None))
-    usernames.settle(site, listed(site), facts(site))
+    settle(site, listed(site), facts(site))
     assert accounts(waldur)[login] == ("OK", "")
     waldur.faults.clear()
     settled(site)
@@ -264,7 +265,7 @@ def test_a_move_that_waldur_refuses_skips_the_person(
     login = logins(waldur)[0]
     users, options = listed(site), facts(site)
     set_state(waldur, login, "Deleted")
-    report = usernames.settle(site, users, options)
+    report = settle(site, users, options)
     refused = [outcome for outcome in report.outcomes if not outcome.done]
     assert [type(outcome.action) for outcome in refused] == [BeginUsername]
     assert isinstance(refused[0].error, WaldurError) and refused[0].error.status == 400

@@ -319,8 +319,13 @@ class _Settling:
             if _program(action) in self._useless:
                 self.report.later.append(action.user)
                 break
-            outcomes.append(self._host.apply(action))
-            if not outcomes[-1].done:
+            outcome = self._host.apply(action)
+            if isinstance(outcome.error, CommandMissing | RootNeeded):
+                # Nothing was tried: a fault of the host, which is told once, and no outcome of this user's action.
+                self._blame_host(action, outcome.error)
+                break
+            outcomes.append(outcome)
+            if not outcome.done:
                 break
         return outcomes
 
@@ -333,12 +338,16 @@ class _Settling:
             if error is None:
                 self._in_a_row[program] = 0
                 self._done(action)
-            elif isinstance(error, CommandMissing | RootNeeded | BackendUnavailable):
-                self.report.problems.append(error)
-                self.report.later.append(action.user)
-                self._useless.add(program)
+            elif isinstance(error, BackendUnavailable):
+                self._blame_host(action, error)
             else:
                 self._failed(action, error, program)
+
+    def _blame_host(self, action: HostAction, error: SiteAgentError) -> None:
+        """No user's fault: whatever needs the same program is left for the next pass."""
+        self.report.problems.append(error)
+        self.report.later.append(action.user)
+        self._useless.add(_program(action))
 
     def _leave(self, _work: object, portion: Portion, _error: SiteAgentError) -> None:
         self.report.later.append(portion.actions[0].user)

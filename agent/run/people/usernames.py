@@ -66,7 +66,7 @@ class UsernameReport(ProvisioningReport):
 @dataclass(frozen=True)
 class NameFacts:
     """`due`: users to be named. `answers`: what the backend says of each by uuid, where it was asked: a name, none, or
-    an error. `stale`: profiles that differ from Waldur.
+    an error. `stale`: profiles that differ from Waldur; which these are is known once the names are given.
     """
 
     due: Sequence[OfferingUser]
@@ -144,7 +144,7 @@ class _Naming:
             key=KEY,
             observe=lambda: self._observe(backend, due, is_asked=is_asked),
             plan=self.plan,
-            portions=self._portions,
+            portions=lambda work: self._portions(backend, work),
             apply=lambda actions: self._apply(backend, actions),
             read_back=lambda _work, _portion, _outcomes: None,
             failed=self._failed,
@@ -155,8 +155,13 @@ class _Naming:
         def propose(user: OfferingUser) -> str:
             return backend.find(user) or backend.propose(user)
 
-        answers = {user.uuid: _answer(user, self._owners, propose) for user in due} if is_asked else {}
-        return NameFacts(due, answers, backend.stale_profiles(_with_profiles(self._users.values())))
+        if not is_asked:
+            return NameFacts(due, {}, ())
+        answers = {user.uuid: _answer(user, self._owners, propose) for user in due}
+        return NameFacts(due, answers, self._stale(backend))
+
+    def _stale(self, backend: UsernameBackend) -> Sequence[UpdateProfile]:
+        return backend.stale_profiles(_with_profiles(self._users.values()))
 
     def plan(self, facts: NameFacts) -> PlannedNames:
         """The calls for each user. A name that nobody was asked for is not known before."""
@@ -173,20 +178,23 @@ class _Naming:
         actions += facts.stale
         return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts)
 
-    def _portions(self, work: Work[PlannedNames]) -> Iterator[Portion]:
-        """Some users after the other, until all were asked about or the backend, or Waldur, is away."""
+    def _portions(self, backend: UsernameBackend, work: Work[PlannedNames]) -> Iterator[Portion]:
+        """Some users after the other, until all were asked about or the backend, or Waldur, is away; then the profiles,
+        also of those who have got a name just now.
+        """
         of_user: dict[str, list[Action]] = {}
-        profiles = [action for action in work.plan.facts.stale if work.allows(action)]
         for action in work.decision.allowed:
-            if not isinstance(action, UpdateProfile):
-                of_user.setdefault(getattr(action, "offering_user", ""), []).append(action)
+            of_user.setdefault(getattr(action, "offering_user", ""), []).append(action)
         uuids = [user.uuid for user in work.plan.facts.due if user.uuid in of_user]
         for first in range(0, len(uuids), AT_ONCE):
             if self._is_cut_off:
                 return
             yield Portion(tuple(a for uuid in uuids[first : first + AT_ONCE] for a in of_user[uuid]))
-        if profiles and not self._is_cut_off:
-            yield Portion(tuple(profiles))
+        if self._is_cut_off:
+            return
+        work.decide(self.plan(NameFacts((), {}, self._stale(backend))))
+        if work.decision.allowed:
+            yield Portion(work.decision.allowed)
 
     def _apply(self, backend: UsernameBackend, actions: Sequence[Action]) -> Sequence[Outcome]:
         """The calls of these users as the backend's answers make them; more or other ones than were foreseen."""

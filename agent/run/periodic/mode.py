@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Periodic limits: a policy in Waldur computes them, we set them on the account and say what came of it, always.
 
-What is on the cluster already is not written. The raw usage is reset once in a policy's period, however often the
-message comes and its task fails: a second reset would forget what was used in between. It is the last step, when all
-else is in force. A message that is older than one that was carried out changes nothing.
+observe -> plan (`agent.core.periodic`) -> all of a message or nothing of it. What is on the cluster already is not
+written. The raw usage is reset once in a policy's period, however often the message comes and its task fails: a second
+reset would forget what was used in between. It is the last step, when all else is in force. A message that is older
+than one that was carried out changes nothing. One that is held is parked, since Waldur cannot be asked for its figures
+again, and carried out after its approval (`resume`, called by the passes over orders).
 """
 
 from __future__ import annotations
@@ -11,32 +13,44 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering
 from agent.core import periodic
-from agent.core.actions import ClusterAction
+from agent.core.actions import Action, ClusterAction
 from agent.core.errors import BackendError, PlanRefused, SiteAgentError
-from agent.core.model import Part
+from agent.core.model import Account, Part, Snapshot
 from agent.core.names import fold, uuid_hex
-from agent.core.periodic import Granularity, PeriodicState, PeriodicWish, ResetRawUsage
-from agent.core.policy import PolicyMode
+from agent.core.periodic import Granularity, LimitType, PeriodicState, PeriodicWish, ResetRawUsage
+from agent.core.plans import Outcome
+from agent.core.policy import PolicyRules
 from agent.core.units import targets_of
-from agent.run import gate as policing
+from agent.plan.policy.rules import PolicyContext
+from agent.run import engine, gate
 from agent.run import site as sites
+from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state import journal
-from agent.state.periodic import Memory
+from agent.state.periodic import Memory, ParkedMessage, parked
+from agent.state.plans import Shelf
 from agent.waldur import policies, resources
+from agent.waldur.client import WaldurClient
 from backends.base import PeriodicKeeper, PeriodicPower, Scope
 
 log = logging.getLogger(__name__)
 
-CHANGING = (PolicyMode.SYNC, PolicyMode.UPSERT_ONLY)
+MODE = Mode.ORDER_PROCESS
+KEY = "periodic_limits"
+# A message that nobody has approved is looked at again: more may be free, or less used, than when it was held.
+LOOKED_AT_EVERY = timedelta(hours=1)
+LOOKED_AT_ONCE = 20
+
+Lock = Callable[[str], bool]
 
 
 class PeriodicFailed(BackendError):
@@ -47,56 +61,111 @@ class PeriodicFailed(BackendError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """`digest` names the message, `at` says when Waldur wrote it."""
+class MessageHeld(SiteAgentError):
+    """A message is parked until somebody approves the plans of these ids."""
 
-    site: Site
-    keeper: PeriodicKeeper
+    def __init__(self, message: str, plans: tuple[str, ...]) -> None:
+        self.plans = plans
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class PeriodicFacts:
+    """What one message asks, in the cluster's spelling, and what its account has.
+
+    `state` None: the message is older than what was carried out, and nothing was looked at. `period`: the policy's
+    period in which the raw usage is to be reset now, empty where it is not. `usage_asked`: accounts of which somebody
+    has asked what is used.
+    """
+
     asked: PeriodicWish
     policy: str
-    memory: Memory
-    digest: str
-    at: datetime
-    now: datetime
+    snapshot: Snapshot
+    state: PeriodicState | None = None
+    period: str = ""
+    usage_asked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class PlannedPeriodic:
+    """What is to be done for one message. Its held plans are kept apart from those of all others: it is whole."""
+
+    facts: PeriodicFacts
+    is_whole: bool = True
+
+    @cached_property
+    def actions(self) -> Sequence[ClusterAction]:
+        """What has to be done, the reset last. Pure."""
+        facts = self.facts
+        if facts.state is None:
+            return ()
+        reason = f"policy {facts.policy}"
+        return periodic.actions(facts.asked, facts.state, reason=reason, resets_usage=bool(facts.period))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.facts.snapshot
+
+    @property
+    def context(self) -> PolicyContext:
+        """Waldur names the account: its resource was asked."""
+        return PolicyContext(named=frozenset({self.facts.asked.account}))
 
 
 def run(site: Site, document: Mapping[str, Any]) -> list[str]:
     """Carry a message out and report success; the commands that it took, those of earlier attempts as well. Raises
     SiteAgentError; the caller reports, or comes back.
     """
-    now = datetime.now(UTC).replace(tzinfo=None)
-    asked, at = periodic.wish(document), periodic.moment(document, now)
-    policy, resource = _uuids(document)
-    memory = _memory(site.offering, site.state_dir, document)
-    case = _Case(
-        site, _keeper(site), _checked(site, asked, resource), policy, memory, digest(document), at, now
-    )
-    done = memory.applied(now)
-    if periodic.is_old(at, done):
-        note = f"older than what was applied ({done}): nothing is done"
-    else:
-        note = "" if _apply(case) else "it is so already"
-        memory.note_applied(at, now)
-    if note:
-        log.info("periodic limits of resource %s: %s", resource, note)
-    commands = memory.commands(case.digest)
-    policies.report(site.client, policy, resource, error="", commands=commands)
-    memory.forget_commands(case.digest)
+    commands: list[str] = []
+    with engine.passing(site, MODE, is_recorded=False) as pass_:
+        commands = _carry_out(pass_, document)
+    if pass_.report.error is not None:
+        raise pass_.report.error
     return commands
 
 
 def report_failure(
-    offering: Offering, state_dir: Path, document: Mapping[str, Any], error: SiteAgentError
+    offering: Offering,
+    state_dir: Path,
+    document: Mapping[str, Any],
+    error: SiteAgentError,
+    *,
+    client: WaldurClient | None = None,
 ) -> None:
-    """Tell the policy why its settings are not in force. What Waldur says to that is logged only."""
+    """Tell the policy why its settings are not in force, with the commands of all attempts. What Waldur says to that is
+    logged only.
+    """
+    commands: list[str] = []
     try:
         policy, resource = _uuids(document)
-        commands = _commands_so_far(offering, state_dir, document)
-        client = sites.client(offering, Mode.ORDER_PROCESS)
+        try:
+            memory, name = _memory(offering, state_dir, document), digest(document)
+            commands = memory.commands(name)
+            memory.forget_commands(name)
+        except BackendError as unknown:
+            log.warning("what was run before is not reported: %s", unknown)
+        client = client or sites.client(offering, MODE)
         policies.report(client, policy, resource, error=str(error), commands=commands)
     except SiteAgentError as refusal:
         log.warning("the policy is not told of %s: %s", error, refusal)
+
+
+def resume(site: Site, lock: Lock = lambda _: True) -> list[PassReport]:
+    """Carry out the messages that were held and may go on now; one report for each. Raises nothing of ours.
+
+    Such are those whose plans are approved or not held any more; of the others some are looked at again in every hour.
+    `lock` takes the uuid of a resource; those whose lock is taken are left to its holder. Where no message waits, this
+    costs no request and no command.
+    """
+    waiting = parked(site.state_dir, site.offering.uuid)
+    if not waiting or not gate.may_tell(gate.rules_of(site)):
+        return []
+    now = _now()
+    free = [message for message in waiting if _is_free(site, message)]
+    others = sorted((message for message in waiting if message not in free), key=lambda m: m.looked)
+    again = [message for message in others if now - message.looked > LOOKED_AT_EVERY]
+    due = [*free, *again[:LOOKED_AT_ONCE]]
+    return [_resumed(site, m.document) for m in due if lock(str(m.document.get("resource_uuid")))]
 
 
 def digest(document: Mapping[str, Any]) -> str:
@@ -104,68 +173,208 @@ def digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _commands_so_far(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> list[str]:
-    """Of this message, over all attempts; forgotten with that."""
-    try:
-        memory, name = _memory(offering, state_dir, document), digest(document)
-    except BackendError as error:
-        log.warning("what was run before is not reported: %s", error)
-        return []
-    commands = memory.commands(name)
-    memory.forget_commands(name)
-    return commands
+def shelf_key(policy: str, resource: str) -> str:
+    """The name under which plans of one policy for one resource are held."""
+    return f"{KEY}-{policy}-{resource}"
+
+
+def _is_free(site: Site, message: ParkedMessage) -> bool:
+    """Whether all that held a message back is approved, or gone."""
+    shelf = Shelf(site.state_dir, site.offering, shelf_key(*_uuids(message.document)))
+    held = {waiting.id for waiting in shelf.waiting()}
+    approved = {approval.plan for approval in shelf.approvals()}
+    return held.intersection(message.plans) <= approved
+
+
+def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
+    """Carry out a message that was parked, if it is still the one that waits. The policy is told of what is new."""
+    with engine.passing(site, MODE, is_recorded=False) as pass_:
+        memory = _memory(site.offering, site.state_dir, document)
+        waiting = memory.parked
+        if waiting is None or digest(waiting.document) != digest(document):
+            return pass_.report
+        try:
+            _carry_out(pass_, document, at=waiting.at)
+        except MessageHeld as held:
+            if set(held.plans) != set(waiting.plans):
+                report_failure(site.offering, site.state_dir, document, held, client=site.client)
+        except SiteAgentError as error:
+            if not error.retryable:
+                report_failure(site.offering, site.state_dir, document, error, client=site.client)
+                memory.unpark()
+            raise
+    return pass_.report
+
+
+def _carry_out(pass_: Pass, document: Mapping[str, Any], *, at: datetime | None = None) -> list[str]:
+    """Carry one message out. `at`: when it was written, where that is known already. Raises SiteAgentError."""
+    message = _Message(pass_.site, document, at)
+    pass_.cause = f"policy {message.policy}"
+    engine.reconcile(pass_, message.steps(pass_.rules))
+    return message.commands
+
+
+class _Message:
+    """One message on its way: what it asks, what was done of it before, and what stopped it."""
+
+    def __init__(self, site: Site, document: Mapping[str, Any], at: datetime | None) -> None:
+        """Raises PlanRefused, and MemoryLost."""
+        self.commands: list[str] = []
+        self._site = site
+        self._document = document
+        self._now = _now()
+        self._asked = periodic.wish(document)
+        self._at = at or periodic.moment(document, self._now)
+        self.policy, self._resource = _uuids(document)
+        self._memory = _memory(site.offering, site.state_dir, document)
+        self._digest = digest(document)
+        self._keeper = _keeper(site)
+        self._period = ""
+        self._error: SiteAgentError | None = None
+
+    def steps(self, rules: PolicyRules) -> Steps[PeriodicFacts, PlannedPeriodic]:
+        """The loop over the one account that the message is about."""
+        return Steps(
+            key=shelf_key(self.policy, self._resource),
+            observe=self._observe,
+            plan=PlannedPeriodic,
+            refine=lambda facts, plan: self._refine(rules, facts, plan),
+            portions=self._portions,
+            apply=self._apply,
+            read_back=self._read_back,
+            failed=self._failed,
+            tell=self._tell,
+        )
+
+    def _observe(self) -> PeriodicFacts:
+        """Waldur's resource, the cluster's TRES, and what the account has. Raises SiteAgentError."""
+        waiting = self._memory.parked
+        if waiting is not None and self._at < waiting.at:
+            raise PlanRefused(
+                f"older than the message of {waiting.at}, which is held as plan {', '.join(waiting.plans)}"
+            )
+        asked = _checked(self._site, self._asked, self._resource)
+        snapshot = Snapshot(self._site.backend.cluster)
+        if periodic.is_old(self._at, self._memory.applied(self._now)):
+            return PeriodicFacts(asked, self.policy, snapshot)
+        state = _state(self._keeper, asked.account)
+        # One account, and all of that one.
+        account = Account(asked.account, None, state.limits.get(LimitType.GRP_TRES_MINS, {}))
+        snapshot = replace(snapshot, accounts={asked.account: account}, complete=frozenset({Part.ACCOUNTS}))
+        return PeriodicFacts(asked, self.policy, snapshot, state, self._period_due(asked))
+
+    def _period_due(self, asked: PeriodicWish) -> str:
+        """The period to be reset, empty for none; of a policy whose period we do not know it is a month. Raises
+        WaldurError where it cannot be read.
+        """
+        if not asked.resets_usage:
+            return ""
+        granularity = policies.granularity(self._site.client, self.policy) or Granularity.MONTH
+        period = periodic.period(self._at, granularity)
+        return "" if self._memory.has_reset(period, self._now) else period
+
+    def _refine(
+        self, rules: PolicyRules, facts: PeriodicFacts, plan: PlannedPeriodic
+    ) -> PeriodicFacts | None:
+        """The facts with what is used of limits that get lower; where that cannot be read, it stays unknown."""
+        accounts = gate.unknown_usage(rules, plan) - facts.usage_asked
+        if not accounts:
+            return None
+        asked = replace(facts, usage_asked=facts.usage_asked | accounts)
+        try:
+            seen = self._site.backend.observe(Scope(parts=frozenset(), usage_of=accounts))
+        except BackendError as error:
+            log.warning("what accounts have used of their limits cannot be read: %s", error)
+            return asked
+        return replace(asked, snapshot=facts.snapshot.with_usage(seen))
+
+    def _portions(self, work: Work[PlannedPeriodic]) -> Iterator[Portion]:
+        """The settings, and when they are in force the reset. Raises MemoryLost where a held message cannot be kept."""
+        actions = work.plan.actions
+        if any(not work.allows(action) for action in actions):
+            self._error = self._withheld(work, actions)
+            return
+        settings = tuple(action for action in actions if not isinstance(action, ResetRawUsage))
+        if settings:
+            yield Portion(settings)
+        if len(settings) < len(actions) and self._error is None:
+            self._period = work.plan.facts.period
+            yield Portion(tuple(actions[len(settings) :]))
+
+    def _withheld(self, work: Work[PlannedPeriodic], actions: Iterable[Action]) -> SiteAgentError:
+        """Why the message is not carried out. What only waits is parked."""
+        reasons = dict.fromkeys(reason for action in actions if (reason := work.decision.reason(action)))
+        sentence = "; ".join(reasons)
+        if work.decision.refused:
+            return PlanRefused(sentence)
+        plans = tuple(plan.id for plan in work.decision.held)
+        self._memory.park(ParkedMessage(self._document, self._at, self._now, plans))
+        return MessageHeld(sentence, plans)
+
+    def _apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        """Do one portion. A reset that SLURM refused, or was never asked for, was not done; of all else nobody knows
+        but the memory. Raises BackendError.
+        """
+        resets = any(isinstance(action, ResetRawUsage) for action in actions)
+        if resets:
+            self._memory.begin_reset(self._period, self._now)
+        try:
+            outcomes = self._keeper.apply(actions)
+        except BackendError:
+            if resets:
+                self._memory.end_reset(self._period, is_done=False)
+            raise
+        self._memory.add_commands(self._digest, [c for outcome in outcomes for c in outcome.commands])
+        if resets:
+            self._memory.end_reset(self._period, is_done=all(outcome.done for outcome in outcomes))
+        return outcomes
+
+    def _read_back(self, work: Work[PlannedPeriodic], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """Success is seen, not believed: rc 0 can be a refusal (22.05). Raises BackendError, and PlanRefused."""
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise PeriodicFailed(str(outcome.error), retryable=outcome.error.retryable) from outcome.error
+        if any(isinstance(action, ResetRawUsage) for action in portion.actions):
+            return
+        asked = work.plan.facts.asked
+        state = _state(self._keeper, asked.account)
+        left = periodic.actions(asked, state, reason="", resets_usage=False)
+        if left:
+            raise PeriodicFailed(f"the cluster took the commands and did not do it: {left[0].render()}")
+
+    def _failed(self, _work: object, _portion: Portion, error: SiteAgentError) -> None:
+        self._error = error
+
+    def _tell(self, work: Work[PlannedPeriodic]) -> None:
+        """Report success, and forget what waited for it. Raises what stopped the message: whether it comes back is not
+        decided here.
+        """
+        if self._error is not None:
+            raise self._error
+        if work.plan.facts.state is None:
+            applied = self._memory.applied(self._now)
+            log.info(
+                "periodic limits of resource %s: older than what was applied (%s): nothing is done",
+                self._resource,
+                applied,
+            )
+        else:
+            self._memory.note_applied(self._at, self._now)
+            if not work.plan.actions:
+                log.info("periodic limits of resource %s: it is so already", self._resource)
+        commands = self._memory.commands(self._digest)
+        policies.report(self._site.client, self.policy, self._resource, error="", commands=commands)
+        self._memory.unpark()
+        self._memory.forget_commands(self._digest)
+        self.commands = commands
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
 def _memory(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> Memory:
     return Memory(state_dir, offering.uuid, *_uuids(document))
-
-
-def _apply(case: _Case) -> bool:
-    """Bring the settings into force, and then reset; False where there was nothing to do. Raises BackendError."""
-    asked, memory = case.asked, case.memory
-    period = periodic.period(case.at, _granularity(case)) if asked.resets_usage else ""
-    actions = periodic.actions(
-        asked,
-        _state(case.keeper, asked.account),
-        reason=f"policy {case.policy}",
-        resets_usage=bool(period) and not memory.has_reset(period, case.now),
-    )
-    settings = [action for action in actions if not isinstance(action, ResetRawUsage)]
-    if settings:
-        _carry_out(case, settings)
-        _read_back(case)
-    if len(settings) < len(actions):
-        _reset(case, period, actions[len(settings) :])
-    return bool(actions)
-
-
-def _reset(case: _Case, period: str, actions: Sequence[ClusterAction]) -> None:
-    """What SLURM refused, or was never asked, was not done; of all else nobody knows but the memory."""
-    case.memory.begin_reset(period, case.now)
-    try:
-        _carry_out(case, actions)
-    except BackendError:
-        case.memory.end_reset(period, is_done=False)
-        raise
-    case.memory.end_reset(period, is_done=True)
-
-
-def _carry_out(case: _Case, actions: Sequence[ClusterAction]) -> None:
-    outcomes = case.keeper.apply(actions)
-    case.memory.add_commands(case.digest, [c for outcome in outcomes for c in outcome.commands])
-    journal.record(case.site, Mode.ORDER_PROCESS, outcomes, cause=f"policy {case.policy}")
-    for outcome in outcomes:
-        log.info("%s: %s", outcome.action.render(), outcome.error or "done")
-        if outcome.error is not None:
-            raise PeriodicFailed(str(outcome.error), retryable=outcome.error.retryable) from outcome.error
-
-
-def _read_back(case: _Case) -> None:
-    """Success is seen, not believed: rc 0 can be a refusal (22.05)."""
-    state = _state(case.keeper, case.asked.account)
-    left = periodic.actions(case.asked, state, reason="", resets_usage=False)
-    if left:
-        raise PeriodicFailed(f"the cluster took the commands and did not do it: {left[0].render()}")
 
 
 def _state(keeper: PeriodicKeeper, account: str) -> PeriodicState:
@@ -179,23 +388,18 @@ def _keeper(site: Site) -> PeriodicKeeper:
     if not site.offering.periodic_limits_enabled:
         raise PlanRefused("periodic_limits_not_enabled: backend_settings.periodic_limits.enabled is not true")
     if not isinstance(site.backend, PeriodicPower):
-        name = site.offering.backend_of(Mode.ORDER_PROCESS)
+        name = site.offering.backend_of(MODE)
         raise PlanRefused(f"Backend {name} does not support periodic settings")
     return site.backend.periodic
 
 
 def _checked(site: Site, asked: PeriodicWish, resource_uuid: str) -> PeriodicWish:
-    """The wish in the cluster's spelling, if it is about an account that this resource has and we may change."""
-    rules = policing.rules_of(site)
-    if rules.paused or rules.mode not in CHANGING:
-        raise PlanRefused(
-            f"the site lets nothing be changed: {rules.paused_why if rules.paused else rules.mode}"
-        )
+    """The wish in the cluster's spelling, if it is about the account that this resource has."""
     account = fold(asked.account)
     has = fold(resources.get(site.client, resource_uuid).backend_id)
     if account != has:
         raise PlanRefused(f"it is about account {account}, and resource {resource_uuid} has {has or 'none'}")
-    if account in rules.protected_accounts or account == site.backend.home:
+    if account == site.backend.home:
         raise PlanRefused(f"account {account} is protected")
     spelled = _spelled(site, periodic.named_in(asked)) if asked.limits else {}
     limits = {kind: _by_tres(values, spelled) for kind, values in asked.limits.items()}
@@ -210,7 +414,7 @@ def _by_tres(values: Mapping[str, int], spelled: Mapping[str, str]) -> dict[str,
     return found
 
 
-def _spelled(site: Site, named: Any) -> dict[str, str]:
+def _spelled(site: Site, named: Iterable[str]) -> dict[str, str]:
     """The cluster's TRES for what the message names: itself, what our component of that name counts, or a GRES."""
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.TRES})))
     known = {tres.lower(): tres for tres in snapshot.tres}
@@ -226,11 +430,6 @@ def _spelled(site: Site, named: Any) -> dict[str, str]:
             )
         found[name] = tres
     return found
-
-
-def _granularity(case: _Case) -> Granularity:
-    """The policy's period; a month where it is one that we do not know. Raises WaldurError where it cannot be read."""
-    return policies.granularity(case.site.client, case.policy) or Granularity.MONTH
 
 
 def _uuids(document: Mapping[str, Any]) -> tuple[str, str]:
