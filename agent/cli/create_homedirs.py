@@ -25,7 +25,7 @@ from agent.cli.options import (
 from agent.config.model import Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.run import engine, gate
-from agent.run.engine import Pass
+from agent.run.gate import Pass
 from agent.run.people import homes
 from agent.run.people.homes import HomesReport
 from agent.run.site import client, connect

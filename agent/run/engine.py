@@ -13,19 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
-from uuid import uuid4
+from typing import Any, Generic, TypeVar
 
 from agent.config.model import Mode
 from agent.core.actions import Action
 from agent.core.errors import BackendError, BackendUnavailable, PassUnfinished, SiteAgentError, WaldurError
-from agent.core.model import Snapshot
 from agent.core.plans import Outcome
-from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import WaldurAction
 from agent.plan.policy.gate import Decision
-from agent.plan.policy.rules import PolicyContext
 from agent.run import gate
+from agent.run.gate import Pass, Planned
 from agent.run.results import PassReport
 from agent.run.site import Site, effort_of
 from agent.state import journal, passes
@@ -40,30 +37,6 @@ REFINEMENTS_AT_MOST = 3
 Request = Callable[[WaldurClient, Any], Any]
 
 
-class Planned(Protocol):
-    """What a mode's planner makes of its facts."""
-
-    @property
-    def actions(self) -> Sequence[Action]:
-        """In the order in which they must happen; equal ones once."""
-        ...
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The cluster that the plan was made for."""
-        ...
-
-    @property
-    def context(self) -> PolicyContext:
-        """What the policy must know beside the cluster's state."""
-        ...
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is about everything of the offering, so that a held plan which it lacks is gone."""
-        ...
-
-
 Facts = TypeVar("Facts")
 Plan = TypeVar("Plan", bound=Planned)
 
@@ -74,30 +47,6 @@ class Portion:
 
     actions: tuple[Any, ...]
     about: Any = None
-
-
-@dataclass(slots=True)
-class Pass:
-    """One pass over an offering, of one or several loops: the rules as they were when it began, its end, its report.
-
-    `subject`: the order, resource or project that it is about, empty for everything. `cause`: what the journal names
-    as the reason where it is no pass. `holds`: whether what is held is written down for `approve`; not where whoever
-    started the pass decides with an option.
-    """
-
-    site: Site
-    mode: Mode
-    rules: PolicyRules
-    report: PassReport
-    subject: str = ""
-    until_s: float = UNBOUNDED_S
-    cause: str = ""
-    holds: bool = True
-    id: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def is_late(self) -> bool:
-        return time.monotonic() > self.until_s
 
 
 class Work(Generic[Plan]):

@@ -9,13 +9,18 @@ written down is not borne.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Protocol
+from uuid import uuid4
 
+from agent.config.model import Mode
+from agent.core.actions import Action
 from agent.core.errors import StateUnwritable
+from agent.core.model import Snapshot
 from agent.core.policy import Charge, PolicyMode, PolicyRules
 from agent.plan.policy.gate import (
     ID_LENGTH,
@@ -28,18 +33,66 @@ from agent.plan.policy.gate import (
 )
 from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
+from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import charges, plans
 from agent.state.plans import HeldRow, Kept, Shelf
 from agent.state.store import Source, Store
 
-if TYPE_CHECKING:
-    from agent.run.engine import Pass, Planned
-
 log = logging.getLogger(__name__)
+
+UNBOUNDED_S = float("inf")
 
 SHOWN = 3
 BELIEVED_AFTER = timedelta(hours=1)
+
+
+class Planned(Protocol):
+    """What a mode's planner makes of its facts."""
+
+    @property
+    def actions(self) -> Sequence[Action]:
+        """In the order in which they must happen; equal ones once."""
+        ...
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster that the plan was made for."""
+        ...
+
+    @property
+    def context(self) -> PolicyContext:
+        """What the policy must know beside the cluster's state."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is about everything of the offering, so that a held plan which it lacks is gone."""
+        ...
+
+
+@dataclass(slots=True)
+class Pass:
+    """One pass over an offering, of one or several loops: the rules as they were when it began, its end, its report.
+
+    `subject`: the order, resource or project that it is about, empty for everything. `cause`: what the journal names
+    as the reason where it is no pass. `holds`: whether what is held is written down for `approve`; not where whoever
+    started the pass decides with an option.
+    """
+
+    site: Site
+    mode: Mode
+    rules: PolicyRules
+    report: PassReport
+    subject: str = ""
+    until_s: float = UNBOUNDED_S
+    cause: str = ""
+    holds: bool = True
+    id: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.until_s
 
 
 def rules_of(site: Site) -> PolicyRules:

@@ -14,6 +14,9 @@ from agent.waldur.transport import POOL_SIZE
 
 # One list page costs less than this many single requests.
 LIST_FROM = 3
+# Kept in step by passes over members.
+HANDLED = (ResourceState.OK, ResourceState.ERRED)
+# An order is at work on these.
 IN_PROGRESS = (ResourceState.CREATING, ResourceState.UPDATING, ResourceState.TERMINATING)
 
 PATH = "marketplace-provider-resources/"

@@ -16,8 +16,8 @@ from agent.plan.groups import GroupWishes
 from agent.run import engine
 from agent.run import site as sites
 from agent.run.people import groups, usernames
-from agent.run.people.results import ProvisioningReport
 from agent.run.people.usernames import UsernameReport
+from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.sim.records import OfferingUserState
 from agent.sim.seed import Scenario

@@ -14,7 +14,7 @@ from agent.core.errors import BackendError
 from agent.core.model import Association
 from agent.plan.groups import GroupWishes
 from agent.run.people import groups, usernames
-from agent.run.people.results import ProvisioningReport
+from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.sim.faults import Fault
 from agent.sim.server import SimulatedWaldur

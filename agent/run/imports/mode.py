@@ -23,8 +23,8 @@ from agent.core.waldur_actions import OfferImport, WaldurAction
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.shared_limits import LimitRules, shown
 from agent.run import engine, gate
-from agent.run.engine import Pass, Request, Steps, Work
-from agent.run.membership.facts import HANDLED, IN_PROGRESS
+from agent.run.engine import Request, Steps, Work
+from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.state import claims
 from agent.waldur import imports, pool, resources
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 MODE = Mode.ORDER_PROCESS
 KEY = "imports"
-HAS_ACCOUNT = (*HANDLED, *IN_PROGRESS)
+HAS_ACCOUNT = (*resources.HANDLED, *resources.IN_PROGRESS)
 Answer = TypeVar("Answer")
 REQUESTS: Mapping[type[WaldurAction], Request] = {
     OfferImport: lambda client, a: imports.offer(client, a.account, a.project, dict(a.limits)),

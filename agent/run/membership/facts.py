@@ -20,7 +20,6 @@ from agent.core.model import (
     OfferingUser,
     OrderType,
     Resource,
-    ResourceState,
     TeamMember,
 )
 from agent.core.names import fold
@@ -37,9 +36,6 @@ from agent.waldur.teams import Teams, UserLimits
 
 log = logging.getLogger(__name__)
 
-HANDLED = (ResourceState.OK, ResourceState.ERRED)
-# An order is at work on these: nothing is planned for them, and what they name is still theirs.
-IN_PROGRESS = (ResourceState.CREATING, ResourceState.UPDATING, ResourceState.TERMINATING)
 # How long what is true of the offering itself (its options, its provider) is taken as it was.
 OFFERING_VALID_S = 600.0
 BULK_TEAMS = "project_permissions"
@@ -97,12 +93,12 @@ def gather(site: Site, reach: Reach = Reach()) -> MembershipFacts:
     facts = _offering(client).facts
     under_way = _orders(client)
     listed = _resources(client, reach)
-    found = [resource for resource in listed if resource.state in HANDLED]
+    found = [resource for resource in listed if resource.state in resources.HANDLED]
     users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
     return MembershipFacts(
         offering=facts,
         resources=found,
-        in_progress=[resource for resource in listed if resource.state in IN_PROGRESS],
+        in_progress=[resource for resource in listed if resource.state in resources.IN_PROGRESS],
         users=users,
         teams=_teams(client, reach, found, users),
         accounts=_accounts(site),
@@ -122,7 +118,9 @@ def _resources(client: WaldurClient, reach: Reach) -> list[Resource]:
     fields = resources.SYNC_FIELDS
     if reach.resource_uuid:
         return [resources.get(client, reach.resource_uuid, fields=fields)]
-    return resources.listed(client, (*HANDLED, *IN_PROGRESS), fields=fields, project_uuid=reach.project_uuid)
+    return resources.listed(
+        client, (*resources.HANDLED, *resources.IN_PROGRESS), fields=fields, project_uuid=reach.project_uuid
+    )
 
 
 def _teams(

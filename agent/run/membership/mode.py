@@ -21,7 +21,8 @@ from agent.core.names import fold
 from agent.core.policy import PolicyRules
 from agent.plan.policy.gate import Decision
 from agent.run import engine, gate
-from agent.run.engine import Pass, Steps, Work
+from agent.run.engine import Steps, Work
+from agent.run.gate import Pass
 from agent.run.membership import facts as waldur_facts
 from agent.run.membership import planning
 from agent.run.membership.facts import MembershipFacts, Reach

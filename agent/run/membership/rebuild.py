@@ -21,7 +21,8 @@ from agent.plan import accounts
 from agent.plan import rebuild as planner
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
-from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.engine import Portion, Steps, Work
+from agent.run.gate import Pass
 from agent.run.membership import facts as waldur_facts
 from agent.run.membership.facts import Reach
 from agent.run.membership.planning import SyncFacts, cases

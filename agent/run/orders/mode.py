@@ -18,7 +18,8 @@ from agent.core.policy import PolicyRules
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase
 from agent.run import engine, gate
-from agent.run.engine import Pass, Steps
+from agent.run.engine import Steps
+from agent.run.gate import Pass
 from agent.run.orders import facts as waldur_facts
 from agent.run.orders import naming, planning, visibility
 from agent.run.orders.planning import OrderFacts, PlannedOrders, Spec

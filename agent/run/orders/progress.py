@@ -26,9 +26,9 @@ from agent.core.waldur_actions import (
     WaldurAction,
 )
 from agent.plan.orders import OrderPlan
+from agent.plan.policy.gate import Decision
 from agent.run.engine import Portion, Request, Work
 from agent.run.orders import naming
-from agent.run.orders.decision import allowed_part, wait_reason
 from agent.run.orders.planning import PlannedOrders
 from agent.run.results import OrderResult, Result, postponed
 from agent.run.site import Site
@@ -292,3 +292,28 @@ class Progress:
 
 def _of(plan: OrderPlan, kind: type[Sent]) -> Sent | None:
     return next((action for action in plan.actions if isinstance(action, kind)), None)
+
+
+def wait_reason(plan: OrderPlan, decision: Decision) -> str:
+    """Why an order waits, empty when it may go on."""
+    blocked = decision.blocked
+    needed = [action for action in plan.actions if action in blocked and not _is_spare(action, plan)]
+    return decision.reason(needed[0]) if needed else ""
+
+
+def allowed_part(plan: OrderPlan, decision: Decision) -> OrderPlan:
+    """The order without the actions that it can do without and must not carry out."""
+    blocked = decision.blocked
+    left_out = [action for action in plan.actions if action in blocked]
+    if not left_out:
+        return plan
+    kept = tuple(action for action in plan.actions if action not in blocked)
+    notes = tuple(f"{a.line()} is left out: {decision.reason(a)}" for a in left_out)
+    return replace(plan, actions=kept, notes=(*plan.notes, *notes))
+
+
+def _is_spare(action: Action, plan: OrderPlan) -> bool:
+    """What an order can do without."""
+    if isinstance(action, AddMember):
+        return True
+    return isinstance(action, DeleteAccount) and action.account != plan.account

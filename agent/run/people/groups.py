@@ -20,8 +20,9 @@ from agent.plan import groups as planner
 from agent.plan.groups import GroupWishes
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
-from agent.run.engine import Pass, Portion, Steps, Work
-from agent.run.people.results import ProvisioningReport
+from agent.run.engine import Portion, Steps, Work
+from agent.run.gate import Pass
+from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from backends.usernames import registry
 from backends.usernames.base import GroupDirectory

@@ -32,7 +32,8 @@ from agent.plan import homes as planner
 from agent.plan.homes import NOTHING, Remembered
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
-from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.engine import Portion, Steps, Work
+from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.state.homes import HomeMemory
 from backends import registry

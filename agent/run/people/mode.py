@@ -13,10 +13,10 @@ from agent.core.errors import WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.core.plans import Outcome
 from agent.plan.groups import GroupWishes
-from agent.run.engine import Pass
+from agent.run.gate import Pass
 from agent.run.people import groups, homes, usernames
 from agent.run.people.homes import HomesReport
-from agent.run.people.results import ProvisioningReport
+from agent.run.results import ProvisioningReport
 
 
 def name_people(

@@ -31,8 +31,9 @@ from agent.plan import usernames as planner
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usernames import UserState
 from agent.run import engine
-from agent.run.engine import Pass, Portion, Steps, Work
-from agent.run.people.results import ProvisioningReport
+from agent.run.engine import Portion, Steps, Work
+from agent.run.gate import Pass
+from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.waldur import offering_users, pool
 from backends.base import Scope

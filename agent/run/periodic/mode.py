@@ -33,7 +33,8 @@ from agent.core.units import targets_of
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, gate
 from agent.run import site as sites
-from agent.run.engine import Pass, Portion, Steps, Work
+from agent.run.engine import Portion, Steps, Work
+from agent.run.gate import Pass
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state.periodic import Memory, ParkedMessage, parked

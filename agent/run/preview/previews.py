@@ -25,7 +25,7 @@ from agent.run.membership.facts import Reach
 from agent.run.membership.mode import Synced
 from agent.run.membership.progress import Progress
 from agent.run.orders import mode as orders
-from agent.run.orders.decision import allowed_part, wait_reason
+from agent.run.orders.progress import allowed_part, wait_reason
 from agent.run.people import groups as group_mode
 from agent.run.people import usernames
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
