@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from agent.core.model import Account, Association, Part, Snapshot
 from agent.core.names import fold
@@ -610,6 +610,14 @@ class DeleteAccount(ClusterAction):
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         kept = {name: account for name, account in snapshot.accounts.items() if name != self.account}
         return replace(snapshot, accounts=kept)
+
+
+Chosen = TypeVar("Chosen", bound=Action)
+
+
+def only(kind: type[Chosen], actions: Iterable[Action]) -> list[Chosen]:
+    """Return the actions of one kind, in their order."""
+    return [action for action in actions if isinstance(action, kind)]
 
 
 def changed(before: Iterable[tuple[str, Any]], after: Iterable[tuple[str, Any]]) -> str:

@@ -8,9 +8,10 @@ they cannot be read that is an outage, after which nothing more is tried.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 from agent.core.actions import (
     AddMember,
@@ -22,6 +23,7 @@ from agent.core.actions import (
     MoveDefaultAccount,
     RemoveMember,
     SetLimits,
+    only,
 )
 from agent.core.errors import BackendError, BackendUnavailable, DoneInPart, NotApplied, NotEmpty
 from agent.core.plans import Outcome
@@ -93,21 +95,21 @@ class Batch:
 
     def carried_out(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
         outcomes = []
-        for kind in commands.KINDS:
-            for outcome in self._of_kind(kind, [action for action in actions if type(action) is kind]):
+        for kind in commands.ORDER:
+            for outcome in self._of_kind(kind, actions):
                 self._failures.note(outcome)
                 outcomes.append(outcome)
         return outcomes
 
     def _of_kind(self, kind: type[ClusterAction], actions: Sequence[ClusterAction]) -> Iterator[Outcome]:
         if kind is CreateAccount:
-            yield from self._create([a for a in actions if isinstance(a, CreateAccount)])
+            yield from self._create(only(CreateAccount, actions))
         elif kind is DeleteAccount:
-            gone = [a for a in actions if isinstance(a, DeleteAccount)]
+            gone = only(DeleteAccount, actions)
             for level in reversed(levels(gone, {a.account: self._ledger.parent(a.account) for a in gone})):
                 yield from self._each(level)
         else:
-            yield from self._each(actions)
+            yield from self._each(only(kind, actions))
 
     def _each(self, actions: Sequence[ClusterAction]) -> Iterator[Outcome]:
         for action in actions:
@@ -115,32 +117,16 @@ class Batch:
                 yield Outcome(action, stopped)
             else:
                 attempt = Attempt(action)
-                yield attempt.ended(self._carry_out(attempt))
+                yield attempt.ended(STEPS[type(action)](self, attempt, action))
 
-    def _carry_out(self, attempt: Attempt) -> BackendError | None:
-        action = attempt.action
-        match action:
-            case SetLimits():
-                return self._set_deposit(attempt, action)
-            case DeleteAccount():
-                return self._delete(attempt, action)
-            case RemoveMember():
-                return self._remove(attempt, action)
-        if action.account not in self._ledger.accounts:
-            return NotApplied(f"account {action.account} is not in MAM any more")
-        name, account = action.account, self._ledger.spelled(action.account)
-        users = self._ledger.users_of(name)
-        match action:
-            case AddMember() if action.user not in users:
-                words = commands.add_user(account, action.user)
-                return self._run(attempt, words, lambda now: action.user in now.users_of(name))
-            case MoveDefaultAccount():
-                return self._run(attempt, commands.set_default(account, users.get(action.user, action.user)))
-            case AllowSubmission() | BlockSubmission():
-                active = isinstance(action, AllowSubmission)
-                words = commands.activate(account, active=active)
-                return self._run(attempt, words, lambda now: now.accounts[name].active is active)
-        return None
+    def _in_account(
+        self, attempt: Attempt, words: Words, holds: Holds = lambda _: False
+    ) -> BackendError | None:
+        """One command in an account that must be there still."""
+        name = attempt.action.account
+        if name not in self._ledger.accounts:
+            return NotApplied(f"account {name} is not in MAM any more")
+        return self._run(attempt, words, holds)
 
     # Accounts -------------------------------------------------------------------------------------
 
@@ -246,12 +232,34 @@ class Batch:
 
     # Members --------------------------------------------------------------------------------------
 
+    def _add(self, attempt: Attempt, action: AddMember) -> BackendError | None:
+        name = action.account
+        if action.user in self._ledger.users_of(name):
+            return None
+        words = commands.add_user(self._ledger.spelled(name), action.user)
+        return self._in_account(attempt, words, lambda now: action.user in now.users_of(name))
+
+    def _move_default(self, attempt: Attempt, action: MoveDefaultAccount) -> BackendError | None:
+        user = self._ledger.users_of(action.account).get(action.user, action.user)
+        return self._in_account(attempt, commands.set_default(self._ledger.spelled(action.account), user))
+
     def _remove(self, attempt: Attempt, action: RemoveMember) -> BackendError | None:
         user = self._ledger.users_of(action.account).get(action.user)
         if user is None:
             return None
         words = commands.delete_user(self._ledger.spelled(action.account), user)
         return self._run(attempt, words, lambda ledger: action.user not in ledger.users_of(action.account))
+
+    def _allow(self, attempt: Attempt, action: AllowSubmission) -> BackendError | None:
+        return self._activate(attempt, active=True)
+
+    def _block(self, attempt: Attempt, action: BlockSubmission) -> BackendError | None:
+        return self._activate(attempt, active=False)
+
+    def _activate(self, attempt: Attempt, *, active: bool) -> BackendError | None:
+        name = attempt.action.account
+        words = commands.activate(self._ledger.spelled(name), active=active)
+        return self._in_account(attempt, words, lambda now: now.accounts[name].active is active)
 
     def _run(self, attempt: Attempt, words: Words, holds: Holds = lambda _: False) -> BackendError | None:
         """One command. `holds`: whether a state has what it is for, by which a failure is judged."""
@@ -271,6 +279,18 @@ class Batch:
             return BackendUnavailable(str(error))
         self._touched.clear()
         return None
+
+
+# What each kind of action does, but for accounts that are made, which get their funds together.
+STEPS: Mapping[type[ClusterAction], Callable[[Batch, Attempt, Any], BackendError | None]] = {
+    SetLimits: Batch._set_deposit,
+    AddMember: Batch._add,
+    MoveDefaultAccount: Batch._move_default,
+    AllowSubmission: Batch._allow,
+    BlockSubmission: Batch._block,
+    RemoveMember: Batch._remove,
+    DeleteAccount: Batch._delete,
+}
 
 
 def _lacking(account: str, fund: int) -> Holds:

@@ -7,8 +7,10 @@ A command names one account, user or fund: MAM has no form for several that coul
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from agent.core.actions import (
     AddMember,
@@ -20,6 +22,7 @@ from agent.core.actions import (
     MoveDefaultAccount,
     RemoveMember,
     SetLimits,
+    only,
 )
 from agent.core.errors import BackendError, PlanRefused
 from backends.moab import deposits
@@ -30,12 +33,6 @@ from backends.moab.names import checked, free_text
 Words = tuple[str, ...]
 Argv = Callable[[Words], Sequence[str]]
 
-# The order in which kinds of changes run: builders first, removals last.
-KINDS: tuple[type[ClusterAction], ...] = (
-    CreateAccount, SetLimits, AddMember, MoveDefaultAccount, AllowSubmission, BlockSubmission, RemoveMember,
-    DeleteAccount,
-)  # fmt: skip
-
 
 class NotInMoab(BackendError):
     """MAM has nothing of the kind: an operator must take the wish for it away, and no account is at fault."""
@@ -45,17 +42,12 @@ class NotInMoab(BackendError):
 
 def check(action: ClusterAction) -> None:
     """Whether there is a command for it. Raises NotInMoab, and PlanRefused for a name or a limit that cannot be."""
-    if not isinstance(action, KINDS):
+    if type(action) not in SHOWN:
         raise NotInMoab(f"MOAB Accounting Manager has no command to {action.verb}")
-    checked("account", action.account)
-    if isinstance(action, CreateAccount):
-        checked("account", action.parent)
-    if isinstance(action, AddMember | RemoveMember | MoveDefaultAccount):
-        checked("user", action.user)
-    if isinstance(action, AddMember) and (action.partitions or action.qos):
-        raise NotInMoab("MOAB Accounting Manager has neither partitions nor QoS")
-    if isinstance(action, SetLimits):
-        wanted_deposit(action)
+    for name, holder in action.identifiers.items():
+        checked(name, getattr(action, holder))
+    if further := CHECKS.get(type(action)):
+        further(action)
 
 
 def create_account(action: CreateAccount, home: str) -> Words:
@@ -103,51 +95,75 @@ def delete_account(account: str) -> Words:
 
 def shown(actions: Sequence[ClusterAction], ledger: Ledger, argv: Argv, home: str) -> list[str]:
     """What `apply` would run for these actions in this state, each as a shell takes it."""
-    made = {a.account for a in actions if isinstance(a, CreateAccount) and a.account not in ledger.accounts}
-    found: list[str] = []
-    for kind in KINDS:
-        for action in actions:
-            if isinstance(action, SetLimits) and kind is SetLimits:
-                found += _shown_limits(action, ledger, argv, is_made=action.account in made)
-            elif isinstance(action, kind):
-                found += [shlex.join(argv(words)) for words in _single(action, ledger, home)]
-    return found
+    made = {a.account for a in only(CreateAccount, actions) if a.account not in ledger.accounts}
+    picture = _Picture(ledger, argv, home, frozenset(made))
+    return [line for kind in ORDER for action in only(kind, actions) for line in SHOWN[kind](picture, action)]
 
 
-def _shown_limits(action: SetLimits, ledger: Ledger, argv: Argv, *, is_made: bool) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What MAM holds, and what is being made in it; `argv`: words as they are run."""
+
+    ledger: Ledger
+    argv: Argv
+    home: str
+    made: frozenset[str]
+
+    def line(self, words: Words) -> str:
+        return shlex.join(self.argv(words))
+
+    def spelled(self, action: ClusterAction) -> str:
+        return self.ledger.spelled(action.account)
+
+    def user(self, action: RemoveMember | MoveDefaultAccount) -> str | None:
+        return self.ledger.users_of(action.account).get(action.user)
+
+
+def _shown_account(now: _Picture, action: CreateAccount) -> Iterator[str]:
+    if action.account in now.made:
+        yield now.line(create_account(action, now.home))
+        yield now.line(create_fund(action.account))
+
+
+def _shown_limits(now: _Picture, action: SetLimits) -> Iterator[str]:
     """The fund of an account that is being made has no number yet: the shell asks for it."""
-    account, wanted = ledger.spelled(action.account), wanted_deposit(action)
-    funds = ledger.funds_of(action.account)
+    account, wanted = now.spelled(action), wanted_deposit(action)
+    funds = now.ledger.funds_of(action.account)
     if funds:
         for each in deposits.moves(funds, wanted).moves:
-            yield shlex.join(argv(move(account, each.fund, each.amount)))
+            yield now.line(move(account, each.fund, each.amount))
         return
-    if not is_made:
-        yield shlex.join(argv(create_fund(account)))
+    if action.account not in now.made:
+        yield now.line(create_fund(account))
     if wanted:
-        listed = shlex.join(argv(("mam-list-funds", "--raw", "--quiet", "--show", "Id,Constraints")))
+        listed = now.line(("mam-list-funds", "--raw", "--quiet", "--show", "Id,Constraints"))
         own = shlex.quote(f"own=Account={account}")
-        deposit = shlex.join(argv(move(account, "", Decimal(wanted))[:-1]))
+        deposit = now.line(move(account, "", Decimal(wanted))[:-1])
         yield f"{deposit} \"$({listed} | awk -F'|' -v {own} '$2 == own {{print $1}}')\""
 
 
-def _single(action: ClusterAction, ledger: Ledger, home: str) -> Iterator[Words]:
-    account = ledger.spelled(action.account)
-    match action:
-        case CreateAccount() if action.account not in ledger.accounts:
-            yield create_account(action, home)
-            yield create_fund(action.account)
-        case AddMember() if action.user not in ledger.users_of(action.account):
-            yield add_user(account, action.user)
-        case MoveDefaultAccount():
-            yield set_default(account, ledger.users_of(action.account).get(action.user, action.user))
-        case AllowSubmission() | BlockSubmission():
-            yield activate(account, active=isinstance(action, AllowSubmission))
-        case RemoveMember() if user := ledger.users_of(action.account).get(action.user):
-            yield delete_user(account, user)
-        case DeleteAccount():
-            yield from (delete_fund(fund.id) for fund in ledger.funds_of(action.account))
-            yield delete_account(account)
+def _shown_member(now: _Picture, action: AddMember) -> Iterator[str]:
+    if action.user not in now.ledger.users_of(action.account):
+        yield now.line(add_user(now.spelled(action), action.user))
+
+
+def _shown_default(now: _Picture, action: MoveDefaultAccount) -> Iterator[str]:
+    yield now.line(set_default(now.spelled(action), now.user(action) or action.user))
+
+
+def _shown_removal(now: _Picture, action: RemoveMember) -> Iterator[str]:
+    if user := now.user(action):
+        yield now.line(delete_user(now.spelled(action), user))
+
+
+def _shown_deletion(now: _Picture, action: DeleteAccount) -> Iterator[str]:
+    yield from (now.line(delete_fund(fund.id)) for fund in now.ledger.funds_of(action.account))
+    yield now.line(delete_account(now.spelled(action)))
+
+
+def _joins_whole(action: AddMember) -> None:
+    if action.partitions or action.qos:
+        raise NotInMoab("MOAB Accounting Manager has neither partitions nor QoS")
 
 
 def wanted_deposit(action: SetLimits) -> int:
@@ -160,3 +176,23 @@ def wanted_deposit(action: SetLimits) -> int:
     if limits.get(DEPOSIT, 0) < 0:
         raise PlanRefused(f"the deposit of account {action.account} cannot be {limits[DEPOSIT]}")
     return limits[DEPOSIT]
+
+
+# What else must be right about an action, beside its names.
+CHECKS: Mapping[type[ClusterAction], Callable[[Any], object]] = {
+    CreateAccount: lambda action: checked("account", action.parent),
+    AddMember: _joins_whole,
+    SetLimits: wanted_deposit,
+}
+# The command lines of each kind of action that MAM knows.
+SHOWN: Mapping[type[ClusterAction], Callable[[_Picture, Any], Iterable[str]]] = {
+    CreateAccount: _shown_account,
+    SetLimits: _shown_limits,
+    AddMember: _shown_member,
+    MoveDefaultAccount: _shown_default,
+    AllowSubmission: lambda now, action: [now.line(activate(now.spelled(action), active=True))],
+    BlockSubmission: lambda now, action: [now.line(activate(now.spelled(action), active=False))],
+    RemoveMember: _shown_removal,
+    DeleteAccount: _shown_deletion,
+}
+ORDER = sorted(SHOWN, key=lambda kind: kind.phase)

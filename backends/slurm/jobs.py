@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from agent.core.actions import CancelJobs
+from agent.core.actions import CancelJobs, only
 from agent.core.errors import BackendError, JobsStillActive
 from agent.core.plans import Outcome
 from backends.process import CommandMissing, Runner
@@ -63,7 +63,7 @@ class Jobs:
         commands: dict[CancelJobs, tuple[str, ...]] = {}
         for batch in batches:
             command = (self._programs.scancel, *batch.argv)
-            for action in (a for a in batch.actions if isinstance(a, CancelJobs)):
+            for action in only(CancelJobs, batch.actions):
                 commands[action] = (" ".join(self._runner.argv(command)),)
                 errors[action] = self._send(command)
         sent = [action for action, error in errors.items() if error is None]

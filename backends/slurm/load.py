@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits
+from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits, only
 from backends.slurm.names import checked, free_text
 from backends.tiers import levels
 
@@ -36,19 +36,29 @@ class LoadFile:
 
 def files(actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
     """Files for the actions that can be loaded, in the order in which they must be."""
-    new = {action.account: action for action in actions if isinstance(action, CreateAccount)}
-    fitting = [action for action in actions if _fits(action, new)]
-    parents = {account: created.parent for account, created in new.items()}
-    order = [created.account for level in levels(list(new.values()), parents) for created in level]
-    inside = _by_account(action for action in fitting if not isinstance(action, CreateAccount))
-    order += [account for account in inside if account not in new]
-    defaults = _defaults_of_new_users(fitting)
+    created = only(CreateAccount, actions)
+    new = {made.account: made for made in created}
+    limits = {change.account: change for change in only(SetLimits, actions) if change.account in new}
+    joins = [join for join in only(AddMember, actions) if _only_adds(join)]
+    by_account: dict[str, list[AddMember]] = defaultdict(list)
+    for join in joins:
+        by_account[join.account].append(join)
+    parents = {account: made.parent for account, made in new.items()}
+    order = [made.account for level in levels(created, parents) for made in level]
+    order += [account for account in by_account if account not in new]
+    defaults = _defaults_of_new_users(joins)
     found = []
     for start in range(0, len(order), ACCOUNTS_PER_FILE):
         accounts = order[start : start + ACCOUNTS_PER_FILE]
-        created = (new[account] for account in accounts if account in new)
-        held = (*created, *(action for account in accounts for action in inside.get(account, ())))
-        found.append(LoadFile(held, "\n".join(_lines(held, cluster, defaults)) + "\n"))
+        made = [new[account] for account in accounts if account in new]
+        changes = [limits[account] for account in accounts if account in limits]
+        joining = [join for account in accounts for join in by_account.get(account, ())]
+        lines = [
+            f"Cluster - '{cluster}'",
+            *_account_lines(made, {change.account: change.after for change in changes}),
+            *_member_lines(joining, defaults),
+        ]
+        found.append(LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n"))
     return found
 
 
@@ -58,35 +68,31 @@ def notes(stdout: str) -> list[str]:
     return [" ".join(line.split()) for line in lines if line.strip() not in NOT_NOTES]
 
 
-def _fits(action: ClusterAction, new: Mapping[str, object]) -> bool:
-    """Whether the action only adds. A present default account that must change is not an addition."""
-    if isinstance(action, AddMember):
-        known = action.present_default is not None
-        keeps = not action.present_default or action.default_account in ("", action.present_default)
-        return known and keeps and not (action.partitions or action.qos or action.default_qos)
-    return isinstance(action, CreateAccount) or (isinstance(action, SetLimits) and action.account in new)
+def _only_adds(join: AddMember) -> bool:
+    """Whether it only adds. A present default account that must change is not an addition."""
+    known = join.present_default is not None
+    keeps = not join.present_default or join.default_account in ("", join.present_default)
+    return known and keeps and not (join.partitions or join.qos or join.default_qos)
 
 
-def _defaults_of_new_users(actions: Iterable[ClusterAction]) -> dict[str, str]:
+def _defaults_of_new_users(joins: Iterable[AddMember]) -> dict[str, str]:
     """The default account of each user who has none yet: as the policy says, else the first account they join."""
     chosen: dict[str, str] = {}
-    for action in actions:
-        if isinstance(action, AddMember) and action.present_default == "":
-            wanted = action.default_account
-            chosen[action.user] = wanted or chosen.get(action.user, action.account)
+    for join in joins:
+        if join.present_default == "":
+            chosen[join.user] = join.default_account or chosen.get(join.user, join.account)
     return chosen
 
 
-def _lines(actions: Sequence[ClusterAction], cluster: str, defaults: Mapping[str, str]) -> Iterator[str]:
-    yield f"Cluster - '{cluster}'"
-    limits = {a.account: a.after for a in actions if isinstance(a, SetLimits)}
+def _account_lines(
+    accounts: Iterable[CreateAccount], limits: Mapping[str, Iterable[tuple[str, int]]]
+) -> Iterator[str]:
     parent = ""
-    for created in (a for a in actions if isinstance(a, CreateAccount)):
-        if created.parent != parent:
-            parent = checked("account", created.parent)
+    for made in accounts:
+        if made.parent != parent:
+            parent = checked("account", made.parent)
             yield f"Parent - '{parent}'"
-        yield _account_line(created, limits.get(created.account, ()))
-    yield from _member_lines([a for a in actions if isinstance(a, AddMember)], defaults)
+        yield _account_line(made, limits.get(made.account, ()))
 
 
 def _account_line(created: CreateAccount, limits: Iterable[tuple[str, int]]) -> str:
@@ -116,13 +122,6 @@ def _member_lines(joins: Sequence[AddMember], defaults: Mapping[str, str]) -> It
         for user in sorted(users):
             home = f"DefaultAccount='{checked('account', defaults[user])}':" if user in defaults else ""
             yield f"User - '{checked('user', user)}':{home}Fairshare=parent"
-
-
-def _by_account(actions: Iterable[ClusterAction]) -> dict[str, list[ClusterAction]]:
-    grouped: dict[str, list[ClusterAction]] = defaultdict(list)
-    for action in actions:
-        grouped[action.account].append(action)
-    return dict(grouped)
 
 
 def _quotable(text: str, fallback: str) -> str:

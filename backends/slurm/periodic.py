@@ -66,10 +66,10 @@ class PeriodicSettings:
 
     def _argv(self, action: ClusterAction) -> tuple[str, ...]:
         where = ("modify", "account", "where", f"name={checked('account', action.account)}", *self._cluster)
-        for kind, values in VALUES.items():
-            if isinstance(action, kind):
-                return (*where, "set", values(action))
-        raise BackendError(f"SLURM has no periodic setting for {action.verb}")
+        values = VALUES.get(type(action))
+        if values is None:
+            raise BackendError(f"SLURM has no periodic setting for {action.verb}")
+        return (*where, "set", values(action))
 
 
 def _limits(action: SetPeriodicLimits) -> str:

@@ -13,8 +13,9 @@ import shlex
 import stat
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from agent.core.errors import BackendError, CommandFailed, NotApplied, PlanRefused, SiteAgentError
 from agent.core.homes import Home, QuotaProvider, is_username
@@ -82,10 +83,7 @@ class HeadNode:
         commands: tuple[str, ...] = ()
         try:
             commands = self.commands(action)
-            if isinstance(action, MakeHome):
-                self._make_home(action)
-            elif isinstance(action, SetQuota):
-                self._set_quota(action)
+            STEPS[type(action)](self, action)
         except (BackendError, PlanRefused) as refusal:
             error = refusal
         return Outcome(action, error, commands, time.monotonic() - started_s)
@@ -147,18 +145,30 @@ class HeadNode:
             )
 
     def _settings(self, action: HostAction) -> Sequence[Sequence[str]]:
-        if isinstance(action, SetQuota):
-            return quotas.commands(action).settings
-        assert isinstance(action, MakeHome)
-        if not is_username(action.user):
-            raise PlanRefused(f"user name {action.user!r} cannot be used for a home")
-        return (("mkhomedir_helper", action.user, action.umask),)
+        return SETTINGS[type(action)](action)
 
     def _write(self, argv: Sequence[str]) -> Completed:
         return self.runner.write(self._found(argv), self.lock, patience_s=self.patience_s)
 
     def _found(self, argv: Sequence[str]) -> tuple[str, ...]:
         return (self.programs.find(argv[0]), *argv[1:])
+
+
+def _home_command(action: MakeHome) -> Sequence[Sequence[str]]:
+    if not is_username(action.user):
+        raise PlanRefused(f"user name {action.user!r} cannot be used for a home")
+    return (("mkhomedir_helper", action.user, action.umask),)
+
+
+# The commands of each kind of action, and how it is carried out.
+SETTINGS: Mapping[type[HostAction], Callable[[Any], Sequence[Sequence[str]]]] = {
+    MakeHome: _home_command,
+    SetQuota: lambda action: quotas.commands(action).settings,
+}
+STEPS: Mapping[type[HostAction], Callable[[HeadNode, Any], None]] = {
+    MakeHome: HeadNode._make_home,
+    SetQuota: HeadNode._set_quota,
+}
 
 
 def look(entry: Entry, base_path: str) -> Home:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from agent.core.directory_actions import DeactivateUser, DirectoryAction, UpdateProfile
 from agent.core.errors import BackendError, BackendUnavailable
@@ -109,15 +110,24 @@ class LdapUsernames:
             log.warning("user %s was made, but got no welcome mail: %s", person.username, error)
 
     def _applied(self, action: DirectoryAction) -> Outcome:
+        step = STEPS.get(type(action))
+        if step is None:
+            return Outcome(action, BackendError(f"cannot {action.verb} here"))
         try:
-            match action:
-                case UpdateProfile(user=name, changes=changes):
-                    self._people.write(name, changes)
-                case DeactivateUser(user=name):
-                    if self._settings.remove_user_on_deactivate:
-                        self._accounts.remove(name)
-                case _:
-                    return Outcome(action, BackendError(f"cannot {action.verb} here"))
+            step(self, action)
         except BackendError as error:
             return Outcome(action, error)
         return Outcome(action)
+
+    def _update(self, action: UpdateProfile) -> None:
+        self._people.write(action.user, action.changes)
+
+    def _deactivate(self, action: DeactivateUser) -> None:
+        if self._settings.remove_user_on_deactivate:
+            self._accounts.remove(action.user)
+
+
+STEPS: Mapping[type[DirectoryAction], Callable[[LdapUsernames, Any], None]] = {
+    UpdateProfile: LdapUsernames._update,
+    DeactivateUser: LdapUsernames._deactivate,
+}

@@ -10,14 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
+from agent.core.actions import Effect, Target
 from agent.core.directory import DirectoryGroup
-from agent.core.directory_actions import (
-    AddToGroup,
-    CreateGroup,
-    DeleteGroup,
-    DirectoryAction,
-    RemoveFromGroup,
-)
+from agent.core.directory_actions import DirectoryAction
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.plans import Outcome
 from backends.usernames import nss
@@ -27,7 +22,6 @@ from backends.usernames.ldap.schema import LdapSettings
 from backends.usernames.names import group_problem
 
 ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description", "objectClass")
-GROUP_ACTIONS = (CreateGroup, AddToGroup, RemoveFromGroup, DeleteGroup)
 PERSONAL = "personal group of "
 
 
@@ -92,12 +86,12 @@ class ProjectGroups:
 
     def _changed(self, name: str, actions: Sequence[DirectoryAction]) -> list[Outcome]:
         """The group first, then its members in one call; one by one where a value is there, or gone, already."""
-        strange = next((a for a in actions if not isinstance(a, GROUP_ACTIONS)), None)
+        strange = next((a for a in actions if a.target is not Target.GROUP), None)
         if strange is not None:
             raise BackendError(f"cannot {strange.verb} here")
         dn = self._directory.group_dn(name)
-        members = [a for a in actions if isinstance(a, AddToGroup | RemoveFromGroup)]
-        others = [self._on_group(dn, a) for a in actions if not isinstance(a, AddToGroup | RemoveFromGroup)]
+        members = [a for a in actions if _user_of(a)]
+        others = [self._on_group(name, dn, a) for a in actions if not _user_of(a)]
         if not members:
             return others
         try:
@@ -106,20 +100,20 @@ class ProjectGroups:
             return [*others, *(self._one_member(dn, action) for action in members)]
         return [*others, *map(Outcome, members)]
 
-    def _on_group(self, dn: str, action: DirectoryAction) -> Outcome:
-        if isinstance(action, CreateGroup):
-            self._create(action.group)
+    def _on_group(self, name: str, dn: str, action: DirectoryAction) -> Outcome:
+        if action.effect is Effect.ADD:
+            self._create(name)
         else:
             self._delete(dn)
         return Outcome(action)
 
-    def _one_member(self, dn: str, action: AddToGroup | RemoveFromGroup) -> Outcome:
+    def _one_member(self, dn: str, action: DirectoryAction) -> Outcome:
         try:
             self._directory.modify(dn, _member_changes([action]))
         except AlreadyThere:
             return Outcome(action)
         except NotThere as error:  # not a member any more, or the group is gone
-            return Outcome(action, None if isinstance(action, RemoveFromGroup) else error)
+            return Outcome(action, None if action.effect is Effect.REMOVE else error)
         except BackendError as error:
             return Outcome(action, error)
         return Outcome(action)
@@ -163,14 +157,20 @@ def _host_problem(name: str) -> str:
 
 
 def _group_of(action: DirectoryAction) -> str:
-    return str(getattr(action, "group", ""))
+    """A group is named like its account."""
+    return action.for_account
+
+
+def _user_of(action: DirectoryAction) -> str:
+    """Who joins or leaves the group; empty where it is about the group itself."""
+    return action.ids().get("user", "")
 
 
 def _member_changes(
-    actions: Iterable[AddToGroup | RemoveFromGroup],
+    actions: Iterable[DirectoryAction],
 ) -> Mapping[str, list[tuple[str, list[str]]]]:
     listed = list(actions)
-    added = [action.user for action in listed if isinstance(action, AddToGroup)]
-    removed = [action.user for action in listed if isinstance(action, RemoveFromGroup)]
+    added = [_user_of(action) for action in listed if action.effect is Effect.ADD]
+    removed = [_user_of(action) for action in listed if action.effect is Effect.REMOVE]
     steps = [(DELETE, removed), (ADD, added)]
     return {"memberUid": [(how, users) for how, users in steps if users]}
