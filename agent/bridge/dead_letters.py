@@ -1,51 +1,30 @@
 # SPDX-License-Identifier: MIT
-"""Messages that could not be understood, in one file below `state_dir`: parked, so that nothing behind them waits.
+"""Messages that could not be understood are parked in the bridge's own state file, so that nothing behind them waits.
 
-A person lists them and may replay them, after an update for example. The file is bounded: the oldest go first.
+A person lists them and may replay them, after an update for example.
 """
 
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
-import json
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from agent.bridge.model import Received
-from agent.state import json_files as state_files
+from agent.core.errors import StateError
+from agent.state import dead_letters
+from agent.state.dead_letters import DeadLetter
+from agent.state.store import Store
 
 log = logging.getLogger(__name__)
 
-KEPT_AT_MOST = 1000
-# Looking at the number of letters costs a reading of the file: only from this size on.
-TRIM_FROM_BYTES = 1 << 20
 ID_LENGTH = 12
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """`body` as text, or as base64 where it is none; cut where the message was larger than any of Waldur's."""
-
-    id: str
-    time: str
-    offering_uuid: str
-    source: str
-    object_type: str
-    reason: str
-    size: int
-    body: str
-    is_base64: bool = False
-
-    def content(self) -> bytes:
-        return base64.b64decode(self.body) if self.is_base64 else self.body.encode()
+TOLD_AT_MOST = 1000
+# Below `state_dir`: the bridge may run as another user than the worker, who has a file of its own.
+FOLDER = "bridge"
 
 
 def letter(received: Received, reason: str) -> DeadLetter:
@@ -68,108 +47,35 @@ def letter(received: Received, reason: str) -> DeadLetter:
 
 
 class DeadLetters:
-    """The file of one `state_dir`. Used by several processes: every access holds its lock."""
+    """The dead letters of one `state_dir`. Several processes may use them: each access is a transaction."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.path = state_dir / "events" / "dead-letters.jsonl"
-        self._state_dir = state_dir
-        # Ids in the file as it was when we last saw it: the same message a thousand times is one letter.
-        self._known: set[str] = set()
-        self._seen: tuple[int, ...] = ()
+        self._store = Store(state_dir / FOLDER)
         # Ids that went into the log instead.
         self._told: set[str] = set()
 
+    @property
+    def path(self) -> Path:
+        return self._store.path
+
     def park(self, found: DeadLetter) -> bool:
-        """Whether it is new. Where it cannot be written the message goes into the log, once, with a warning."""
+        """Return whether it is new: the same message a thousand times is one letter. Where it cannot be written the
+        message goes into the log, once, with a warning.
+        """
         try:
-            if found.id in self._known and self._is_as_seen():
-                return False
-            with self._locked() as descriptor:
-                return self._append(descriptor, found)
-        except OSError as error:
+            return dead_letters.park(self._store, found)
+        except StateError as error:
             if found.id not in self._told:
-                log.warning("%s cannot be written (%s): %.500s", self.path, error.strerror, found.body)
-            _remember(self._told, found.id)
+                log.warning("a message that is not understood cannot be kept (%s): %.500s", error, found.body)
+            if len(self._told) >= TOLD_AT_MOST:
+                self._told.clear()
+            self._told.add(found.id)
             return False
-
-    def _is_as_seen(self) -> bool:
-        try:
-            return _identity(os.stat(self.path)) == self._seen
-        except FileNotFoundError:
-            return False
-
-    def _append(self, descriptor: int, found: DeadLetter) -> bool:
-        """Another process may have written, or a person may have thrown away. Raises OSError."""
-        if _identity(os.fstat(descriptor)) != self._seen:
-            self._known = {each.id for each in self._read(descriptor)}
-        is_new = found.id not in self._known
-        if is_new:
-            os.lseek(descriptor, 0, os.SEEK_END)
-            os.write(descriptor, (json.dumps(asdict(found), ensure_ascii=False) + "\n").encode())
-            self._known.add(found.id)
-            if os.fstat(descriptor).st_size > TRIM_FROM_BYTES:
-                kept = self._read(descriptor)[-KEPT_AT_MOST:]
-                self._write(descriptor, kept)
-                self._known = {each.id for each in kept}
-        self._seen = _identity(os.fstat(descriptor))
-        return is_new
 
     def all(self) -> list[DeadLetter]:
-        """Oldest first, each once. Raises OSError."""
-        if not self.path.exists():
-            return []
-        with self._locked() as descriptor:
-            return list({found.id: found for found in self._read(descriptor)}.values())
+        """Return them, oldest first, each once. Raises StateError."""
+        return dead_letters.listed(self._store)
 
     def take(self, wanted: Callable[[DeadLetter], bool]) -> int:
-        """Remove those for which `wanted` is true; how many. Raises OSError."""
-        if not self.path.exists():
-            return 0
-        with self._locked() as descriptor:
-            found = self._read(descriptor)
-            kept = [each for each in found if not wanted(each)]
-            self._write(descriptor, kept)
-        return len({each.id for each in found} - {each.id for each in kept})
-
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        state_files.make_folder(self._state_dir, self.path.parent)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            state_files.hand_over(self._state_dir, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    @staticmethod
-    def _read(descriptor: int) -> list[DeadLetter]:
-        """Lines that a full disk has cut are left out."""
-        text = os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
-        return [found for line in text.splitlines() if (found := _parsed(line))]
-
-    @staticmethod
-    def _write(descriptor: int, kept: list[DeadLetter]) -> None:
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        for found in kept:
-            os.write(descriptor, (json.dumps(asdict(found), ensure_ascii=False) + "\n").encode())
-
-
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    """Of a file with these contents."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _remember(ids: set[str], new: str) -> None:
-    if len(ids) >= KEPT_AT_MOST:
-        ids.clear()
-    ids.add(new)
-
-
-def _parsed(line: str) -> DeadLetter | None:
-    try:
-        document: Any = json.loads(line)
-        return DeadLetter(**document) if isinstance(document, Mapping) else None
-    except (ValueError, TypeError):
-        return None
+        """Remove those for which `wanted` is true; return how many. Raises StateError."""
+        return dead_letters.take(self._store, wanted)

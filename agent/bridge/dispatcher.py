@@ -17,6 +17,7 @@ from agent.bridge.link import Backoff
 from agent.bridge.model import Gap, Outbox, Received
 from agent.core.errors import ConfigError
 from agent.core.events import Job, ObjectType, QueueUnavailable
+from agent.state.dead_letters import DeadLetter
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Dispatcher:
             log.warning("message %s from %s is parked: %s", found.id, item.source.name, reason)
 
 
-def replayed(letter: dead_letters.DeadLetter, outbox: Outbox) -> list[Job]:
+def replayed(letter: DeadLetter, outbox: Outbox) -> list[Job]:
     """Queue what a dead letter asks for; the jobs. Raises Undecodable where it still cannot be understood,
     ConfigError and QueueUnavailable.
     """

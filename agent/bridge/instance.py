@@ -14,7 +14,9 @@ import secrets
 import socket
 from pathlib import Path
 
-from agent.state import json_files as state_files
+from agent.bridge.dead_letters import FOLDER
+from agent.core.errors import StateError
+from agent.state import files
 
 log = logging.getLogger(__name__)
 
@@ -32,20 +34,27 @@ class Instance:
 
     def _number(self, state_dir: Path) -> int | None:
         """None, with a warning, where the folder cannot be used: sessions at the broker are then new each time."""
-        folder = state_dir / "events"
+        folder = state_dir / FOLDER
         try:
-            state_files.make_folder(state_dir, folder)
-            for number in range(BRIDGES_AT_MOST):
-                descriptor = os.open(
-                    folder / f"bridge-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-                )
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    os.close(descriptor)
-                    continue
-                self._descriptor = descriptor
-                return number
+            with files.acting_as_owner(folder):
+                files.make_folder(folder)
+                return self._first_free(folder)
         except OSError as error:
             log.warning("%s cannot be used: %s", folder, error.strerror)
+        except StateError as error:
+            log.warning("%s cannot be used: %s", folder, error)
+        return None
+
+    def _first_free(self, folder: Path) -> int | None:
+        """Raises OSError."""
+        for number in range(BRIDGES_AT_MOST):
+            path = folder / f"bridge-{number}.lock"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            self._descriptor = descriptor
+            return number
         return None

@@ -10,12 +10,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from agent.bridge.dead_letters import DeadLetter, DeadLetters
+from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
 from agent.bridge.dispatcher import replayed
 from agent.cli.bridge import CONFIG_VARIABLE
 from agent.cli.options import config_option, console, json_option, number, print_json, settings_from
-from agent.core.errors import ConfigError, SiteAgentError
+from agent.core.errors import ConfigError
+from agent.state.dead_letters import DeadLetter
 
 BODY_SHOWN = 200
 
@@ -37,7 +38,7 @@ def dead_letters() -> None:
 @json_option
 def list_command(config_file: Path | None, as_json: bool) -> int:
     """Show the messages that are parked, oldest first."""
-    found = _all(_file(config_file))
+    found = _file(config_file).all()
     if as_json:
         print_json({"dead_letters": [_document(letter) for letter in found]})
         return 0
@@ -61,7 +62,7 @@ def replay_command(ids: tuple[str, ...], everything: bool, drop: bool, config_fi
     if config_file is not None:
         os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
     letters = _file(config_file)
-    found = {letter.id: letter for letter in _all(letters)}
+    found = {letter.id: letter for letter in letters.all()}
     unknown = sorted(set(ids) - found.keys())
     if unknown:
         raise ConfigError(f"no dead letter {', '.join(unknown)}")
@@ -87,13 +88,6 @@ def _queued(letter: DeadLetter) -> bool:
 
 def _file(config_file: Path | None) -> DeadLetters:
     return DeadLetters(settings_from(config_file).state_dir)
-
-
-def _all(letters: DeadLetters) -> list[DeadLetter]:
-    try:
-        return letters.all()
-    except OSError as error:
-        raise SiteAgentError(f"{letters.path} cannot be read: {error.strerror}") from error
 
 
 def _document(letter: DeadLetter) -> dict[str, object]:

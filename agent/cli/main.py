@@ -41,6 +41,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "agent.cli.rebuild",
         "Make accounts again that the cluster has lost, after an approval.",
     ),
+    "forget": (
+        "agent.cli.forget",
+        "Drop hints that were written down, so that they are asked for once more.",
+    ),
     "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
     "usage": ("agent.cli.usage", "Show what accounts have used, as a table or a page with charts."),
     "usage-check": (

@@ -21,8 +21,7 @@ from agent.cli.options import (
     settings_from,
 )
 from agent.config.model import Mode, Offering, Settings
-from agent.run.preview import drift
-from agent.state import passes
+from agent.state import drifts, passes
 from agent.state import plans as held
 from agent.state.plans import Shelf
 
@@ -63,7 +62,7 @@ def _document(settings: Settings, offering: Offering, entries: list[approve.Entr
             if offering.backend_of(mode)
         },
         "passes": {
-            mode: passes.last(settings.state_dir, offering, mode)
+            mode: passes.last(settings.state_dir, offering.uuid, mode)
             for mode in Mode
             if offering.backend_of(mode)
         },
@@ -86,7 +85,7 @@ def _lines(settings: Settings, offering: Offering, entries: list[approve.Entry])
 
 
 def _drift(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
-    found = drift.last(settings.state_dir, offering.uuid, mode)
+    found = drifts.last(settings.state_dir, offering.uuid, mode)
     if found is None or not found.differences:
         return []
     kinds = ", ".join(f"{count} {verb}" for verb, count in found.kinds.items())
@@ -109,7 +108,7 @@ def _left_out(shelf: Shelf) -> list[str]:
 
 
 def _passes(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
-    listed = passes.last(settings.state_dir, offering, mode)
+    listed = passes.last(settings.state_dir, offering.uuid, mode)
     if not listed:
         return [f"  {mode}: no pass has ended on this head node yet"]
     found = []

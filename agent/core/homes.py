@@ -73,6 +73,22 @@ class Home:
     trouble: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is known of one user: the marks (`HomeRules`) under which the home was seen and the quota set.
+
+    `failures` in a row; `told` is what the log has said last about a user who cannot have a home yet.
+    """
+
+    home: str = ""
+    quota: str = ""
+    failures: int = 0
+    told: str = ""
+
+
+NOTHING = Remembered()
+
+
 def is_username(name: str) -> bool:
     """Whether a name may reach the system's user database, a path and the tools of quotas."""
     return len(name) <= MAX_USERNAME_LENGTH and USERNAME.fullmatch(name) is not None

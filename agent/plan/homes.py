@@ -7,25 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from agent.core.homes import Home, HomeQuota, HomeRules, QuotaProvider, is_username
+from agent.core.homes import NOTHING, Home, HomeQuota, HomeRules, QuotaProvider, Remembered, is_username
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
 from agent.core.policy import PolicyRules
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What is known of one user: the marks (`HomeRules`) under which the home was seen and the quota set.
-
-    `failures` in a row; `told` is what the log has said last about a user who cannot have a home yet.
-    """
-
-    home: str = ""
-    quota: str = ""
-    failures: int = 0
-    told: str = ""
-
-
-NOTHING = Remembered()
 
 
 @dataclass(frozen=True, slots=True)

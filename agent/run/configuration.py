@@ -12,9 +12,10 @@ from pathlib import Path
 
 from agent.config import legacy_env, load
 from agent.config.findings import has_errors, judged, unknown_keys
-from agent.config.model import Offering, Problem, Settings
+from agent.config.model import Offering, Problem, Settings, Severity
 from agent.config.schema import COMMON_BACKEND_KEYS
 from agent.core.errors import ConfigError
+from agent.state import mounts, store
 from backends import registry
 from backends.usernames import registry as usernames
 
@@ -24,7 +25,7 @@ def checked(
 ) -> load.Loaded:
     """The settings and all problems of all parts; no settings when one of them is an error."""
     loaded = load.load(path, environ, strict=strict, with_logins=with_logins)
-    problems = of_backends(loaded.offerings, strict=loaded.strict)
+    problems = (*of_backends(loaded.offerings, strict=loaded.strict), *of_state(loaded.settings))
     if loaded.from_variables:
         problems = legacy_env.in_variables(problems)
     problems = (*loaded.problems, *problems)
@@ -39,6 +40,14 @@ def usable(
     if loaded.settings is None:
         raise ConfigError(load.error_text(loaded.problems))
     return loaded.settings, loaded.problems
+
+
+def of_state(settings: Settings | None) -> tuple[Problem, ...]:
+    """What is wrong with the place where the agent remembers things."""
+    network = mounts.network_type(settings.state_dir) if settings else ""
+    if settings is None or not network:
+        return ()
+    return (Problem(Severity.ERROR, "state_dir", store.on_network(settings.state_dir, network)),)
 
 
 def of_backends(offerings: Iterable[Offering], *, strict: bool) -> tuple[Problem, ...]:

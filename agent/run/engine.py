@@ -23,9 +23,10 @@ from agent.core.waldur_actions import WaldurAction
 from agent.plan.policy.gate import Decision
 from agent.run import gate
 from agent.run.gate import Pass, Planned
+from agent.run.record import record
 from agent.run.results import PassReport
 from agent.run.site import Site, effort_of
-from agent.state import journal, passes
+from agent.state import journal
 from agent.waldur import pool
 from agent.waldur.client import WaldurClient
 
@@ -207,4 +208,4 @@ def passing(
         except SiteAgentError as error:
             report.error = error
     if is_recorded:
-        passes.record(site.state_dir, report, subject=subject)
+        record(site.state_dir, report, subject=subject)

@@ -13,8 +13,9 @@ from pathlib import Path
 from prometheus_client.core import CollectorRegistry, Gauge
 from prometheus_client.exposition import write_to_textfile
 
+from agent.core.errors import StateError
 from agent.run.results import PassReport
-from agent.state import json_files as state_files
+from agent.state import files
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +27,13 @@ def write(state_dir: Path, report: PassReport) -> None:
     folder = state_dir / "metrics"
     path = folder / f"{report.offering_uuid}-{report.mode}.prom"
     try:
-        state_files.make_folder(state_dir, folder)
-        write_to_textfile(str(path), figures(report))
+        with files.acting_as_owner(state_dir):
+            files.make_folder(folder)
+            write_to_textfile(str(path), figures(report))
     except OSError as error:
         log.warning("%s cannot be written: %s", path, error.strerror)
+    except StateError as error:
+        log.warning("%s cannot be written: %s", path, error)
 
 
 def figures(report: PassReport) -> CollectorRegistry:

@@ -1,49 +1,58 @@
 # SPDX-License-Identifier: MIT
 """Whom we have blocked to remove them, until they are out: who comes back before that must be able to work again.
 
-Kept in `state_dir`, because a user whom the site itself has blocked looks the same on the cluster, and stays so.
+A user whom the site itself has blocked looks the same on the cluster, and stays so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
+from datetime import UTC, datetime
 
 from agent.core.actions import AllowMember, BlockMember, RemoveMember
 from agent.core.plans import Outcome
-from agent.run.site import Site
-from agent.state import json_files as state_files
-from agent.state.json_files import Unreadable
+from agent.state import store
+from agent.state.store import Db, Source, moment_text, recall
+
+WHAT = "who is blocked"
 
 
-def by_account(site: Site) -> dict[str, frozenset[str]]:
-    """Users by account; nobody where the file cannot be read."""
-    try:
-        document = state_files.read_json(_path(site)) or {}
-    except Unreadable:
-        return {}
-    return {
-        account: frozenset(map(str, users)) for account, users in document.items() if isinstance(users, list)
-    }
+def by_account(source: Source, offering_uuid: str) -> dict[str, frozenset[str]]:
+    """Return users by account; nobody, with a warning, where nobody can tell."""
+    found: dict[str, frozenset[str]] = {}
+    for account, user in recall(source, WHAT, lambda db: _pairs(db, offering_uuid)) or ():
+        found[account] = found.get(account, frozenset()) | {user}
+    return found
 
 
-def note(site: Site, outcomes: Iterable[Outcome]) -> None:
-    """What these outcomes change about it."""
+def note(source: Source, offering_uuid: str, outcomes: Iterable[Outcome]) -> bool:
+    """Write down what these outcomes change about it. False, with a warning, where that is not possible."""
     done = [outcome.action for outcome in outcomes if outcome.done]
     news = [action for action in done if isinstance(action, BlockMember | AllowMember | RemoveMember)]
     if not news:
-        return
-    before = by_account(site)
-    pairs = {(account, user) for account, users in before.items() for user in users}
+        return True
+    before = recall(source, WHAT, lambda db: _pairs(db, offering_uuid)) or frozenset()
+    after = set(before)
     for action in news:
         pair = (action.account, action.user)
-        pairs = pairs | {pair} if isinstance(action, BlockMember) else pairs - {pair}
-    after: dict[str, list[str]] = {}
-    for account, user in sorted(pairs):
-        after.setdefault(account, []).append(user)
-    if after != {account: sorted(users) for account, users in before.items()}:
-        state_files.write_json(site.state_dir, _path(site), after)
+        after = after | {pair} if isinstance(action, BlockMember) else after - {pair}
+    if after == before:
+        return True
+
+    def work(db: Db) -> None:
+        now = moment_text(datetime.now(UTC))
+        db.run_many(
+            "DELETE FROM blocked_members WHERE offering = ? AND account = ? AND user = ?",
+            ((offering_uuid, *pair) for pair in before - after),
+        )
+        db.run_many(
+            "INSERT OR IGNORE INTO blocked_members VALUES (?, ?, ?, ?)",
+            ((offering_uuid, *pair, now) for pair in sorted(after - before)),
+        )
+
+    return store.note(source, WHAT, work)
 
 
-def _path(site: Site) -> Path:
-    return site.state_dir / "blocked" / f"{site.offering.uuid}.json"
+def _pairs(db: Db, offering_uuid: str) -> frozenset[tuple[str, str]]:
+    found = db.rows("SELECT account, user FROM blocked_members WHERE offering = ?", offering_uuid)
+    return frozenset((row["account"], row["user"]) for row in found)

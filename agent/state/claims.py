@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: MIT
 """Which accounts each offering of this host names: two that name the same one must not undo each other's members.
 
-Every pass over everything leaves its list in `state_dir`; the others on the same cluster read it. Until all
-offerings of the configuration have left one nobody is removed. An offering that is gone from the configuration
-is forgotten after a day.
+Every pass over everything leaves its list; the others on the same cluster read it. Until all offerings of the
+configuration have left one nobody is removed. An offering that is gone from the configuration is forgotten after a day.
 """
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 
-from agent.run.site import Site
-from agent.state import json_files as state_files
+from agent.config.model import Offering
+from agent.state.store import Db, Source, moment_text, note, reading
 
-VALID_S = 86_400.0
+VALID_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +27,62 @@ class Foreign:
     silent: str = ""
 
 
-def leave(site: Site, named: Set[str]) -> None:
-    """Tell the other offerings which accounts this one names: all of them, not those of one resource."""
-    document = {"offering": site.offering.name, "accounts": sorted(named)}
-    state_files.write_json(site.state_dir, _folder(site) / f"{site.offering.uuid}.json", document)
+def leave(source: Source, cluster: str, offering: Offering, named: Set[str]) -> bool:
+    """Tell the other offerings which accounts this one names: all of them, not those of one resource. False, with a
+    warning, where it cannot be written down.
+    """
+    which = (cluster, offering.uuid)
+
+    def work(db: Db) -> None:
+        known = {
+            row["account"]
+            for row in db.rows(
+                "SELECT account FROM named_accounts WHERE cluster = ? AND offering = ?", *which
+            )
+        }
+        now = moment_text(datetime.now(UTC))
+        changed = db.run(
+            "UPDATE account_namings SET name = ?, at = ? WHERE cluster = ? AND offering = ?",
+            offering.name,
+            now,
+            *which,
+        )
+        if not changed:
+            db.run("INSERT INTO account_namings VALUES (?, ?, ?, ?)", *which, offering.name, now)
+        db.run_many(
+            "DELETE FROM named_accounts WHERE cluster = ? AND offering = ? AND account = ?",
+            ((*which, account) for account in known - named),
+        )
+        # What is not Unicode is stored in other words, under which it may be there already.
+        db.run_many(
+            "INSERT OR IGNORE INTO named_accounts VALUES (?, ?, ?)",
+            ((*which, account) for account in named - known),
+        )
+
+    return note(source, "which accounts the offering names", work)
 
 
-def of_others(site: Site) -> Foreign:
-    """What the other offerings on this cluster have told. Writes nothing."""
-    found: dict[str, str] = {}
-    heard = set()
-    for path, document in state_files.documents(_folder(site)):
-        accounts, uuid = document.get("accounts"), path.stem
-        if uuid == site.offering.uuid or not isinstance(accounts, list):
-            continue
-        if uuid in site.neighbours or _is_fresh(path):
-            heard.add(uuid)
-            found |= dict.fromkeys(map(str, accounts), f"offering {document.get('offering')}")
-    silent = sorted(name for uuid, name in site.neighbours.items() if uuid not in heard)
+def of_others(source: Source, cluster: str, offering_uuid: str, neighbours: Mapping[str, str]) -> Foreign:
+    """Return what the other offerings on this cluster have told. `neighbours`: the names of those that must have, by
+    uuid. Raises StateError: without it members of others would be removed.
+    """
+    with reading(source) as db:
+        namings = db.rows(
+            "SELECT * FROM account_namings WHERE cluster = ? AND offering != ? ORDER BY offering",
+            cluster,
+            offering_uuid,
+        )
+        accounts = db.rows(
+            "SELECT offering, account FROM named_accounts WHERE cluster = ? AND offering != ? ORDER BY offering",
+            cluster,
+            offering_uuid,
+        )
+    oldest = moment_text(datetime.now(UTC) - VALID_FOR)
+    heard = {
+        row["offering"]: row["name"] for row in namings if row["offering"] in neighbours or row["at"] > oldest
+    }
+    found = {
+        row["account"]: f"offering {heard[row['offering']]}" for row in accounts if row["offering"] in heard
+    }
+    silent = sorted(name for uuid, name in neighbours.items() if uuid not in heard)
     return Foreign(found, silent[0] if silent else "")
-
-
-def _folder(site: Site) -> Path:
-    return site.state_dir / "accounts-named" / re.sub(r"[^A-Za-z0-9_.-]", "_", site.backend.cluster)
-
-
-def _is_fresh(path: Path) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime < VALID_S
-    except OSError:
-        return False

@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: MIT
-"""What was done about homes, in one small file per offering below `state_dir`.
+"""What was done about the homes of an offering's users.
 
 A hint and nothing more: without it every home is looked at once more, and every quota set once more.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
-from agent.plan.homes import NOTHING, Remembered
-from agent.state import json_files as state_files
-from agent.state.json_files import Unreadable
+from agent.core.homes import NOTHING, Remembered
+from agent.state.store import Db, Source, Store, note, recall
 
-log = logging.getLogger(__name__)
-
-VERSION = 1
+WHAT = "what was done about homes"
 
 
 class HomeMemory:
-    """Read when made; written by `save`, whole and at once, when something has changed."""
+    """Read when made; what has changed is written by `save`."""
 
-    def __init__(self, state_dir: Path, offering_uuid: str) -> None:
-        self.path = state_dir / "homes" / f"{offering_uuid}.json"
-        self.users = _read(self.path)
-        self._state_dir = state_dir
+    def __init__(self, source: Source, offering_uuid: str) -> None:
+        self.users = recall(source, WHAT, lambda db: _read(db, offering_uuid)) or {}
+        self._source = source
+        self._offering = offering_uuid
         self._saved = dict(self.users)
+
+    @property
+    def path(self) -> Path:
+        return Store(self._source).path if isinstance(self._source, Path) else self._source.path
 
     def __getitem__(self, user: str) -> Remembered:
         return self.users.get(user, NOTHING)
@@ -36,33 +35,27 @@ class HomeMemory:
         self.users[user] = remembered
 
     def save(self) -> bool:
-        """False, with a warning, where the file cannot be written."""
+        """Write down what has changed since. False, with a warning, where that is not possible."""
         kept = {name: of for name, of in self.users.items() if of != NOTHING}
-        if kept == self._saved:
+        changed = [
+            (self._offering, name, *astuple(of)) for name, of in kept.items() if self._saved.get(name) != of
+        ]
+        gone = [(self._offering, name) for name in self._saved if name not in kept]
+        if not changed and not gone:
             return True
-        document = {"version": VERSION, "users": {name: astuple(of) for name, of in sorted(kept.items())}}
-        if not state_files.write_json(self._state_dir, self.path, document):
+
+        def work(db: Db) -> None:
+            db.run_many("INSERT OR REPLACE INTO homes VALUES (?, ?, ?, ?, ?, ?)", changed)
+            db.run_many("DELETE FROM homes WHERE offering = ? AND user = ?", gone)
+
+        if not note(self._source, WHAT, work):
             return False
         self._saved = kept
         return True
 
 
-def _read(path: Path) -> dict[str, Remembered]:
-    """What the file holds; nothing when it is missing, broken, or of another version."""
-    try:
-        document = state_files.read_json(path)
-        if document is None:
-            return {}
-        if document["version"] != VERSION:
-            raise ValueError(f"version {document['version']!r}")
-        return {name: _remembered(values) for name, values in document["users"].items()}
-    except (Unreadable, ValueError, TypeError, KeyError, AttributeError) as error:
-        log.warning("cannot use %s (%s): all homes are looked at once more", path, error)
-        return {}
-
-
-def _remembered(values: Any) -> Remembered:
-    home, quota, failures, told = values
-    if not all(isinstance(text, str) for text in (home, quota, told)) or not isinstance(failures, int):
-        raise ValueError(f"not what is remembered of a user: {values!r}")
-    return Remembered(home, quota, failures, told)
+def _read(db: Db, offering_uuid: str) -> dict[str, Remembered]:
+    return {
+        row["user"]: Remembered(row["home"], row["quota"], row["failures"], row["told"])
+        for row in db.rows("SELECT * FROM homes WHERE offering = ?", offering_uuid)
+    }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What was done of one policy for one resource, and the message that waits for a person, kept over attempts and
-restarts: files of their own, since several tasks may be at work.
+"""What was done of one periodic policy for one resource, and the message that waits for a person, kept over attempts
+and restarts.
 
 A reset is written down before it begins and when it has ended: what was used since then must not be forgotten again.
 One whose end nobody saw is repeated for some minutes only, and counts as done after that: a write is left to finish
@@ -9,22 +9,43 @@ when its task is killed.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
+from sqlite3 import Row
 from typing import Any
 
 from agent.core import periodic
-from agent.core.errors import BackendError
-from agent.state import json_files as state_files
-from agent.state.json_files import Unreadable
+from agent.core.errors import BackendError, StateError
+from agent.state.store import Db, Source, note, reading, writing
 
 log = logging.getLogger(__name__)
 
 KEPT = 8
 REPEATED_FOR = timedelta(minutes=10)
+
+APPLIED = "SELECT applied FROM periodic_policies WHERE offering = ? AND policy = ? AND resource = ?"
+RESET = "SELECT begun, done FROM periodic_resets WHERE offering = ? AND policy = ? AND resource = ? AND period = ?"
+DONE_RESETS = (
+    "SELECT rowid FROM periodic_resets WHERE offering = ? AND policy = ? AND resource = ? AND done "
+    "ORDER BY rowid DESC"
+)
+FORGET_RESET = "DELETE FROM periodic_resets WHERE offering = ? AND policy = ? AND resource = ? AND period = ?"
+COMMANDS = (
+    "SELECT command FROM periodic_commands WHERE offering = ? AND policy = ? AND resource = ? AND message = ? "
+    "ORDER BY number"
+)
+MESSAGES = (
+    "SELECT message FROM periodic_commands WHERE offering = ? AND policy = ? AND resource = ? "
+    "GROUP BY message ORDER BY max(number) DESC"
+)
+PARKED = "SELECT * FROM periodic_parked WHERE offering = ? AND policy = ? AND resource = ?"
+UNPARK = "DELETE FROM periodic_parked WHERE offering = ? AND policy = ? AND resource = ?"
+FORGET_COMMANDS = (
+    "DELETE FROM periodic_commands WHERE offering = ? AND policy = ? AND resource = ? AND message = ?"
+)
 
 
 class MemoryLost(BackendError):
@@ -46,39 +67,41 @@ class ParkedMessage:
     plans: tuple[str, ...]
 
 
-def parked(state_dir: Path, offering_uuid: str) -> list[ParkedMessage]:
-    """Return the messages of an offering that wait, one of each policy and resource."""
-    found = state_files.documents(_parked_folder(state_dir, offering_uuid))
-    return [message for _, document in found if (message := _parked(document)) is not None]
+def parked(source: Source, offering_uuid: str) -> list[ParkedMessage]:
+    """Return the messages of an offering that wait, one of each policy and resource. Raises MemoryLost."""
+    sql = "SELECT * FROM periodic_parked WHERE offering = ? ORDER BY policy, resource"
+    return [_parked(row) for row in _known(source, sql, offering_uuid)]
 
 
 class Memory:
-    """`commands` are those of a message, by its digest, that are not reported yet."""
+    """Of a policy and a resource. Moments are UTC without a zone, as the policies' messages have them. Every question
+    raises MemoryLost where it cannot be answered. `commands` are those of a message, by its digest, that are not
+    reported yet.
+    """
 
-    def __init__(self, state_dir: Path, offering_uuid: str, policy: str, resource: str) -> None:
-        self._state_dir = state_dir
-        name = f"{policy}-{resource}.json"
-        self._path = state_dir / "periodic" / offering_uuid / name
-        self._parked_path = _parked_folder(state_dir, offering_uuid) / name
-        try:
-            self._document = state_files.read_json(self._path) or {}
-        except Unreadable as error:
-            raise MemoryLost(f"what was done before cannot be known: {error}") from error
+    def __init__(self, source: Source, offering_uuid: str, policy: str, resource: str) -> None:
+        self._source = source
+        self._which = (offering_uuid, policy, resource)
+        self._known("SELECT 1 FROM periodic_policies LIMIT 0")
 
     def applied(self, now: datetime) -> datetime | None:
         """When the newest message was written that was carried out."""
-        found = _moment(self._document.get("applied"))
+        rows = self._known(APPLIED, *self._which)
+        found = datetime.fromisoformat(rows[0]["applied"]) if rows else None
         return None if found is None or periodic.is_to_come(found, now) else found
 
-    def note_applied(self, at: datetime, now: datetime) -> None:
-        self._write(applied=max(at, self.applied(now) or at).isoformat())
+    def note_applied(self, at: datetime, now: datetime) -> bool:
+        newest = max(at, self.applied(now) or at).isoformat()
+        sql = "INSERT OR REPLACE INTO periodic_policies VALUES (?, ?, ?, ?)"
+        return note(self._source, "what was applied", lambda db: db.run(sql, *self._which, newest))
 
     def has_reset(self, period: str, now: datetime) -> bool:
         """Whether this period's reset was carried out, or may have been, too long ago to repeat it."""
-        if period in self._resets:
-            return True
-        begun = _moment(self._begun.get(period))
-        if begun is None or now - begun <= REPEATED_FOR:
+        rows = self._known(RESET, *self._which, period)
+        if not rows or rows[0]["done"]:
+            return bool(rows)
+        begun = datetime.fromisoformat(rows[0]["begun"])
+        if now - begun <= REPEATED_FOR:
             return False
         log.warning(
             "the reset of %s began at %s UTC; nobody saw its end, and it counts as done", period, begun
@@ -87,94 +110,94 @@ class Memory:
 
     def begin_reset(self, period: str, now: datetime) -> None:
         """Raises MemoryLost: what cannot be written down would be done again."""
-        if not self._write(begun={period: now.isoformat(), **self._begun}):
+        sql = "INSERT OR IGNORE INTO periodic_resets VALUES (?, ?, ?, ?, ?, 0)"
+        try:
+            with writing(self._source) as db:
+                db.run(sql, *self._which, period, now.isoformat())
+        except StateError as error:
             raise MemoryLost(
-                f"the raw usage is not reset while {self._path} cannot be written: it would be reset again"
-            )
+                f"the raw usage is not reset while it cannot be written down, it would be reset again: {error}"
+            ) from error
 
-    def end_reset(self, period: str, *, is_done: bool) -> None:
-        begun = {name: at for name, at in self._begun.items() if name != period}
-        self._write(begun=begun, resets=[*self._resets, *([period] if is_done else [])][-KEPT:])
+    def end_reset(self, period: str, *, is_done: bool) -> bool:
+        def work(db: Db) -> None:
+            if not is_done:
+                db.run(FORGET_RESET, *self._which, period)
+                return
+            # One that failed before and is done now has no begin any more.
+            db.run("INSERT OR REPLACE INTO periodic_resets VALUES (?, ?, ?, ?, '', 1)", *self._which, period)
+            older = db.rows(DONE_RESETS, *self._which)[KEPT:]
+            db.run_many("DELETE FROM periodic_resets WHERE rowid = ?", ((row["rowid"],) for row in older))
+
+        return note(self._source, "the end of a reset", work)
 
     def commands(self, digest: str) -> list[str]:
-        found = self._commands.get(digest)
-        return [str(command) for command in found] if isinstance(found, list) else []
+        return [row["command"] for row in self._known(COMMANDS, *self._which, digest)]
 
-    def add_commands(self, digest: str, commands: Sequence[str]) -> None:
-        if commands:
-            others = {name: of for name, of in self._commands.items() if name != digest}
-            last = dict(list(others.items())[1 - KEPT :])
-            self._write(commands={**last, digest: [*self.commands(digest), *commands]})
+    def add_commands(self, digest: str, commands: Sequence[str]) -> bool:
+        """Keep the commands of the last messages."""
+        if not commands:
+            return True
+        sql = "INSERT INTO periodic_commands (offering, policy, resource, message, command) VALUES (?, ?, ?, ?, ?)"
 
-    def forget_commands(self, digest: str) -> None:
+        def work(db: Db) -> None:
+            db.run_many(sql, ((*self._which, digest, command) for command in commands))
+            for row in db.rows(MESSAGES, *self._which)[KEPT:]:
+                db.run(FORGET_COMMANDS, *self._which, row["message"])
+
+        return note(self._source, "the commands of a message", work)
+
+    def forget_commands(self, digest: str) -> bool:
         """They were reported."""
-        if digest in self._commands:
-            self._write(commands={name: of for name, of in self._commands.items() if name != digest})
+        if not self.commands(digest):
+            return True
+        return note(
+            self._source,
+            "that commands were reported",
+            lambda db: db.run(FORGET_COMMANDS, *self._which, digest),
+        )
 
     @property
     def parked(self) -> ParkedMessage | None:
-        """The message that waits; one whose file is damaged is gone, with a warning."""
-        try:
-            document = state_files.read_json(self._parked_path)
-        except Unreadable as error:
-            log.warning("a message that was held is lost: %s", error)
-            return None
-        return None if document is None else _parked(document)
+        """The message that waits."""
+        rows = self._known(PARKED, *self._which)
+        return _parked(rows[0]) if rows else None
 
     def park(self, message: ParkedMessage) -> None:
         """Keep a message in place of the one that waits. Raises MemoryLost: then whoever has it must keep it."""
-        document = {
-            "document": dict(message.document),
-            "at": message.at.isoformat(),
-            "looked": message.looked.isoformat(),
-            "plans": list(message.plans),
-        }
-        if not state_files.write_json(self._state_dir, self._parked_path, document):
-            raise MemoryLost(f"a message that is held cannot be kept: {self._parked_path} cannot be written")
+        moments = (message.at.isoformat(), message.looked.isoformat())
+        texts = (json.dumps(list(message.plans)), json.dumps(dict(message.document)))
+        try:
+            with writing(self._source) as db:
+                db.run(
+                    "INSERT OR REPLACE INTO periodic_parked VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    *(*self._which, *moments, *texts),
+                )
+        except StateError as error:
+            raise MemoryLost(f"a message that is held cannot be kept: {error}") from error
 
-    def unpark(self) -> None:
+    def unpark(self) -> bool:
         """Forget the message that waits: it, or a newer one, has come to its end."""
-        state_files.remove(self._parked_path)
-
-    @property
-    def _resets(self) -> list[str]:
-        found = self._document.get("resets")
-        return found if isinstance(found, list) else []
-
-    @property
-    def _begun(self) -> Mapping[str, Any]:
-        found = self._document.get("begun")
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def _commands(self) -> Mapping[str, Any]:
-        found = self._document.get("commands")
-        return found if isinstance(found, dict) else {}
-
-    def _write(self, **changes: Any) -> bool:
-        document = {**self._document, **changes}
-        if document == self._document:
+        if self.parked is None:
             return True
-        self._document = document
-        return state_files.write_json(self._state_dir, self._path, document)
+        return note(self._source, "that a message waits no more", lambda db: db.run(UNPARK, *self._which))
+
+    def _known(self, sql: str, *values: str) -> list[Row]:
+        return _known(self._source, sql, *values)
 
 
-def _parked_folder(state_dir: Path, offering_uuid: str) -> Path:
-    return state_dir / "periodic" / offering_uuid / "parked"
-
-
-def _parked(document: Mapping[str, Any]) -> ParkedMessage | None:
-    message, plans = document.get("document"), document.get("plans")
-    at, looked = _moment(document.get("at")), _moment(document.get("looked"))
-    if not isinstance(message, dict) or not isinstance(plans, list) or at is None or looked is None:
-        log.warning("a message that was held is lost: it is not as it was written: %s", document)
-        return None
-    return ParkedMessage(message, at, looked, tuple(map(str, plans)))
-
-
-def _moment(text: Any) -> datetime | None:
+def _known(source: Source, sql: str, *values: str) -> list[Row]:
     try:
-        found = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return None if found.tzinfo else found
+        with reading(source) as db:
+            return db.rows(sql, *values)
+    except StateError as error:
+        raise MemoryLost(f"what was done before cannot be known: {error}") from error
+
+
+def _parked(row: Row) -> ParkedMessage:
+    return ParkedMessage(
+        json.loads(row["document"]),
+        datetime.fromisoformat(row["at"]),
+        datetime.fromisoformat(row["looked"]),
+        tuple(json.loads(row["plans"])),
+    )

@@ -151,7 +151,7 @@ class Shelf:
                 )
 
         what = f"the held plan {plan.id}"
-        is_known = recall(self.source, what, lambda db: self._is_held(db, plan.id), False)
+        is_known = recall(self.source, what, lambda db: self._is_held(db, plan.id))
         is_written = note(self.source, what, work)
         if is_known:
             return Kept.KNOWN
@@ -241,7 +241,7 @@ class Shelf:
         the figures in the lines.
         """
         shown = _json(list(lines[:LEFT_OUT_SHOWN]))
-        before = recall(self.source, "what is left out", self._left_out_row, None)
+        before = recall(self.source, "what is left out", self._left_out_row)
         known = (before["count"], before["meant"]) if before else (0, meant)
         is_news = known != (len(lines), meant)
         if not is_news and (before is None or before["lines"] == shown):

@@ -1,43 +1,49 @@
 # SPDX-License-Identifier: MIT
 """Accounts whose usage two offerings would bill: both name them, on one cluster, and count the same of them.
 
-Every report leaves the accounts that it tells of in `state_dir`; the others look there. Offerings that count different
-things of one account (cpu here, GPUs there) do not meet. What another host's agent tells is not known here.
+Every report leaves the accounts that it tells of; the others look there. Offerings that count different things of one
+account (cpu here, GPUs there) do not meet. What another host's agent tells is not known here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from datetime import UTC, datetime
 
 from agent.core.model import Resource
 from agent.core.names import fold
-from agent.run.site import Site
-from agent.state import json_files as state_files
-from agent.state.json_files import Unreadable
+from agent.state.store import Db, Source, moment_text, note, recall
+
+WHAT = "which accounts offerings report"
 
 
-def leave(site: Site, resources: Iterable[Resource]) -> None:
-    """Tell the other offerings which accounts this one tells of."""
-    if site.counting_alike:
-        accounts = sorted({fold(resource.backend_id) for resource in resources if resource.backend_id})
-        state_files.write_json(site.state_dir, _path(site, site.offering.uuid), {"accounts": accounts})
+def leave(source: Source, cluster: str, offering_uuid: str, resources: Iterable[Resource]) -> bool:
+    """Tell the other offerings which accounts this one tells of. False, with a warning, where it cannot be written."""
+    accounts = frozenset(fold(resource.backend_id) for resource in resources if resource.backend_id)
+    which = (cluster, offering_uuid)
+    if recall(source, WHAT, lambda db: _accounts(db, *which)) == accounts:
+        return True
+
+    def work(db: Db) -> None:
+        db.run("DELETE FROM reported_accounts WHERE cluster = ? AND offering = ?", *which)
+        now = moment_text(datetime.now(UTC))
+        db.run_many(
+            "INSERT OR IGNORE INTO reported_accounts VALUES (?, ?, ?, ?)",
+            ((*which, account, now) for account in sorted(accounts)),
+        )
+
+    return note(source, WHAT, work)
 
 
-def of_others(site: Site) -> Mapping[str, str]:
-    """Accounts that other offerings tell of, with the name of one of these each."""
-    found: dict[str, str] = {}
-    for uuid, name in site.counting_alike.items():
-        try:
-            document = state_files.read_json(_path(site, uuid)) or {}
-        except Unreadable:
-            continue
-        accounts = document.get("accounts")
-        found |= dict.fromkeys(map(str, accounts), name) if isinstance(accounts, list) else {}
-    return found
+def of_others(source: Source, cluster: str, others: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the accounts that other offerings (names by uuid) tell of, with the name of one of these each."""
+
+    def work(db: Db) -> dict[str, str]:
+        return {account: name for uuid, name in others.items() for account in _accounts(db, cluster, uuid)}
+
+    return recall(source, WHAT, work) or {}
 
 
-def _path(site: Site, uuid: str) -> Path:
-    cluster = re.sub(r"[^A-Za-z0-9_.-]", "_", site.backend.cluster)
-    return site.state_dir / "accounts-reported" / cluster / f"{uuid}.json"
+def _accounts(db: Db, cluster: str, offering_uuid: str) -> frozenset[str]:
+    sql = "SELECT account FROM reported_accounts WHERE cluster = ? AND offering = ?"
+    return frozenset(row["account"] for row in db.rows(sql, cluster, offering_uuid))

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a report has to remember: closed months that Waldur refuses, and the jobs that still counted up.
 
-A file per offering in `state_dir/reports`. Without it nothing is wrong: Waldur is asked once more, and a decrease
-has no explanation.
+Without it nothing is wrong: Waldur is asked once more, and a decrease has no explanation.
 """
 
 from __future__ import annotations
@@ -10,20 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from agent.core.periods import Month
 from agent.core.usage import JobUse
-from agent.run.site import Site
-from agent.state import json_files as state_files
-from agent.state.json_files import Unreadable
+from agent.state.store import Db, Source, note, recall
 
 # A token may get more rights: then Waldur takes what it refused before.
 REFUSED_FOR = timedelta(days=1)
 JOBS_AT_MOST = 20_000
 DATES = "dates"
 LIMITS = " with limits"
+WHAT = "what reports have to know"
+COLUMNS = {
+    "refused_months": ("month", "until"),
+    "live_jobs": ("month", "account", "run", "seconds"),
+    "failed_resources": ("resource",),
+}
 
 
 @dataclass
@@ -87,55 +89,60 @@ class Memory:
         self.live = {name: jobs for name, jobs in self.live.items() if name in names}
 
 
-def load(site: Site) -> Memory:
-    try:
-        document = state_files.read_json(file_of(site)) or {}
-    except Unreadable:
-        return Memory()
-    return Memory(
-        _moments(document.get("refused")), _jobs(document.get("live")), _names(document.get("failed"))
+def load(source: Source, offering_uuid: str) -> Memory:
+    """Nothing, with a warning, where nobody can tell."""
+    return recall(source, WHAT, lambda db: _read(db, offering_uuid)) or Memory()
+
+
+def save(source: Source, offering_uuid: str, memory: Memory) -> bool:
+    """Write down what has changed. False, with a warning, where that is not possible."""
+    before = recall(source, WHAT, lambda db: _rows(db, offering_uuid))
+    after: dict[str, set[tuple[Any, ...]]] = {
+        "refused_months": {(month, until.isoformat()) for month, until in memory.refused.items()},
+        "live_jobs": {
+            (month, account, run, seconds)
+            for month, accounts in memory.live.items()
+            for account, jobs in accounts.items()
+            for run, seconds in jobs.items()
+        },
+        "failed_resources": {(resource,) for resource in memory.failed},
+    }
+    if before == after:
+        return True
+
+    def work(db: Db) -> None:
+        known = _rows(db, offering_uuid)
+        for table, columns in COLUMNS.items():
+            which = " AND ".join(f"{column} = ?" for column in ("offering", *columns))
+            marks = ", ".join("?" for _ in ("offering", *columns))
+            gone = ((offering_uuid, *row) for row in known[table] - after[table])
+            new = ((offering_uuid, *row) for row in after[table] - known[table])
+            db.run_many(f"DELETE FROM {table} WHERE {which}", gone)  # noqa: S608  our own names
+            db.run_many(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", new)  # noqa: S608  our own names
+
+    return note(source, WHAT, work)
+
+
+def _rows(db: Db, offering_uuid: str) -> dict[str, set[tuple[Any, ...]]]:
+    return {
+        table: {
+            tuple(row[column] for column in columns)
+            for row in db.rows(f"SELECT * FROM {table} WHERE offering = ?", offering_uuid)  # noqa: S608
+        }
+        for table, columns in COLUMNS.items()
+    }
+
+
+def _read(db: Db, offering_uuid: str) -> Memory:
+    rows = _rows(db, offering_uuid)
+    memory = Memory(
+        refused={month: datetime.fromisoformat(until) for month, until in rows["refused_months"]},
+        failed=frozenset(resource for (resource,) in rows["failed_resources"]),
     )
-
-
-def save(site: Site, memory: Memory) -> None:
-    refused = {name: until.isoformat() for name, until in memory.refused.items()}
-    document = {"refused": refused, "live": memory.live, "failed": sorted(memory.failed)}
-    state_files.write_json(site.state_dir, file_of(site), document)
-
-
-def file_of(site: Site) -> Path:
-    return site.state_dir / "reports" / f"{site.offering.uuid}.json"
+    for month, account, run, seconds in rows["live_jobs"]:
+        memory.live.setdefault(month, {}).setdefault(account, {})[run] = seconds
+    return memory
 
 
 def _closed(month: Month, limits: bool) -> str:
     return f"{month}{LIMITS}" if limits else str(month)
-
-
-def _names(section: Any) -> frozenset[str]:
-    return (
-        frozenset(name for name in section if isinstance(name, str))
-        if isinstance(section, list)
-        else frozenset()
-    )
-
-
-def _moments(section: Any) -> dict[str, datetime]:
-    found = {}
-    for name, text in section.items() if isinstance(section, dict) else ():
-        try:
-            moment = datetime.fromisoformat(str(text))
-        except ValueError:
-            continue
-        if moment.tzinfo:
-            found[name] = moment
-    return found
-
-
-def _jobs(section: Any) -> dict[str, dict[str, dict[str, int]]]:
-    """What is damaged is forgotten."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
-    for month, accounts in section.items() if isinstance(section, dict) else ():
-        for account, jobs in accounts.items() if isinstance(accounts, dict) else ():
-            if isinstance(jobs, dict) and all(isinstance(seconds, int) for seconds in jobs.values()):
-                found.setdefault(str(month), {})[str(account)] = jobs
-    return found

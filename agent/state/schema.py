@@ -153,6 +153,17 @@ CREATE TABLE periodic_resets (
   PRIMARY KEY (offering, policy, resource, period)
 );
 
+CREATE TABLE periodic_parked (
+  offering TEXT NOT NULL,
+  policy TEXT NOT NULL,
+  resource TEXT NOT NULL,
+  at TEXT NOT NULL,
+  looked TEXT NOT NULL,
+  plans TEXT NOT NULL,
+  document TEXT NOT NULL,
+  PRIMARY KEY (offering, policy, resource)
+);
+
 CREATE TABLE periodic_commands (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   offering TEXT NOT NULL,

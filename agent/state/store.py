@@ -222,8 +222,8 @@ def note(source: Source, what: str, work: Callable[[Db], object]) -> bool:
     return True
 
 
-def recall(source: Source, what: str, work: Callable[[Db], Result], otherwise: Result) -> Result:
-    """Read a hint; `otherwise`, with a warning, where that is not possible."""
+def recall(source: Source, what: str, work: Callable[[Db], Result]) -> Result | None:
+    """Read a hint; None, with a warning, where that is not possible."""
     try:
         with reading(source) as db:
             return work(db)
@@ -231,7 +231,7 @@ def recall(source: Source, what: str, work: Callable[[Db], Result], otherwise: R
         if isinstance(source, Db):
             raise
         log.warning("%s cannot be read: %s", what, error)
-        return otherwise
+        return None
 
 
 def stamp(moment: datetime) -> str:

@@ -13,13 +13,14 @@ from types import TracebackType
 import pytest
 
 from agent.bridge import link
-from agent.bridge.dead_letters import DeadLetter, DeadLetters
+from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.link import Backoff
 from agent.bridge.service import Bridge, Parts
 from agent.config.model import Mode, Settings
 from agent.core.events import Job, ObjectType, QueueUnavailable
 from agent.run import signs_of_life
 from agent.run import site as sites
+from agent.state.dead_letters import DeadLetter
 from agent.waldur.identities import Program
 from tests.real.processes import wait_until
 

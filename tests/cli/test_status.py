@@ -7,9 +7,9 @@ from pathlib import Path
 
 from agent.core.plans import Outcome
 from agent.core.waldur_actions import RefreshLastSync
+from agent.run.record import record
 from agent.run.results import PassReport
 from agent.sim.faults import Fault
-from agent.state import passes
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
 from tests.site import settings_of
@@ -47,7 +47,7 @@ def test_what_only_names_groups_or_moments_needed_is_told_by_kind(
     report.outcomes = [Outcome(RefreshLastSync(resource=str(number))) for number in range(24)]
     report.problems = ["usernames: the directory is away"]
     report.home_problems = ["homes: no helper"]
-    passes.record(settings.state_dir, report)
+    record(settings.state_dir, report)
     out = command("status", "-c", config).out
     assert "something failed 0 min ago: 24 in step, 24 actions (24 refresh last sync), 0.0 s" in out
     assert "    usernames: the directory is away\n    homes: no helper\n" in out

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.bridge import dead_letters
 from agent.bridge.dead_letters import DeadLetters, letter
 from agent.bridge.dispatcher import Dispatcher
 from agent.bridge.inbox import Inbox
@@ -20,6 +19,7 @@ from agent.bridge.model import Address, Login, Received, Source, Wire
 from agent.config.secret import Secret
 from agent.core.events import ObjectType
 from agent.sim.server import SimulatedWaldur
+from agent.state import dead_letters
 from tests.bridge.inprocess import Written
 from tests.cluster.celery_process import REPOSITORY, environment
 from tests.real.redis_server import RedisServer
@@ -40,14 +40,13 @@ def test_a_message_is_kept_once_and_as_it_came(tmp_path: Path) -> None:
         new.append(letters.park(letter(received(body), "why")))
         assert not another.park(letter(received(body), "why"))
     assert new == [True, False, True, False]
-    assert len(letters.path.read_text().splitlines()) == 2
     found = letters.all()
     assert [(each.content(), each.reason, each.size) for each in found] == [
         (b"{", "why", 1),
         (b"\xff\x00", "why", 2),
     ]
     assert oct(letters.path.stat().st_mode)[-3:] == "600"
-    assert "t0ken" not in letters.path.read_text()
+    assert b"t0ken" not in letters.path.read_bytes()
     assert letters.take(lambda each: each.id == found[0].id) == 1
     assert [each.id for each in letters.all()] == [found[1].id]
 
@@ -65,6 +64,9 @@ def test_what_comes_again_after_it_was_thrown_away_is_kept_again(tmp_path: Path)
     assert [each.body for each in letters.all()] == ["[", "{"]
     letters.path.unlink()
     assert letters.park(letter(received(b"["), "why"))
+    assert letters.path == tmp_path / "bridge" / "state.sqlite3", (
+        "the bridge may be another user than the worker"
+    )
 
 
 def test_the_same_bad_message_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -77,20 +79,48 @@ def test_the_same_bad_message_is_one_warning(tmp_path: Path, caplog: pytest.LogC
     assert sum("is parked" in record.getMessage() for record in caplog.records) == 2
 
 
-def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "TRIM_FROM_BYTES", 20_000)
+def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "KEPT_AT_MOST", 50)
     letters = DeadLetters(tmp_path)
-    for n in range(200):
+    for n in range(70):
         letters.park(letter(received(f"{n}".encode()), "why"))
-    assert letters.path.stat().st_size < 21_000
-    assert letters.all()[-1].body == "199"
+    assert [each.body for each in letters.all()] == [str(n) for n in range(20, 70)]
+
+
+@pytest.mark.parametrize("body", ["\u2028", "a\u0085b", "\r\n", "\x00", "\x1c\x1d", "'"])
+def test_a_message_with_ends_of_lines_is_one_message(tmp_path: Path, body: str) -> None:
+    letters = DeadLetters(tmp_path)
+    assert letters.park(letter(received(body.encode()), "why"))
+    assert [each.content() for each in letters.all()] == [body.encode()]
+
+
+PARKER = """
+import sys
+from pathlib import Path
+from agent.bridge.dead_letters import DeadLetters, letter
+from tests.events.test_dead_letters import received
+letters = DeadLetters(Path(sys.argv[1]))
+for n in range(15):
+    letters.park(letter(received(f"{sys.argv[2]} {n}".encode()), "why"))
+    letters.park(letter(received(f"both {n}".encode()), "why"))
+"""
+
+
+def test_two_bridges_and_a_person_lose_none(tmp_path: Path) -> None:
+    parkers = [subprocess.Popen([sys.executable, "-c", PARKER, tmp_path, name]) for name in ("a", "b")]
+    letters, taken = DeadLetters(tmp_path), 0
+    while any(parker.poll() is None for parker in parkers):
+        taken += letters.take(lambda each: each.body.startswith("a "))
+    assert [parker.returncode for parker in parkers] == [0, 0]
+    taken += letters.take(lambda each: each.body.startswith("a "))
+    assert taken == 15
+    assert len(letters.all()) == 30
 
 
 def test_a_folder_that_cannot_be_written_puts_it_into_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "events").write_text("a file where the folder should be")
+    (tmp_path / "bridge").write_text("a file where the folder should be")
     letters = DeadLetters(tmp_path)
     for _ in range(3):
         assert not letters.park(letter(received(b"the body"), "why"))

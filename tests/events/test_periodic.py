@@ -31,6 +31,7 @@ from agent.state.periodic import Memory, MemoryLost
 from tests.membership.world import World
 from tests.real.slurm_cluster import SlurmCluster
 from tests.site import configuration, site_of
+from tests.state.obstacles import block, damage
 
 ACCOUNT = "a_one"
 NOW = datetime(2026, 2, 1, 12)
@@ -139,9 +140,15 @@ def test_a_reset_whose_end_nobody_saw_is_repeated_for_minutes_only(tmp_path: Pat
 
 
 def test_nothing_is_reset_that_cannot_be_written_down(tmp_path: Path) -> None:
-    (tmp_path / "periodic").write_text("a file where the folder should be")
+    block(tmp_path)
     with pytest.raises(MemoryLost, match="it would be reset again"):
         memory(tmp_path).begin_reset("2026-02", NOW)
+
+
+def test_what_was_done_before_must_be_known(tmp_path: Path) -> None:
+    damage(tmp_path)
+    with pytest.raises(MemoryLost, match="move it aside"):
+        memory(tmp_path)
 
 
 def test_commands_are_kept_until_they_are_reported(tmp_path: Path) -> None:

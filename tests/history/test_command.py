@@ -284,8 +284,8 @@ def test_where_the_staff_token_comes_from(
     assert operator.is_loaded(Month(2024, 3))
     assert "WALDUR_STAFF_TOKEN" not in os.environ
     assert operator.token not in said.out + said.err
-    state = [path.read_text() for path in (operator.folder / "state").rglob("*") if path.is_file()]
-    assert state and all(operator.token not in text for text in state)
+    state = [path.read_bytes() for path in (operator.folder / "state").rglob("*") if path.is_file()]
+    assert state and all(operator.token.encode() not in content for content in state)
     assert any("stands" in s or "`ps` shows" in s for s in said.sentences()) is (give is _typed)
 
 

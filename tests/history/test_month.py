@@ -7,6 +7,7 @@ import pytest
 
 from agent.run.backfill.results import Ending, Mark
 from agent.sim.faults import Fault, FaultKind, throttled
+from agent.state import reports
 from tests.history.conftest import HistoryFactory
 from tests.history.world import FEB, JAN, History, texts
 
@@ -287,7 +288,8 @@ def test_a_token_that_is_not_staff_s_is_told_to_be_changed(make_history: History
         "Waldur takes no usage of 2024-01, which is closed, from this token: use the token of a staff user",
     )
     assert history.shown(JAN) == {}
-    assert not (history.state_dir / "reports").exists(), "reports go on as before"
+    known = reports.load(history.state_dir, history.site.offering.uuid)
+    assert known == reports.Memory(), "reports go on as before"
 
 
 def test_a_refused_token_is_said_once(history: History) -> None:

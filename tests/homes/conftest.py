@@ -17,6 +17,7 @@ from agent.run import site as sites
 from agent.run.people import homes
 from agent.run.people.homes import HomesReport
 from agent.run.site import Site
+from agent.state.store import Store
 from tests.backends.storage.world import World
 from tests.config.samples import OFFERING, changed
 from tests.config.samples import Site as Configuration
@@ -73,7 +74,7 @@ class HomeSite:
 
     @property
     def memory(self) -> Path:
-        return self.state / "homes" / f"{self.offering.uuid}.json"
+        return Store(self.state).path
 
 
 @pytest.fixture

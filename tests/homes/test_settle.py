@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agent.core.errors import PlanRefused
+from agent.state import forget
 from backends.storage.passwd import UserDatabaseTrouble
 from tests.backends.storage.world import Fault, modes
 from tests.homes.conftest import XFS, HomeSite, errors, warnings
+from tests.state.obstacles import block
 
 # Once ---------------------------------------------------------------------------------------------
 
@@ -115,25 +118,19 @@ def test_again_makes_a_home_that_was_taken_away(homes_of: HomeSite) -> None:
     assert homes_of.settle("ann", again=True).made == ["ann"]
 
 
+def forget_all(site: HomeSite) -> None:
+    forget.forget(site.state, "homes", site.offering.uuid)
+
+
 @pytest.mark.parametrize(
-    "damage",
-    [
-        lambda file: file.unlink(),
-        lambda file: file.write_text(""),
-        lambda file: file.write_text("[]"),
-        lambda file: file.write_text('{"version": 7, "users": {}}'),
-        lambda file: file.write_text('{"version": 1, "users": {"ann": ["a"]}}'),
-        lambda file: file.write_text('{"version": 1, "users": {"ann": ["a", 2, "b", 3]}}'),
-        lambda file: file.write_bytes(b"\xff\xfe"),
-    ],
-    ids=["lost", "empty", "a list", "another version", "too short", "other types", "not text"],
+    "lose", [lambda site: site.memory.unlink(), forget_all], ids=["the file is gone", "forgotten"]
 )
-def test_a_lost_or_broken_memory_costs_repeated_work_only(homes_of: HomeSite, damage: object) -> None:
+def test_a_lost_memory_costs_repeated_work_only(homes_of: HomeSite, lose: Callable[[HomeSite], None]) -> None:
     homes_of.world.add_users("ann")
     homes_of.world.file_systems(xfs="/xfs")
     homes_of.configure(quota=XFS)
     homes_of.settle("ann")
-    damage(homes_of.memory)  # type: ignore[operator]
+    lose(homes_of)
     report = homes_of.settle("ann")
     assert (report.made, report.limited, report.ok) == ([], ["ann"], True)
     assert homes_of.settle("ann").outcomes == []
@@ -141,8 +138,7 @@ def test_a_lost_or_broken_memory_costs_repeated_work_only(homes_of: HomeSite, da
 
 def test_a_memory_that_cannot_be_written_is_a_problem_and_stops_no_home(homes_of: HomeSite) -> None:
     homes_of.world.add_users("ann")
-    homes_of.state.mkdir()
-    (homes_of.state / "homes").touch()
+    block(homes_of.state)
     report = homes_of.settle("ann")
     assert report.made == ["ann"]
     assert not report.ok

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-import re
+from datetime import timedelta
 
 import pytest
 
 from agent.sim.faults import Fault
+from agent.state import forget, listings
+from agent.state.listings import Listing
 from agent.waldur.features import Features
 from tests.membership.world import World
 
@@ -20,9 +22,13 @@ def other_process(world: World) -> None:
 
 
 def an_hour_later(world: World) -> None:
-    (path,) = (world.site.state_dir / "waldur-lists").iterdir()
-    text = path.read_text(encoding="utf-8")
-    path.write_text(re.sub(r'("lacking_since": )(\d+)', lambda m: f"{m[1]}{int(m[2]) - 3601}", text))
+    offering, url = world.site.offering.uuid, world.site.client.url
+    before = listings.known(world.site.state_dir, offering, url)
+    after = {
+        name: Listing(each.lacking_since - timedelta(seconds=3601) if each.lacking_since else None)
+        for name, each in before.items()
+    }
+    assert listings.write(world.site.state_dir, offering, url, after)
 
 
 @pytest.mark.parametrize("status", [404, 405])
@@ -79,14 +85,18 @@ def test_a_server_without_service_accounts_does_without_them_after_an_hour(world
     assert world.members("a_one") == TEAM - {"ggran6", "hholt7"}, "it is known now"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"url": 1, "listings": {}}', '{"listings": []}'])
-def test_a_damaged_note_about_the_listings_starts_the_hour_again(world: World, text: str) -> None:
+@pytest.mark.parametrize("why", ["forgotten", "of another server"])
+def test_what_is_not_known_of_the_listings_starts_the_hour_again(world: World, why: str) -> None:
     world.waldur.inject(Fault(path="list_(project_service|course)_accounts", status=404, times=None))
     world.allocate("one")
     world.settled()
     an_hour_later(world)
-    (path,) = (world.site.state_dir / "waldur-lists").iterdir()
-    path.write_text(text)
+    offering = world.site.offering.uuid
+    if why == "forgotten":
+        assert forget.forget(world.site.state_dir, "listings", offering) >= 2
+    else:
+        known = listings.known(world.site.state_dir, offering, world.site.client.url)
+        listings.write(world.site.state_dir, offering, "https://another.example/", known)
     world.leave("ggran6")
     world.sync()
     assert world.members("a_one") == TEAM

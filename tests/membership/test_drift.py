@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import pytest
 
 from agent.config.model import Mode
 from agent.run.preview import drift
+from agent.state import drifts
 from tests.membership.world import World
+from tests.state.obstacles import damage
 
 MODE = Mode.MEMBERSHIP_SYNC
 
@@ -33,9 +35,13 @@ def test_a_difference_is_told_with_its_beginning_until_it_is_gone(
     assert drift.look(world.site, MODE).since == ""
 
 
-def test_a_broken_report_is_no_report(world: World) -> None:
-    path: Path = world.site.state_dir / "drift" / f"{world.site.offering.uuid}-{MODE}.json"
-    path.parent.mkdir(parents=True)
-    path.write_text("{")
-    assert drift.last(world.site.state_dir, world.site.offering.uuid, MODE) is None
-    assert drift.look(world.site, MODE).differences == 0
+def test_the_last_report_is_remembered_by_mode(world: World) -> None:
+    last = partial(drifts.last, world.site.state_dir, world.site.offering.uuid)
+    assert last(MODE) is None
+    found = drift.look(world.site, MODE)
+    assert (last(MODE), last(Mode.ORDER_PROCESS)) == (found, None)
+
+
+def test_a_report_of_what_nobody_can_read_is_none(world: World) -> None:
+    damage(world.site.state_dir)
+    assert drifts.last(world.site.state_dir, world.site.offering.uuid, MODE) is None

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.homes import Home, HomeQuota, HomeRules, QuotaProvider, is_username
+from agent.core.homes import NOTHING, Home, HomeQuota, HomeRules, QuotaProvider, Remembered, is_username
 from agent.core.host_actions import MakeHome, SetQuota
 from agent.core.policy import PolicyRules
-from agent.plan.homes import NOTHING, Remembered, actions, is_ours, is_settled, sort
+from agent.plan.homes import actions, is_ours, is_settled, sort
 
 XFS = HomeQuota(QuotaProvider.XFS, (("bhard", "10g"),), "/xfs")
 CEPH = HomeQuota(QuotaProvider.CEPH_XATTR, (("ceph.quota.max_files", "5"),))

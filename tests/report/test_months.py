@@ -13,6 +13,7 @@ from agent.core.periods import Month, last_months
 from agent.run.preview import previews
 from agent.run.usage import planning as report_plan
 from agent.run.usage.planning import MonthEnded
+from agent.state import forget, reports
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import HOUR, LAST, MEM, THIS, World, scenario
 
@@ -53,7 +54,7 @@ def test_a_month_that_ends_while_it_is_read_is_dropped(make_world: WorldFactory,
     assert isinstance(report.error, MonthEnded)
     assert report.retryable_error is report.error
     assert (world.told(), world.shown(), world.shown(DECEMBER)) == ([], {}, {})
-    assert not (world.state_dir / "reports").exists()
+    assert reports.load(world.state_dir, world.site.offering.uuid) == reports.Memory()
     world.later(hours=16)
     assert world.report().error is None
     assert cpu(world.shown()) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}
@@ -327,22 +328,12 @@ def test_such_a_token_near_the_border_tells_nothing(make_world: WorldFactory, zo
     assert list(world.waldur.store.usages) == []
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "{",
-        '{"refused": [], "live": 3, "failed": 7}',
-        '{"refused": {"2026-10": "soon"}, "live": {"2026-11": {"a_1": [1]}}}',
-    ],
-)
-def test_a_memory_that_is_damaged_costs_one_more_question(world: World, content: str) -> None:
+@pytest.mark.parametrize("what", ["refused-months", "live-jobs"])
+def test_a_memory_that_is_lost_costs_one_more_question(world: World, what: str) -> None:
     world.busy()
     world.busy(LAST)
     world.report()
-    (file,) = (world.state_dir / "reports").iterdir()
-    file.write_text(content)
+    assert forget.forget(world.state_dir, what, world.site.offering.uuid) > 0
     report: Any = world.report()
     assert (report.error, report.failed) == (None, False)
     assert len(refusals(world)) == 2

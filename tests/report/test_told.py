@@ -279,17 +279,14 @@ def test_an_account_that_two_offerings_name_is_billed_by_neither(world: World) -
     world.busy()
     mine, other = world.site.offering, replace(world.site.offering, uuid="0" * 31 + "1", name="Other")
     site = replace(world.site, counting_alike={other.uuid: other.name})
-    report_claims.leave(
-        replace(site, offering=other, counting_alike={mine.uuid: mine.name}),
-        [Resource("r", "r", "r", ResourceState.OK, backend_id="A_2")],
-    )
+    told = [Resource("r", "r", "r", ResourceState.OK, backend_id="A_2")]
+    report_claims.leave(site.state_dir, site.backend.cluster, other.uuid, told)
     found = report.run_pass(site, clock=lambda: world.now)
     (stuck,) = (r for r in found.resources if r.result is Result.STUCK)
     assert (stuck.account, "claimed by offering Other as well" in stuck.message) == ("a_2", True)
     assert set(world.shown()) == {"a_1", "a_3", "a_4"}
-    assert set(report_claims.of_others(replace(site, offering=other, counting_alike={mine.uuid: "Mine"}))) == {
-        "a_1", "a_2", "a_3", "a_4"
-    }  # fmt: skip
+    others = report_claims.of_others(site.state_dir, site.backend.cluster, {mine.uuid: "Mine"})
+    assert set(others) == {"a_1", "a_2", "a_3", "a_4"}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from agent.core.actions import RemoveMember
 from agent.core.errors import BackendUnavailable
 from agent.plan.policy.gate import HeldPlan
 from agent.run import metrics
+from agent.run.record import record
 from agent.run.results import PassReport, ResourceResult, Result
-from agent.state import passes
 
 OFFERING = "0" * 32
 
@@ -39,7 +39,7 @@ def read(folder: Path) -> dict[tuple[str, str], float]:
 def test_a_pass_leaves_its_figures(tmp_path: Path) -> None:
     held = HeldPlan("abc", "account a", "too many", (RemoveMember(account="a", user="u"),))
     stuck = ResourceResult("1" * 32, Result.STUCK, "a", "no such QoS")
-    passes.record(tmp_path, report(in_step=7, held=(held,), resources=[stuck], homes={"made": 2}))
+    record(tmp_path, report(in_step=7, held=(held,), resources=[stuck], homes={"made": 2}))
     found = read(tmp_path)
     assert found[("resources_in_step",)] == 7  # type: ignore[index]
     assert found[("held_plans",)] == found[("held_actions",)] == 1  # type: ignore[index]
@@ -49,10 +49,10 @@ def test_a_pass_leaves_its_figures(tmp_path: Path) -> None:
 
 
 def test_the_last_pass_over_everything_counts(tmp_path: Path) -> None:
-    passes.record(tmp_path, report(error=BackendUnavailable("slurmdbd is away")))
+    record(tmp_path, report(error=BackendUnavailable("slurmdbd is away")))
     assert read(tmp_path)[("pass_failed",)] == 1  # type: ignore[index]
-    passes.record(tmp_path, report(in_step=3))
-    passes.record(tmp_path, report(error=BackendUnavailable("slurmdbd is away")), subject="1" * 32)
+    record(tmp_path, report(in_step=3))
+    record(tmp_path, report(error=BackendUnavailable("slurmdbd is away")), subject="1" * 32)
     assert read(tmp_path)[("pass_failed",)] == 0  # type: ignore[index]
 
 

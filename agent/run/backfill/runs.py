@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A run of the loader: its months under an id that the same parameters always give, and what was done of it before.
 
-`state_dir/history/<id>.json` has the months that ended, so that a run which was killed goes on where it was. The
-months of a run that go through the queue are in Redis as well (`tasks.history_board`).
+The months that ended are remembered, so that a run which was killed goes on where it was. The months of a run that go
+through the queue are in Redis as well (`tasks.history_board`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from agent.run.backfill.results import Ending, Mark, MonthOutcome, outcome_from
 from agent.run.backfill.staff import words
 from agent.run.site import Site
 from agent.run.usage.facts import OfferingPicture
-from agent.state import json_files as state_files
-from agent.state.json_files import Unreadable
+from agent.state import history_runs
 
-FOLDER = "history"
 ID_LENGTH = 16
 # A picture of the offering is as old as that at most when a month is told of.
 PICTURE_GOOD_FOR_S = 120.0
@@ -73,46 +71,37 @@ class Audience(Protocol):
 
 @dataclass
 class Record:
-    """The months of a run that ended, in its file. Where that cannot be written, the run goes on without."""
+    """The months of a run that ended. Where they cannot be written down, the run goes on without."""
 
     run: Run
     state_dir: Path
     months: dict[str, MonthOutcome] = field(default_factory=dict)
 
-    @property
-    def path(self) -> Path:
-        return self.state_dir / FOLDER / f"{self.run.id}.json"
-
     def add(self, outcome: MonthOutcome) -> None:
         """A dry run leaves nothing behind."""
         self.months[outcome.month] = outcome
-        self._write()
+        if self.run.wish.dry_run:
+            return
+        history_runs.add(
+            self.state_dir,
+            self.run.id,
+            self.run.offering_uuid,
+            self.run.wish.as_json(),
+            outcome.month,
+            outcome.as_json(with_lines=False),
+        )
 
     def begin(self, done: Iterable[MonthOutcome]) -> None:
         """A run begins that goes on from these; all others are forgotten."""
         self.months = {outcome.month: outcome for outcome in done}
-        if self.path.exists():
-            self._write()
-
-    def _write(self) -> None:
-        if self.run.wish.dry_run:
-            return
-        document = {
-            "offering": self.run.offering_uuid,
-            "wish": self.run.wish.as_json(),
-            "months": [outcome.as_json(with_lines=False) for _, outcome in sorted(self.months.items())],
-        }
-        state_files.write_json(self.state_dir, self.path, document)
+        if not self.run.wish.dry_run:
+            history_runs.keep(self.state_dir, self.run.id, self.months)
 
 
 def record_of(run: Run, state_dir: Path) -> Record:
-    """What is known of the run; nothing where its file is damaged: months are loaded once more then."""
+    """What is known of the run; a month that cannot be understood is loaded once more."""
     record = Record(run, state_dir)
-    try:
-        listed = (state_files.read_json(record.path) or {}).get("months")
-    except Unreadable:
-        return record
-    for item in listed if isinstance(listed, list) else ():
+    for item in history_runs.months(state_dir, run.id):
         try:
             outcome = outcome_from(item)
         except (ValueError, KeyError, TypeError):

@@ -159,7 +159,7 @@ def _observe(site: Site, rules: PolicyRules) -> ImportFacts:
     """The cluster's accounts, and what Waldur says of them. Raises SiteAgentError."""
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})))
     snapshot.require(Part.ACCOUNTS)
-    foreign = claims.of_others(site)
+    foreign = claims.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)
     known = resources.listed(site.client, HAS_ACCOUNT)
     before = imports.offered(site.client)
     named = (*(resource.backend_id for resource in known), *foreign.accounts)

@@ -2,27 +2,25 @@
 """Whether a server has no service and course accounts, or a gateway only mislays their listings: who is in them leaves
 the accounts where they are believed to be gone.
 
-What each answer was is kept in `state_dir`, so that a fresh process knows it. A listing that was there once is never
+What each answer was is remembered, so that a fresh process knows it. A listing that was there once is never
 lacking; one that was never seen lacks only when two answers more than an hour apart say so.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 from agent.core.people import ProjectAccounts
 from agent.run.site import Site
-from agent.state import json_files as state_files
+from agent.state import listings
+from agent.state.listings import Listing
 from agent.waldur import members, teams
 
 log = logging.getLogger(__name__)
 
-AGREED_AFTER_S = 3600.0
-THERE, LACKING_SINCE = "there", "lacking_since"
+AGREED_AFTER = timedelta(hours=1)
 
 
 def read(site: Site) -> Mapping[str, ProjectAccounts] | None:
@@ -40,44 +38,33 @@ def read(site: Site) -> Mapping[str, ProjectAccounts] | None:
 
 def _doubtful(site: Site, answers: Mapping[str, bool]) -> list[str]:
     """The listings that lacked, and that may be there all the same."""
-    path = site.state_dir / "waldur-lists" / f"{site.offering.uuid}.json"
-    before = _known(path, site.client.url)
-    now_s = time.time()
-    after = {listing: _judged(before.get(listing), is_there, now_s) for listing, is_there in answers.items()}
+    offering, url, now = site.offering.uuid, site.client.url, datetime.now(UTC)
+    before = listings.known(site.state_dir, offering, url)
+    after = {name: _judged(before.get(name), is_there, now) for name, is_there in answers.items()}
     if after != before:
-        state_files.write_json(site.state_dir, path, {"url": site.client.url, "listings": after})
+        listings.write(site.state_dir, offering, url, after)
     doubtful = []
-    for listing, is_there in answers.items():
-        known = after[listing]
+    for name, is_there in answers.items():
+        since = after[name].lacking_since
         if is_there:
             continue
-        if known.get(THERE):
+        if since is None:
             log.warning(
-                "Waldur had %s once and lacks it now; where it is gone for good, remove %s", listing, path
+                "Waldur had %s once and lacks it now; where it is gone for good: `forget listings --offering %s`",
+                name,
+                offering,
             )
-            doubtful.append(listing)
-        elif now_s - known[LACKING_SINCE] < AGREED_AFTER_S:
-            log.info("Waldur lacks %s; nobody is removed until it still does in an hour", listing)
-            doubtful.append(listing)
+            doubtful.append(name)
+        elif now - since < AGREED_AFTER:
+            log.info("Waldur lacks %s; nobody is removed until it still does in an hour", name)
+            doubtful.append(name)
     return doubtful
 
 
-def _judged(known: Mapping[str, Any] | None, is_there: bool, now_s: float) -> dict[str, Any]:
-    if is_there or (known and known.get(THERE)):
-        return {THERE: True}
-    since_s = known.get(LACKING_SINCE) if known else None
-    # A clock that was put back has told nothing.
-    return {LACKING_SINCE: since_s if isinstance(since_s, int | float) and since_s <= now_s else now_s}
-
-
-def _known(path: Path, url: str) -> dict[str, dict[str, Any]]:
-    """What was seen of this server before; nothing where the file is damaged or about another one."""
-    try:
-        document = state_files.read_json(path) or {}
-    except state_files.Unreadable as error:
-        log.warning("%s", error)
-        return {}
-    listings = document.get("listings")
-    if document.get("url") != url or not isinstance(listings, dict):
-        return {}
-    return {name: known for name, known in listings.items() if isinstance(known, dict)}
+def _judged(known: Listing | None, is_there: bool, now: datetime) -> Listing:
+    if is_there or known == Listing():
+        return Listing()
+    since = known.lacking_since if known else None
+    # A clock that was put back has told nothing. Stored to the millisecond.
+    kept = since if since and since <= now else now
+    return Listing(kept.replace(microsecond=kept.microsecond // 1000 * 1000))

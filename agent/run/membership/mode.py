@@ -96,14 +96,14 @@ def observe(site: Site, reach: Reach, name_people: Naming) -> SyncFacts:
     if read.resources:
         snapshot = site.backend.observe(Scope(BULK_PARTS))
         read = replace(read, users=name_people(read, snapshot))
-    foreign = claims.of_others(site)
+    foreign = claims.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)
     return SyncFacts(
         read,
         snapshot,
         waldur_facts.sync_rules(site, read, silent=foreign.silent),
         site.backend.canonical,
         foreign=foreign.accounts,
-        blocked=blocked.by_account(site),
+        blocked=blocked.by_account(site.state_dir, site.offering.uuid),
         lost=None if reach.is_everything else (),
         is_whole=reach.is_everything,
     )
@@ -161,7 +161,7 @@ def _announce(work: Work[PlannedSync], progress: Progress) -> None:
     site, plan = work.site, work.plan
     progress.take_up(plan, work.decision)
     if plan.is_whole:
-        claims.leave(site, plan.facts.named)
+        claims.leave(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
     told = _told.setdefault(site.client, {})
     for each in plan.plans:
         resource = each.case.resource

@@ -128,7 +128,7 @@ class Progress:
 
     def read_back(self, work: SyncWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """What a second plan still holds has failed. Raises BackendError where the cluster cannot be read."""
-        blocked.note(self._site, outcomes)
+        blocked.note(self._site.state_dir, self._site.offering.uuid, outcomes)
         first = work.plan.snapshot
         seen = self._site.backend.observe(READ_BACK)
         # What cannot have changed is taken from the first look.

@@ -23,13 +23,12 @@ from agent.core.errors import (
     PlanRefused,
     SiteAgentError,
 )
-from agent.core.homes import Home, HomeRules
+from agent.core.homes import NOTHING, Home, HomeRules, Remembered
 from agent.core.host_actions import HostAction, SetQuota
 from agent.core.model import Snapshot
 from agent.core.names import fold
 from agent.core.plans import Outcome, Plan
 from agent.plan import homes as planner
-from agent.plan.homes import NOTHING, Remembered
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work

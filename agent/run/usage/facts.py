@@ -96,7 +96,7 @@ def rules(
         components=tuple(components),
         known=frozenset(map(fold, picture.snapshot.accounts)),
         names=picture.names,
-        elsewhere=report_claims.of_others(site),
+        elsewhere=report_claims.of_others(site.state_dir, site.backend.cluster, site.counting_alike),
         with_users=with_users,
         in_full=site.client.features.lacks(usages.DATES),
     )

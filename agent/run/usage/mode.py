@@ -84,7 +84,9 @@ def steps(
 
     def announce(work: Work[PlannedReport]) -> None:
         """Tell the other offerings which accounts this one tells of, and the operator what there is to know."""
-        reported.leave(site, work.plan.picture.resources)
+        if site.counting_alike:
+            resources = work.plan.picture.resources
+            reported.leave(site.state_dir, site.backend.cluster, site.offering.uuid, resources)
         work.report.notes += work.plan.notes
         work.report.left_alone = work.plan.left_alone
 

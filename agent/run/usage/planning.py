@@ -164,7 +164,7 @@ def _month_plans(facts: ReportFacts, month: MonthFacts) -> Iterator[UsagePlan]:
 def observe(site: Site, clock: Clock, is_late: Callable[[], bool] = lambda: False) -> ReportFacts:
     """Usage and what Waldur holds of it. Once it `is_late` no further month is read. Raises SiteAgentError."""
     now = clock()
-    memory = report_memory.load(site)
+    memory = report_memory.load(site.state_dir, site.offering.uuid)
     looking = _Looking(site, report_facts.offering(site), memory, now)
     looking.notes += [
         f"Waldur's offering has no component {name}: run load-components" for name in looking.picture.missing
@@ -290,7 +290,7 @@ def _left_alone(looking: _Looking, month: Month) -> str:
     return (
         f"{month}: Waldur does not take all of it from this token any more, and is not asked again before "
         f"{until:%Y-%m-%d %H:%M %Z}. `historical-usage` with a staff token does it; another token is tried at once "
-        f"when {report_memory.file_of(looking.site)} is removed"
+        f"after `forget refused-months --offering {looking.site.offering.uuid}`"
     )
 
 

@@ -181,7 +181,7 @@ class Submission:
             memory.live[str(month.month)] |= {a: jobs for a, jobs in known.items() if a in kept}
         memory.keep(work.plan.memory_months)
         memory.failed = frozenset(self._failed)
-        report_memory.save(self._site, memory)
+        report_memory.save(self._site.state_dir, self._site.offering.uuid, memory)
 
     def _send(self, action: Told) -> Answer:
         month, amounts = self._months[action.month], _amounts(action.after)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MIT
+"""`forget`: drops hints that the agent has written down, where the world has changed behind its back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent.cli.options import chosen, config_option, number, offering_option, settings_from
+from agent.state import forget, journal
+from agent.state.plans import operator
+
+
+@click.command()
+@click.argument("what", metavar="WHAT", type=click.Choice(sorted(forget.HINTS)))
+@config_option
+@offering_option
+def command(what: str, config_file: Path | None, offering_uuid: str | None) -> int:
+    """Forget one kind of hint, so that it is asked or done once more. WHAT is one of:
+
+    homes: whose home was made and whose quota set. listings: that Waldur had a listing of service or course accounts.
+    refused-months: closed months that Waldur did not take. live-jobs: the jobs that explain a decrease of usage.
+    named-accounts: which accounts the offering names and reports; nobody is removed on its cluster until its next pass.
+    """
+    settings = settings_from(config_file)
+    for offering in chosen(settings, offering_uuid):
+        count = forget.forget(settings.state_dir, what, offering.uuid)
+        if count:
+            journal.note(
+                settings.state_dir, offering, f"made the agent forget {what} ({count})", by=operator()
+            )
+        click.echo(f"{offering.name}: {number(count, 'hint')} forgotten ({what})")
+    return 0
