@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Protocol
 from uuid import uuid4
@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 UNBOUNDED_S = float("inf")
 
 SHOWN = 3
-BELIEVED_AFTER = timedelta(hours=1)
 
 
 class Planned(Protocol):
@@ -143,6 +142,13 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
         return _written_down(run, key, plan, decision, site.state_dir)
 
 
+def is_known(run: Pass, key: str, plan: Planned) -> bool:
+    """Return whether what a pass saw may replace what was known: an answer that is empty by mistake must not. Raises
+    StateError.
+    """
+    return not plan.context.sees_nothing or Shelf(run.site.state_dir, run.site.offering, key).believes_empty()
+
+
 def _decided(
     site: Site, rules: PolicyRules, key: str, plan: Planned, source: Source, context: PolicyContext
 ) -> Decision:
@@ -224,15 +230,13 @@ def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source
     _leave_out(shelf, decision)
     is_blind = plan.context.has_gaps or not may_tell(run.rules)
     if not is_blind and all(refused.why is not Why.INCOMPLETE for refused in decision.refused):
-        made = [each.id for each in decision.held]
-        if plan.context.sees_nothing:
-            # One listing that is empty by mistake makes nobody approve again; one that stays empty is believed.
-            made += [each.id for each in shelf.waiting() if datetime.now(UTC) - each.seen < BELIEVED_AFTER]
-        for gone in shelf.keep_only(made):
+        shelf.note_answer(is_empty=plan.context.sees_nothing)
+        if plan.context.sees_nothing and not shelf.believes_empty():
+            return decision
+        for gone in shelf.keep_only(each.id for each in decision.held):
             log.info("plan %s of offering %s is not held any more", gone, site.offering.name)
-        if not plan.context.sees_nothing:
-            still = {each.id: each.keys for each in (*decision.held, *decision.released)}
-            shelf.close_approvals(still=still)
+        still = {each.id: each.keys for each in (*decision.held, *decision.released)}
+        shelf.close_approvals(still=still)
     return decision
 
 

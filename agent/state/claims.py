@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from agent.config.model import Offering
-from agent.state.store import Db, Source, moment_text, note, reading
+from agent.state.store import Db, Source, moment_text, note, reading, recall
 
 VALID_FOR = timedelta(days=1)
 
@@ -60,6 +60,14 @@ def leave(source: Source, cluster: str, offering: Offering, named: Set[str]) -> 
         )
 
     return note(source, "which accounts the offering names", work)
+
+
+def named_by(source: Source, cluster: str, offering_uuid: str) -> frozenset[str]:
+    """Return the accounts that an offering named when it was last looked at as a whole; none where nobody can tell."""
+    sql = "SELECT account FROM named_accounts WHERE cluster = ? AND offering = ?"
+    what = "which accounts the offering names"
+    found = recall(source, what, lambda db: db.rows(sql, cluster, offering_uuid))
+    return frozenset(row["account"] for row in found or ())
 
 
 def of_others(source: Source, cluster: str, offering_uuid: str, neighbours: Mapping[str, str]) -> Foreign:

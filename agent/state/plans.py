@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from sqlite3 import Row
 from typing import Any
@@ -38,6 +38,8 @@ from agent.state.store import (
 log = logging.getLogger(__name__)
 
 LEFT_OUT_SHOWN = 200
+# One listing that is empty by mistake forgets nothing; one that stays empty for so long is believed.
+BELIEVED_AFTER = timedelta(hours=1)
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -235,6 +237,31 @@ class Shelf:
         if over:
             what = "that approvals are over"
             note(self.source, what, lambda db: [self._delete(db, "approvals", "plan", plan) for plan in over])
+
+    def note_answer(self, *, is_empty: bool) -> None:
+        """Write down since when Waldur lists nothing, or that it lists something. Where that fails is a warning."""
+        since = recall(self.source, "an empty answer", self._empty_row)
+        if is_empty == (since is not None):
+            return
+        now = moment_text(datetime.now(UTC))
+        note(
+            self.source,
+            "an empty answer",
+            lambda db: (
+                db.run("INSERT INTO empty_answers VALUES (?, ?, ?)", *self._which, now)
+                if is_empty
+                else db.run("DELETE FROM empty_answers WHERE offering = ? AND mode = ?", *self._which)
+            ),
+        )
+
+    def believes_empty(self) -> bool:
+        """Return whether Waldur has listed nothing for so long that it is no mistake. Raises StateError."""
+        with reading(self.source) as db:
+            row = self._empty_row(db)
+        return row is not None and datetime.now(UTC) - moment_from(row["since"]) > BELIEVED_AFTER
+
+    def _empty_row(self, db: Db) -> Row | None:
+        return db.row("SELECT since FROM empty_answers WHERE offering = ? AND mode = ?", *self._which)
 
     def leave_out(self, lines: Sequence[str], *, meant: str) -> bool:
         """Write down what is refused, sorted. True when it is not what was refused before; `meant` tells that, whatever

@@ -59,6 +59,13 @@ CREATE TABLE left_out (
   PRIMARY KEY (offering, mode)
 );
 
+CREATE TABLE empty_answers (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  since TEXT NOT NULL,
+  PRIMARY KEY (offering, mode)
+);
+
 CREATE TABLE pauses (
   offering TEXT PRIMARY KEY NOT NULL,
   by TEXT NOT NULL,

@@ -19,9 +19,11 @@ from agent.core.policy import BUDGETS, Cost
 from agent.run import passes
 from agent.run.membership import rebuild
 from agent.run.results import PassReport
+from agent.sim.faults import Fault
 from agent.sim.records import OrderState, ResourceState
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
+from agent.state import claims, plans
 from agent.state.plans import Shelf
 from tests.membership.world import World
 
@@ -233,3 +235,39 @@ def test_one_account_that_is_gone_stops_no_other(world_of: WorldOf) -> None:
     report = world.sync()
     assert report.error is None
     assert report.counted() == {"waiting": 1}
+
+
+def test_no_account_is_made_on_a_cluster_that_has_lost_the_others(world_of: WorldOf) -> None:
+    world = world_of(6, 2)
+    world.in_step()
+    waldur = world.waldur
+    waldur.place_create_order(waldur.seed.project_uuids[0], "new", limits={"cpu": 1}, slug="new")
+    with emptied_database(world):
+        assert isinstance(passes.process_orders(world.site).error, AccountsLost)
+        assert set(world.cluster.accounts) == {"root"}
+
+
+# An answer that is empty by mistake ---------------------------------------------------------------
+
+
+def test_one_empty_listing_forgets_nothing_and_one_that_stays_is_believed(
+    world_of: WorldOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(12, 2)
+    site = world.site
+    emptied(world)
+    (plan,) = world.sync().held
+    approve(world, plan.id)
+    named = claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid)
+    assert len(named) == 12
+    nothing = Fault(path="marketplace-provider-resources", status=200, body="[]", times=None)
+    world.waldur.inject(nothing)
+    assert world.sync().error is None
+    shelf = Shelf(site.state_dir, site.offering, Mode.MEMBERSHIP_SYNC)
+    assert [each.id for each in shelf.waiting()] == [plan.id]
+    assert [each.plan for each in shelf.approvals()] == [plan.id]
+    assert claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid) == named
+    monkeypatch.setattr(plans, "BELIEVED_AFTER", timedelta(0))
+    assert world.sync().error is None
+    assert shelf.waiting() == [] and shelf.approvals() == []
+    assert claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()

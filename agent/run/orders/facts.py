@@ -20,6 +20,7 @@ from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, members_of
 from agent.run.offering import rules_of
 from agent.run.site import Site
+from agent.state import claims
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur.client import WaldurClient
 
@@ -110,12 +111,16 @@ def _found(read: Mapping[str, Resource | WaldurError], order: Order) -> Resource
 
 
 def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot) -> None:
-    """Raise AccountsLost where an order's account is gone, and so are others of the offering: no order is at fault.
+    """Raise AccountsLost where so many of the offering's accounts are gone that no order is at fault, nor should one be
+    carried out.
 
-    Waldur is asked which accounts it names only where one of these orders misses its own. Raises WaldurError.
+    Waldur is asked which accounts it names only where one of these orders misses its own, or none of those is there
+    that were known when all members were last looked at. Raises WaldurError.
     """
+    standing = set(snapshot.accounts)
+    known = claims.named_by(site.state_dir, site.backend.cluster, site.offering.uuid)
     named = {fold(case.resource.backend_id) for case in cases if case.order.type not in CREATING} - {""}
-    if named <= set(snapshot.accounts):
+    if named <= standing and not (known and known.isdisjoint(standing)):
         return
     listed = resources.listed(site.client, WITH_ACCOUNT, fields=("uuid", "state", "backend_id"))
     found = {fold(resource.backend_id) for resource in listed if resource.backend_id}

@@ -14,7 +14,7 @@ from datetime import datetime
 from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
-from agent.run import engine
+from agent.run import engine, gate
 from agent.run.engine import UNBOUNDED_S, Steps, Work
 from agent.run.results import PassReport, Result
 from agent.run.site import Site
@@ -84,7 +84,7 @@ def steps(
 
     def announce(work: Work[PlannedReport]) -> None:
         """Tell the other offerings which accounts this one tells of, and the operator what there is to know."""
-        if site.counting_alike:
+        if site.counting_alike and gate.is_known(work.run, MODE, work.plan):
             resources = work.plan.picture.resources
             reported.leave(site.state_dir, site.backend.cluster, site.offering.uuid, resources)
         work.report.notes += work.plan.notes
