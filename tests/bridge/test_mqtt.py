@@ -202,6 +202,7 @@ def test_a_broker_that_knows_no_mqtt_5(
             travels(waldur, bridge)
 
 
+@pytest.mark.real_part
 @pytest.mark.skipif(os.environ.get("FULL_TESTS") != "1", reason="RabbitMQ with MQTT takes 11 s to start")
 @pytest.mark.parametrize("transport", ["websocket", "tcp"])
 def test_on_rabbitmq_as_waldur_had_it(

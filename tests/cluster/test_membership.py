@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from agent.sim.server import SimulatedWaldur
 from agent.state import plans
 from tests.cluster.celery_process import REPOSITORY, environment
 from tests.cluster.conftest import Start
+from tests.cluster.emulated import settings
 from tests.real.processes import wait_until
 from tests.real.redis_server import RedisServer
 from tests.real.slurm_cluster import SlurmCluster
@@ -22,8 +22,8 @@ from tests.site import configuration, settings_of
 
 
 @pytest.fixture
-def config(waldur: SimulatedWaldur, tmp_path: Path) -> Path:
-    return configuration(waldur, tmp_path, membership_sync_backend="slurm")
+def config(slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path) -> Path:
+    return configuration(waldur, tmp_path, backend=settings(slurm), membership_sync_backend="slurm")
 
 
 def members(slurm: SlurmCluster, account: str) -> set[str]:
@@ -78,9 +78,9 @@ def test_a_killed_worker_has_lost_nothing(tmp_path: Path, slurm: SlurmCluster, s
     with SimulatedWaldur(
         scenario=Scenario(projects_per_customer=4, allocations_per_project=1, backend_prefix="a_")
     ) as waldur:
-        path = configuration(waldur, tmp_path, membership_sync_backend="slurm")
+        path = configuration(waldur, tmp_path, backend=settings(slurm), membership_sync_backend="slurm")
         accounts = [waldur.resource(uuid).backend_id for uuid in waldur.seed.resource_uuids]
-        slurm.ask("sacctmgr", "-i", "add", "account", f"name={','.join(accounts)}", "cluster=test")
+        slurm.ask("sacctmgr", "-i", "add", "account", f"name={','.join(accounts)}")
         worker = start("worker")
         start("beat")
         wait_until("something is being written", lambda: _is_writing(path.parent))
@@ -92,8 +92,6 @@ def test_a_killed_worker_has_lost_nothing(tmp_path: Path, slurm: SlurmCluster, s
 
 def _is_writing(folder: Path) -> bool:
     """Whether somebody holds the lock of the cluster's writes."""
-    lock = folder / "state" / "locks" / "writes-slurmdbd.lock"
-    if not lock.exists():
-        return False
-    number = f":{os.stat(lock).st_ino} "
-    return any(number in line for line in Path("/proc/locks").read_text().splitlines())
+    numbers = [f":{lock.stat().st_ino} " for lock in (folder / "state" / "locks").glob("writes-*.lock")]
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any(number in line for line in lines for number in numbers)

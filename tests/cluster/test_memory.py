@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.sim.server import SimulatedWaldur
 from tests.cluster import memory
 from tests.cluster.celery_process import environment
+from tests.cluster.emulated import settings, variables
 from tests.real import processes
 from tests.real.processes import tail, wait_until
 from tests.real.redis_server import RedisServer
@@ -44,8 +45,8 @@ def test_a_worker_carries_no_flower_also_after_a_restart(
     redis_server.flush()
     log = tmp_path / "worker.log"
     with SimulatedWaldur() as waldur:
-        variables = {"SLURM_CONF": slurm.env["SLURM_CONF"]}
-        env = environment(configuration(waldur, tmp_path), redis_server.url, variables)
+        config = configuration(waldur, tmp_path, backend=settings(slurm))
+        env = environment(config, redis_server.url, variables(slurm))
         worker = processes.start([str(CELERY), "-A", "tasks", "worker", "-c", "1"], log=log, env=env)
         try:
             for times in (1, 2):

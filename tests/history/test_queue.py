@@ -83,6 +83,11 @@ class Site:
         index = number if number >= 0 else len(self.loaders) + number
         return tail(self.operator.folder / f"loader-{index}.log", 10**9)
 
+    def looks(self) -> int:
+        """How often loaders have looked at the board, in all."""
+        calls = self.redis.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"]
+        return int(calls)
+
     def is_loaded(self) -> bool:
         return all(self.operator.is_loaded(month) for month in MONTHS)
 
@@ -113,7 +118,7 @@ def site(whole_site: Site) -> Site:
     return whole_site
 
 
-def wait(what: str, ready: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait(what: str, ready: Callable[[], bool], timeout_s: float = 60) -> None:
     wait_until(what, ready, timeout_s, 0.05)
 
 
@@ -150,6 +155,8 @@ def test_months_outlive_their_loaders_and_are_loaded_once(site: Site) -> None:
     count = len(MONTHS)
     site.loader()
     wait("all months queued", lambda: site.redis.llen(QUEUE) == count)
+    looks = site.looks()
+    wait("it knows, and looks what becomes of them", lambda: site.looks() > looks)
     queued = everything_in(site.redis)
     assert queued.count('"2024-04", ') == 1 and site.operator.token not in queued
     site.loaders[0].send_signal(signal.SIGINT)

@@ -20,7 +20,7 @@ from tests.real.slapd import Slapd
 from tests.real.slurm_cluster import SlurmCluster
 
 CLUSTER_STARTS = 3
-PARTS = {"slurm_cluster", "redis_server", "slapd", "rabbitmq", "mosquitto"}
+PARTS = {"slurm_cluster", "slurm", "redis_server", "slapd", "rabbitmq", "mosquitto"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

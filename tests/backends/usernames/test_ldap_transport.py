@@ -17,6 +17,8 @@ from tests.real.certificate import make_certificate
 from tests.real.parts import require
 from tests.real.slapd import PASSWORD, Slapd
 
+pytestmark = pytest.mark.real_part
+
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Slapd]:
