@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent.core.actions import AllowMember, BlockMember, RemoveMember
+from agent.core.actions import Action, Kind
 from agent.core.plans import Outcome
 from agent.run.site import Site
 from agent.state import json_files as state_files
@@ -30,19 +30,30 @@ def by_account(site: Site) -> dict[str, frozenset[str]]:
 def note(site: Site, outcomes: Iterable[Outcome]) -> None:
     """What these outcomes change about it."""
     done = [outcome.action for outcome in outcomes if outcome.done]
-    news = [action for action in done if isinstance(action, BlockMember | AllowMember | RemoveMember)]
-    if not news:
+    if not any(_blocked(action) or _free(action) for action in done):
         return
     before = by_account(site)
     pairs = {(account, user) for account, users in before.items() for user in users}
-    for action in news:
-        pair = (action.account, action.user)
-        pairs = pairs | {pair} if isinstance(action, BlockMember) else pairs - {pair}
+    for action in done:
+        pairs = (pairs | _blocked(action)) - _free(action)
     after: dict[str, list[str]] = {}
     for account, user in sorted(pairs):
         after.setdefault(account, []).append(user)
     if after != {account: sorted(users) for account, users in before.items()}:
         state_files.write_json(site.state_dir, _path(site), after)
+
+
+def _blocked(action: Action) -> frozenset[tuple[str, str]]:
+    """Accounts with the user who cannot submit there any more."""
+    ended = action.things(action.ends)
+    return frozenset((t.account, t.of) for t in ended if t.kind is Kind.SUBMISSION and t.of)
+
+
+def _free(action: Action) -> frozenset[tuple[str, str]]:
+    """Accounts with the user who can submit there again, or is out."""
+    made, ended = action.things(action.makes), action.things(action.ends)
+    can = [thing for thing in made if thing.kind is Kind.SUBMISSION and thing.of]
+    return frozenset((t.account, t.of) for t in (*can, *(t for t in ended if t.kind is Kind.MEMBER)))
 
 
 def _path(site: Site) -> Path:
