@@ -211,6 +211,14 @@ class ClusterAction(Action):
 
     account: str
 
+    def new_accounts(self) -> tuple[Account, ...]:
+        """Return the accounts that it makes."""
+        return ()
+
+    def new_members(self) -> tuple[Association, ...]:
+        """Return the associations that it makes."""
+        return ()
+
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         """Return the cluster as it is once this is done. What no snapshot shows changes nothing."""
         return snapshot
@@ -231,8 +239,12 @@ class CreateAccount(ClusterAction):
     def subject(self) -> str:
         return f"{self.account} below {self.parent}"
 
+    def new_accounts(self) -> tuple[Account, ...]:
+        return (Account(self.account, self.parent),)
+
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
-        return _with(snapshot, snapshot.accounts.get(self.account) or Account(self.account, self.parent))
+        made = {account.name: account for account in self.new_accounts()}
+        return replace(snapshot, accounts={**made, **snapshot.accounts})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -414,13 +426,17 @@ class AddMember(ClusterAction):
         extra = f" on {','.join(self.partitions)}" if self.partitions else ""
         return f"{self.user} to {self.account}{extra}"
 
+    def new_members(self) -> tuple[Association, ...]:
+        return tuple(
+            Association(self.account, self.user, partition) for partition in self.partitions or ("",)
+        )
+
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         """Who has no default account gets the first that they join."""
-        joined = {Association(self.account, self.user, partition) for partition in self.partitions or ("",)}
         default = self.default_account or snapshot.default_accounts.get(self.user) or self.account
         return replace(
             snapshot,
-            associations=snapshot.associations | joined,
+            associations=snapshot.associations.union(self.new_members()),
             default_accounts={**snapshot.default_accounts, self.user: default},
         )
 
@@ -513,6 +529,7 @@ class AllowSubmission(ClusterAction):
     """New jobs are possible again (GrpSubmitJobs=-1)."""
 
     verb: ClassVar[str] = "allow submission"
+    makes = (Ref(Kind.SUBMISSION),)
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.ALLOW
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
     account: str
@@ -545,6 +562,7 @@ class AllowMember(ClusterAction):
     """A user whom we blocked came back before they were out: new jobs are possible again."""
 
     verb: ClassVar[str] = "allow member"
+    makes = (Ref(Kind.SUBMISSION, of="user"),)
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.ALLOW
     parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
     account: str
@@ -638,11 +656,9 @@ def lowered_limits(
     return found
 
 
-def _with(snapshot: Snapshot, account: Account) -> Snapshot:
-    return replace(snapshot, accounts={**snapshot.accounts, account.name: account})
-
-
 def _changed(snapshot: Snapshot, account: str, **values: Any) -> Snapshot:
     """The snapshot with other values of one account, where that stands."""
     standing = snapshot.accounts.get(account)
-    return _with(snapshot, replace(standing, **values)) if standing else snapshot
+    if standing is None:
+        return snapshot
+    return replace(snapshot, accounts={**snapshot.accounts, account: replace(standing, **values)})

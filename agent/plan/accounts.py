@@ -30,7 +30,7 @@ from agent.core.actions import (
     SetLimits,
     SetQos,
 )
-from agent.core.model import Account, AccountSpec, AllocationSpec, Association, Part, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, Association, Part, Snapshot
 
 
 def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
@@ -65,14 +65,9 @@ def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: 
 
 def grown(snapshot: Snapshot, actions: Iterable[Action]) -> Snapshot:
     """The cluster as it will be when the accounts and members among these actions have been added."""
-    planned = list(actions)
-    made = {a.account: Account(a.account, a.parent) for a in planned if isinstance(a, CreateAccount)}
-    joined = {
-        Association(a.account, a.user, partition)
-        for a in planned
-        if isinstance(a, AddMember)
-        for partition in a.partitions or ("",)
-    }
+    planned = [action for action in actions if isinstance(action, ClusterAction)]
+    made = {account.name: account for action in planned for account in action.new_accounts()}
+    joined = {member for action in planned for member in action.new_members()}
     return replace(
         snapshot, accounts={**made, **snapshot.accounts}, associations=snapshot.associations | joined
     )

@@ -41,14 +41,14 @@ def place(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Cluster
     customer, project = spec.ancestors[-2:]
     if project.name == customer.name:
         return []
-    steps = list(accounts.missing_accounts(spec.ancestors, snapshot, reason))
+    moves = []
     for tier in (project, spec.account):
         standing = snapshot.accounts.get(tier.name)
         if standing is not None and standing.parent and standing.parent != tier.parent:
-            steps.append(
+            moves.append(
                 MoveAccount(account=tier.name, before=standing.parent, after=tier.parent, reason=reason)
             )
-    return steps if any(isinstance(step, MoveAccount) for step in steps) else []
+    return [*accounts.missing_accounts(spec.ancestors, snapshot, reason), *moves] if moves else []
 
 
 def state(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:

@@ -15,12 +15,9 @@ from typing import Any
 
 from agent.core.actions import (
     Action,
-    BlockMember,
-    CancelJobs,
     ClusterAction,
-    MoveDefaultAccount,
-    RemoveMember,
-    SetQos,
+    Kind,
+    Phase,
     SetUserLimits,
 )
 from agent.core.errors import PlanRefused, SiteAgentError
@@ -43,6 +40,7 @@ ENDING = "it is being terminated"
 STATE_KEY = "account_state"
 # By whether the account takes new jobs.
 STATES = {True: "open", False: "closed"}
+LEAVING = (Phase.BLOCK_MEMBERS, Phase.CANCEL_JOBS, Phase.REMOVE_MEMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +171,31 @@ def plans(
 def in_order(actions: Iterable[Action]) -> tuple[Action, ...]:
     """All that is added and changed before anybody leaves: a default account moves to one that was joined before."""
     distinct = tuple(dict.fromkeys(actions))
-    gone = {action.user for action in distinct if isinstance(action, RemoveMember)}
+    gone = leavers(distinct)
     return tuple(sorted(distinct, key=lambda action: is_departure(action, gone)))
 
 
+def leavers(actions: Iterable[Action]) -> frozenset[str]:
+    """Those who leave any account."""
+    ended = (thing for action in actions for thing in action.things(action.ends))
+    return frozenset(thing.of for thing in ended if thing.kind is Kind.MEMBER)
+
+
 def is_departure(action: Action, gone: Set[str]) -> bool:
-    """Whether it is a step of somebody's leaving; `gone` are those who leave any account."""
-    if isinstance(action, MoveDefaultAccount):
-        return bool(action.before) and action.user in gone
-    return isinstance(action, RemoveMember | BlockMember | CancelJobs)
+    """Whether it is a step of somebody's leaving; `gone` as of `leavers`."""
+    if not isinstance(action, ClusterAction):
+        return False
+    loses_default = any(
+        thing.kind is Kind.DEFAULT and thing.of in gone for thing in action.things(action.ends)
+    )
+    return loses_default or action.phase in LEAVING
 
 
 def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
     """The accounts that somebody leaves: whose jobs must be known before that."""
-    from_plans = (action for plan in planned for action in plan.cluster_actions())
-    return frozenset(
-        action.account for action in from_plans if action.verb in ("remove member", "cancel jobs")
-    )
+    actions = (action for plan in planned for action in plan.cluster_actions())
+    ended = (thing for action in actions for thing in action.things(action.ends))
+    return frozenset(thing.account for thing in ended if thing.kind in (Kind.MEMBER, Kind.JOBS))
 
 
 def closing(
@@ -243,9 +249,12 @@ def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, s
         return draft
     draft.built += keeping.place(spec, snapshot, reason)
     draft.built += accounts.missing_members(spec, snapshot, reason)
-    draft.built += keeping.state(spec, snapshot, reason)
+    states = list(keeping.state(spec, snapshot, reason))
+    draft.built += states
     draft.built += _limits(draft, rules, snapshot)
     draft.built += _user_limits(draft, rules, snapshot)
+    for action in states:
+        snapshot = action.applied_to(snapshot)
     draft.kept += _report(draft, rules, snapshot)
     return draft
 
@@ -355,11 +364,11 @@ def _report(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterat
 
 
 def _shown(draft: _Draft, snapshot: Snapshot) -> Mapping[str, str]:
-    """What Waldur shows of the account: its QoS, and whether it takes jobs where that follows Waldur, or has, or is all
-    that there is to show.
+    """What Waldur shows of the account once it is as it shall be: its QoS, and whether it takes jobs where that follows
+    Waldur, or has, or is all that there is to show.
     """
     account, found = draft.case.account, {}
-    if qos := next((a.default for a in draft.built if isinstance(a, SetQos)), _qos_of(account, snapshot)):
+    if qos := _qos_of(account, snapshot):
         found["qos"] = qos
     takes_jobs, is_told = draft.spec.state.submission, draft.spec.state.is_told
     was_told = draft.case.resource.backend_metadata.get(STATE_KEY) in STATES.values()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
-from agent.core.actions import Action, DeleteAccount
+from agent.core.actions import Action, DeleteAccount, Kind
 from agent.core.errors import PlanRefused
 from agent.core.model import (
     AccountingType,
@@ -172,7 +172,8 @@ def terminations(
     ending = {fold(case.resource.backend_id) for case in cases} & set(snapshot.accounts)
     leaving = {account for account in ending if not _untouchable(account, rules, snapshot)}
     plans = [_termination(case, rules, snapshot, leaving) for case in cases]
-    going = {a.account for plan in plans for a in plan.actions if isinstance(a, DeleteAccount)}
+    ended = (thing for plan in plans for action in plan.actions for thing in action.things(action.ends))
+    going = {thing.account for thing in ended if thing.kind is Kind.ACCOUNT}
     return [_with_project(plan, going, needed, rules, snapshot) for plan in plans]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from agent.core.actions import AllowMember, BlockMember, RemoveMember
+from agent.core.actions import Action, Kind
 from agent.core.plans import Outcome
 from agent.state import store
 from agent.state.store import Db, Source, moment_text, recall
@@ -28,14 +28,12 @@ def by_account(source: Source, offering_uuid: str) -> dict[str, frozenset[str]]:
 def note(source: Source, offering_uuid: str, outcomes: Iterable[Outcome]) -> bool:
     """Write down what these outcomes change about it. False, with a warning, where that is not possible."""
     done = [outcome.action for outcome in outcomes if outcome.done]
-    news = [action for action in done if isinstance(action, BlockMember | AllowMember | RemoveMember)]
-    if not news:
+    if not any(_blocked(action) or _free(action) for action in done):
         return True
     before = recall(source, WHAT, lambda db: _pairs(db, offering_uuid)) or frozenset()
-    after = set(before)
-    for action in news:
-        pair = (action.account, action.user)
-        after = after | {pair} if isinstance(action, BlockMember) else after - {pair}
+    after = before
+    for action in done:
+        after = (after | _blocked(action)) - _free(action)
     if after == before:
         return True
 
@@ -56,3 +54,16 @@ def note(source: Source, offering_uuid: str, outcomes: Iterable[Outcome]) -> boo
 def _pairs(db: Db, offering_uuid: str) -> frozenset[tuple[str, str]]:
     found = db.rows("SELECT account, user FROM blocked_members WHERE offering = ?", offering_uuid)
     return frozenset((row["account"], row["user"]) for row in found)
+
+
+def _blocked(action: Action) -> frozenset[tuple[str, str]]:
+    """Return accounts with the user who cannot submit there any more."""
+    ended = action.things(action.ends)
+    return frozenset((t.account, t.of) for t in ended if t.kind is Kind.SUBMISSION and t.of)
+
+
+def _free(action: Action) -> frozenset[tuple[str, str]]:
+    """Return accounts with the user who can submit there again, or is out."""
+    made, ended = action.things(action.makes), action.things(action.ends)
+    can = [thing for thing in made if thing.kind is Kind.SUBMISSION and thing.of]
+    return frozenset((t.account, t.of) for t in (*can, *(t for t in ended if t.kind is Kind.MEMBER)))

@@ -15,7 +15,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 MAX_BYTES = 10 * 2**20
 FILES = 10
 ORDER_IN_REASON = re.compile(r"\border ([0-9a-f]{32})\b")
-IDENTIFIERS = ("order", "resource", "account", "user")
 
 
 class Clustered(Protocol):
@@ -251,18 +250,9 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _ids(action: Action) -> dict[str, str]:
-    """What the action names, and the order in its reason where it names none."""
-    names = {f.name for f in fields(action)}
-    found = {
-        name: str(getattr(action, name)) for name in IDENTIFIERS if name in names and getattr(action, name)
-    }
-    username = str(getattr(action, "username", ""))
-    if username and "user" not in found:
-        found["user"] = username
+    """What the action is known by, and the order in its reason where it names none."""
     order = ORDER_IN_REASON.search(action.reason)
-    if order and "order" not in found:
-        found["order"] = order.group(1)
-    return found
+    return {**({"order": order.group(1)} if order else {}), **action.ids()}
 
 
 def _other_accounts(line: Mapping[str, Any]) -> tuple[Any, ...]:
