@@ -151,6 +151,10 @@ RENDERED: list[tuple[Action, str]] = [
     (CompleteOrder(order="o"), "complete order o"),
     (FailOrder(order="o", message="why"), "fail order o: why"),
     (
+        OfferImport(account="a", project="p", limits=(("cpu", 10),)),
+        "offer import of a into project p",
+    ),
+    (
         ReportUsage(
             resource="r",
             account="a",

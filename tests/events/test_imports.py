@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.errors import BackendUnavailable, WaldurError
+from agent.core.errors import BackendUnavailable, OfferingPaused, WaldurError
 from agent.core.model import Account
+from agent.core.policy import PolicyMode
 from agent.run.imports import mode as imports
 from agent.sim.faults import Fault, FaultKind
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
+from agent.state import journal
+from agent.state.journal import Query
+from tasks.base import policy_for
 from tests.membership.world import World
 from tests.sim.caller import Caller
 
@@ -94,6 +98,47 @@ def test_an_outage_leaves_the_request_open(waldur: SimulatedWaldur, world: World
     world.backend.outage = lambda _: False
     imports.run(world.site, asked)
     assert state(waldur, asked) == ("Done", "")
+
+
+def test_a_pause_leaves_the_request_for_later(waldur: SimulatedWaldur, world: World) -> None:
+    """As orders: nothing of it is touched, and its task comes back for a day."""
+    add(world, "a_old", project_account(waldur))
+    asked = request(waldur)
+    paused = replace(world.site.offering.policy, paused=True, paused_why="by ann")
+    with pytest.raises(
+        OfferingPaused, match="the offering is paused by ann: the import request waits"
+    ) as error:
+        imports.run(replace(world.site, offering=replace(world.site.offering, policy=paused)), asked)
+    policy = policy_for(error.value)
+    assert sum(policy.countdown_s(n, 0.5) for n in range(policy.attempts - 1)) > 24 * 3600
+    assert (state(waldur, asked), offers(waldur)) == (("Sent", ""), [])
+    imports.run(world.site, asked)
+    assert (state(waldur, asked), len(offers(waldur))) == (("Done", ""), 1)
+
+
+def test_who_only_observes_leaves_the_request_to_others(waldur: SimulatedWaldur, world: World) -> None:
+    add(world, "a_old", project_account(waldur))
+    asked = request(waldur)
+    observing = replace(world.site.offering.policy, mode=PolicyMode.OBSERVE)
+    said = imports.run(replace(world.site, offering=replace(world.site.offering, policy=observing)), asked)
+    assert said == "mode observe: the request is left as it is"
+    assert (state(waldur, asked), offers(waldur)) == (("Sent", ""), [])
+
+
+def test_each_offer_is_in_the_journal(waldur: SimulatedWaldur, world: World) -> None:
+    add(world, "a_old", project_account(waldur), cpu=600)
+    asked = request(waldur)
+    imports.run(world.site, asked)
+    (line,) = journal.read(world.site.state_dir, Query(account="a_old"))
+    assert (line["cause"], line["outcome"]) == (f"import request {asked}", "done")
+    assert line["action"]["text"] == f"offer import of a_old into project {waldur.seed.project_uuids[0]}"
+
+
+def test_protected_accounts_are_not_offered(waldur: SimulatedWaldur, world: World) -> None:
+    add(world, "a_old", project_account(waldur))
+    rules = replace(world.site.offering.policy, protected_accounts=frozenset({"a_old"}))
+    imports.run(replace(world.site, offering=replace(world.site.offering, policy=rules)), request(waldur))
+    assert offers(waldur) == []
 
 
 def test_what_cannot_be_is_told(waldur: SimulatedWaldur, world: World) -> None:

@@ -22,8 +22,8 @@ from typing import Any
 
 from agent.config.model import Mode, Offering
 from agent.core import periodic
-from agent.core.actions import Action, ClusterAction
-from agent.core.errors import BackendError, PlanRefused, SiteAgentError
+from agent.core.actions import ClusterAction
+from agent.core.errors import BackendError, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import Account, Part, Snapshot
 from agent.core.names import fold, uuid_hex
 from agent.core.periodic import Granularity, LimitType, PeriodicState, PeriodicWish, ResetRawUsage
@@ -59,14 +59,6 @@ class PeriodicFailed(BackendError):
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
-        super().__init__(message)
-
-
-class MessageHeld(SiteAgentError):
-    """A message is parked until somebody approves the plans of these ids."""
-
-    def __init__(self, message: str, plans: tuple[str, ...]) -> None:
-        self.plans = plans
         super().__init__(message)
 
 
@@ -114,8 +106,8 @@ class PlannedPeriodic:
 
 
 def run(site: Site, document: Mapping[str, Any]) -> list[str]:
-    """Carry a message out and report success; the commands that it took, those of earlier attempts as well. Raises
-    SiteAgentError; the caller reports, or comes back.
+    """Carry a message out and report success; the commands that it took, those of earlier attempts as well. One that is
+    held is reported as that, and kept. Raises SiteAgentError; the caller reports, or comes back.
     """
     commands: list[str] = []
     with engine.passing(site, MODE, is_recorded=False) as pass_:
@@ -195,21 +187,20 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
         if waiting is None or digest(waiting.document) != digest(document):
             return pass_.report
         try:
-            _carry_out(pass_, document, at=waiting.at)
-        except MessageHeld as held:
-            if set(held.plans) != set(waiting.plans):
-                report_failure(site.offering, site.state_dir, document, held, client=site.client)
+            _carry_out(pass_, document, waiting)
         except SiteAgentError as error:
-            if not error.retryable:
+            # Without its rights in Waldur the agent can do nothing for any message: this one waits.
+            is_denied = isinstance(error, WaldurError) and error.denied
+            if not (error.retryable or is_denied):
                 report_failure(site.offering, site.state_dir, document, error, client=site.client)
                 memory.unpark()
             raise
     return pass_.report
 
 
-def _carry_out(pass_: Pass, document: Mapping[str, Any], *, at: datetime | None = None) -> list[str]:
-    """Carry one message out. `at`: when it was written, where that is known already. Raises SiteAgentError."""
-    message = _Message(pass_.site, document, at)
+def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> list[str]:
+    """Carry one message out; `waiting`: as it was parked, if it was. Raises SiteAgentError."""
+    message = _Message(pass_.site, document, waiting)
     pass_.cause = f"policy {message.policy}"
     engine.reconcile(pass_, message.steps(pass_.rules))
     return message.commands
@@ -218,14 +209,16 @@ def _carry_out(pass_: Pass, document: Mapping[str, Any], *, at: datetime | None 
 class _Message:
     """One message on its way: what it asks, what was done of it before, and what stopped it."""
 
-    def __init__(self, site: Site, document: Mapping[str, Any], at: datetime | None) -> None:
+    def __init__(self, site: Site, document: Mapping[str, Any], waiting: ParkedMessage | None) -> None:
         """Raises PlanRefused, and MemoryLost."""
         self.commands: list[str] = []
         self._site = site
         self._document = document
         self._now = _now()
         self._asked = periodic.wish(document)
-        self._at = at or periodic.moment(document, self._now)
+        self._at = waiting.at if waiting else periodic.moment(document, self._now)
+        # The plans that the policy was told of when the message was parked.
+        self._told = frozenset(waiting.plans if waiting else ())
         self.policy, self._resource = _uuids(document)
         self._memory = _memory(site.offering, site.state_dir, document)
         self._digest = digest(document)
@@ -290,10 +283,9 @@ class _Message:
         return replace(asked, snapshot=facts.snapshot.with_usage(seen))
 
     def _portions(self, work: Work[PlannedPeriodic]) -> Iterator[Portion]:
-        """The settings, and when they are in force the reset. Raises MemoryLost where a held message cannot be kept."""
+        """The settings, and when they are in force the reset; nothing where something of it is not allowed."""
         actions = work.plan.actions
         if any(not work.allows(action) for action in actions):
-            self._error = self._withheld(work, actions)
             return
         settings = tuple(action for action in actions if not isinstance(action, ResetRawUsage))
         if settings:
@@ -301,16 +293,6 @@ class _Message:
         if len(settings) < len(actions) and self._error is None:
             self._period = work.plan.facts.period
             yield Portion(tuple(actions[len(settings) :]))
-
-    def _withheld(self, work: Work[PlannedPeriodic], actions: Iterable[Action]) -> SiteAgentError:
-        """Why the message is not carried out. What only waits is parked."""
-        reasons = dict.fromkeys(reason for action in actions if (reason := work.decision.reason(action)))
-        sentence = "; ".join(reasons)
-        if work.decision.refused:
-            return PlanRefused(sentence)
-        plans = tuple(plan.id for plan in work.decision.held)
-        self._memory.park(ParkedMessage(self._document, self._at, self._now, plans))
-        return MessageHeld(sentence, plans)
 
     def _apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         """Do one portion. A reset that SLURM refused, or was never asked for, was not done; of all else nobody knows
@@ -347,11 +329,26 @@ class _Message:
         self._error = error
 
     def _tell(self, work: Work[PlannedPeriodic]) -> None:
-        """Report success, and forget what waited for it. Raises what stopped the message: whether it comes back is not
-        decided here.
+        """Report success, or that the message is held; what else stopped it is raised: whether it comes back is not
+        decided here. Raises SiteAgentError.
         """
         if self._error is not None:
             raise self._error
+        reasons = dict.fromkeys(filter(None, map(work.decision.reason, work.plan.actions)))
+        if work.decision.refused:
+            raise PlanRefused("; ".join(reasons))
+        if work.decision.held:
+            plans = tuple(plan.id for plan in work.decision.held)
+            # The report first: until the message is kept, its task has it and comes back.
+            if self._told != frozenset(plans):
+                try:
+                    self._report("; ".join(reasons))
+                except WaldurError as refusal:
+                    if refusal.retryable:
+                        raise
+                    log.warning("the policy is not told that its settings are held: %s", refusal)
+            self._memory.park(ParkedMessage(self._document, self._at, self._now, plans))
+            return
         if work.plan.facts.state is None:
             applied = self._memory.applied(self._now)
             log.info(
@@ -363,9 +360,13 @@ class _Message:
             self._memory.note_applied(self._at, self._now)
             if not work.plan.actions:
                 log.info("periodic limits of resource %s: it is so already", self._resource)
-        commands = self._memory.commands(self._digest)
-        policies.report(self._site.client, self.policy, self._resource, error="", commands=commands)
+        self._report("")
         self._memory.unpark()
+
+    def _report(self, error: str) -> None:
+        """Tell the policy; no error is success. Raises WaldurError."""
+        commands = self._memory.commands(self._digest)
+        policies.report(self._site.client, self.policy, self._resource, error=error, commands=commands)
         self._memory.forget_commands(self._digest)
         self.commands = commands
 

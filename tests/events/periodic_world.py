@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""A cluster in memory that keeps periodic settings, and a site on it. What SLURM does is tested on the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from agent.core.actions import ClusterAction
+from agent.core.errors import BackendError, SiteAgentError
+from agent.core.model import Account
+from agent.core.periodic import (
+    LimitType,
+    PeriodicState,
+    ResetRawUsage,
+    SetFairshare,
+    SetPeriodicLimits,
+)
+from agent.core.plans import Outcome
+from agent.run import passes
+from agent.run.periodic import mode as periodic_limits
+from agent.run.results import PassReport
+from agent.run.site import Site
+from agent.sim.server import SimulatedWaldur
+from agent.state import periodic as memory
+from agent.state import plans as held
+from tests.memory_backend import MemoryBackend
+from tests.orders.test_every_step import MortalClient
+from tests.site import configuration, settings_of
+
+ACCOUNT = "a_one"
+PERIODIC = {"periodic_limits": {"enabled": True}}
+
+
+@dataclass
+class Keeper:
+    """Periodic settings of one account. `ignores`: it says yes and does nothing."""
+
+    cluster: PeriodicCluster
+    share: int | None = None
+    limits: dict[LimitType, dict[str, int]] = field(default_factory=dict)
+    resets: int = 0
+    ignores: bool = False
+
+    def state(self, account: str) -> PeriodicState | None:
+        self.cluster.must_work("state")
+        self.cluster.executed["read"] += 1
+        if account not in self.cluster.state.accounts:
+            return None
+        return PeriodicState(self.share, {kind: dict(values) for kind, values in self.limits.items()})
+
+    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        """In their order; what fails ends it."""
+        outcomes: list[Outcome] = []
+        for action in actions:
+            try:
+                self.cluster.must_work("before the command")
+                self.cluster.executed["write"] += 1
+                self._carry_out(action)
+                self.cluster.must_work("after the command")
+            except BackendError as error:
+                return [*outcomes, Outcome(action, error, (f"try {action.line()}",))]
+            outcomes.append(Outcome(action, None, (action.line(),)))
+        return outcomes
+
+    def _carry_out(self, action: ClusterAction) -> None:
+        if self.cluster.refuses(action):
+            raise BackendError("no")
+        match action:
+            case _ if self.ignores:
+                return
+            case SetFairshare():
+                self.share = action.after
+            case SetPeriodicLimits():
+                self.limits.setdefault(LimitType(action.limit_type), {}).update(action.after)
+            case ResetRawUsage():
+                self.resets += 1
+            case _:
+                raise AssertionError(action.render())
+
+
+@dataclass
+class PeriodicCluster(MemoryBackend):
+    """The cluster in memory, with this power."""
+
+    def __post_init__(self) -> None:
+        self.periodic = Keeper(self)
+
+    def must_work(self, call: str) -> None:
+        self._must_work(call)
+
+    def uses(self, **used: int) -> None:
+        """What counts against the limits of the account."""
+        self.state = replace(self.state, used={ACCOUNT: used})
+
+
+class PeriodicWorld:
+    """One resource with its account, and a policy that sends messages."""
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path, **policy: Any) -> None:
+        self.waldur = waldur
+        self.resource = waldur.seed.resource_uuids[0]
+        self.policy = waldur.site.add_policy(period=2)
+        waldur.site.change("resources", self.resource, backend_id=ACCOUNT)
+        self.cluster = PeriodicCluster()
+        self.cluster.state = replace(
+            self.cluster.state,
+            accounts={**self.cluster.state.accounts, ACCOUNT: Account(ACCOUNT, "root")},
+            used={ACCOUNT: {}},
+        )
+        path = configuration(waldur, folder, backend=PERIODIC, policy=policy)
+        self.offering = settings_of(path).offerings[0]
+        self.client = MortalClient(
+            self.offering.access,
+            user_agent="waldur-site-agent-test",
+            offering_uuid=self.offering.uuid,
+            attempts=1,
+        )
+        self.site = Site(self.offering, self.client, self.cluster, folder / "state")
+
+    @property
+    def keeper(self) -> Keeper:
+        return self.cluster.periodic
+
+    def with_policy(self, **rules: Any) -> Site:
+        """The same site under other rules."""
+        return replace(
+            self.site, offering=replace(self.offering, policy=replace(self.offering.policy, **rules))
+        )
+
+    def message(self, settings: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+        return {
+            "action": "apply_periodic_settings",
+            "backend_id": ACCOUNT,
+            "policy_uuid": self.policy,
+            "resource_uuid": self.resource,
+            "settings": dict(settings),
+            "timestamp": "2026-01-01T00:10:02",
+            **changes,
+        }
+
+    def told(self, document: Mapping[str, Any], site: Site | None = None) -> SiteAgentError | None:
+        """As the task does it, but for coming back: what will not pass is reported. What is left to be done again."""
+        site = site or self.site
+        try:
+            periodic_limits.run(site, document)
+        except SiteAgentError as error:
+            if error.retryable:
+                return error
+            periodic_limits.report_failure(site.offering, site.state_dir, document, error, client=self.client)
+        return None
+
+    def reported(self) -> list[tuple[bool, str, int]]:
+        return [(r.success, r.error_message, len(r.commands_executed)) for r in self.results]
+
+    @property
+    def results(self) -> Sequence[Any]:
+        return self.waldur.store.command_results
+
+    def parked(self) -> list[memory.ParkedMessage]:
+        return memory.parked(self.site.state_dir, self.offering.uuid)
+
+    def waiting(self) -> list[str]:
+        """Ids of the plans that `approve` lists."""
+        shelves = held.shelves(self.site.state_dir, [self.offering])
+        return [plan.id for shelf in shelves for plan in shelf.waiting()]
+
+    def order_pass(self, site: Site | None = None) -> PassReport:
+        return passes.process_orders(site or self.site)

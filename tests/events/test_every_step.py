@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""A fault at every single step of periodic limits and of imports: the next attempts end right, and do nothing twice.
+
+The cluster is in memory here. An attempt is what the task does; after a kill its message comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agent.core.errors import SiteAgentError
+from agent.core.model import Account
+from agent.core.periodic import LimitType
+from agent.run.imports import mode as imports
+from agent.run.site import Site
+from agent.sim.faults import Fault
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from agent.state import plans as held
+from tests.events.periodic_world import PeriodicWorld
+from tests.memory_backend import MemoryBackend
+from tests.orders.test_every_step import FAULTS, Killed, MortalClient
+from tests.scale import steps
+from tests.sim.caller import Caller
+from tests.site import configuration, settings_of
+
+SCENARIO = Scenario(allocations_per_project=1, backend_prefix="a_")
+STEPS_AT_MOST = 60
+LOWER = {"fairshare": 7, "grp_tres_mins": {"cpu": 600}, "reset_raw_usage": True}
+ATTEMPTS = 4
+
+
+class AtOnce:
+    """A message that is carried out when it comes."""
+
+    # A reset whose end nobody saw is repeated within minutes: what was used since then is next to nothing.
+    may_repeat = 0
+    used = 10
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
+        self.world = PeriodicWorld(waldur, folder)
+        self.backend, self.client = self.world.cluster, self.world.client
+        self.world.keeper.limits = {LimitType.GRP_TRES_MINS: {"cpu": 1000}}
+        self.world.cluster.uses(cpu=self.used)
+        self.document = self.world.message(LOWER)
+
+    def attempt(self) -> bool:
+        """Whether it needs no other one."""
+        return self.world.told(self.document) is None
+
+    def wrong(self) -> list[str]:
+        keeper, found = self.world.keeper, []
+        if (keeper.share, keeper.limits) != (7, {LimitType.GRP_TRES_MINS: {"cpu": 600}}):
+            found.append(f"not in force: {keeper.share} {keeper.limits}")
+        if not 1 <= keeper.resets <= 1 + self.may_repeat:
+            found.append(f"{keeper.resets} resets")
+        if self.world.parked() or self.world.waiting():
+            found.append(f"it still waits: {self.world.parked()} {self.world.waiting()}")
+        if (True, "") not in {told[:2] for told in self.world.reported()}:
+            found.append(f"told: {self.world.reported()}")
+        return found
+
+
+class Held(AtOnce):
+    """A message that is held when it comes, and is not lost before somebody approves it."""
+
+    used = 800
+
+    def wrong(self) -> list[str]:
+        keeper, waiting, found = self.world.keeper, self.world.waiting(), []
+        if (keeper.share, keeper.limits, keeper.resets) != (
+            None,
+            {LimitType.GRP_TRES_MINS: {"cpu": 1000}},
+            0,
+        ):
+            found.append(f"changed: {keeper.share} {keeper.limits} {keeper.resets}")
+        if [[*parked.plans] for parked in self.world.parked()] != [waiting] or len(waiting) != 1:
+            found.append(f"it does not wait: {self.world.parked()} {waiting}")
+        if {success for success, *_ in self.world.reported()} != {False}:
+            found.append(f"told: {self.world.reported()}")
+        return found
+
+
+class Approved(AtOnce):
+    """A message that was held, and that somebody has approved: it goes on with a pass over orders."""
+
+    used = 800
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
+        super().__init__(waldur, folder)
+        self.world.told(self.document)
+        for shelf in held.shelves(self.world.site.state_dir, [self.world.offering]):
+            for plan in shelf.waiting():
+                shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
+        waldur.requests.reset()
+
+    def attempt(self) -> bool:
+        self.world.order_pass()
+        return not self.world.parked()
+
+
+class Import:
+    """A request for import; three accounts can be offered."""
+
+    may_repeat = 0
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
+        self.waldur = waldur
+        path = configuration(waldur, folder, resource_import_enabled=True)
+        offering = settings_of(path).offerings[0]
+        self.backend = MemoryBackend()
+        self.client = MortalClient(
+            offering.access, user_agent="waldur-site-agent-test", offering_uuid=offering.uuid, attempts=1
+        )
+        self.site = Site(offering, self.client, self.backend, folder / "state")
+        parent = f"p_{waldur.store.projects[waldur.seed.project_uuids[0]].slug}"
+        accounts = {name: Account(name, parent) for name in ("a_x", "a_y", "a_z")}
+        state = self.backend.state
+        self.backend.state = replace(
+            state, accounts={**state.accounts, parent: Account(parent, "root"), **accounts}
+        )
+        body = {"offering": waldur.seed.offering_uuid}
+        self.request = Caller(waldur, "agent").post("backend-resource-requests/", body).json()["uuid"]
+        waldur.requests.reset()
+
+    def attempt(self) -> bool:
+        try:
+            imports.run(self.site, self.request)
+        except SiteAgentError as error:
+            if not error.retryable:
+                raise
+            return False
+        return True
+
+    def wrong(self) -> list[str]:
+        found = []
+        offered = sorted(row.backend_id for row in self.waldur.store.backend_resources)
+        if offered != ["a_x", "a_y", "a_z"]:
+            found.append(f"offered: {offered}")
+        row = self.waldur.store.import_requests[self.request]
+        if (row.state, row.error_message) != ("Done", ""):
+            found.append(f"the request is {row.state}: {row.error_message}")
+        return found
+
+
+World = AtOnce | Import
+MAKERS: dict[str, Callable[[SimulatedWaldur, Path], World]] = {
+    "at once": AtOnce,
+    "held": Held,
+    "approved": Approved,
+    "import": Import,
+}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest) -> Callable[[SimulatedWaldur, Path], World]:
+    return MAKERS[request.param]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new one for each world: what is remembered of one policy is not for another."""
+    return (tmp_path_factory.mktemp("steps") for _ in iter(int, 1))
+
+
+def finished(world: World) -> None:
+    """The attempts that come after the fault."""
+    assert any(world.attempt() for _ in range(ATTEMPTS))
+    world.attempt()
+
+
+def test_without_faults_one_attempt_does_it_all(
+    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path]
+) -> None:
+    with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+        world = make(waldur, next(folders))
+        assert world.attempt()
+        assert world.wrong() == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failure_of_any_one_request_is_made_good(
+    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path], fault: str
+) -> None:
+    struck_steps = 0
+    for skip in steps(STEPS_AT_MOST, start=list(FAULTS).index(fault) % 3):
+        with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+            world = make(waldur, next(folders))
+            waldur.inject(Fault(skip=skip, times=1, **FAULTS[fault]))
+            world.attempt()
+            struck = waldur.requests.count() > skip
+            waldur.faults.clear()
+            finished(world)
+            assert world.wrong() == [], f"request {skip}"
+        if not struck:
+            break
+        struck_steps += 1
+    assert 0 < struck_steps < STEPS_AT_MOST
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "until the next attempt"])
+def test_an_outage_of_the_cluster_at_any_step_is_made_good(
+    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path], lasting: bool
+) -> None:
+    for step in steps(STEPS_AT_MOST, start=int(lasting)):
+        with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+            world = make(waldur, next(folders))
+            world.may_repeat = 1
+            calls = 0
+
+            def outage(_: str, step: int = step) -> bool:
+                nonlocal calls
+                calls += 1
+                return calls > step if lasting else calls == step + 1
+
+            world.backend.outage = outage
+            world.attempt()
+            struck = calls > step
+            world.backend.outage = lambda _: False
+            finished(world)
+            assert world.wrong() == [], f"step {step}"
+        if not struck:
+            break
+    assert step < STEPS_AT_MOST - 3
+
+
+def test_a_kill_at_any_step_is_made_good(
+    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path]
+) -> None:
+    for step in steps(STEPS_AT_MOST, start=1):
+        with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+            world = make(waldur, next(folders))
+            world.may_repeat = 1
+            calls = 0
+
+            def die(step: int = step) -> None:
+                nonlocal calls
+                calls += 1
+                if calls == step:
+                    raise Killed
+
+            def die_in_backend(_: str) -> bool:
+                die()
+                return False
+
+            world.client.step, world.backend.outage = die, die_in_backend
+            try:
+                world.attempt()
+                killed = False
+            except Killed:
+                killed = True
+            world.client.step, world.backend.outage = lambda: None, lambda _: False
+            finished(world)
+            assert world.wrong() == [], f"step {step}"
+        if not killed:
+            break
+    assert 5 < step < STEPS_AT_MOST - 3

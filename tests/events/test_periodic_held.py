@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: MIT
+"""Periodic limits that the policy holds or refuses: a held message is kept, and goes on when somebody lets it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.errors import BackendUnavailable
+from agent.core.periodic import LimitType
+from agent.core.policy import LimitCuts, PolicyMode
+from agent.run.periodic import mode as periodic_limits
+from agent.sim.faults import Fault
+from agent.sim.seed import Scenario
+from agent.sim.server import SimulatedWaldur
+from agent.state import journal
+from agent.state import plans as held
+from agent.state.periodic import MemoryLost
+from tests.cli.conftest import Command, command
+from tests.events.periodic_world import ACCOUNT, PERIODIC, PeriodicWorld
+from tests.site import configuration
+
+__all__ = ["command"]
+
+LOWER = {"fairshare": 7, "grp_tres_mins": {"cpu": 600}, "reset_raw_usage": True}
+MINUTES = LimitType.GRP_TRES_MINS
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    with SimulatedWaldur("8.0", scenario=Scenario(allocations_per_project=1)) as server:
+        yield server
+
+
+@pytest.fixture
+def world(waldur: SimulatedWaldur, tmp_path: Path) -> PeriodicWorld:
+    """Of 1000 CPU minutes 800 are used."""
+    made = PeriodicWorld(waldur, tmp_path)
+    made.keeper.limits = {MINUTES: {"cpu": 1000}}
+    made.cluster.uses(cpu=800)
+    return made
+
+
+def approve(world: PeriodicWorld) -> str:
+    """Approve the one plan that waits; its id."""
+    (found,) = [
+        (shelf, plan)
+        for shelf in held.shelves(world.site.state_dir, [world.offering])
+        for plan in shelf.waiting()
+    ]
+    shelf, plan = found
+    shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
+    return plan.id
+
+
+def test_a_limit_below_what_is_used_waits_for_a_person_with_all_of_its_message(world: PeriodicWorld) -> None:
+    message = world.message(LOWER)
+    world.told(message)
+    (plan,) = world.waiting()
+    sentence = (
+        f"held as plan {plan}: lowers limits of a_one (in the cluster's units): cpu from 1000 to 600, 800 are used; "
+        f"where more is used than left, running jobs may be killed; `approve {plan}` releases it"
+    )
+    assert world.reported() == [(False, sentence, 0)]
+    world.told(message)
+    assert (world.waiting(), world.reported()) == ([plan], [(False, sentence, 0)] * 2)
+    assert world.order_pass().problems == []
+    assert (world.keeper.share, world.keeper.limits, world.keeper.resets) == (
+        None,
+        {MINUTES: {"cpu": 1000}},
+        0,
+    )
+    assert approve(world) == plan
+    report = world.order_pass()
+    assert [outcome.action.verb for outcome in report.outcomes] == [
+        "set fairshare",
+        "set periodic limits",
+        "reset raw usage",
+    ]
+    assert (world.keeper.share, world.keeper.limits, world.keeper.resets) == (7, {MINUTES: {"cpu": 600}}, 1)
+    assert world.reported()[2:] == [(True, "", 3)]
+    assert (world.parked(), world.waiting()) == ([], [])
+    causes = {line["cause"] for line in journal.read(world.site.state_dir)}
+    assert causes == {f"policy {world.policy}"}
+    world.order_pass()
+    assert (world.keeper.resets, len(world.reported())) == (1, 3)
+
+
+def test_a_message_that_waits_costs_a_pass_nothing(world: PeriodicWorld) -> None:
+    world.order_pass()
+    idle = world.order_pass().effort
+    world.told(world.message(LOWER))
+    waiting = world.order_pass().effort
+    assert (waiting.requests, waiting.commands) == (idle.requests, idle.commands)
+
+
+def test_what_is_not_below_the_use_is_set_at_once(world: PeriodicWorld) -> None:
+    world.told(world.message({"grp_tres_mins": {"cpu": 900}}))
+    assert (world.reported(), world.parked()) == ([(True, "", 1)], [])
+
+
+def test_unknown_use_holds_and_the_site_may_allow_cuts(world: PeriodicWorld) -> None:
+    message = world.message({"grp_tres_mins": {"cpu": 900}})
+    world.cluster.outage = lambda call: call == "observe" and world.cluster.executed["read"] > 1
+    world.told(message)
+    assert "what is used is not known" in world.reported()[0][1]
+    world.cluster.outage = lambda _: False
+    world.told(message, world.with_policy(limit_cuts=LimitCuts.ALLOW))
+    assert world.reported()[1:] == [(True, "", 1)]
+    assert (world.parked(), world.waiting()) == ([], [])
+
+
+def test_the_newest_message_is_the_one_that_waits(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER))
+    first = approve(world)
+    world.told(world.message({"grp_tres_mins": {"cpu": 500}}, timestamp="2026-01-01T00:20:00"))
+    (second,) = world.waiting()
+    assert second != first
+    world.told(world.message(LOWER))
+    assert world.reported()[2][:2] == (
+        False,
+        f"older than the message of 2026-01-01 00:20:00, which is held as plan {second}",
+    )
+    assert world.order_pass().outcomes == []
+    approve(world)
+    world.order_pass()
+    assert (world.keeper.limits, world.keeper.share) == ({MINUTES: {"cpu": 500}}, None)
+
+
+def test_a_newer_message_that_is_carried_out_ends_the_waiting(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER))
+    world.told(world.message({"grp_tres_mins": {"cpu": 2000}}, timestamp="2026-01-02T00:00:00"))
+    assert (world.parked(), world.waiting()) == ([], [])
+    assert world.keeper.limits == {MINUTES: {"cpu": 2000}}
+    assert [success for success, *_ in world.reported()] == [False, True]
+
+
+REFUSALS = [
+    ({"mode": PolicyMode.UPSERT_ONLY}, "mode upsert-only: nothing is taken away, blocked or lowered"),
+    ({"mode": PolicyMode.CREATE_ONLY}, "mode create-only: "),
+    ({"mode": PolicyMode.OBSERVE}, "mode observe: nothing is changed"),
+    ({"paused": True}, "the offering is paused by `paused: true`"),
+    ({"protected_accounts": frozenset({ACCOUNT})}, f"account {ACCOUNT} is protected"),
+    ({"ignore_accounts": frozenset({"a_*"})}, f"account {ACCOUNT} matches ignore_accounts"),
+]
+
+
+@pytest.mark.parametrize(("rules", "words"), REFUSALS, ids=str)
+def test_what_the_policy_refuses_is_told_and_not_kept(
+    world: PeriodicWorld, rules: dict[str, Any], words: str
+) -> None:
+    world.told(world.message(LOWER), world.with_policy(**rules))
+    ((success, sentence, commands),) = world.reported()
+    assert (success, commands) == (False, 0)
+    assert sentence.startswith(words)
+    assert (world.parked(), world.waiting(), world.cluster.executed["write"]) == ([], [], 0)
+
+
+def test_where_nothing_is_lowered_limits_are_raised(world: PeriodicWorld) -> None:
+    message = world.message({"fairshare": 3, "grp_tres_mins": {"cpu": 2000}})
+    world.told(message, world.with_policy(mode=PolicyMode.UPSERT_ONLY))
+    assert world.reported() == [(True, "", 2)]
+
+
+def test_a_pause_keeps_what_waits(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER))
+    approve(world)
+    world.order_pass(world.with_policy(paused=True))
+    assert (len(world.parked()), world.keeper.resets, len(world.reported())) == (1, 0, 1)
+    world.order_pass()
+    assert (world.parked(), world.keeper.resets) == ([], 1)
+
+
+def test_what_is_not_below_the_use_any_more_goes_on_by_itself(
+    world: PeriodicWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looked at again once in an hour, whether nothing has changed or all is well now."""
+    world.told(world.message(LOWER))
+    (plan,) = world.waiting()
+    now = datetime.now(UTC).replace(tzinfo=None)
+    monkeypatch.setattr(periodic_limits, "_now", lambda: now + timedelta(minutes=61))
+    reads = world.cluster.executed["read"]
+    world.order_pass()
+    assert (world.waiting(), len(world.reported())) == ([plan], 1), "the policy knows that already"
+    assert world.cluster.executed["read"] > reads
+    world.cluster.uses(cpu=10)
+    world.order_pass()
+    assert world.keeper.limits == {MINUTES: {"cpu": 1000}}
+    monkeypatch.setattr(periodic_limits, "_now", lambda: now + timedelta(minutes=123))
+    world.order_pass()
+    assert world.keeper.limits == {MINUTES: {"cpu": 600}}
+    assert (world.parked(), world.waiting()) == ([], [])
+    assert world.reported()[1:] == [(True, "", 3)]
+
+
+def test_another_plan_for_the_same_message_is_told(
+    world: PeriodicWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster changed meanwhile: what was shown to a person is not what would be done."""
+    world.told(world.message({"grp_tres_mins": {"cpu": 600, "mem": 5}}))
+    (first,) = world.waiting()
+    approve(world)
+    world.keeper.limits[MINUTES]["mem"] = 5
+    assert world.order_pass().problems == []
+    (second,) = world.waiting()
+    assert second != first
+    assert [sentence[:26] for _, sentence, _ in world.reported()] == [
+        f"held as plan {first}:",
+        f"held as plan {second}:",
+    ]
+    approve(world)
+    world.order_pass()
+    assert world.reported()[2] == (True, "", 1)
+
+
+def test_a_message_that_can_never_be_carried_out_ends_with_a_report(
+    world: PeriodicWorld, waldur: SimulatedWaldur
+) -> None:
+    world.told(world.message(LOWER))
+    approve(world)
+    waldur.site.change("resources", world.resource, backend_id="a_other")
+    report = world.order_pass()
+    words = f"it is about account {ACCOUNT}, and resource {world.resource} has a_other"
+    assert report.problems == [f"periodic limits: {words}"]
+    assert world.reported()[1] == (False, words, 0)
+    assert (world.parked(), world.order_pass().problems) == ([], [])
+
+
+def test_an_outage_leaves_an_approved_message_for_the_next_pass(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER))
+    approve(world)
+    world.cluster.outage = lambda call: call == "before the command"
+    report = world.order_pass()
+    assert isinstance(report.retryable_error, BackendUnavailable | periodic_limits.PeriodicFailed)
+    assert (len(world.parked()), len(world.reported())) == (1, 1)
+    world.cluster.outage = lambda _: False
+    world.order_pass()
+    assert (world.parked(), [success for success, *_ in world.reported()]) == ([], [False, True])
+
+
+def test_a_report_that_waldur_did_not_take_is_sent_again(
+    world: PeriodicWorld, waldur: SimulatedWaldur
+) -> None:
+    world.told(world.message(LOWER))
+    approve(world)
+    waldur.inject(Fault(path="report-command-result", status=500, carried_out=False))
+    world.order_pass()
+    assert (len(world.parked()), len(world.reported())) == (1, 1)
+    world.order_pass()
+    assert (world.parked(), world.reported()[1:], world.keeper.resets) == ([], [(True, "", 3)], 1)
+
+
+def test_without_its_rights_in_waldur_the_agent_forgets_no_message(
+    world: PeriodicWorld, waldur: SimulatedWaldur
+) -> None:
+    world.told(world.message(LOWER))
+    approve(world)
+    waldur.inject(Fault(path="marketplace-provider-resources", status=403, body="{}"))
+    assert world.order_pass().problems
+    assert len(world.parked()) == 1
+    world.order_pass()
+    assert world.reported()[1:] == [(True, "", 3)]
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_message_is_kept_even_if_its_policy_cannot_be_told(
+    world: PeriodicWorld, waldur: SimulatedWaldur, status: int
+) -> None:
+    waldur.inject(Fault(path="report-command-result", status=status, carried_out=False, body="{}"))
+    error = world.told(world.message(LOWER))
+    assert (error is None, len(world.parked())) == ((True, 1) if status == 403 else (False, 0))
+    world.told(world.message(LOWER))
+    assert (len(world.parked()), [success for success, *_ in world.reported()]) == (1, [False])
+
+
+def test_a_message_whose_lock_is_taken_is_left_to_its_holder(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER))
+    approve(world)
+    asked: list[str] = []
+    assert periodic_limits.resume(world.site, lambda uuid: bool(asked.append(uuid))) == []
+    assert (asked, len(world.parked())) == ([world.resource], 1)
+
+
+def test_a_message_that_cannot_be_kept_stays_with_its_task(world: PeriodicWorld) -> None:
+    folder = world.site.state_dir / "periodic" / world.offering.uuid
+    folder.mkdir(parents=True)
+    (folder / "parked").write_text("a file where the folder should be")
+    assert isinstance(world.told(world.message(LOWER)), MemoryLost), "it comes back"
+    assert [success for success, *_ in world.reported()] == [False]
+
+
+def test_a_damaged_file_of_a_message_is_told_of_and_stops_nothing(
+    world: PeriodicWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.told(world.message(LOWER))
+    (file,) = (world.site.state_dir / "periodic" / world.offering.uuid / "parked").iterdir()
+    for damage in ("{", '{"document": 1}'):
+        file.write_text(damage)
+        caplog.clear()
+        assert world.order_pass().problems == []
+        assert [r for r in caplog.records if r.levelno == logging.WARNING]
+    world.told(world.message(LOWER))
+    assert len(world.parked()) == 1
+
+
+def test_the_command_lists_and_approves_it(
+    world: PeriodicWorld, waldur: SimulatedWaldur, tmp_path: Path, command: Command
+) -> None:
+    world.told(world.message(LOWER))
+    (plan,) = world.waiting()
+    file = str(configuration(waldur, tmp_path, backend=PERIODIC))
+    assert f"plan {plan}  Test SLURM, periodic_limits" in command("approve", "-c", file).out
+    assert command("approve", plan, "-c", file).code == 0
+    world.order_pass()
+    assert world.reported()[1] == (True, "", 3)
