@@ -36,8 +36,6 @@ UNBOUNDED_S = float("inf")
 REFINEMENTS_AT_MOST = 3
 
 Request = Callable[[WaldurClient, Any], Any]
-
-
 Facts = TypeVar("Facts")
 Plan = TypeVar("Plan", bound=Planned)
 
@@ -59,10 +57,11 @@ class Work(Generic[Plan]):
         self.report = run.report
         self.steps = steps
         self.outage: BackendError | None = None
+        self._judged: frozenset[Action] = frozenset()
         self.decide(plan)
 
     def decide(self, plan: Plan) -> None:
-        """Judge a plan, and work on what of it is allowed."""
+        """Let the gate decide on a plan, and work on what of it is allowed."""
         self.plan = plan
         self.decision: Decision = gate.decide(self.run, self.steps.key, plan)
         # A plan that was narrowed is decided once more: what is known to be held is not told twice.
@@ -71,7 +70,7 @@ class Work(Generic[Plan]):
         self.report.held += tuple(each for each in self.decision.held if each.id not in known)
         self.report.refused += tuple(each for each in self.decision.refused if each.action not in refused)
         self._allowed = frozenset(self.decision.allowed)
-        self._judged = frozenset(plan.actions)
+        self._judged |= frozenset(plan.actions)
 
     def allows(self, action: Action) -> bool:
         """Whether an action may happen: it was planned and allowed, or it only tells Waldur how the others ended."""
@@ -169,12 +168,12 @@ def plan_of(steps: Steps[Facts, Plan]) -> Plan:
     """Observe and plan, and look again where the plan needs it. Changes nothing. Raises SiteAgentError."""
     facts = steps.observe()
     plan = steps.plan(facts)
-    for _ in range(REFINEMENTS_AT_MOST):
-        more = steps.refine(facts, plan)
-        if more is None:
-            return plan
-        facts, plan = more, steps.plan(more)
-    raise PassUnfinished("Waldur or the cluster changed with every look at them: the next pass looks again")
+    refinements = 0
+    while (more := steps.refine(facts, plan)) is not None:
+        if refinements == REFINEMENTS_AT_MOST:
+            raise PassUnfinished("Waldur or the cluster changed with every look: the next pass looks again")
+        facts, plan, refinements = more, steps.plan(more), refinements + 1
+    return plan
 
 
 def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from agent.config.model import Mode
 from agent.core.actions import Action
-from agent.core.errors import StateUnwritable
+from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.policy import Charge, PolicyMode, PolicyRules
 from agent.plan.policy.gate import (
@@ -95,9 +95,12 @@ class Pass:
 
 
 def rules_of(site: Site) -> PolicyRules:
-    """Return the offering's rules, with a pause by command. Raises StateError."""
+    """Return the offering's rules, with a pause by command. Where nobody can tell whether it is paused, it is."""
     rules = site.offering.policy
-    note = plans.pause_note(site.state_dir, site.offering)
+    try:
+        note = plans.pause_note(site.state_dir, site.offering)
+    except StateError as error:
+        note = f"perhaps: {error}"
     return replace(rules, paused=True, paused_why=note) if note and not rules.paused else rules
 
 
