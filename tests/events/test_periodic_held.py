@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,10 +19,10 @@ from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from agent.state import journal
 from agent.state import plans as held
-from agent.state.periodic import MemoryLost
 from tests.cli.conftest import Command, command
 from tests.events.periodic_world import ACCOUNT, PERIODIC, PeriodicWorld
 from tests.site import configuration
+from tests.state.obstacles import block, unblock
 
 __all__ = ["command"]
 
@@ -286,26 +285,18 @@ def test_a_message_whose_lock_is_taken_is_left_to_its_holder(world: PeriodicWorl
     assert (asked, len(world.parked())) == ([world.resource], 1)
 
 
-def test_a_message_that_cannot_be_kept_stays_with_its_task(world: PeriodicWorld) -> None:
-    folder = world.site.state_dir / "periodic" / world.offering.uuid
-    folder.mkdir(parents=True)
-    (folder / "parked").write_text("a file where the folder should be")
-    assert isinstance(world.told(world.message(LOWER)), MemoryLost), "it comes back"
-    assert [success for success, *_ in world.reported()] == [False]
-
-
-def test_a_damaged_file_of_a_message_is_told_of_and_stops_nothing(
-    world: PeriodicWorld, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("used", [800, 10], ids=["held", "allowed"])
+def test_where_nothing_can_be_written_down_a_message_stays_with_its_task(
+    world: PeriodicWorld, used: int
 ) -> None:
-    world.told(world.message(LOWER))
-    (file,) = (world.site.state_dir / "periodic" / world.offering.uuid / "parked").iterdir()
-    for damage in ("{", '{"document": 1}'):
-        file.write_text(damage)
-        caplog.clear()
-        assert world.order_pass().problems == []
-        assert [r for r in caplog.records if r.levelno == logging.WARNING]
-    world.told(world.message(LOWER))
-    assert len(world.parked()) == 1
+    world.cluster.uses(cpu=used)
+    block(world.site.state_dir)
+    error = world.told(world.message(LOWER))
+    unblock(world.site.state_dir)
+    assert error is not None, "it comes back"
+    assert world.keeper.limits == {MINUTES: {"cpu": 1000}}
+    assert world.told(world.message(LOWER)) is None
+    assert len(world.parked()) == (used == 800)
 
 
 def test_the_command_lists_and_approves_it(

@@ -30,7 +30,7 @@ from agent.core.periodic import Granularity, LimitType, PeriodicState, PeriodicW
 from agent.core.plans import Outcome
 from agent.core.policy import PolicyRules
 from agent.core.units import targets_of
-from agent.plan.policy.rules import PolicyContext
+from agent.plan.policy.rules import PolicyContext, Why
 from agent.run import engine, gate
 from agent.run import site as sites
 from agent.run.engine import Portion, Steps, Work
@@ -50,6 +50,8 @@ KEY = "periodic_limits"
 # A message that nobody has approved is looked at again: more may be free, or less used, than when it was held.
 LOOKED_AT_EVERY = timedelta(hours=1)
 LOOKED_AT_ONCE = 20
+# What the agent, and not the site's policy, has against an action now.
+PASSING = frozenset({Why.INCOMPLETE, Why.UNRECORDED})
 
 Lock = Callable[[str], bool]
 
@@ -144,7 +146,8 @@ def report_failure(
 
 
 def resume(site: Site, lock: Lock = lambda _: True) -> list[PassReport]:
-    """Carry out the messages that were held and may go on now; one report for each. Raises nothing of ours.
+    """Carry out the messages that were held and may go on now; one report for each. Raises StateError and MemoryLost
+    where nobody can tell which these are.
 
     Such are those whose plans are approved or not held any more; of the others some are looked at again in every hour.
     `lock` takes the uuid of a resource; those whose lock is taken are left to its holder. Where no message waits, this
@@ -336,6 +339,8 @@ class _Message:
             raise self._error
         reasons = dict.fromkeys(filter(None, map(work.decision.reason, work.plan.actions)))
         if work.decision.refused:
+            if any(refused.why in PASSING for refused in work.decision.refused):
+                raise PeriodicFailed("; ".join(reasons), retryable=True)
             raise PlanRefused("; ".join(reasons))
         if work.decision.held:
             plans = tuple(plan.id for plan in work.decision.held)
