@@ -2,7 +2,8 @@
 """How a call of a stand-in program goes wrong, and the log of the calls: both only where a test has asked for them.
 
 A rule matches calls whose line holds `needle`, after the first `skip` of these and `times` times. `when`: before or
-after the command has done its work. `kill`: `self`, or `parent` for whoever started it; then it sleeps `sleep_s`.
+after the command has done its work. `kill`: `self`, or `parent` for whoever started it; then it sleeps `sleep_s`, or
+until the file `until` is there.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Faults:
         if rule.get("kill"):
             os.kill(os.getppid() if rule["kill"] == "parent" else os.getpid(), signal.SIGKILL)
         time.sleep(rule.get("sleep_s", 0))
+        while "until" in rule and not os.path.exists(rule["until"]):
+            time.sleep(0.01)
         if "code" in rule:
             raise Ending(rule["code"], rule.get("stdout", ""), rule.get("stderr", ""))
 

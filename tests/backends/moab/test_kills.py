@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -102,13 +104,17 @@ def test_a_command_is_killed(mam: StandIn, story: str, command: str, when: str) 
 
 
 @pytest.mark.parametrize(("story", "command", "when"), DYING)
-def test_we_are_killed_while_a_command_works(mam: StandIn, story: str, command: str, when: str) -> None:
+def test_we_are_killed_while_a_command_works(
+    mam: StandIn, tmp_path: Path, story: str, command: str, when: str
+) -> None:
     """The command goes on for a while, and the next of us begins at once: it waits for the lock, and then looks."""
     told = STORIES[story]
     told.begin(mam)
-    mam.faults({"needle": command, "times": 1, "when": when, "kill": "parent", "sleep_s": 0.1})
+    go_on = tmp_path / "go-on"
+    mam.faults({"needle": command, "times": 1, "when": when, "kill": "parent", "until": str(go_on)})
     assert died(mam, told.actions)
     assert told.wrong(mam.books) != [] or when == "after" or command == "--add-user"
+    threading.Timer(0.1, go_on.touch).start()
     again = on_stand_in(mam).apply(told.actions)
     assert [o.error for o in again] == [None] * len(told.actions)
     assert told.wrong(mam.books) == []
