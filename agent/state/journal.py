@@ -26,7 +26,7 @@ from agent.core.actions import Action
 from agent.core.errors import StateError
 from agent.core.plans import Outcome
 from agent.core.usage_actions import ReportUsage
-from agent.state import files
+from agent.state import files, store
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +182,7 @@ def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         return
     text = "".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines)
     path = _files(state_dir)[0]
+    store.keep_up(state_dir)
     try:
         with files.acting_as_owner(state_dir):
             files.make_folder(path.parent)

@@ -29,6 +29,7 @@ NAME = "state.sqlite3"
 BUSY_S = 10.0
 # Where the journal is newer than the last write of the store by more than this, the store is an old copy.
 COPIED_BACK_AFTER = timedelta(hours=1)
+KEPT_UP_WITHIN = timedelta(minutes=10)
 # A clock that is ahead has written what cannot be.
 AHEAD_AT_MOST = timedelta(minutes=1)
 JOURNAL = Path("journal", "journal.jsonl")
@@ -75,6 +76,7 @@ class Store:
 
     state_dir: Path
     name: str = NAME
+    busy_s: float = BUSY_S
 
     @property
     def path(self) -> Path:
@@ -133,7 +135,7 @@ class Store:
         if not is_there:
             self._make()
         with _sentences(self.path):
-            return _in_wal(_current(_connected(self.path), self.path))
+            return _in_wal(_current(self._connected(self.path), self.path), self.busy_s)
 
     def _opened_to_read(self) -> sqlite3.Connection:
         with _os_sentences(self.path, is_writing=False):
@@ -143,11 +145,16 @@ class Store:
                 empty = sqlite3.connect(":memory:", isolation_level=None)
                 return _current(_set_up(empty), self.path)
             try:
-                return _current(_connected(self.path), self.path)
+                return _current(self._connected(self.path), self.path)
             except sqlite3.OperationalError as error:
                 if not _is_obstacle(error):
                     raise
                 return _current(_obstructed(self.path), self.path)
+
+    def _connected(self, path: Path) -> sqlite3.Connection:
+        """Raises sqlite3.Error."""
+        uri = f"{_uri(path)}?mode=rw"
+        return _set_up(sqlite3.connect(uri, uri=True, timeout=self.busy_s, isolation_level=None))
 
     def _is_there(self) -> bool:
         """Raises OSError, and StateUnreadable for what cannot be a state file."""
@@ -171,7 +178,7 @@ class Store:
                 os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with _sentences(self.path):
                 # The log of changes comes last: what is in it only would be missing in the file that is linked.
-                _close(_in_wal(_current(_connected(made), self.path)))
+                _close(_in_wal(_current(self._connected(made), self.path), self.busy_s))
             with _os_sentences(self.path):
                 try:
                     os.link(made, self.path)
@@ -262,6 +269,24 @@ def forget_copied_back(db: Db) -> None:
     db.run("UPDATE store SET copied_back = '', written = ?", moment_text(datetime.now(UTC)))
 
 
+def keep_up(state_dir: Path) -> None:
+    """Write the time into a state file that nobody has written for a while, before the journal goes on: a file that is
+    much older than the journal is an old copy. Where it cannot be written that is left out.
+    """
+    store = Store(state_dir, busy_s=0)
+    try:
+        if not store.path.exists():
+            return
+        with store.read() as db:
+            found = db.row("SELECT written FROM store")
+        oldest = moment_text(datetime.now(UTC) - KEPT_UP_WITHIN)
+        if found is None or found["written"] < oldest:
+            with store.write():
+                pass
+    except (StateError, OSError) as error:
+        log.debug("the state file does not keep up with the journal: %s", error)
+
+
 def on_network(folder: Path, network: str) -> str:
     return (
         f"state_dir {folder} is on a network file system ({network}): locks do not hold there between hosts and the "
@@ -282,13 +307,6 @@ def _damaged(path: Path, why: object) -> str:
 
 def _store(source: Path | Store) -> Store:
     return source if isinstance(source, Store) else Store(source)
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    """Raises sqlite3.Error."""
-    return _set_up(
-        sqlite3.connect(f"{_uri(path)}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None),
-    )
 
 
 def _obstructed(path: Path) -> sqlite3.Connection:
@@ -350,9 +368,9 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("COMMIT")
 
 
-def _in_wal(connection: sqlite3.Connection) -> sqlite3.Connection:
+def _in_wal(connection: sqlite3.Connection, busy_s: float) -> sqlite3.Connection:
     """Readers do not wait for writers then. SQLite does not wait by itself for this change. Raises sqlite3.Error."""
-    deadline_s = time.monotonic() + BUSY_S
+    deadline_s = time.monotonic() + busy_s
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

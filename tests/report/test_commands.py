@@ -111,7 +111,8 @@ def test_who_asks_is_told_of_months_that_are_left_alone_and_how_they_are_tried_a
     assert str(LAST) not in caplog.text
     (agent,) = world.waldur.store.users.where("username", "agent")
     agent.is_staff = True
-    Path(note.rpartition("when ")[2].removesuffix(" is removed")).unlink()
+    advice = note.rpartition("`forget ")[2].removesuffix("`").split()
+    assert "(refused-months)" in command("forget", *advice, *config).out
     command("run", "report", "--once", *config)
     assert world.shown(LAST)["a_1"]["cpu"] == "1.00"
 

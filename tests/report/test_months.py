@@ -14,6 +14,7 @@ from agent.run.preview import previews
 from agent.run.usage import planning as report_plan
 from agent.run.usage.planning import MonthEnded
 from agent.state import forget, reports
+from agent.state.store import Store
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import HOUR, LAST, MEM, THIS, World, scenario
 
@@ -328,12 +329,15 @@ def test_such_a_token_near_the_border_tells_nothing(make_world: WorldFactory, zo
     assert list(world.waldur.store.usages) == []
 
 
-@pytest.mark.parametrize("what", ["refused-months", "live-jobs"])
-def test_a_memory_that_is_lost_costs_one_more_question(world: World, what: str) -> None:
+@pytest.mark.parametrize("how", ["forgotten", "the file is gone"])
+def test_a_memory_that_is_lost_costs_one_more_question(world: World, how: str) -> None:
     world.busy()
     world.busy(LAST)
     world.report()
-    assert forget.forget(world.state_dir, what, world.site.offering.uuid) > 0
+    if how == "forgotten":
+        assert forget.forget(world.state_dir, "refused-months", world.site.offering.uuid) == 1
+    else:
+        Store(world.state_dir).path.unlink()
     report: Any = world.report()
     assert (report.error, report.failed) == (None, False)
     assert len(refusals(world)) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -143,17 +142,15 @@ def test_a_log_that_is_left_alone_is_not_taken_for_one_of_a_new_file(tmp_path: P
 # Locked -----------------------------------------------------------------------------------------------
 
 
-def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
     holds = tmp_path / "holds"
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "state"), str(holds)])
     try:
         until("the lock is held", holds.exists)
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "BUSY_S", 0.2)
-            assert plans.pause_note(tmp_path / "state", OURS) == "", "readers do not wait"
-            with pytest.raises(StateBusy, match="another process has been writing") as caught:
-                plans.pause(tmp_path / "state", OURS, by="ann")
-            assert caught.value.retryable
+        assert plans.pause_note(tmp_path / "state", OURS) == "", "readers do not wait"
+        with pytest.raises(StateBusy, match="another process has been writing") as caught:
+            plans.pause(Store(tmp_path / "state", busy_s=0.2), OURS, by="ann")
+        assert caught.value.retryable
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
@@ -289,11 +286,18 @@ def test_a_disk_that_is_too_small_gets_no_half_file(tmp_path: Path, size: str) -
 # Copied back ------------------------------------------------------------------------------------------
 
 
-def copy_from(folder: Path, ago: timedelta) -> None:
-    """What was written until now is as old as that, and the journal has gone on."""
-    with Store(folder).write() as db:
-        db.run("UPDATE store SET written = ?", store.moment_text(datetime.now(UTC) - ago))
+def age(folder: Path, ago: timedelta) -> None:
+    """The file was written last so long ago."""
+    connection = sqlite3.connect(folder / "state.sqlite3")
+    connection.execute("UPDATE store SET written = ?", (store.moment_text(datetime.now(UTC) - ago),))
+    connection.commit()
+    connection.close()
+
+
+def put_back(folder: Path, ago: timedelta) -> None:
+    """A copy that is so old lies there again, and the journal had gone on meanwhile."""
     journal.note(folder, OURS, "something", by="ann")
+    age(folder, ago)
 
 
 @pytest.mark.parametrize("hours", [2, 24])
@@ -304,9 +308,7 @@ def test_approvals_of_an_old_copy_are_dropped_and_it_is_told_once(
     shelf.hold(PLAN)
     shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
     plans.pause(tmp_path, OURS, by="ann")
-    copy = tmp_path / "copy"
-    shutil.copy(tmp_path / "state.sqlite3", copy)
-    copy_from(tmp_path, timedelta(hours=hours))
+    put_back(tmp_path, timedelta(hours=hours))
     assert shelf.approvals() == [], "nobody carries it out before it is said"
     assert shelf.hold(PLAN) is Kept.KNOWN, "any write may be the first"
     with caplog.at_level(logging.WARNING):
@@ -324,9 +326,32 @@ def test_approvals_of_an_old_copy_are_dropped_and_it_is_told_once(
 def test_a_copy_of_today_and_a_journal_of_the_future_drop_nothing(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, OURS, "report")
     shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
-    copy_from(tmp_path, timedelta(minutes=50))
+    put_back(tmp_path, timedelta(minutes=50))
     assert shelf.approvals()
-    copy_from(tmp_path, timedelta(hours=3))
+    put_back(tmp_path, timedelta(hours=3))
     tomorrow_s = time.time() + 86_400
     os.utime(tmp_path / "journal" / "journal.jsonl", (tomorrow_s, tomorrow_s))
     assert shelf.approvals()
+
+
+def test_a_host_that_works_once_a_day_has_no_old_copy(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, OURS, "report")
+    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    journal.note(tmp_path, OURS, "yesterday's pass", by="ann")
+    yesterday_s = time.time() - 86_400
+    os.utime(tmp_path / "journal" / "journal.jsonl", (yesterday_s, yesterday_s))
+    age(tmp_path, timedelta(days=1))
+    journal.note(tmp_path, OURS, "today's pass begins", by="ann")
+    shelf.hold(PLAN)
+    assert [each.plan for each in shelf.approvals()] == ["p1"]
+
+
+def test_the_journal_waits_for_nobody(tmp_path: Path) -> None:
+    plans.pause(tmp_path, OURS, by="ann")
+    age(tmp_path, timedelta(minutes=30))
+    started_s = time.monotonic()
+    with Store(tmp_path).write() as db:
+        journal.note(tmp_path, OURS, "from inside of a transaction", by="ann")
+        plans.resume(db, OURS)
+    assert time.monotonic() - started_s < 5
+    assert len(list(journal.read(tmp_path))) == 1

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.config.model import Severity
 from agent.core.errors import StateUnreadable
+from agent.run import configuration
 from agent.state import mounts, plans
 from agent.state.mounts import type_of
+from tests.config.samples import Site as Configuration
+from tests.config.samples import root
 from tests.state.conftest import in_private_mounts, offering
 
 MOUNTS = r"""proc /proc proc rw 0 0
@@ -74,3 +78,14 @@ link = folder / "link"
 print(mounts.type_of(link.resolve(), mounts.MOUNTS.read_text()), repr(mounts.network_type(link)))
 """
     assert in_private_mounts(script, tmp_path).stdout == "tmpfs ''\n"
+
+
+def test_config_check_names_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mounts").write_text(f"nas:/x {tmp_path} nfs4 rw 0 0\n")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    site = Configuration(tmp_path)
+    site.load(root(state_dir="state"))
+    loaded = configuration.checked(site.file, {})
+    assert loaded.settings is None
+    (problem,) = [each for each in loaded.problems if each.path == "state_dir"]
+    assert (problem.severity, "network file system (nfs4)" in problem.message) == (Severity.ERROR, True)

@@ -14,8 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.bridge.dead_letters import DeadLetters
+from agent.bridge.instance import Instance
 from agent.core.errors import StateError
+from agent.run.record import record
+from agent.run.results import PassReport
 from agent.state import files, journal, plans
+from agent.state.dead_letters import DeadLetter
 from agent.state.files import Owner, acting_as_owner
 from agent.state.store import Store
 from tests.state.conftest import STRANGER, needs_root, offering
@@ -50,6 +55,25 @@ def test_all_that_root_makes_belongs_to_the_owner(strangers: Path) -> None:
     assert owners(strangers) == {(STRANGER, STRANGER)}
     assert {path.name for path in strangers.iterdir()} == {"state.sqlite3", "journal", "bridge"}
     assert rights() == before
+
+
+def test_the_bridge_of_another_user_has_its_number_and_letters_there(strangers: Path) -> None:
+    """Root looks at them, and even makes the folder."""
+    numbers = [Instance(strangers).name.rpartition("-")[2] for _ in range(2)]
+    assert numbers == ["0", "1"]
+    letters = DeadLetters(strangers)
+    assert letters.park(DeadLetter("1", "", "o", "queue", "order", "why", 1, "{"))
+    assert [each.id for each in letters.all()] == ["1"]
+    assert owners(strangers) == {(STRANGER, STRANGER)}
+    assert {path.name for path in (strangers / "bridge").iterdir()} == {
+        "state.sqlite3", "bridge-0.lock", "bridge-1.lock"
+    }  # fmt: skip
+
+
+def test_figures_of_passes_belong_to_the_owner(strangers: Path) -> None:
+    record(strangers, PassReport("report", OURS.uuid, OURS.name))
+    assert owners(strangers) == {(STRANGER, STRANGER)}
+    assert [path.suffix for path in (strangers / "metrics").iterdir()] == [".prom"]
 
 
 def test_the_owner_reads_what_root_wrote(strangers: Path) -> None:

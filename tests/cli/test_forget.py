@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""`forget` drops one kind of hint of one offering, and the journal tells who did."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from agent.state import journal, listings, plans
+from agent.state.plans import Shelf
+from tests.cli.conftest import Command
+from tests.cli.operator_site import OperatorSite
+from tests.site import settings_of
+from tests.state.obstacles import block, damage
+
+URL = "https://waldur.example/"
+
+
+def test_a_hint_is_forgotten_and_nothing_else(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    settings = settings_of(Path(config))
+    (offering,) = settings.offerings
+    for uuid in (offering.uuid, "f" * 32):
+        listings.write(settings.state_dir, uuid, URL, {"one": listings.Listing()})
+    shelf = Shelf(settings.state_dir, offering, "report")
+    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
+    assert command("forget", "listings", "-c", config).out == "Test SLURM: 1 hint forgotten (listings)\n"
+    assert command("forget", "listings", "-c", config).out == "Test SLURM: 0 hints forgotten (listings)\n"
+    assert listings.known(settings.state_dir, offering.uuid, URL) == {}
+    assert listings.known(settings.state_dir, "f" * 32, URL) and shelf.approvals()
+    told = [line["action"]["text"] for line in journal.read(settings.state_dir)]
+    assert told == ["made the agent forget listings (1)"]
+
+
+def test_what_is_no_hint_is_not_forgotten(site: OperatorSite, command: Command) -> None:
+    said = command("forget", "approvals", "-c", site.configure())
+    assert (said.code, "'approvals' is not one of" in said.err) == (2, True)
+
+
+def test_what_people_decided_cannot_be_told_from_a_damaged_file(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    settings = settings_of(Path(config))
+    plans.pause(settings.state_dir, settings.offerings[0], by="ann")
+    damage(settings.state_dir)
+    for words in (("status",), ("approve",), ("forget", "homes"), ("run", "order_process", "--once")):
+        said = command(*words, "-c", config)
+        assert (said.code, "move it aside" in said.out + said.err) == (1, True), words
+
+
+def test_where_nothing_can_be_written_it_says_so(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    block(settings_of(Path(config)).state_dir)
+    said = command("forget", "homes", "-c", config)
+    assert (said.code, "cannot be written" in said.err) == (1, True)

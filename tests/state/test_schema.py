@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""The page about the state file tells of every table and column that there is, and of no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from agent.state import forget
+from agent.state.schema import MIGRATIONS, statements
+from agent.state.store import Store
+
+PAGE = Path(__file__).parents[2] / "docs" / "state.md"
+ROW = re.compile(r"^\| `(\w+)` \| (`\w+`(?:, `\w+`)*) \| ", re.MULTILINE)
+
+
+def real_tables(folder: Path) -> dict[str, list[str]]:
+    with Store(folder).read() as db:
+        names = [row["name"] for row in db.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            name: [row["name"] for row in db.rows(f"PRAGMA table_info({name})")]
+            for name in names
+            if not name.startswith("sqlite_")
+        }
+
+
+def test_the_page_has_the_tables_and_columns_that_there_are(tmp_path: Path) -> None:
+    told = {name: re.findall(r"\w+", columns) for name, columns in ROW.findall(PAGE.read_text())}
+    assert told == real_tables(tmp_path)
+
+
+def test_what_can_be_forgotten_is_there(tmp_path: Path) -> None:
+    real = real_tables(tmp_path)
+    for hint, tables in forget.HINTS.items():
+        assert all("offering" in real[table] for table in tables), hint
+        assert forget.forget(tmp_path, hint, "o") == 0
+
+
+def test_a_script_is_made_of_whole_statements() -> None:
+    for script in MIGRATIONS:
+        assert all(
+            statement.upper().startswith(("CREATE", "INSERT", "ALTER")) for statement in statements(script)
+        )
