@@ -10,9 +10,7 @@ import click
 
 from agent.cli.main import COMMANDS, cli
 from agent.core import plans
-from agent.core.actions import KINDS, ClusterAction
-from agent.core.directory_actions import DirectoryAction
-from agent.core.host_actions import HostAction
+from agent.core.actions import KINDS
 
 FOLDER = Path(__file__).parent
 
@@ -39,9 +37,10 @@ def actions() -> str:
         "# Actions",
         "",
         "What a plan can hold, as `plan --json` and the log name it. Made by `make docs` from the code.",
+        "What an action can cost people counts against the [budgets](configuration.md#budgets).",
         "",
-        "| action | in words | where | meaning |",
-        "|---|---|---|---|",
+        "| action | in words | where | effect | can cost | meaning |",
+        "|---|---|---|---|---|---|",
     ]
     # By module: which one was imported first is not the same in every program.
     for name, kind in sorted(KINDS.items(), key=lambda item: item[1].__module__):
@@ -49,10 +48,8 @@ def actions() -> str:
             continue  # a third party's, or a test's
         meaning = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         meaning = "" if meaning.startswith(f"{name}(") else meaning
-        where = "cluster" if issubclass(kind, ClusterAction) else "Waldur"
-        where = "directory" if issubclass(kind, DirectoryAction) else where
-        where = "head node" if issubclass(kind, HostAction) else where
-        parts.append(f"| `{name}` | {kind.verb} | {where} | {meaning} |")
+        costs = ", ".join(f"`{cost}`" for cost in sorted(kind.costs))
+        parts.append(f"| `{name}` | {kind.verb} | {kind.where} | {kind.effect} | {costs} | {meaning} |")
     return "\n".join(parts) + "\n"
 
 

@@ -7,28 +7,23 @@ For tests of the layers above the backends; what SLURM really does is tested on 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.core.actions import (
-    AddMember,
-    AllowMember,
-    AllowSubmission,
-    BlockMember,
-    BlockSubmission,
     CancelJobs,
     ClusterAction,
     CreateAccount,
     DeleteAccount,
-    MoveAccount,
+    Kind,
     MoveDefaultAccount,
+    Phase,
     RemoveMember,
-    SetLimits,
     SetQos,
-    SetUserLimits,
+    Thing,
 )
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, JobsStillActive
-from agent.core.model import Account, AllocationSpec, Association, Health, Part, Snapshot
+from agent.core.model import Account, AllocationSpec, Health, Part, Snapshot
 from agent.core.plans import Outcome
 from agent.core.usage import AccountUsage, Counts, Usage, UsageQuery
 from backends.base import Scope
@@ -114,7 +109,7 @@ class MemoryBackend:
         """In their order, but for accounts above others: like SLURM's grammar, these go after all below them."""
         outcomes = []
         above = {account.parent for account in self.state.accounts.values()}
-        for action in sorted(actions, key=lambda a: isinstance(a, DeleteAccount) and a.account in above):
+        for action in sorted(actions, key=lambda a: a.phase is Phase.DELETE and a.account in above):
             try:
                 self._must_work("apply")
                 self.state = self._after(action)
@@ -130,80 +125,18 @@ class MemoryBackend:
 
     def _after(self, action: ClusterAction) -> Snapshot:
         self._needs(action)
-        if isinstance(
-            action,
-            AddMember
-            | RemoveMember
-            | MoveDefaultAccount
-            | SetUserLimits
-            | CancelJobs
-            | BlockMember
-            | AllowMember,
-        ):
-            return self._after_people(action)
-        state, name = self.state, action.account
-        match action:
-            case CreateAccount():
-                return self._with(state.accounts.get(name) or Account(name, action.parent))
-            case MoveAccount():
-                return self._with(replace(state.accounts[name], parent=action.after))
-            case SetLimits():
-                return self._with(_limited(state.accounts[name], dict(action.after)))
-            case SetQos():
-                changed = replace(
-                    state.accounts[name], qos=frozenset(action.after), default_qos=action.default
-                )
-                return self._with(changed)
-            case BlockSubmission() | AllowSubmission():
-                limit = 0 if isinstance(action, BlockSubmission) else None
-                return self._with(replace(state.accounts[name], submit_limit=limit))
-            case DeleteAccount():
-                kept = {each: account for each, account in state.accounts.items() if each != name}
-                return replace(state, accounts=kept)
-            case _:
-                raise BackendError(f"no such action here: {action.verb}")
+        if self.endless and self._covers_jobs(action):
+            raise JobsStillActive(f"jobs in {action.account} are still ending")
+        for thing in (*action.things(action.ends), *action.things(action.makes)):
+            if thing.kind is Kind.SUBMISSION and thing.of:
+                pair = frozenset({(thing.account, thing.of)})
+                is_open = thing in action.things(action.makes)
+                self.closed = self.closed - pair if is_open else self.closed | pair
+        return action.applied_to(self.state)
 
-    def _after_people(self, action: ClusterAction) -> Snapshot:
-        state, name = self.state, action.account
-        match action:
-            case AddMember():
-                joined = {Association(name, action.user, p) for p in action.partitions or ("",)}
-                home = action.default_account or state.default_accounts.get(action.user) or name
-                return self._with_members(state.associations | joined, {action.user: home})
-            case RemoveMember():
-                left = {m for m in state.associations if (m.account, m.user) != (name, action.user)}
-                lost = state.default_accounts.get(action.user) == name
-                return self._with_members(left, {action.user: ""} if lost else {})
-            case BlockMember() | AllowMember():
-                pair = {(name, action.user)}
-                self.closed = self.closed | pair if isinstance(action, BlockMember) else self.closed - pair
-                return state
-            case MoveDefaultAccount():
-                return self._with_members(state.associations, {action.user: name})
-            case SetUserLimits():
-                return self._with_user_limits(action)
-            case CancelJobs() if self.endless and any(_covers(action, pair) for pair in state.active_users):
-                raise JobsStillActive(f"jobs in {name} are still ending")
-            case CancelJobs():
-                users = {pair: n for pair, n in state.active_users.items() if not _covers(action, pair)}
-                return replace(state, active_jobs=_by_account(users), active_users=users)
-            case _:
-                raise BackendError(f"no such action here: {action.verb}")
-
-    def _with(self, account: Account) -> Snapshot:
-        return replace(self.state, accounts={**self.state.accounts, account.name: account})
-
-    def _with_members(self, members: Iterable[Association], homes: Mapping[str, str]) -> Snapshot:
-        """Who has an association defaults to one; who loses a default account has none until somebody gives one."""
-        defaults = {user: home for user, home in {**self.state.default_accounts, **homes}.items() if home}
-        return replace(self.state, associations=frozenset(members), default_accounts=defaults)
-
-    def _with_user_limits(self, action: SetUserLimits) -> Snapshot:
-        place = (action.account, action.user)
-        values = {**self.state.user_limits.get(place, {}), **dict(action.after)}
-        kept = {tres: value for tres, value in values.items() if value >= 0}
-        limits = {key: value for key, value in self.state.user_limits.items() if key != place}
-        return replace(self.state, user_limits={**limits, **({place: kept} if kept else {})})
+    def _covers_jobs(self, action: ClusterAction) -> bool:
+        running = [Thing(Kind.JOBS, account, user) for account, user in self.state.active_users]
+        return any(ended.covers(jobs) for ended in action.things(action.ends) for jobs in running)
 
     def _needs(self, action: ClusterAction) -> None:
         """What SLURM would refuse."""
@@ -228,21 +161,6 @@ def _summed(users: Iterable[Counts]) -> Counts:
     for counts in users:
         counted.update(counts)
     return counted
-
-
-def _limited(account: Account, limits: Mapping[str, int]) -> Account:
-    return replace(account, limits={**account.limits, **limits})
-
-
-def _covers(action: CancelJobs, pair: tuple[str, str]) -> bool:
-    return pair[0] == action.account and action.user in ("", pair[1])
-
-
-def _by_account(users: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    counted: Counter[str] = Counter()
-    for (account, _), jobs in users.items():
-        counted[account] += jobs
-    return dict(counted)
 
 
 def _refused(action: ClusterAction, words: str) -> CommandFailed:

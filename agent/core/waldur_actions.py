@@ -111,10 +111,10 @@ class RefreshLastSync(WaldurAction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealResource(WaldurAction):
+class MarkResourceOk(WaldurAction):
     """Set an erred resource OK: its account stands and agrees with Waldur."""
 
-    verb: ClassVar[str] = "heal resource"
+    verb: ClassVar[str] = "mark resource OK"
     target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
 

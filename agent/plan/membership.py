@@ -27,7 +27,7 @@ from agent.core.people import People
 from agent.core.units import targets_of
 from agent.core.waldur_actions import (
     FailResource,
-    HealResource,
+    MarkResourceOk,
     RefreshLastSync,
     ReportLimits,
     ReportMetadata,
@@ -210,7 +210,7 @@ def closing(
     found: list[Action] = []
     if resource.state is ResourceState.ERRED:
         found.append(
-            HealResource(resource=resource.uuid, reason=f"account {plan.account} agrees with Waldur")
+            MarkResourceOk(resource=resource.uuid, reason=f"account {plan.account} agrees with Waldur")
         )
     if resource.last_sync is None or now - resource.last_sync >= rules.sync_every:
         found.append(RefreshLastSync(resource=resource.uuid, reason=reason))

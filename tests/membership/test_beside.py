@@ -80,8 +80,8 @@ def test_an_erred_resource_that_agrees_is_shown_to_be_healed(world: World) -> No
     world.settled()
     assert shown(preview(world.site, MODE)) == []
     world.change(one, state=ResourceState.ERRED)
-    assert shown(preview(world.site, MODE)) == ["heal resource"]
-    assert drift.look(world.site, MODE).kinds == {"heal resource": 1}
+    assert shown(preview(world.site, MODE)) == ["mark resource OK"]
+    assert drift.look(world.site, MODE).kinds == {"mark resource OK": 1}
     world.settled()
     assert shown(preview(world.site, MODE)) == []
 

@@ -37,7 +37,7 @@ from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import (
     ClaimAccount,
     FailResource,
-    HealResource,
+    MarkResourceOk,
     RefreshLastSync,
     ReportLimits,
     ReportMetadata,
@@ -65,7 +65,7 @@ REQUESTS: Mapping[type[WaldurAction], Request] = {
     ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
     ReportMetadata: lambda client, a: resources.set_metadata(client, a.resource, json.loads(a.metadata)),
     FailResource: lambda client, a: resources.fail(client, a.resource, a.message),
-    HealResource: lambda client, a: resources.heal(client, a.resource),
+    MarkResourceOk: lambda client, a: resources.heal(client, a.resource),
     RefreshLastSync: lambda client, a: resources.refresh_last_sync(client, a.resource),
 }
 
@@ -213,7 +213,7 @@ class Progress:
         waits = not self._withheld.isdisjoint(plan.actions)
         for action in membership.closing(plan, sync.facts.rules, self._now, fault=fault):
             # Of what waits for an approval, or is left out by the mode, nobody can say that it is well.
-            if isinstance(action, WaldurAction) and not (waits and isinstance(action, HealResource)):
+            if isinstance(action, WaldurAction) and not (waits and isinstance(action, MarkResourceOk)):
                 yield action
 
     def _result(self, work: SyncWork, plan: ResourcePlan) -> ResourceResult | None:

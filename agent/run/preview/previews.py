@@ -17,7 +17,7 @@ from agent.core.actions import Action
 from agent.core.directory_actions import AssignUsername
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan
-from agent.core.waldur_actions import FailResource, HealResource
+from agent.core.waldur_actions import FailResource, MarkResourceOk
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run import engine, gate, passes
 from agent.run.membership import mode as membership
@@ -122,7 +122,7 @@ def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
             action
             for each in plan.plans
             for action in progress.closing(plan, each)
-            if isinstance(action, FailResource) or (isinstance(action, HealResource) and each.spec)
+            if isinstance(action, FailResource) or (isinstance(action, MarkResourceOk) and each.spec)
         ]
     if any(isinstance(action, AssignUsername) for action in names):
         notes.append("who gets a username now joins the accounts in the next pass")
