@@ -11,7 +11,7 @@ import click
 
 from agent.cli.moments import DURATION, age
 from agent.cli.options import config_option, json_option, number, print_json, settings_from
-from agent.config.model import Settings
+from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
 from agent.state import journal
 from agent.state import plans as held
@@ -55,9 +55,11 @@ def command(
     if as_json:
         print_json({"approved": plan.id, "expires": stamp(expires), "by": by})
     else:
+        # Groups, homes and periodic limits go with the passes of the modes.
+        mode = f"{shelf.mode} " if shelf.mode in set(Mode) else ""
         click.echo(
             f"plan {plan.id} is approved until {stamp(expires)}: "
-            f"the next {shelf.mode} pass of {shelf.offering.name} carries it out if it is still the same"
+            f"the next {mode}pass of {shelf.offering.name} carries it out if it is still the same"
         )
     return 0
 

@@ -36,7 +36,7 @@ PERIODIC = {"periodic_limits": {"enabled": True}}
 
 @dataclass
 class Keeper:
-    """Periodic settings of one account. `ignores`: it says yes and does nothing."""
+    """Periodic settings of one account. `ignores`: it says yes to settings and does nothing."""
 
     cluster: PeriodicCluster
     share: int | None = None
@@ -69,14 +69,14 @@ class Keeper:
         if self.cluster.refuses(action):
             raise BackendError("no")
         match action:
+            case ResetRawUsage():
+                self.resets += 1
             case _ if self.ignores:
                 return
             case SetFairshare():
                 self.share = action.after
             case SetPeriodicLimits():
                 self.limits.setdefault(LimitType(action.limit_type), {}).update(action.after)
-            case ResetRawUsage():
-                self.resets += 1
             case _:
                 raise AssertionError(action.render())
 

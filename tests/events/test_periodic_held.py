@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.core.errors import BackendUnavailable
-from agent.core.periodic import LimitType
+from agent.core.periodic import LimitType, SetPeriodicLimits
 from agent.core.policy import LimitCuts, PolicyMode
 from agent.run.periodic import mode as periodic_limits
 from agent.sim.faults import Fault
@@ -101,6 +101,19 @@ def test_a_message_that_waits_costs_a_pass_nothing(world: PeriodicWorld) -> None
 def test_what_is_not_below_the_use_is_set_at_once(world: PeriodicWorld) -> None:
     world.told(world.message({"grp_tres_mins": {"cpu": 900}}))
     assert (world.reported(), world.parked()) == ([(True, "", 1)], [])
+
+
+@pytest.mark.parametrize("how", ["ignored", "refused"])
+def test_nothing_is_reset_where_the_settings_are_not_in_force(world: PeriodicWorld, how: str) -> None:
+    world.keeper.ignores = how == "ignored"
+    world.cluster.refuses = lambda action: how == "refused" and isinstance(action, SetPeriodicLimits)
+    world.told(world.message({**LOWER, "grp_tres_mins": {"cpu": 900}}))
+    words = "the cluster took the commands and did not do it: set fairshare of a_one parent -> 7"
+    assert world.reported() == [(False, words if how == "ignored" else "no", 2)]
+    assert world.keeper.resets == 0
+    world.keeper.ignores, world.cluster.refuses = False, lambda _: False
+    world.told(world.message({**LOWER, "grp_tres_mins": {"cpu": 900}}))
+    assert (world.keeper.resets, world.reported()[1][:2]) == (1, (True, ""))
 
 
 def test_unknown_use_holds_and_the_site_may_allow_cuts(world: PeriodicWorld) -> None:

@@ -286,14 +286,16 @@ class _Message:
         return replace(asked, snapshot=facts.snapshot.with_usage(seen))
 
     def _portions(self, work: Work[PlannedPeriodic]) -> Iterator[Portion]:
-        """The settings, and when they are in force the reset; nothing where something of it is not allowed."""
+        """The settings, then the reset, which does not begin where they are not in force. Nothing where something of
+        the message is not allowed.
+        """
         actions = work.plan.actions
         if any(not work.allows(action) for action in actions):
             return
         settings = tuple(action for action in actions if not isinstance(action, ResetRawUsage))
         if settings:
             yield Portion(settings)
-        if len(settings) < len(actions) and self._error is None:
+        if len(settings) < len(actions):
             self._period = work.plan.facts.period
             yield Portion(tuple(actions[len(settings) :]))
 
@@ -329,7 +331,7 @@ class _Message:
             raise PeriodicFailed(f"the cluster took the commands and did not do it: {left[0].render()}")
 
     def _failed(self, _work: object, _portion: Portion, error: SiteAgentError) -> None:
-        self._error = error
+        self._error = self._error or error
 
     def _tell(self, work: Work[PlannedPeriodic]) -> None:
         """Report success, or that the message is held; what else stopped it is raised: whether it comes back is not
