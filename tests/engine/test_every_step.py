@@ -8,70 +8,42 @@ have their own: `tests/orders/test_every_step.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from agent.config.model import Mode
-from agent.core.policy import Budget, Charge, Cost
+from agent.core.model import Association
+from agent.core.policy import Charge, Cost
 from agent.run import passes
+from agent.run.membership import rebuild
+from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
-from agent.state import charges
-from agent.state.plans import HeldRow, Shelf
-from agent.waldur.client import WaldurClient
 from tests.engine import kills
-from tests.engine.kills import Kill
+from tests.engine.worlds import Moment, approve, charged, shelf, waiting, with_room_for
 from tests.membership.world import World
 from tests.scale import steps
 
-EFFECTS_AT_MOST = 400
-TEAM = 4
+PLACES_AT_MOST = 200
 
 
-def restarted(site: Site) -> Site:
-    """The site as a process that has just started knows it."""
-    client = WaldurClient(
-        site.offering.access,
-        user_agent="waldur-site-agent-test",
-        offering_uuid=site.offering.uuid,
-        attempts=1,
-    )
-    return replace(site, client=client)
-
-
-def with_room_for(site: Site, budgets: Mapping[Cost, int]) -> Site:
-    """The site with budgets of so much, and of nothing else."""
-    rules = site.offering.policy
-    exact = {cost: Budget(budgets.get(cost, 0), budgets.get(cost, 0)) for cost in Cost}
-    rules = replace(
-        rules,
-        budgets=exact,
-        max_removed_members=exact[Cost.MEMBERS_REMOVED].hour,
-        max_removed_accounts=exact[Cost.ACCOUNTS_EMPTIED].hour,
-    )
-    return replace(site, offering=replace(site.offering, policy=rules))
-
-
-def waiting(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> list[HeldRow]:
-    return Shelf(site.state_dir, site.offering, mode).waiting()
-
-
-def approve(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> None:
-    """All that waits."""
-    shelf = Shelf(site.state_dir, site.offering, mode)
-    for plan in shelf.waiting():
-        shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
-
-
-def charged(site: Site) -> set[Charge]:
-    """What people have borne without an approval."""
-    return set(charges.history(site.state_dir, site.backend.cluster, datetime.now(UTC)).day)
+def killed_everywhere(
+    moment: Moment, killed: Callable[[Site], object], then: Callable[[Site, str], object], *, start: int = 1
+) -> int:
+    """The pass `killed` dies at each of its places, or every third; `then` is what comes after, with the place.
+    Returns how many places the pass has.
+    """
+    for step in steps(PLACES_AT_MOST, start=start):
+        site = moment.again()
+        with kills.before(step, site.state_dir) as kill:
+            killed(site)
+        then(site, str(kill))
+        if not kill.struck:
+            return len(kill.places)
+    raise AssertionError("the pass never ended")
 
 
 # Membership ------------------------------------------------------------------------------------------
@@ -82,6 +54,7 @@ class Due(World):
     allocation, and a team that is gone as a whole, which waits for a person.
     """
 
+    PLACES = {"one": 0, "cut": 0, "paused": 1, "moved": 1, "lost": 1, "closed": 1, "gone": 2}
     ROOM = {
         Cost.MEMBERS_REMOVED: 4,
         Cost.ACCOUNTS_EMPTIED: 2,
@@ -91,26 +64,27 @@ class Due(World):
     }
 
     def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
-        super().__init__(
-            waldur,
-            folder,
-            backend={"qos_default": "normal", "qos_paused": "stop"},
-            limits_source="waldur",
-        )
-        places = {"one": 0, "cut": 0, "paused": 1, "moved": 1, "lost": 1, "closed": 1, "gone": 2}
+        backend = {"qos_default": "normal", "qos_paused": "stop"}
+        super().__init__(waldur, folder, backend=backend, limits_source="waldur")
         projects = waldur.seed.project_uuids
         orders = {
             name: waldur.place_create_order(projects[place], name, limits={"cpu": 10, "mem": 2}, slug=name)
-            for name, place in places.items()
+            for name, place in self.PLACES.items()
         }
         passes.process_orders(self.site)
         self.uuids = {name: waldur.order(order).resource_uuid for name, order in orders.items()}
-        first = sorted(self.members("a_one"))
-        self.leaver, self.mover = first[:2]
-        self.join(self.person(self.mover), project=1, account=self.mover)
+        self.leaver, self.mover = sorted(self.members("a_one"))[:2]
+        self.busy, self.keeper = sorted(self.members("a_gone"))[:2]
+        for user in (self.mover, self.keeper):
+            self.join(self.person(user), project=1, account=user)
         self.settled()
-        self.teams = {name: self.members(f"a_{name}") for name in places}
-        self.homes = dict(self.cluster.default_accounts)
+        self.teams = {name: self.members(f"a_{name}") for name in self.PLACES}
+        self.place = self.cluster.accounts["a_moved"].parent
+        self.fall_due()
+        self.site = with_room_for(self.site, self.ROOM)
+        self.moment = Moment(waldur, self.site, folder)
+
+    def fall_due(self) -> None:
         for user in (self.leaver, self.mover):
             self.leave(user)
         self.join("newcomer", project=1)
@@ -121,40 +95,40 @@ class Due(World):
         self.change(self.uuids["paused"], paused=True)
         self.change(self.uuids["lost"], backend_id="")
         self.change(self.uuids["closed"], restrict_member_access=True)
-        self.place = self.cluster.accounts["a_moved"].parent
         self.alter("a_moved", parent="root")
-        self.backend.state = replace(self.cluster, used={"a_cut": {"cpu": 10}})
-        self.backend.applied.clear()
-        self.site = with_room_for(self.site, self.ROOM)
-        self.backend.outage = kills.in_memory
+        self.backend.state = replace(
+            self.cluster,
+            used={"a_cut": {"cpu": 10}},
+            active_jobs={"a_one": 1, "a_gone": 1},
+            active_users={("a_one", self.leaver): 1, ("a_gone", self.busy): 1},
+        )
 
-    def wrong(self) -> list[str]:
-        """Everything that is not as it must be in the end, but for what waits."""
-        first, second = ({self.leaver, self.mover}, {"newcomer"})
+    def wrong(self, *, gone: bool = False) -> list[str]:
+        """Everything that is not as it must be in the end; `gone`: what waited has been let go."""
+        left = {self.leaver, self.mover}
         expected = {
-            "one": self.teams["one"] - first,
-            "cut": self.teams["cut"] - first,
+            "one": self.teams["one"] - left,
+            "cut": self.teams["cut"] - left,
             "closed": set[str](),
-            "gone": self.teams["gone"],
-            **{name: self.teams[name] | second for name in ("paused", "moved", "lost")},
+            "gone": set[str]() if gone else self.teams["gone"],
+            **{name: self.teams[name] | {"newcomer"} for name in ("paused", "moved", "lost")},
         }
         accounts = self.cluster.accounts
         checks = {
-            "teams": {name: self.members(f"a_{name}") for name in self.teams} == expected,
             "a state": {self.resource(uuid).state.value for uuid in self.uuids.values()} == {"OK"},
             "the cut": accounts["a_cut"].limits["cpu"] == 300,
             "the pause": accounts["a_paused"].default_qos == "stop",
             "the place": accounts["a_moved"].parent == self.place,
             "the backend id": self.resource(self.uuids["lost"]).backend_id == "a_lost",
-            "default accounts": all(
+            "a default account": all(
                 self.cluster.default_accounts[each.user] in self.cluster.accounts_of(each.user)
                 for each in self.cluster.associations
             ),
         }
         found = [name for name, is_right in checks.items() if not is_right]
+        found += [name for name, users in expected.items() if self.members(f"a_{name}") != users]
         twice = [action for action, count in Counter(self.backend.applied).items() if count > 1]
         return found + [f"twice: {action.render()}" for action in twice]
-
 
     def charges(self) -> set[Charge]:
         """What all of it costs people, but for what waits."""
@@ -173,31 +147,148 @@ class Due(World):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    return lambda: tmp_path_factory.mktemp("killed")
+def due(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Due]:
+    with SimulatedWaldur(scenario=Scenario(members_per_project=4, projects_per_customer=3)) as waldur:
+        yield Due(waldur, tmp_path_factory.mktemp("members"))
 
 
-@contextmanager
-def due(folders: Callable[[], Path]) -> Iterator[Due]:
-    scenario = Scenario(members_per_project=TEAM, projects_per_customer=3)
+def members_pass(site: Site) -> PassReport:
+    report = passes.sync_members(site)
+    assert (report.error, report.failed) == (None, False), report.as_json()
+    return report
+
+
+def test_a_membership_pass(due: Due) -> None:
+    """What waits for a person waits on, and all else is done by two passes."""
+
+    def then(site: Site, place: str) -> None:
+        known = {plan.id for plan in waiting(site)}
+        last = [members_pass(site) for _ in range(2)][-1]
+        assert due.wrong() == [], place
+        assert charged(site) == due.charges(), place
+        assert len(last.held) == 1, [plan.reason for plan in last.held]
+        assert {plan.id for plan in last.held} == {plan.id for plan in waiting(site)} >= known, place
+
+    assert killed_everywhere(due.moment, members_pass, then) > 20
+
+
+def test_an_approved_plan_that_was_cut_off_needs_no_second_approval(due: Due, tmp_path: Path) -> None:
+    """Nor does what is left of it overdraw a budget that is spent."""
+    site = due.moment.again()
+    for _ in range(2):
+        members_pass(site)
+    approve(site)
+
+    def then(site: Site, place: str) -> None:
+        reports = [members_pass(site) for _ in range(2)]
+        assert [plan.reason for report in reports for plan in report.held] == [], place
+        assert due.wrong(gone=True) == [], place
+        assert charged(site) == due.charges(), place
+        assert (waiting(site), shelf(site).approvals()) == ([], []), place
+
+    assert killed_everywhere(Moment(due.waldur, site, tmp_path), members_pass, then, start=2) > 15
+
+
+# A flood of events ------------------------------------------------------------------------------------
+
+
+class Flood(World):
+    """Every team is gone; events told of it project by project, and all but the first wait for their number."""
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
+        super().__init__(waldur, folder)
+        self.fill()
+        self.settled()
+        self.before = self.cluster.associations
+        self.site = with_room_for(self.site, {Cost.ACCOUNTS_EMPTIED: 1, Cost.MEMBERS_REMOVED: 20})
+        for project, team in waldur.seed.members.items():
+            for username in team:
+                waldur.people.remove_member(project, username)
+        for project in waldur.seed.project_uuids:
+            self.sync(project=project)
+        self.moment = Moment(waldur, self.site, folder)
+
+    def emptied(self) -> int:
+        return len({a.account for a in self.before} - {a.account for a in self.cluster.associations})
+
+
+@pytest.fixture(scope="module")
+def flood(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flood]:
+    scenario = Scenario(members_per_project=2, projects_per_customer=4, allocations_per_project=1)
     with SimulatedWaldur(scenario=scenario) as waldur:
-        yield Due(waldur, folders())
+        yield Flood(waldur, tmp_path_factory.mktemp("flood"))
 
 
+def test_a_pass_that_joins_what_events_brought(flood: Flood) -> None:
+    def then(site: Site, place: str) -> None:
+        for _ in range(2):
+            (plan,) = members_pass(site).held
+            assert [each.id for each in waiting(site)] == [plan.id], place
+        assert flood.emptied() == 1, place
 
-def test_members_after_a_kill_at_any_step(folders: Callable[[], Path]) -> None:
-    for step in steps(EFFECTS_AT_MOST, start=1):
-        with due(folders) as world:
-            with kills.before(step, world.site.state_dir) as kill:
-                world.sync()
-            world.site = restarted(world.site)
-            held = {plan.id for plan in waiting(world.site)}
-            last = [world.sync() for _ in range(3)][-1]
-            assert world.wrong() == [], f"{kill}"
-            assert {plan.id for plan in last.held} == {plan.id for plan in waiting(world.site)} >= held, f"{kill}"
-            assert len(last.held) == 1, [plan.reason for plan in last.held]
-            assert charged(world.site) == world.charges(), f"{kill}"
-            assert not world.changes(last), f"{kill}"
-        if not kill.struck:
-            break
-    assert 40 < step < EFFECTS_AT_MOST
+    assert killed_everywhere(flood.moment, members_pass, then) > 5
+
+
+def test_the_approved_flood(flood: Flood, tmp_path: Path) -> None:
+    site = flood.moment.again()
+    members_pass(site)
+    approve(site)
+
+    def then(site: Site, place: str) -> None:
+        reports = [members_pass(site) for _ in range(2)]
+        assert [plan.reason for report in reports for plan in report.held] == [], place
+        assert flood.emptied() == 4, place
+        assert len(charged(site)) == 3, place
+        assert (waiting(site), shelf(site).approvals()) == ([], []), place
+
+    assert killed_everywhere(Moment(flood.waldur, site, tmp_path), members_pass, then, start=3) > 10
+
+
+# Accounts that were lost -------------------------------------------------------------------------------
+
+
+class Lost(World):
+    """The accounting database is empty; that all is made again has been approved."""
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
+        super().__init__(waldur, folder)
+        self.fill()
+        self.settled()
+        self.before = self.cluster
+        root = {"root": self.before.accounts["root"]}
+        self.backend.state = replace(
+            self.before, accounts=root, associations=frozenset[Association](), default_accounts={}
+        )
+        self.site = with_room_for(self.site, {})
+        rebuild.run_pass(self.site)
+        approve(self.site, rebuild.KEY)
+        self.moment = Moment(waldur, self.site, folder)
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+    limits = {"cpu": 1000, "mem": 2000}
+    scenario = Scenario(
+        members_per_project=2, projects_per_customer=2, allocations_per_project=2, allocation_limits=limits
+    )
+    with SimulatedWaldur(scenario=scenario) as waldur:
+        yield Lost(waldur, tmp_path_factory.mktemp("lost"))
+
+
+def test_a_rebuild(lost: Lost) -> None:
+    wanted = {name for name in lost.before.accounts if name.startswith("hpc_")}
+
+    def then(site: Site, place: str) -> None:
+        reports = [rebuild.run_pass(site) for _ in range(2)]
+        assert [(report.error, report.held) for report in reports] == [(None, ())] * 2, place
+        assert reports[-1].resources == [], place
+        members_pass(site)
+        assert set(lost.cluster.accounts) == set(lost.before.accounts), place
+        limits = {name: lost.cluster.accounts[name].limits.get("cpu") for name in wanted}
+        assert limits == dict.fromkeys(wanted, 60_000), place
+        assert lost.cluster.associations == lost.before.associations, place
+        assert len(lost.backend.applied) == len(set(lost.backend.applied)), place
+        assert {r.limits["cpu"] for r in lost.waldur.store.resources} == {1000}, place
+        assert (waiting(site, rebuild.KEY), shelf(site, rebuild.KEY).approvals()) == ([], []), place
+
+    assert killed_everywhere(lost.moment, rebuild.run_pass, then) > 10
