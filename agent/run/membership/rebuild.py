@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Making accounts again that Waldur names and the cluster has lost, through the loop and only with an approval.
 
-For a site that lost its accounting database. What stands is left alone, but for what an approved rebuild has begun and
-was cut off in: an account without its limits would be open to all. A membership pass brings the rest in step afterwards.
+For a site that lost its accounting database. What stands is left alone, but for what an approved rebuild has begun
+and not finished: an account without its limits. A membership pass brings the rest in step afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REASON = "rebuild: Waldur names it, and the cluster has lost it"
 
 @dataclass(frozen=True)
 class RebuildFacts:
-    """Waldur and the cluster; `begun`: keys of the actions of rebuilds that were approved and begun, and not finished."""
+    """Waldur and the cluster; `begun`: keys of the actions of an approved rebuild that is not finished."""
 
     sync: SyncFacts
     begun: frozenset[str] = frozenset()
