@@ -31,8 +31,8 @@ class Killed(BaseException):
 
 @dataclass
 class Kill:
-    """The effects of a pass on the files below `folder`, in Waldur and on the cluster. Before the first one at the place
-    `step`, counted from one, it dies; `places` are those that it has come to.
+    """The effects of a pass on the files below `folder`, in Waldur and on the cluster; it dies at the place `step`,
+    counted from one. `places` are those that it has come to.
     """
 
     folder: Path
