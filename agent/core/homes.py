@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,11 +53,10 @@ class HomeRules:
         return _mark(self.base_path)
 
     def quota_mark(self) -> str:
-        """What a quota depends on, as a short text; empty where there is none to set."""
+        """What a quota depends on, as text from which `quota_of` reads it; empty where there is none to set."""
         if self.quota is None:
             return ""
-        limits = (part for limit in self.quota.limits for part in limit)
-        return _mark(self.quota.provider, self.quota.mount_point, self.base_path, *limits)
+        return json.dumps([self.quota.provider, self.quota.mount_point, self.base_path, *self.quota.limits])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,17 @@ NOTHING = Remembered()
 def is_username(name: str) -> bool:
     """Whether a name may reach the system's user database, a path and the tools of quotas."""
     return len(name) <= MAX_USERNAME_LENGTH and USERNAME.fullmatch(name) is not None
+
+
+def quota_of(mark: str) -> HomeQuota | None:
+    """The quota that was set under this mark (`HomeRules.quota_mark`); None where it does not tell."""
+    try:
+        provider, mount_point, _, *limits = json.loads(mark)
+        return HomeQuota(
+            QuotaProvider(provider), tuple((str(name), str(value)) for name, value in limits), mount_point
+        )
+    except (ValueError, TypeError):
+        return None
 
 
 def _mark(*parts: str) -> str:

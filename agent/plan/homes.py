@@ -4,10 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from agent.core.homes import NOTHING, Home, HomeQuota, HomeRules, QuotaProvider, Remembered, is_username
+from agent.core.homes import (
+    NOTHING,
+    Home,
+    HomeQuota,
+    HomeRules,
+    QuotaProvider,
+    Remembered,
+    is_username,
+    quota_of,
+)
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
 from agent.core.policy import PolicyRules
 
@@ -57,15 +66,18 @@ def actions(home: Home, remembered: Remembered, rules: HomeRules) -> tuple[HostA
         )
     if rules.quota is not None and remembered.quota != rules.quota_mark():
         reason = "the settings have changed" if remembered.quota else "none has been set yet"
-        found.append(_quota(home, rules.quota, reason))
+        found.append(_quota(home, rules.quota, reason, quota_of(remembered.quota)))
     return tuple(found)
 
 
-def _quota(home: Home, quota: HomeQuota, reason: str) -> SetQuota:
+def _quota(home: Home, quota: HomeQuota, reason: str, before: HomeQuota | None) -> SetQuota:
+    """Limits of another provider or file system do not compare."""
+    is_alike = before is not None and replace(before, limits=quota.limits) == quota
     return SetQuota(
         user=home.user,
         provider=quota.provider.value,
         place=home.path if quota.provider is QuotaProvider.CEPH_XATTR else quota.mount_point,
+        before=before.limits if before is not None and is_alike else (),
         limits=quota.limits,
         reason=reason,
     )

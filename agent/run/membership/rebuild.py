@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Making accounts again that Waldur names and the cluster has lost, through the loop and only with an approval.
 
-For a site that lost its accounting database. What stands is left alone; a membership pass brings it in step afterwards.
+For a site that lost its accounting database. What stands is left alone, but for what an approved rebuild has begun
+and not finished: an account without its limits. A membership pass brings the rest in step afterwards.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from agent.core.names import fold
 from agent.core.plans import Outcome, Plan
 from agent.plan import accounts
 from agent.plan import rebuild as planner
+from agent.plan.policy.gate import action_key
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
@@ -29,6 +31,7 @@ from agent.run.membership.planning import SyncFacts, cases
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE
 from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
+from agent.state.plans import Shelf
 from backends.base import BULK_PARTS, Scope
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,15 @@ log = logging.getLogger(__name__)
 KEY = "rebuild"
 MODE = Mode.MEMBERSHIP_SYNC
 READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES}))
+REASON = "rebuild: Waldur names it, and the cluster has lost it"
+
+
+@dataclass(frozen=True)
+class RebuildFacts:
+    """Waldur and the cluster; `begun`: keys of the actions of an approved rebuild that is not finished."""
+
+    sync: SyncFacts
+    begun: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,7 @@ class PlannedRebuild:
 
     def missing(self, snapshot: Snapshot) -> tuple[Action, ...]:
         """Return what is missing of all of them in a state of the cluster, accounts above others first."""
-        reason = "rebuild: Waldur names it, and the cluster has lost it"
-        steps = [step for spec in self.specs.values() for step in accounts.building(spec, snapshot, reason)]
+        steps = [step for spec in self.specs.values() for step in accounts.building(spec, snapshot, REASON)]
         return tuple(dict.fromkeys(steps))
 
     @property
@@ -82,7 +93,7 @@ def reconcile(run: Pass) -> Work[PlannedRebuild]:
     return engine.reconcile(run, steps(run.site))
 
 
-def steps(site: Site) -> Steps[SyncFacts, PlannedRebuild]:
+def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
     """The loop over the accounts that are gone."""
     failures: dict[str, SiteAgentError] = {}
 
@@ -111,7 +122,7 @@ def steps(site: Site) -> Steps[SyncFacts, PlannedRebuild]:
         failures.update(dict.fromkeys(portion.about, error))
 
     def tell(work: Work[PlannedRebuild]) -> None:
-        """Say what became of each resource. Waldur has nothing to be told."""
+        """Say what became of each resource. Waldur has nothing to be told. What is finished is not taken up again."""
         blocked = work.decision.blocked
         for uuid, spec in work.plan.specs.items():
             account, error = spec.account.name, failures.get(uuid)
@@ -124,6 +135,8 @@ def steps(site: Site) -> Steps[SyncFacts, PlannedRebuild]:
             work.report.resources.append(result)
         for uuid, refused in work.plan.refused.items():
             work.report.resources.append(ResourceResult(uuid, Result.STUCK, "", str(refused), refused))
+        if not (failures or blocked):
+            Shelf(site.state_dir, site.offering, KEY).close_approvals(still={})
 
     return Steps(
         key=KEY,
@@ -137,27 +150,40 @@ def steps(site: Site) -> Steps[SyncFacts, PlannedRebuild]:
     )
 
 
-def observe(site: Site) -> SyncFacts:
-    """Waldur and the cluster, each read once. Raises SiteAgentError."""
+def observe(site: Site) -> RebuildFacts:
+    """Waldur and the cluster, each read once, and what was begun. Raises SiteAgentError."""
     read = waldur_facts.gather(site, Reach())
     snapshot = site.backend.observe(Scope(BULK_PARTS))
-    return SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
+    sync = SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
+    approvals = Shelf(site.state_dir, site.offering, KEY).approvals()
+    return RebuildFacts(sync, frozenset(key for each in approvals for key in each.begun))
 
 
-def plan(facts: SyncFacts) -> PlannedRebuild:
-    """What is missing of each resource whose account is gone. Pure. Raises BackendUnavailable where nobody can tell."""
-    facts.snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES)
+def plan(facts: RebuildFacts) -> PlannedRebuild:
+    """What is missing of each resource whose account is gone, or was being made. Pure. Raises BackendUnavailable where
+    nobody can tell.
+    """
+    sync = facts.sync
+    sync.snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES)
     specs: dict[str, AllocationSpec] = {}
     refused: dict[str, PlanRefused] = {}
     lost = []
-    for case in cases(facts)[0]:
-        if case.account in facts.snapshot.accounts or case.orders:
+    for case in cases(sync)[0]:
+        stands = case.account in sync.snapshot.accounts
+        if case.orders or (stands and not facts.begun):
             continue
-        lost.append(case.resource)
-        members = tuple(sorted(case.people.wanted))
         try:
-            wish = planner.allocation(case.resource, facts.rules.offering, case.account, members)
-            specs[case.resource.uuid] = facts.canonical(wish, facts.snapshot)
+            wish = planner.allocation(
+                case.resource, sync.rules.offering, case.account, tuple(sorted(case.people.wanted))
+            )
+            spec = sync.canonical(wish, sync.snapshot)
         except PlanRefused as error:
-            refused[case.resource.uuid] = error
-    return PlannedRebuild(lost, specs, refused, facts.snapshot)
+            if not stands:
+                lost.append(case.resource)
+                refused[case.resource.uuid] = error
+            continue
+        missing = accounts.building(spec, sync.snapshot, REASON)
+        if not stands or not facts.begun.isdisjoint(map(action_key, missing)):
+            lost.append(case.resource)
+            specs[case.resource.uuid] = spec
+    return PlannedRebuild(lost, specs, refused, sync.snapshot)

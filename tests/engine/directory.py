@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""A directory of groups in memory under the name `ldap`, installed for one test: it tells of its effects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.directory import DirectoryGroup
+from agent.core.directory_actions import (
+    AddToGroup,
+    CreateGroup,
+    DeleteGroup,
+    DirectoryAction,
+    RemoveFromGroup,
+)
+from agent.core.plans import Outcome
+from backends.base import Parsed
+from backends.usernames.base import GroupDirectory
+from tests.engine import kills
+
+SETTINGS = {"uri": "ldap://127.0.0.1", "base_dn": "dc=example"}
+
+
+class Groups:
+    """Members by group."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, frozenset[str]] = {}
+        self.applied: list[DirectoryAction] = []
+
+    def open(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+    def read(self, names: Iterable[str]) -> Mapping[str, DirectoryGroup]:
+        return {name: DirectoryGroup(name, self.members[name]) for name in names if name in self.members}
+
+    def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
+        for action in actions:
+            kills.in_memory("the directory")
+            self.applied.append(action)
+            match action:
+                case CreateGroup():
+                    self.members[action.group] = frozenset()
+                case AddToGroup():
+                    self.members[action.group] |= {action.user}
+                case RemoveFromGroup():
+                    self.members[action.group] -= {action.user}
+                case DeleteGroup():
+                    del self.members[action.group]
+        return [Outcome(action) for action in actions]
+
+
+class GroupsPlugin:
+    setting_keys = frozenset({"ldap"})
+
+    def __init__(self) -> None:
+        self.directory = Groups()
+
+    def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
+        return Parsed((), raw)
+
+    def connect(self, settings: Any, context: object) -> Any:
+        raise NotImplementedError
+
+    def groups(self, settings: Any) -> GroupDirectory:
+        return self.directory
+
+
+plugin = GroupsPlugin()
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Groups:
+    """Make it what `ldap` is; it is empty."""
+    about = folder / "groups_in_memory-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: groups-in-memory\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        f"[waldur_site_cluster.username_backends]\nldap = {__name__}:plugin\n"
+    )
+    # The last one of a name counts.
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    plugin.directory = Groups()
+    return plugin.directory

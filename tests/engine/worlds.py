@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Worlds that are had again as often as a test needs them, and what their site remembers."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from agent.config.model import Mode
+from agent.core.policy import Budget, Charge, Cost
+from agent.run.site import Site
+from agent.sim.server import SimulatedWaldur
+from agent.sim.table import Table
+from agent.state import charges
+from agent.state.plans import HeldRow, Shelf
+from agent.waldur.client import WaldurClient
+from tests.engine import kills
+from tests.memory_backend import MemoryBackend
+
+
+class Moment:
+    """A simulated Waldur, a cluster in memory and a state_dir as they are now."""
+
+    def __init__(self, waldur: SimulatedWaldur, site: Site, folder: Path) -> None:
+        assert isinstance(site.backend, MemoryBackend)
+        site.backend.outage = kills.in_memory
+        site.backend.applied.clear()
+        self._waldur, self._site, self._backend, self._folder = waldur, site, site.backend, folder
+        self._state = site.backend.state
+        self._rows = _tables(waldur)
+        self._kept = folder / "kept"
+        self._times = 0
+        site.state_dir.mkdir(exist_ok=True)
+        shutil.copytree(site.state_dir, self._kept)
+
+    def again(self) -> Site:
+        """All of it as it was, and the site as a process that has just started knows it."""
+        self._times += 1
+        state_dir = self._folder / f"state-{self._times}"
+        shutil.copytree(self._kept, state_dir)
+        vars(self._waldur.store).update(copy.deepcopy(self._rows))
+        self._backend.state = self._state
+        self._backend.applied.clear()
+        return restarted(replace(self._site, state_dir=state_dir))
+
+
+def _tables(waldur: SimulatedWaldur) -> dict[str, Table[object]]:
+    found = {name: value for name, value in vars(waldur.store).items() if isinstance(value, Table)}
+    return copy.deepcopy(found)
+
+
+def restarted(site: Site) -> Site:
+    """The site as a process that has just started knows it; nothing is sent twice by itself."""
+    client = WaldurClient(
+        site.offering.access,
+        user_agent="waldur-site-agent-test",
+        offering_uuid=site.offering.uuid,
+        attempts=1,
+    )
+    return replace(site, client=client)
+
+
+def with_room_for(site: Site, budgets: Mapping[Cost, int]) -> Site:
+    """The site with budgets of so much in an hour and a day, and of nothing else."""
+    exact = {cost: Budget(budgets.get(cost, 0), budgets.get(cost, 0)) for cost in Cost}
+    rules = replace(
+        site.offering.policy,
+        budgets=exact,
+        max_removed_members=exact[Cost.MEMBERS_REMOVED].hour,
+        max_removed_accounts=exact[Cost.ACCOUNTS_EMPTIED].hour,
+    )
+    return replace(site, offering=replace(site.offering, policy=rules))
+
+
+def shelf(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> Shelf:
+    return Shelf(site.state_dir, site.offering, mode)
+
+
+def waiting(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> list[HeldRow]:
+    return shelf(site, mode).waiting()
+
+
+def approve(site: Site, mode: str = Mode.MEMBERSHIP_SYNC, *, plans: Iterable[str] = ()) -> None:
+    """These plans, or all that wait."""
+    for plan in plans or [each.id for each in waiting(site, mode)]:
+        shelf(site, mode).approve(plan, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+
+
+def charged(site: Site) -> set[Charge]:
+    """What people have borne within a day without an approval."""
+    return set(charges.history(site.state_dir, site.backend.cluster, datetime.now(UTC)).day)
