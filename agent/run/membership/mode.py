@@ -160,7 +160,9 @@ def _announce(work: Work[PlannedSync], progress: Progress) -> None:
     """
     site, plan = work.site, work.plan
     progress.take_up(plan, work.decision)
-    if plan.is_whole and gate.is_known(work.run, MODE, plan):
+    which = (site.state_dir, site.backend.cluster)
+    is_first = not claims.named_by(*which, site.offering.uuid)
+    if plan.is_whole and (is_first or gate.is_known(work.run, MODE, plan)):
         claims.leave(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
     told = _told.setdefault(site.client, {})
     for each in plan.plans:

@@ -75,7 +75,6 @@ class PlannedOrders:
             named=frozenset(named - {""}),
             making=self._accounts(CREATING),
             ending=self._accounts((OrderType.TERMINATE,)),
-            sees_nothing=not self.plans,
         )
 
     def _accounts(self, types: tuple[OrderType, ...]) -> frozenset[str]:
