@@ -27,6 +27,11 @@ class HostAction(Action):
 
     user: str
 
+    @property
+    def program(self) -> str:
+        """What carries it out: where that is missing, nobody's action of the kind can be."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class MakeHome(HostAction):
@@ -40,6 +45,10 @@ class MakeHome(HostAction):
 
     def subject(self) -> str:
         return f"{self.path} of {self.user} with umask {self.umask}"
+
+    @property
+    def program(self) -> str:
+        return "mkhomedir_helper"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +70,10 @@ class SetQuota(HostAction):
     def subject(self) -> str:
         limits = " ".join(f"{name}={value}" for name, value in self.limits)
         return f"of {self.user} on {self.place} ({self.provider}) {limits}"
+
+    @property
+    def program(self) -> str:
+        return self.provider
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """0 is no limit at all, for all three providers."""

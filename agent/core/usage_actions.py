@@ -7,10 +7,10 @@ equality, so that an approval of a decrease holds for the figures of the next pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from agent.core.actions import Target
 from agent.core.waldur_actions import WaldurAction
@@ -48,6 +48,20 @@ class UsageAction(WaldurAction):
         """Return what an operator knows this figure by."""
         return name
 
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The components of which it tells."""
+        return tuple(name for name, _ in self.after)
+
+    def part(self, components: Set[str]) -> Self | None:
+        """Return what of it is about these components; None where that is nothing."""
+        after = tuple((name, amount) for name, amount in self.after if name in components)
+        return replace(self, after=after) if after else None
+
+    def in_short(self) -> str:
+        """Return what it tells, without the account."""
+        return self.subject().removeprefix(f"of {self.account} in ")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReportUsage(UsageAction):
@@ -73,6 +87,16 @@ class ReportUserUsage(UsageAction):
 
     def called(self, name: str) -> str:
         return f"{self.component} of {name}"
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return (self.component,)
+
+    def part(self, components: Set[str]) -> Self | None:
+        return self if self.component in components else None
+
+    def in_short(self) -> str:
+        return f"{self.component} of {len(self.after)} user{'s' if len(self.after) > 1 else ''}"
 
 
 def told(before: Amounts, after: Amounts) -> str:

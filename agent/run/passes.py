@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from agent.config.model import Mode
-from agent.core.actions import AddMember, ClusterAction, DeleteAccount
+from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
 from agent.core.model import OfferingUser, Snapshot
 from agent.core.policy import PolicyMode, PolicyRules
 from agent.plan.groups import GroupWishes
@@ -67,10 +67,10 @@ def provide_for_orders(run: Pass) -> None:
         return
     made = (o.account for o in report.orders if o.result is Result.DONE and o.type in CREATING)
     joined: dict[str, set[str]] = {account: set() for account in made}
-    for action in done:
-        if isinstance(action, AddMember) and action.account in joined:
+    for action in only(AddMember, done):
+        if action.account in joined:
             joined[action.account].add(action.user)
-    ended = frozenset(action.account for action in done if isinstance(action, DeleteAccount))
+    ended = frozenset(action.account for action in only(DeleteAccount, done))
     wishes = GroupWishes({account: frozenset(users) for account, users in joined.items()}, ended=ended)
     people.provide(run, wishes, (user for users in joined.values() for user in users), is_whole=False)
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from agent.config.model import Mode, Offering
 from agent.config.secret import mask_url
-from agent.core.actions import Action
+from agent.core.actions import Action, only
 from agent.core.errors import StateError
 from agent.core.plans import Outcome
 from agent.core.usage_actions import ReportUsage
@@ -103,9 +103,8 @@ def record(site: Where, mode: Mode, outcomes: Sequence[Outcome], *, cause: str =
         if outcome.error or not outcome.action.is_routine
     ]
     told: dict[str, dict[str, dict[str, str | None]]] = {}
-    for action in (outcome.action for outcome in outcomes if outcome.done):
-        if isinstance(action, ReportUsage):
-            told.setdefault(action.month, {})[action.account] = dict(action.after)
+    for action in only(ReportUsage, (outcome.action for outcome in outcomes if outcome.done)):
+        told.setdefault(action.month, {})[action.account] = dict(action.after)
     for month, amounts in told.items():
         accounts = f"{len(amounts)} account{'s' if len(amounts) > 1 else ''}"
         summary = {

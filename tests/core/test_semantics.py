@@ -122,7 +122,7 @@ def any_action() -> st.SearchStrategy[Action]:
         for field in dataclasses.fields(kind):
             if field.type == "str":
                 special[field.name] = NAMES
-            if "tuple[tuple[str, int]" in str(field.type):
+            if "Any" in str(field.type) or "tuple[tuple[str, int]" in str(field.type):
                 special[field.name] = FIGURES
             if issubclass(kind, UsageAction) and field.name in ("before", "after"):
                 special[field.name] = AMOUNTS

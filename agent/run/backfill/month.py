@@ -16,13 +16,13 @@ from decimal import Decimal
 from typing import Any
 
 from agent.config.model import Mode
-from agent.core.actions import Action
+from agent.core.actions import Action, only
 from agent.core.errors import SiteAgentError
 from agent.core.model import Part
 from agent.core.names import fold
 from agent.core.periods import Month, attribution
 from agent.core.policy import UsageDecreases
-from agent.core.usage_actions import ReportUsage, ReportUserUsage
+from agent.core.usage_actions import ReportUserUsage, UsageAction
 from agent.plan.policy.gate import Decision
 from agent.plan.usage import history as planner
 from agent.plan.usage import planning as usage_planner
@@ -44,8 +44,6 @@ MODE = Mode.REPORT
 CAUSE = "historical-usage"
 NAMED_AT_MOST = 10
 HOW_TO_LOWER = "--allow-decreases sends the smaller figures"
-
-Told = ReportUsage | ReportUserUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +273,8 @@ def _tell(book: Book, planned: PlannedReport, interrupted: Callable[[], bool]) -
         if wish.dry_run:
             decision = gate.foresee(site, run.rules, MODE, planned)
             _announce(book, planned, decision)
-            for action in decision.allowed:
-                if isinstance(action, Told):
-                    _say_told(book, action, done=False)
+            for action in only(UsageAction, decision.allowed):
+                _say_told(book, action, done=False)
         else:
             engine.reconcile(run, steps)
     if not wish.dry_run:
@@ -295,9 +292,8 @@ def _announce(book: Book, planned: PlannedReport, decision: Decision) -> None:
 
 
 def _conclude(book: Book, planned: PlannedReport, report: PassReport) -> None:
-    for outcome in report.outcomes:
-        if outcome.done and isinstance(outcome.action, Told):
-            _say_told(book, outcome.action, done=True)
+    for action in only(UsageAction, (outcome.action for outcome in report.outcomes if outcome.done)):
+        _say_told(book, action, done=True)
     if planned.memory.refused:
         book.fail(
             f"Waldur takes no usage of {book.month}, which is closed, from this token: use the token of a staff user"
@@ -323,8 +319,7 @@ def _name_strangers(book: Book, allowed: Iterable[Action], planned: PlannedRepor
     """Users whom Waldur will know by their name only."""
     told = {
         name
-        for action in allowed
-        if isinstance(action, ReportUserUsage)
+        for action in only(ReportUserUsage, allowed)
         for name, amount in action.after
         if amount is not None and Decimal(amount)
     }
@@ -338,25 +333,25 @@ def _name_strangers(book: Book, allowed: Iterable[Action], planned: PlannedRepor
         )
 
 
-def _say_told(book: Book, action: Told, *, done: bool) -> None:
+def _say_told(book: Book, action: UsageAction, *, done: bool) -> None:
     """`done` or, in a dry run, only planned."""
     book.told.add(action.resource)
     verb = "Submitted" if done else "[DRY-RUN] Would submit"
-    if isinstance(action, ReportUsage):
+    if action.is_total:
         book.say(Mark.SENT, f"{verb} usage for resource {action.account}: {_amounts(action)}")
     else:
-        what = f"usage of users for resource {action.account}, {action.component}"
+        what = f"usage of users for resource {action.account}, {action.components[0]}"
         book.say(Mark.SENT, f"{verb} {what}: {_amounts(action)}")
     for sentence in _decreases(action, "lowered" if done else "would be lowered"):
         book.lowered += 1
         book.say(Mark.WARNING, sentence)
 
 
-def _amounts(action: Told) -> str:
+def _amounts(action: UsageAction) -> str:
     """`{'cpu': 15000.00, 'mem': 25000.00}`, as the reference prints it."""
     return "{" + ", ".join(f"{name!r}: {amount}" for name, amount in action.after) + "}"
 
 
-def _decreases(action: Told, verb: str) -> Iterator[str]:
+def _decreases(action: UsageAction, verb: str) -> Iterator[str]:
     for name, held, amount in action.decreases():
         yield f"{action.account} in {action.month}: {name} {verb} from {held} to {amount}"

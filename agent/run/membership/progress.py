@@ -20,8 +20,8 @@ from agent.core.actions import (
     AllowSubmission,
     BlockSubmission,
     ClusterAction,
-    RemoveMember,
     SetQos,
+    only,
 )
 from agent.core.errors import (
     BackendError,
@@ -105,7 +105,7 @@ class Progress:
         wanted = membership.in_order(action for plan in changed for action in _allowed(work, plan))
         if len(changed) <= ACCOUNTS_AT_ONCE:
             return [_portion(work, wanted)] if wanted else []
-        gone = {a.user for a in wanted if isinstance(a, RemoveMember)}
+        gone = membership.leavers(wanted)
         of_user: dict[str, list[Action]] = {}
         for action in wanted:
             if membership.is_departure(action, gone):
@@ -154,7 +154,7 @@ class Progress:
         left = {a for a in again.cluster_actions() if a in portion.actions and a not in settled}
         errors = {a: failed[a] for a in portion.actions if a in own and a in failed}
         lasting = {action: error for action, error in errors.items() if not error.retryable}
-        refused = {a: error for a, error in lasting.items() if isinstance(a, AddMember) and _is_fault(error)}
+        refused = {a: lasting[a] for a in only(AddMember, lasting) if _is_fault(lasting[a])}
         if again.skipped:
             self.errors.setdefault(uuid, NotApplied(f"the cluster changed meanwhile: {again.skipped}"))
         elif refused and len(refused) == len(errors) and left <= set(refused) and _is_in_use(plan, again):
@@ -249,7 +249,7 @@ def _sliced(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
     """Whether any of those who belong in is in: then what is refused is about the others, not about the account."""
-    missing = {action.user for action in again.cluster_actions() if isinstance(action, AddMember)}
+    missing = {action.user for action in only(AddMember, again.cluster_actions())}
     return plan.spec is not None and bool(set(plan.spec.members) - missing)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.core.actions import Action, AddMember, DeleteAccount
+from agent.core.actions import Action, Kind
 from agent.core.errors import BackendError, DoneInPart, NotApplied, SiteAgentError, WaldurError
 from agent.core.model import OrderState, OrderType, Part
 from agent.core.plans import Outcome, Plan
@@ -26,6 +26,7 @@ from agent.core.waldur_actions import (
     WaldurAction,
 )
 from agent.plan.orders import OrderPlan
+from agent.plan.policy.dependencies import joins
 from agent.plan.policy.gate import Decision
 from agent.run.engine import Portion, Request, Work
 from agent.run.orders import naming
@@ -203,11 +204,10 @@ class Progress:
             return
         serious = []
         for action in Plan.of(left.actions).cluster_actions():
-            is_project = isinstance(action, DeleteAccount) and action.account != plan.account
-            if is_project and action not in plan.actions:
+            if _ends_another(action, plan) and action not in plan.actions:
                 continue  # the policy has left it out, or another order takes it along
             error = errors.get(action)
-            is_member = isinstance(action, AddMember) and not (error and error.retryable)
+            is_member = joins(action) and not (error and error.retryable)
             if is_member or isinstance(error, DoneInPart):
                 reason = error or "the cluster does not show it"
                 log.warning("order %s: %s failed: %s", plan.case.order.uuid, action.render(), reason)
@@ -314,6 +314,10 @@ def allowed_part(plan: OrderPlan, decision: Decision) -> OrderPlan:
 
 def _is_spare(action: Action, plan: OrderPlan) -> bool:
     """What an order can do without."""
-    if isinstance(action, AddMember):
-        return True
-    return isinstance(action, DeleteAccount) and action.account != plan.account
+    return joins(action) or _ends_another(action, plan)
+
+
+def _ends_another(action: Action, plan: OrderPlan) -> bool:
+    """Whether it deletes an account above the order's own."""
+    ended = action.things(action.ends)
+    return any(thing.kind is Kind.ACCOUNT and thing.account != plan.account for thing in ended)

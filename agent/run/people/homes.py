@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from agent.config.model import Mode, Offering
-from agent.core.actions import Action
+from agent.core.actions import Action, Effect
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -24,7 +24,7 @@ from agent.core.errors import (
     SiteAgentError,
 )
 from agent.core.homes import NOTHING, Home, HomeRules, Remembered
-from agent.core.host_actions import HostAction, SetQuota
+from agent.core.host_actions import HostAction
 from agent.core.model import Snapshot
 from agent.core.names import fold
 from agent.core.plans import Outcome, Plan
@@ -316,7 +316,7 @@ class _Settling:
         """The actions of one user. After one that is not done the others wait."""
         outcomes: list[Outcome] = []
         for action in actions:
-            if _program(action) in self._useless:
+            if action.program in self._useless:
                 self.report.later.append(action.user)
                 break
             outcome = self._host.apply(action)
@@ -334,7 +334,7 @@ class _Settling:
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
             assert isinstance(action, HostAction)
-            program = _program(action)
+            program = action.program
             if error is None:
                 self._in_a_row[program] = 0
                 self._done(action)
@@ -347,7 +347,7 @@ class _Settling:
         """No user's fault: whatever needs the same program is left for the next pass."""
         self.report.problems.append(error)
         self.report.later.append(action.user)
-        self._useless.add(_program(action))
+        self._useless.add(action.program)
 
     def _leave(self, _work: object, portion: Portion, _error: SiteAgentError) -> None:
         self.report.later.append(portion.actions[0].user)
@@ -368,7 +368,7 @@ class _Settling:
 
     def _done(self, action: HostAction) -> None:
         remembered = replace(self._memory[action.user], failures=0, told="")
-        if isinstance(action, SetQuota):
+        if action.effect is Effect.CHANGE:
             self.report.limited.append(action.user)
             remembered = replace(remembered, quota=self._rules.quota_mark())
         else:
@@ -416,8 +416,3 @@ class _Settling:
         if self.report.outcomes or self.report.problems:
             counts = ", ".join(f"{count} {word}" for word, count in self.report.counted().items())
             log.info("homes of %s: %s", name, counts)
-
-
-def _program(action: HostAction) -> str:
-    """What carries an action out: where it is missing, nobody's action of that kind can be."""
-    return action.provider if isinstance(action, SetQuota) else "mkhomedir_helper"

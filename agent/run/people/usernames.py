@@ -11,8 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from agent.core.actions import Action
+from agent.core.actions import Action, only
 from agent.core.directory_actions import (
     AskAccountLinking,
     AskValidation,
@@ -36,6 +37,7 @@ from agent.run.gate import Pass
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.waldur import offering_users, pool
+from agent.waldur.client import WaldurClient
 from backends.base import Scope
 from backends.usernames import nss, registry
 from backends.usernames.base import UserDirectory, UsernameBackend, UsernameContext
@@ -200,7 +202,7 @@ class _Naming:
     def _apply(self, backend: UsernameBackend, actions: Sequence[Action]) -> Sequence[Outcome]:
         """The calls of these users as the backend's answers make them; more or other ones than were foreseen."""
         before = len(self._outcomes)
-        profiles = [action for action in actions if isinstance(action, UpdateProfile)]
+        profiles = only(UpdateProfile, actions)
         uuids = dict.fromkeys(str(getattr(action, "offering_user", "")) for action in actions)
         due = [self._users[uuid] for uuid in uuids if uuid]
         if due:
@@ -244,11 +246,8 @@ class _Naming:
         before = len(self._outcomes)
         openings = {user.uuid: (action,) for user in users if (action := planner.opening(user)) is not None}
         self._carry_out(openings)
-        refused = {
-            o.action.offering_user
-            for o in self._outcomes[before:]
-            if isinstance(o.action, BeginUsername) and not o.done
-        }
+        failed = (outcome.action for outcome in self._outcomes[before:] if not outcome.done)
+        refused = {action.offering_user for action in only(BeginUsername, failed)}
         if self._is_cut_off:
             return []
         return [self._users[user.uuid] for user in users if user.uuid not in refused]
@@ -369,26 +368,42 @@ def _answer(
 
 def _send(site: Site, user: OfferingUser, action: Action) -> OfferingUser:
     """One call; the user as it is after it. Raises WaldurError."""
-    client = site.client
-    match action:
-        case BeginUsername():
-            offering_users.begin_creating(client, user.uuid)
-            return replace(user, state=UserState.CREATING)
-        case CompleteValidation():
-            offering_users.set_validation_complete(client, user.uuid)
-            return replace(user, state=UserState.OK)
-        case AssignUsername():
-            return offering_users.assign_username(client, user, action.username)
-        case AskAccountLinking():
-            offering_users.ask_account_linking(client, user.uuid, action.comment, action.comment_url)
-            return replace(user, state=UserState.PENDING_LINKING)
-        case AskValidation():
-            offering_users.ask_validation(client, user.uuid, action.comment, action.comment_url)
-            return replace(user, state=UserState.PENDING_VALIDATION)
-        case FailUsername():
-            offering_users.set_error_creating(client, user.uuid)
-            return replace(user, state=UserState.ERROR_CREATING)
-    raise AssertionError(f"no call for {action.verb}")
+    state, call = CALLS[type(action)]
+    answer = call(site.client, user, action)
+    return replace(user, state=state) if state else answer
+
+
+# The request of each kind of action, and the state that the user has then; with a name Waldur says that itself.
+CALLS: Mapping[type[Action], tuple[UserState | None, Callable[[WaldurClient, OfferingUser, Any], Any]]] = {
+    BeginUsername: (
+        UserState.CREATING,
+        lambda client, user, _: offering_users.begin_creating(client, user.uuid),
+    ),
+    CompleteValidation: (
+        UserState.OK,
+        lambda client, user, _: offering_users.set_validation_complete(client, user.uuid),
+    ),
+    AssignUsername: (
+        None,
+        lambda client, user, action: offering_users.assign_username(client, user, action.username),
+    ),
+    AskAccountLinking: (
+        UserState.PENDING_LINKING,
+        lambda client, user, action: offering_users.ask_account_linking(
+            client, user.uuid, action.comment, action.comment_url
+        ),
+    ),
+    AskValidation: (
+        UserState.PENDING_VALIDATION,
+        lambda client, user, action: offering_users.ask_validation(
+            client, user.uuid, action.comment, action.comment_url
+        ),
+    ),
+    FailUsername: (
+        UserState.ERROR_CREATING,
+        lambda client, user, _: offering_users.set_error_creating(client, user.uuid),
+    ),
+}
 
 
 def _owners(users: Iterable[OfferingUser]) -> dict[str, str]:

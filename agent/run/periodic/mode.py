@@ -22,7 +22,7 @@ from typing import Any
 
 from agent.config.model import Mode, Offering
 from agent.core import periodic
-from agent.core.actions import ClusterAction
+from agent.core.actions import ClusterAction, Phase, only
 from agent.core.errors import BackendError, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import Account, Part, Snapshot
 from agent.core.names import fold, uuid_hex
@@ -292,7 +292,7 @@ class _Message:
         actions = work.plan.actions
         if any(not work.allows(action) for action in actions):
             return
-        settings = tuple(action for action in actions if not isinstance(action, ResetRawUsage))
+        settings = tuple(action for action in actions if action.phase is not Phase.CLEAR)
         if settings:
             yield Portion(settings)
         if len(settings) < len(actions):
@@ -303,7 +303,7 @@ class _Message:
         """Do one portion. A reset that SLURM refused, or was never asked for, was not done; of all else nobody knows
         but the memory. Raises BackendError.
         """
-        resets = any(isinstance(action, ResetRawUsage) for action in actions)
+        resets = bool(only(ResetRawUsage, actions))
         if resets:
             self._memory.begin_reset(self._period, self._now)
         try:
@@ -322,7 +322,7 @@ class _Message:
         for outcome in outcomes:
             if outcome.error is not None:
                 raise PeriodicFailed(str(outcome.error), retryable=outcome.error.retryable) from outcome.error
-        if any(isinstance(action, ResetRawUsage) for action in portion.actions):
+        if only(ResetRawUsage, portion.actions):
             return
         asked = work.plan.facts.asked
         state = _state(self._keeper, asked.account)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from agent.config.model import Mode
-from agent.core.actions import Action
+from agent.core.actions import Action, only
 from agent.core.directory_actions import AssignUsername
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan
@@ -124,7 +124,7 @@ def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
             for action in progress.closing(plan, each)
             if isinstance(action, FailResource) or (isinstance(action, MarkResourceOk) and each.spec)
         ]
-    if any(isinstance(action, AssignUsername) for action in names):
+    if only(AssignUsername, names):
         notes.append("who gets a username now joins the accounts in the next pass")
     told = (
         f"resource {each.case.resource.uuid}: {note}"

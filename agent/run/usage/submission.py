@@ -8,7 +8,6 @@ the next one tells what is left. So does a pass whose time is up, or that makes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import TypeVar
@@ -17,7 +16,7 @@ from agent.core.errors import PassUnfinished, SiteAgentError, WaldurAnswerError,
 from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.plans import Outcome
-from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
+from agent.core.usage_actions import Amounts, ReportUserUsage, UsageAction
 from agent.plan.usage.planning import Ledger, UsagePlan
 from agent.run.circuit_breaker import Outage
 from agent.run.engine import Portion, Work
@@ -37,7 +36,6 @@ Answer = Mapping[str, WaldurError] | None
 # Not even tried, because Waldur is away.
 UNSENT: Mapping[str, WaldurError] = MappingProxyType({})
 
-Told = ReportUsage | ReportUserUsage
 Sent = TypeVar("Sent")
 ReportWork = Work[PlannedReport]
 
@@ -61,7 +59,7 @@ class Submission:
         self._closed: dict[Month, frozenset[str]] = {}
         self._is_dateless = False
         # What is told once more: the part of it that a closed month still takes.
-        self._again: list[Told] = []
+        self._again: list[UsageAction] = []
         self._errors: dict[str, SiteAgentError] = {}
         self._failed: set[str] = set()
         self._failed_totals: dict[str, set[str]] = {}
@@ -86,7 +84,7 @@ class Submission:
                 self._ledgers[str(month.month)] = self._with_new_records(month, shares)
                 yield from self._of_month(month, shares)
 
-    def _of_month(self, month: PlannedMonth, actions: Sequence[Told]) -> Iterator[Portion]:
+    def _of_month(self, month: PlannedMonth, actions: Sequence[UsageAction]) -> Iterator[Portion]:
         """One action goes first, and tells whether the month is open; what failed the last time goes last."""
         waiting = sorted(actions, key=lambda action: action.resource in self._plan.memory.failed)
         size = 1
@@ -103,10 +101,10 @@ class Submission:
             waiting = self._again + waiting
             size = AT_ONCE
 
-    def apply(self, actions: Sequence[Told]) -> Sequence[Outcome]:
+    def apply(self, actions: Sequence[UsageAction]) -> Sequence[Outcome]:
         """Tell Waldur, several requests at a time. What is left for later has no outcome."""
 
-        def attempt(action: Told) -> Answer:
+        def attempt(action: UsageAction) -> Answer:
             if self._outage.error is not None:
                 return UNSENT
             try:
@@ -137,12 +135,12 @@ class Submission:
         self._count += len(outcomes)
         for outcome in outcomes:
             action = outcome.action
-            assert isinstance(action, Told)
+            assert isinstance(action, UsageAction)
             if outcome.error is None:
-                self._told.setdefault(action.resource, []).append(_in_short(action))
+                self._told.setdefault(action.resource, []).append(action.in_short())
             else:
                 self._failed.add(action.resource)
-                if isinstance(action, ReportUsage):
+                if action.is_total:
                     self._failed_totals.setdefault(action.month, set()).add(action.resource)
                 self._errors.setdefault(action.resource, outcome.error)
 
@@ -183,17 +181,18 @@ class Submission:
         memory.failed = frozenset(self._failed)
         report_memory.save(self._site.state_dir, self._site.offering.uuid, memory)
 
-    def _send(self, action: Told) -> Answer:
+    def _send(self, action: UsageAction) -> Answer:
         month, amounts = self._months[action.month], _amounts(action.after)
         client = self._site.client
-        if isinstance(action, ReportUsage):
+        if action.is_total:
             uuid = action.resource
             self._dated(month, lambda date: usages.set_totals(client, uuid, amounts, date))
             return None
-        record = self._ledgers[action.month].record(action.resource, action.component)
+        (component,) = action.components
+        record = self._ledgers[action.month].record(action.resource, component)
         if record is None:
             raise WaldurAnswerError(
-                f"Waldur shows no {action.component} of resource {action.resource} in {action.month}, where its total "
+                f"Waldur shows no {component} of resource {action.resource} in {action.month}, where its total "
                 "was told: is Waldur's time zone another than `timezone`?",
                 method="GET",
                 path=usages.PATH,
@@ -215,28 +214,23 @@ class Submission:
             self._go_without_dates(error)
             return send(None)
 
-    def _open_part(self, month: PlannedMonth, action: Told) -> Told | None:
+    def _open_part(self, month: PlannedMonth, action: UsageAction) -> UsageAction | None:
         """What of an action Waldur may be told; None where the month is closed for it."""
         if month.is_current:
             return action
         taken = NOTHING if self._is_dateless else self._closed.get(month.month)
         if taken is None:
             return action
-        if isinstance(action, ReportUserUsage):
-            return action if action.component in taken else None
-        after = tuple((name, amount) for name, amount in action.after if name in taken)
-        return replace(action, after=after) if after else None
+        return action.part(taken)
 
-    def _close(self, month: Month, action: Told, error: WaldurError) -> None:
+    def _close(self, month: Month, action: UsageAction, error: WaldurError) -> None:
         """Leave a month that Waldur refuses alone for a day, but for components with limits, and say so once."""
         if usages.refuses_date(error):
             self._go_without_dates(error)
             return
         picture, memory = self._plan.picture, self._plan.memory
-        named = [name for name, _ in action.after]
-        names = [action.component] if isinstance(action, ReportUserUsage) else named
         with_limits = frozenset(c.name for c in picture.components if picture.has_limit(c.name))
-        is_all = with_limits.issuperset(names)
+        is_all = with_limits.issuperset(action.components)
         taken = NOTHING if is_all else with_limits
         self._closed[month] = taken & self._closed.get(month, taken)
         is_news = memory.refuse(month, self._clock())
@@ -272,7 +266,7 @@ class Submission:
             )
         return self._stop is None
 
-    def _leave(self, actions: Sequence[Told]) -> None:
+    def _leave(self, actions: Sequence[UsageAction]) -> None:
         for action in actions:
             if self._stop is not None:
                 self._errors.setdefault(action.resource, self._stop)
@@ -305,24 +299,18 @@ class Submission:
         return ResourceResult(uuid, Result.DONE, account, "; ".join(told)) if told else None
 
 
-def _refused_users(action: Told, refused: Answer) -> WaldurError | None:
+def _refused_users(action: UsageAction, refused: Answer) -> WaldurError | None:
     """One error for the users whose share Waldur refused; the others' were taken."""
-    if not refused or not isinstance(action, ReportUserUsage):
+    if not refused or action.is_total:
         return None
     first = next(iter(refused.values()))
     return WaldurError(
-        f"{action.component} of {', '.join(sorted(refused))}: {first}",
+        f"{action.components[0]} of {', '.join(sorted(refused))}: {first}",
         method=first.method,
         path=first.path,
         status=first.status,
         detail=first.detail,
     )
-
-
-def _in_short(action: ReportUsage | ReportUserUsage) -> str:
-    if isinstance(action, ReportUserUsage):
-        return f"{action.component} of {len(action.after)} user{'s' if len(action.after) > 1 else ''}"
-    return action.subject().removeprefix(f"of {action.account} in ")
 
 
 def _amounts(amounts: Amounts) -> list[tuple[str, str]]:
