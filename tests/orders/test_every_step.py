@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.sim.faults import Fault, FaultKind
@@ -74,8 +75,8 @@ class World:
         self.bad = waldur.place_create_order(project, "bad", limits={"cpu": -1})
         waldur.requests.reset()
 
-    def settle(self, passes: int = 1) -> PassReport:
-        for _ in range(passes):
+    def settle(self, times: int = 1) -> PassReport:
+        for _ in range(times):
             report = passes.process_orders(self.site)
         return report
 
