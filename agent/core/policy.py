@@ -7,6 +7,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from agent.core.names import fold
 
 
 class PolicyMode(StrEnum):
@@ -139,6 +142,11 @@ class PolicyRules:
         }
         hour = own.get(cost, hour)
         return Budget(hour, max(hour, day))
+
+    def spares(self, user: str) -> bool:
+        """Return whether no pass touches this user: they are protected, or ignored."""
+        name = fold(user)
+        return name in self.protected_users or any(fnmatchcase(name, each) for each in self.ignore_users)
 
     def unlimited(self) -> PolicyRules:
         """Return the rules without budgets and holds, for plans that were let go and are made again."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from agent.core.homes import (
     NOTHING,
@@ -18,7 +17,6 @@ from agent.core.homes import (
     quota_of,
 )
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
-from agent.core.policy import PolicyRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +40,6 @@ def sort(usernames: Iterable[str], memory: Mapping[str, Remembered], rules: Home
             due.append(name)
     due.sort(key=lambda name: memory.get(name, NOTHING).failures)
     return Sorted(tuple(kept), tuple(due), tuple(refused))
-
-
-def is_ours(user: str, policy: PolicyRules) -> bool:
-    """Whether the policy lets the agent touch this user: not protected, and not to be ignored."""
-    ignored = any(fnmatchcase(user, pattern) for pattern in policy.ignore_users)
-    return user not in policy.protected_users and not ignored
 
 
 def is_settled(remembered: Remembered, rules: HomeRules) -> bool:

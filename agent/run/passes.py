@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from agent.config.model import Mode
 from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
 from agent.core.model import OfferingUser, Snapshot
-from agent.core.policy import PolicyMode, PolicyRules
 from agent.plan.groups import GroupWishes
 from agent.plan.membership import ResourcePlan
 from agent.plan.orders import CREATING
@@ -90,12 +89,12 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
     """Groups and homes of the accounts that a membership pass looked at."""
     if not gate.may_tell(run.rules):
         return
-    wishes = group_wishes(synced, run.rules)
+    wishes = group_wishes(synced)
     users = (user for members in wishes.members.values() for user in members)
     people.provide(run, wishes, users, is_whole=synced.plan.is_whole)
 
 
-def group_wishes(synced: Synced, rules: PolicyRules) -> GroupWishes:
+def group_wishes(synced: Synced) -> GroupWishes:
     """The groups as the accounts that are in step want them."""
     in_step = [
         plan for plan in synced.plan.plans if plan.spec and plan.case.resource.uuid not in synced.errors
@@ -106,8 +105,7 @@ def group_wishes(synced: Synced, rules: PolicyRules) -> GroupWishes:
         members[plan.account] = members.get(plan.account, frozenset()).union(own)
     held = {a.account for p in synced.decision.held for a in p.actions if isinstance(a, ClusterAction)}
     complete = {plan.account for plan in in_step if plan.account not in held and _is_all(synced, plan)}
-    may_remove = rules.mode is PolicyMode.SYNC
-    return GroupWishes(members, complete=complete if may_remove else frozenset())
+    return GroupWishes(members, complete=complete)
 
 
 def _is_all(synced: Synced, plan: ResourcePlan) -> bool:

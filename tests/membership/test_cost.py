@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from agent.plan import membership
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import PAGE_SIZE
@@ -107,3 +110,25 @@ def test_the_first_sync_of_many_new_members_writes_once_for_each_changed_account
         assert sum(asked.values()) <= LISTS + 2 + 2 * pages_of(FIRST_SYNC * MEMBERS) + FIRST_SYNC
         assert site.members("a_r0") == {f"u0x{n}" for n in range(MEMBERS)}
         site.in_step()
+
+
+def test_the_plan_for_one_leaver_is_made_three_times(world: World) -> None:
+    """When the leaver is found, when Waldur has confirmed it, and when the cluster is read back."""
+    world.allocate("one")
+    world.settled()
+    world.leave(min(world.members("a_one")))
+    made = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal made
+        made += event == "call" and frame.f_code is membership.plans.__code__
+
+    sys.setprofile(count)
+    try:
+        report = world.sync()
+    finally:
+        sys.setprofile(None)
+    assert [o.action.verb for o in report.outcomes if o.done and o.action.where == "cluster"] == [
+        "remove member"
+    ]
+    assert made == 3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.core.homes import NOTHING, Home, HomeQuota, HomeRules, QuotaProvider, Remembered, is_username
 from agent.core.host_actions import MakeHome, SetQuota
 from agent.core.policy import PolicyRules
-from agent.plan.homes import actions, is_ours, is_settled, sort
+from agent.plan.homes import actions, is_settled, sort
 
 XFS = HomeQuota(QuotaProvider.XFS, (("bhard", "10g"),), "/xfs")
 CEPH = HomeQuota(QuotaProvider.CEPH_XATTR, (("ceph.quota.max_files", "5"),))
@@ -70,7 +70,7 @@ def test_those_who_failed_come_last() -> None:
 def test_users_whom_the_policy_leaves_alone() -> None:
     policy = PolicyRules(protected_users=frozenset({"root", "boss"}), ignore_users=frozenset({"svc_*"}))
     names = ["ann", "root", "boss", "svc_x", "svc"]
-    assert [name for name in names if is_ours(name, policy)] == ["ann", "svc"]
+    assert [name for name in names if not policy.spares(name)] == ["ann", "svc"]
 
 
 RULES = st.builds(

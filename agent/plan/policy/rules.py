@@ -95,8 +95,7 @@ class RuleBook:
 
     def spares(self, user: str) -> bool:
         """Return whether no pass changes this user."""
-        name = fold(user)
-        return name in self.rules.protected_users or _matches(name, self.rules.ignore_users)
+        return self.rules.spares(user)
 
     def charges(self, action: Action) -> tuple[Charge, ...]:
         """Return what an action costs people. How an order sets up its account costs nobody anything."""

@@ -200,8 +200,8 @@ def settle(
 
 
 def _names(site: Site, usernames: Iterable[str]) -> list[str]:
-    """The names as the cluster spells them, without those that the policy leaves alone."""
-    return sorted({fold(name) for name in usernames if planner.is_ours(fold(name), site.offering.policy)})
+    """The names as the cluster spells them. Of whom the policy spares nothing is looked up."""
+    return sorted({fold(name) for name in usernames if not site.offering.policy.spares(name)})
 
 
 class _Settling:

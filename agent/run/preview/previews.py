@@ -111,7 +111,7 @@ def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
     groups: Sequence[Action] = ()
     endings: Sequence[Action] = ()
     if gate.may_tell(rules):
-        wishes = passes.group_wishes(synced, rules)
+        wishes = passes.group_wishes(synced)
         names = _unless_away(
             "usernames",
             notes,
