@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
+from agent.core.actions import BlockMember, CancelJobs
 from agent.core.model import Association
 from agent.core.policy import Charge, Cost
 from agent.run import passes
@@ -41,12 +42,17 @@ PLACES_AT_MOST = 200
 
 
 def killed_everywhere(
-    moment: Moment, killed: Callable[[Site], object], then: Callable[[Site, str], object], *, start: int = 1
+    moment: Moment,
+    killed: Callable[[Site], object],
+    then: Callable[[Site, str], object],
+    *,
+    start: int = 1,
+    stride: int = 3,
 ) -> int:
-    """The pass `killed` dies at each of its places, or every third; `then` is what comes after, with the place.
+    """The pass `killed` dies at each of its places, or at some; `then` is what comes after, with the place.
     Returns how many places the pass has.
     """
-    for step in steps(PLACES_AT_MOST, start=start):
+    for step in steps(PLACES_AT_MOST, start=start, stride=stride):
         site = moment.again()
         with kills.before(step, site.state_dir) as kill:
             killed(site)
@@ -138,7 +144,9 @@ class Due(World):
         }
         found = [name for name, is_right in checks.items() if not is_right]
         found += [name for name, users in expected.items() if self.members(f"a_{name}") != users]
-        twice = [action for action, count in Counter(self.backend.applied).items() if count > 1]
+        # Whoever still has jobs is blocked, and these are cancelled, for as long as they are in.
+        once = [a for a in self.backend.applied if not isinstance(a, BlockMember | CancelJobs)]
+        twice = [action for action, count in Counter(once).items() if count > 1]
         return found + [f"twice: {action.render()}" for action in twice]
 
     def charges(self) -> set[Charge]:
@@ -237,7 +245,7 @@ def test_a_pass_that_joins_what_events_brought(flood: Flood) -> None:
             assert [each.id for each in waiting(site)] == [plan.id], place
         assert flood.emptied() == 1, place
 
-    assert killed_everywhere(flood.moment, members_pass, then) > 5
+    assert killed_everywhere(flood.moment, members_pass, then) > 4
 
 
 def test_the_approved_flood(flood: Flood, tmp_path: Path) -> None:
@@ -369,7 +377,7 @@ def test_names_and_groups(nameless: Nameless) -> None:
         assert (nameless.wrong(), last.held) == ([], ()), place
         assert charged(site) == {Charge(Cost.GROUP_MEMBERS_REMOVED, nameless.accounts[0], "stranger")}, place
 
-    assert killed_everywhere(nameless.moment, killed, then, start=2) > 30
+    assert killed_everywhere(nameless.moment, killed, then, start=2, stride=7) > 30
 
 
 # Reports ------------------------------------------------------------------------------------------------
