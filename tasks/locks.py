@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import redis
 
 from agent.core.errors import SiteAgentError
+from agent.state import files
 from tasks.limits import LOCK_TTL_S
 
 log = logging.getLogger(__name__)
@@ -95,10 +96,11 @@ class FileLocks:
         self._held: dict[str, int] = {}
 
     def take(self, name: str) -> bool:
+        path = self._folder / f"task-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.lock"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"task-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.lock"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with files.acting_as_owner(self._folder):
+                files.make_folder(self._folder)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise SiteAgentError(f"cannot make a lock in {self._folder}: {error.strerror}") from error
         try:

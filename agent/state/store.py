@@ -13,7 +13,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -99,7 +99,8 @@ class Store:
     def write(self) -> Iterator[Db]:
         """Open the file, made where it is missing, for one transaction that is written at the end, or not at all.
 
-        Writers wait for each other. What was committed survives a kill, and the loss of power.
+        Writers wait for each other. What was committed survives a kill, and the loss of power. Whoever is called in the
+        body and writes, too, is given the transaction: with the store it would wait for itself.
         """
         with self._as_owner():
             connection = self._opened_to_write()
@@ -120,13 +121,10 @@ class Store:
         network = mounts.network_type(self.state_dir)
         if network:
             raise StateUnreadable(on_network(self.state_dir, network))
-        with _os_sentences(self.path):
-            owner = files.acting_as_owner(self.state_dir)
-            owner.__enter__()
-        try:
+        with ExitStack() as stack:
+            with _os_sentences(self.path):
+                stack.enter_context(files.acting_as_owner(self.state_dir))
             yield
-        finally:
-            owner.__exit__(None, None, None)
 
     def _opened_to_write(self) -> sqlite3.Connection:
         with _os_sentences(self.path):
@@ -171,7 +169,7 @@ class Store:
         return True
 
     def _make(self) -> None:
-        """Put a whole file there at once: a process that is killed leaves none, or one without tables never."""
+        """Put a whole file there at once: a process that is killed never leaves one without tables."""
         made = self.path.with_name(f".{self.name}.{os.getpid()}.{time.monotonic_ns()}.new")
         try:
             with _os_sentences(self.path):
@@ -186,7 +184,8 @@ class Store:
                     return  # another process was first
         finally:
             for suffix in ("", "-wal", "-shm"):
-                made.with_name(made.name + suffix).unlink(missing_ok=True)
+                with suppress(OSError):
+                    made.with_name(made.name + suffix).unlink()
 
 
 Source = Path | Store | Db
