@@ -59,13 +59,13 @@ class RedisServer:
     def answers(self) -> bool:
         """Whether it answers PONG: it has loaded its data and is not frozen."""
         try:
-            return self.command("PING") == b"+PONG\r\n"
+            return self.command("PING", timeout_s=2) == b"+PONG\r\n"
         except OSError:
             return False
 
-    def command(self, line: str) -> bytes:
+    def command(self, line: str, *, timeout_s: float = processes.PATIENCE_S) -> bytes:
         """First bytes of the answer to one inline command; raises OSError when nothing listens."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(line.encode() + b"\r\n")
             return connection.recv(4096)
 

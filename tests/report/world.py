@@ -30,7 +30,7 @@ NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 THIS, LAST = Month(2026, 11), Month(2026, 10)
 # TRES-seconds of a core-hour, as SLURM counts them.
 HOUR = 3600
-QUICK = Patience(connect_s=2, read_s=5, backoff_max_s=0.05, retry_after_max_s=1)
+QUICK = Patience(backoff_max_s=0.05, retry_after_max_s=1)
 CPU = ComponentSpec(type="cpu", name="CPU", measured_unit="h", billing_type="usage")
 MEM = ComponentSpec(type="mem", name="Memory", measured_unit="GB-h")
 COMPONENTS = {

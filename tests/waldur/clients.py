@@ -15,7 +15,7 @@ from agent.waldur.transport import Patience
 TOKEN = "9d1f0c2ab34e57687a8b9c0d1e2f3a4b5c6d7e8f"
 OFFERING = "e21a0f0030b447deb63bedf69db6742e"
 USER_AGENT = "waldur-site-agent-order_process/1.2.3"
-QUICK = Patience(connect_s=0.5, read_s=0.5, backoff_max_s=0.1)
+QUICK = Patience(backoff_max_s=0.1)
 
 
 def client_at(
@@ -38,7 +38,7 @@ def client_of(waldur: SimulatedWaldur, *, username: str = "agent", **options: An
     """A client of the seeded offering, patient enough for a busy machine."""
     wanted = {
         "attempts": 4,
-        "patience": Patience(backoff_max_s=0.1),
+        "patience": QUICK,
         "offering_uuid": waldur.seed.offering_uuid,
         "token": Secret(waldur.token(username)),
         **options,
