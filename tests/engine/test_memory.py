@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from agent.config.model import Mode
 from agent.core.actions import ClusterAction
 from agent.core.errors import StateError
 from agent.core.model import Snapshot
@@ -30,12 +28,11 @@ from agent.run import gate, passes
 from agent.run.membership.facts import Reach
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.sim import seed
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from agent.state import journal, plans, store
 from backends.base import Scope
-from tests.engine.worlds import approve, charged, restarted, shelf, waiting
+from tests.engine.worlds import approve, charged, restarted, shelf
 from tests.membership.world import World
 from tests.memory_backend import MemoryBackend
 from tests.state.conftest import STRANGER, needs_root
@@ -134,7 +131,7 @@ def test_two_offerings_of_a_cluster_share_its_budget(teams: Teams) -> None:
     second = offering_beside(teams)
     projects = [teams.gone(number) for number in range(HOUR - 1)]
     reports = [event(teams.site, project) for project in projects]
-    others = list(second.projects)[: HOUR]
+    others = list(second.projects)[:HOUR]
     for project in others:
         teams.waldur.people.remove_member(project, second.projects[project])
     reports += [event(second.site, project) for project in others]
