@@ -12,12 +12,12 @@ import pytest
 
 from agent.core.errors import BackendUnavailable
 from agent.core.periodic import LimitType, SetPeriodicLimits
-from agent.core.policy import LimitCuts, PolicyMode
+from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMode
 from agent.run.periodic import mode as periodic_limits
 from agent.sim.faults import Fault
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
-from agent.state import journal
+from agent.state import charges, journal
 from agent.state import plans as held
 from tests.cli.conftest import Command, command
 from tests.events.periodic_world import ACCOUNT, PERIODIC, PeriodicWorld
@@ -152,6 +152,20 @@ def test_a_newer_message_that_is_carried_out_ends_the_waiting(world: PeriodicWor
     assert [success for success, *_ in world.reported()] == [False, True]
 
 
+def test_what_a_budget_has_held_is_gone_with_its_message(world: PeriodicWorld) -> None:
+    """A plan that is held for what happened before waits until a person decides; there is nothing left to decide."""
+    world.cluster.uses(cpu=10)
+    site = world.with_policy(budgets={**BUDGETS, Cost.LIMITS_CUT: Budget(1, 1)})
+    before = [Charge(Cost.LIMITS_CUT, "a_two")]
+    where = {"cluster": "memory", "offering": world.offering.uuid, "mode": "membership_sync"}
+    charges.reserve(site.state_dir, before, **where, pass_id="x", now=datetime.now(UTC))
+    world.told(world.message(LOWER), site)
+    assert len(world.waiting()) == 1
+    assert "(limits_cut is 1 an hour); `approve " in world.reported()[0][1]
+    world.told(world.message({"fairshare": 9}, timestamp="2026-01-02T00:00:00"), site)
+    assert (world.reported()[1], world.parked(), world.waiting()) == ((True, "", 1), [], [])
+
+
 REFUSALS = [
     ({"mode": PolicyMode.UPSERT_ONLY}, "mode upsert-only: nothing is taken away, blocked or lowered"),
     ({"mode": PolicyMode.CREATE_ONLY}, "mode create-only: "),
@@ -240,7 +254,7 @@ def test_a_message_that_can_never_be_carried_out_ends_with_a_report(
     words = f"it is about account {ACCOUNT}, and resource {world.resource} has a_other"
     assert report.problems == [f"periodic limits: {words}"]
     assert world.reported()[1] == (False, words, 0)
-    assert (world.parked(), world.order_pass().problems) == ([], [])
+    assert (world.parked(), world.waiting(), world.order_pass().problems) == ([], [], [])
 
 
 def test_an_outage_leaves_an_approved_message_for_the_next_pass(world: PeriodicWorld) -> None:

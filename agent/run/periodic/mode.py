@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 MODE = Mode.ORDER_PROCESS
 KEY = "periodic_limits"
-# A message that nobody has approved is looked at again: more may be free, or less used, than when it was held.
+# A message that nobody has approved is looked at again: less may be used than when it was held.
 LOOKED_AT_EVERY = timedelta(hours=1)
 LOOKED_AT_ONCE = 20
 # What the agent, and not the site's policy, has against an action now.
@@ -197,6 +197,8 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
             if not (error.retryable or is_denied):
                 report_failure(site.offering, site.state_dir, document, error, client=site.client)
                 memory.unpark()
+                shelf = Shelf(site.state_dir, site.offering, shelf_key(*_uuids(document)))
+                shelf.keep_only(())
             raise
     return pass_.report
 
