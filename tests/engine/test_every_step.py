@@ -205,7 +205,7 @@ def test_an_approved_plan_that_was_cut_off_needs_no_second_approval(due: Due, tm
         assert charged(site) == due.charges(), place
         assert (waiting(site), shelf(site).approvals()) == ([], []), place
 
-    assert killed_everywhere(Moment(due.waldur, site, tmp_path), members_pass, then, start=2) > 15
+    assert killed_everywhere(Moment(due.waldur, site, tmp_path), members_pass, then, start=2) > 10
 
 
 # A flood of events ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from agent.config.secret import Secret
 from agent.core.actions import ClusterAction
 from agent.core.errors import StateError
 from agent.core.model import Snapshot
@@ -28,6 +29,7 @@ from agent.run import gate, passes
 from agent.run.membership.facts import Reach
 from agent.run.results import PassReport
 from agent.run.site import Site
+from agent.sim import seed
 from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from agent.state import journal, plans, store
@@ -35,8 +37,10 @@ from backends.base import Scope
 from tests.engine.worlds import approve, charged, restarted, shelf
 from tests.membership.world import World
 from tests.memory_backend import MemoryBackend
-from tests.state.conftest import STRANGER, needs_root
+from tests.state.conftest import STRANGER, needs_root, strangers
 from tests.state.obstacles import block, damage, unblock
+
+__all__ = ["strangers"]
 
 HOUR, DAY = 3, 5
 TEAMS = 12
@@ -129,14 +133,16 @@ def test_two_workers_on_the_same_project_pay_once(teams: Teams) -> None:
 
 def test_two_offerings_of_a_cluster_share_its_budget(teams: Teams) -> None:
     second = offering_beside(teams)
-    projects = [teams.gone(number) for number in range(HOUR - 1)]
-    reports = [event(teams.site, project) for project in projects]
-    others = list(second.projects)[:HOUR]
-    for project in others:
-        teams.waldur.people.remove_member(project, second.projects[project])
-    reports += [event(second.site, project) for project in others]
-    assert [bool(report.held) for report in reports] == [False] * HOUR + [True] * (HOUR - 1)
-    assert "after 3 within the last hour" in reports[-1].held[0].reason
+    first = replace(teams.site, neighbours={second.site.offering.uuid: "the second"})
+    for site in (first, second.site, first):
+        assert passes.sync_members(site).error is None
+    reports = [event(first, teams.gone(number)) for number in range(HOUR - 1)]
+    for project, username in second.members.items():
+        teams.waldur.people.remove_member(project, username)
+        reports.append(event(second.site, project))
+    held = [bool(report.held) for report in reports]
+    assert held == [False] * HOUR + [True] * (len(second.members) - 1)
+    assert f"after {HOUR} within the last hour" in reports[-1].held[0].reason
 
 
 @dataclass
@@ -144,12 +150,25 @@ class Beside:
     """An offering on the same cluster; the only member by project."""
 
     site: Site
-    projects: dict[str, str]
+    members: dict[str, str]
 
 
 def offering_beside(teams: Teams) -> Beside:
-    """Half of the resources are of another offering from now on."""
-    raise NotImplementedError
+    """Of another provider, with four teams like ours, all in step."""
+    waldur, own = teams.waldur, teams.site.offering
+    scenario = Scenario(
+        agent_username="second",
+        backend_prefix="second_",
+        projects_per_customer=4,
+        members_per_project=1,
+        allocations_per_project=1,
+    )
+    made = seed.populate(waldur.store, scenario)
+    teams.fill()
+    access = replace(own.access, token=Secret(waldur.token("second")))
+    offering = replace(own, uuid=made.offering_uuid, name="the second", access=access)
+    site = replace(teams.site, offering=offering, neighbours={own.uuid: own.name})
+    return Beside(restarted(site), {project: team[0] for project, team in made.members.items()})
 
 
 def test_two_head_nodes_have_a_budget_each(teams: Teams, tmp_path: Path) -> None:
@@ -221,7 +240,9 @@ def test_a_clock_that_is_set_forward_a_day_gives_the_budget_once_more(
 ) -> None:
     """And not for good: once it is right again, what was spent in the future counts as of now."""
     assert emptied_by_events(teams, range(4)) == HOUR
+    passes.sync_members(teams.site)
     approve(teams.site)
+    assert shelf(teams.site).approvals()
     at(teams, days=1, minutes=1)
     assert shelf(teams.site).approvals() == [], "approvals have expired"
     assert emptied_by_events(teams, range(4, 8)) == HOUR
@@ -239,40 +260,36 @@ def test_a_clock_that_is_set_forward_a_day_gives_the_budget_once_more(
 def test_a_copy_of_yesterday_drops_approvals_and_says_so(
     teams: Teams, clock: type[Clock], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """What was approved then has been done; it must not be done once more to people who have come back."""
     emptied_by_events(teams, range(5))
-    (plan,) = passes.sync_members(teams.site).held
-    approve(teams.site)
-    copy = teams.site.state_dir / store.NAME
-    kept = copy.read_bytes()
-    assert passes.sync_members(teams.site).held == ()
-    assert teams.emptied() == 5
-    at(teams, days=1)
-    for number in range(5):
-        project = teams.waldur.seed.project_uuids[number]
-        for username in teams.waldur.seed.members[project]:
-            teams.waldur.people.add_member(project, username)
-    passes.sync_members(teams.site)
-    stamp(teams)
-    assert teams.emptied() == 0
-    for number in range(5):
-        teams.gone(number)
-    copy.write_bytes(kept)
     assert passes.sync_members(teams.site).held
+    approve(teams.site, hours=72)
+    file = teams.site.state_dir / store.NAME
+    kept = file.read_bytes()
+    assert passes.sync_members(teams.site).held == ()
+    at(teams, days=1)
+    teams.backend.state = replace(teams.cluster, associations=teams.before)
+    assert emptied_by_events(teams, range(5, 6)) == 1
+    file.write_bytes(kept)
+    report = passes.sync_members(teams.site)
     assert "a copy was put back. All approvals are dropped (1)" in caplog.text
-    assert teams.emptied() <= HOUR
+    (plan,) = report.held
+    approved = teams.waldur.seed.resource_uuids[HOUR:5]
+    assert all(teams.members(teams.resource(uuid).backend_id) for uuid in approved), plan.reason
 
 
 def test_a_day_on_which_nobody_leaves_is_no_copy(
     teams: Teams, clock: type[Clock], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Additions are in the journal, and change nothing in the state file."""
+    """Who joins is in the journal, and nothing of that in the state file."""
     emptied_by_events(teams, range(5))
-    (plan,) = passes.sync_members(teams.site).held
+    assert passes.sync_members(teams.site).held
     approve(teams.site)
-    at(teams, hours=3)
-    journal.note(teams.site.state_dir, None, "additions, reports", by="test")
-    stamp(teams)
-    assert [each.plan for each in shelf(teams.site).approvals()] == [plan.id]
+    for hours in (2, 4, 6):
+        at(teams, hours=hours)
+        teams.join(f"newcomer{hours}", project=6)
+        event(teams.site, teams.waldur.seed.project_uuids[6])
+    assert len(teams.members(teams.resource(teams.waldur.seed.resource_uuids[6]).backend_id)) == 4
     assert passes.sync_members(teams.site).held == ()
     assert (teams.emptied(), "a copy was put back" in caplog.text) == (5, False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -84,10 +84,10 @@ def waiting(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> list[HeldRow]:
     return shelf(site, mode).waiting()
 
 
-def approve(site: Site, mode: str = Mode.MEMBERSHIP_SYNC, *, plans: Iterable[str] = ()) -> None:
-    """These plans, or all that wait."""
-    for plan in plans or [each.id for each in waiting(site, mode)]:
-        shelf(site, mode).approve(plan, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+def approve(site: Site, mode: str = Mode.MEMBERSHIP_SYNC, *, hours: float = 24) -> None:
+    """All that waits."""
+    for plan in waiting(site, mode):
+        shelf(site, mode).approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=hours), by="test")
 
 
 def charged(site: Site) -> set[Charge]:
