@@ -134,6 +134,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     try:
         with Store(site.state_dir).write() as db:
             plans.drop_copied_back(db)
+            charges.forget_old(db, datetime.now(UTC))
             decision = _decided(site, run.rules, key, plan, db, context)
             _reserve(run, key, decision.charges, db)
             for approved, spent in decision.approved_charges.items():

@@ -254,6 +254,16 @@ def test_a_clock_that_is_set_forward_a_day_gives_the_budget_once_more(
     assert emptied_by_events(teams, range(10, 11)) == 1
 
 
+def test_what_no_budget_counts_any_more_is_forgotten(teams: Teams, clock: type[Clock]) -> None:
+    def rows() -> int:
+        with store.Store(teams.site.state_dir).read() as db:
+            return len(db.rows("SELECT * FROM charges WHERE cost = ?", Cost.ACCOUNTS_EMPTIED.value))
+
+    assert (emptied_by_events(teams, range(HOUR)), rows()) == (HOUR, HOUR)
+    at(teams, days=2, minutes=1)
+    assert (emptied_by_events(teams, range(HOUR, HOUR + 1)), rows()) == (1, 1)
+
+
 # What happens to the file -----------------------------------------------------------------------------
 
 
