@@ -47,8 +47,12 @@ def is_settled(remembered: Remembered, rules: HomeRules) -> bool:
     return remembered.home == rules.home_mark() and (not quota or remembered.quota == quota)
 
 
-def actions(home: Home, remembered: Remembered, rules: HomeRules) -> tuple[HostAction, ...]:
-    """What is to be done for one user, in this order; nothing for a home in trouble."""
+def actions(
+    home: Home, remembered: Remembered, rules: HomeRules, *, again: bool = False
+) -> tuple[HostAction, ...]:
+    """What is to be done for one user, in this order; nothing for a home in trouble. `again`: the quota is set,
+    whatever is remembered of it.
+    """
     if home.trouble:
         return ()
     found: list[HostAction] = []
@@ -56,7 +60,7 @@ def actions(home: Home, remembered: Remembered, rules: HomeRules) -> tuple[HostA
         found.append(
             MakeHome(user=home.user, path=home.made_at, umask=rules.umask, reason="there is no home yet")
         )
-    if rules.quota is not None and remembered.quota != rules.quota_mark():
+    if rules.quota is not None and (again or remembered.quota != rules.quota_mark()):
         reason = "the settings have changed" if remembered.quota else "none has been set yet"
         found.append(_quota(home, rules.quota, reason, quota_of(remembered.quota)))
     return tuple(found)

@@ -37,7 +37,7 @@ from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import charges, plans
 from agent.state.plans import HeldRow, Kept, Shelf
-from agent.state.store import Source, Store
+from agent.state.store import Source, Store, reading
 
 log = logging.getLogger(__name__)
 
@@ -161,11 +161,13 @@ def _decided(
     A pass over one order or resource also hears of all that waits; one over everything of what waits until a person
     decides.
     """
-    shelf = Shelf(source, site.offering, key)
-    found = shelf.approvals()
+    with reading(source) as db:
+        shelf = Shelf(db, site.offering, key)
+        found, waiting = shelf.approvals(), shelf.waiting()
+        history = charges.history(db, site.backend.cluster, datetime.now(UTC))
     waits = [
         WaitingPlan(each.id, each.scope, each.reason, each.keys, each.sticky)
-        for each in shelf.waiting()
+        for each in waiting
         if each.sticky or not plan.is_whole
     ]
     if plan.is_whole:
@@ -177,7 +179,6 @@ def _decided(
         figures={each.plan: each.figures for each in found},
         started={each.plan: each.begun for each in found if each.begun},
     )
-    history = charges.history(source, site.backend.cluster, datetime.now(UTC))
     return decide_on(plan.actions, plan.snapshot, rules, approvals, context, history)
 
 
@@ -237,7 +238,7 @@ def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source
         shelf.note_answer(is_empty=plan.context.sees_nothing)
         if plan.context.sees_nothing and not shelf.believes_empty():
             return decision
-        for gone in shelf.keep_only(each.id for each in decision.held):
+        for gone in shelf.keep_only({each.id: each.keys for each in decision.held}):
             log.info("plan %s of offering %s is not held any more", gone, site.offering.name)
         still = {each.id: each.keys for each in (*decision.held, *decision.released)}
         shelf.close_approvals(still=still)

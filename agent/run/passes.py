@@ -77,7 +77,7 @@ def provide_for_orders(run: Pass) -> None:
 def resume_periodic_limits(run: Pass, lock: Lock) -> None:
     """Messages of periodic policies that were held, where somebody has let them go."""
     report = run.report
-    for resumed in periodic.resume(run.site, lambda uuid: lock(f"periodic_limits:{uuid}")):
+    for resumed in periodic.resume(run.site, run.rules, lambda uuid: lock(f"periodic_limits:{uuid}")):
         report.outcomes += resumed.outcomes
         report.held += resumed.held
         if resumed.error is not None:

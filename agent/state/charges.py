@@ -22,7 +22,7 @@ AHEAD_AT_MOST = timedelta(minutes=1)
 
 def history(source: Source, cluster: str, now: datetime) -> History:
     """Return the distinct charges of a cluster that nobody approved, of the last hour and the last day, and those that
-    somebody did approve.
+    somebody did approve, while that approval is open: once its plan is done, the same again is a new act.
 
     One from the future counts as of now, and is written down so where the transaction may write: a clock that was set
     back neither frees a budget nor blocks it for long. Raises StateError.
@@ -31,21 +31,28 @@ def history(source: Source, cluster: str, now: datetime) -> History:
         if db.is_writing:
             _restamp(db, now)
         found = db.rows(
-            "SELECT at, plan, cost, account, user FROM charges WHERE cluster = ? AND at > ?",
+            "SELECT at, plan, cost, account, user, EXISTS (SELECT 1 FROM approvals WHERE approvals.plan = charges.plan "
+            "AND approvals.offering = charges.offering AND approvals.mode = charges.mode) AS is_open "
+            "FROM charges WHERE cluster = ? AND at > ?",
             cluster,
             moment_text(now - DAY),
         )
     within_hour = moment_text(now - HOUR)
     known = {cost.value for cost in Cost}
     spent = [
-        (row["at"], bool(row["plan"]), Charge(Cost(row["cost"]), row["account"], row["user"]))
+        (
+            row["at"],
+            bool(row["plan"]),
+            bool(row["is_open"]),
+            Charge(Cost(row["cost"]), row["account"], row["user"]),
+        )
         for row in found
         if row["cost"] in known
     ]
     return History(
-        hour=frozenset(charge for at, is_approved, charge in spent if at > within_hour and not is_approved),
-        day=frozenset(charge for _, is_approved, charge in spent if not is_approved),
-        approved=frozenset(charge for _, is_approved, charge in spent if is_approved),
+        hour=frozenset(c for at, is_approved, _, c in spent if at > within_hour and not is_approved),
+        day=frozenset(c for _, is_approved, _, c in spent if not is_approved),
+        approved=frozenset(c for _, is_approved, is_open, c in spent if is_approved and is_open),
     )
 
 

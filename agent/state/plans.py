@@ -11,7 +11,7 @@ import getpass
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
@@ -24,6 +24,7 @@ from agent.state import journal
 from agent.state.store import (
     Db,
     Source,
+    Value,
     forget_copied_back,
     is_copied_back,
     moment_from,
@@ -131,15 +132,21 @@ class Shelf:
         return [_held(row) for row in found]
 
     def hold(self, plan: HeldRow) -> Kept:
-        """Write a plan down, or that it still waits. A plan that stays until a person decides goes on to.
+        """Write a plan down, or that it still waits. A sticky one goes on to be about all that it was ever held for: a
+        pass may see a part of it only.
 
         Where it cannot be written it is UNWRITTEN, with a warning; in a transaction that is open, StateError.
         """
-        values = (plan.cluster, plan.scope, plan.reason, *_lists(plan), int(plan.sticky))
+        values: list[Value] = [plan.cluster, plan.scope, plan.reason, *_lists(plan), int(plan.sticky)]
 
         def work(db: Db) -> None:
             now = moment_text(datetime.now(UTC))
             if self._is_held(db, plan.id):
+                before = next(
+                    each for each in Shelf(db, self.offering, self.mode).waiting() if each.id == plan.id
+                )
+                if before.sticky:
+                    values[4] = _json(sorted(plan.keys | before.keys))
                 db.run(
                     "UPDATE held_plans SET cluster = ?, scope = ?, reason = ?, lines = ?, keys = ?, figures = ?, "
                     "sticky = max(sticky, ?), seen = ? WHERE offering = ? AND mode = ? AND id = ?",
@@ -163,12 +170,19 @@ class Shelf:
         sql = "SELECT 1 FROM held_plans WHERE offering = ? AND mode = ? AND id = ?"
         return db.row(sql, *self._which, plan) is not None
 
-    def keep_only(self, plans: Iterable[str]) -> list[str]:
-        """Drop the plans that a pass over everything did not make again, and return their ids. Raises StateError where
-        what waits cannot be read.
+    def keep_only(self, plans: Mapping[str, Set[str]]) -> list[str]:
+        """Drop what a pass over everything did not make again, and return the ids. `plans`: keys of its plans by id.
+
+        A sticky plan that is no part of another one is dropped when no pass has made it for an hour: one answer of
+        Waldur that lacks something must not release it. Raises StateError where what waits cannot be read.
         """
-        made = set(plans)
-        gone = [each.id for each in self.waiting() if each.id not in made]
+        made = frozenset(key for keys in plans.values() for key in keys)
+        recent = datetime.now(UTC) - BELIEVED_AFTER
+        gone = [
+            each.id
+            for each in self.waiting()
+            if each.id not in plans and not (each.sticky and each.seen > recent and not each.keys <= made)
+        ]
         for plan in gone:
             self.drop(plan)
         return gone

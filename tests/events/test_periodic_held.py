@@ -13,6 +13,7 @@ import pytest
 from agent.core.errors import BackendUnavailable
 from agent.core.periodic import LimitType, SetPeriodicLimits
 from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMode
+from agent.run import gate
 from agent.run.periodic import mode as periodic_limits
 from agent.sim.faults import Fault
 from agent.sim.seed import Scenario
@@ -308,7 +309,10 @@ def test_a_message_whose_lock_is_taken_is_left_to_its_holder(world: PeriodicWorl
     world.told(world.message(LOWER))
     approve(world)
     asked: list[str] = []
-    assert periodic_limits.resume(world.site, lambda uuid: bool(asked.append(uuid))) == []
+    assert (
+        periodic_limits.resume(world.site, gate.rules_of(world.site), lambda uuid: bool(asked.append(uuid)))
+        == []
+    )
     assert (asked, len(world.parked())) == ([world.resource], 1)
 
 

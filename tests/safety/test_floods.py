@@ -25,6 +25,7 @@ from agent.sim.seed import Scenario
 from agent.sim.server import SimulatedWaldur
 from agent.state import claims, plans
 from agent.state.plans import Shelf
+from agent.state.store import Store
 from tests.membership.world import World
 
 WorldOf = Callable[..., World]
@@ -271,3 +272,54 @@ def test_one_empty_listing_forgets_nothing_and_one_that_stays_is_believed(
     assert world.sync().error is None
     assert shelf.waiting() == [] and shelf.approvals() == []
     assert claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()
+
+
+# What a review found ------------------------------------------------------------------------------
+
+
+def pause_all(world: World, *, paused: bool) -> None:
+    for uuid in world.waldur.seed.resource_uuids:
+        world.change(uuid, paused=paused)
+
+
+def test_an_approval_is_for_one_act_and_the_same_again_waits_again(world_of: WorldOf) -> None:
+    world = world_of(30, 1, backend={"qos_paused": "stop", "qos_default": "normal"})
+    pause_all(world, paused=True)
+    approve(world, world.sync().held[0].id)
+    assert world.sync().held == ()
+    pause_all(world, paused=False)
+    assert world.sync().held == ()
+    pause_all(world, paused=True)
+    assert len(world.sync().held) == 1
+
+
+def test_a_plan_over_budget_outlives_a_team_that_cannot_be_read(world_of: WorldOf) -> None:
+    """The budget's hour is over by then: nothing but the plan itself holds it."""
+    world = world_of(14, 2)
+    emptied(world)
+    assert any(report.held for report in events(world))
+    (plan,) = world.sync().held
+    with Store(world.site.state_dir).write() as db:
+        db.run("DELETE FROM charges")
+    assert [each.id for each in world.sync().held] == [plan.id]
+    world.waldur.inject(Fault(path="/team", status=500, times=None))
+    world.sync()
+    world.waldur.faults.clear()
+    before = members(world)
+    assert [each.id for each in world.sync().held] == [plan.id]
+    assert members(world) == before
+
+
+def test_orders_over_budget_outlive_one_empty_list(world_of: WorldOf) -> None:
+    world = world_of(16, 1)
+    waldur = world.waldur
+    for first, last in ((0, 10), (10, 15)):
+        for uuid in waldur.seed.resource_uuids[first:last]:
+            waldur.orders.place_terminate(uuid)
+        passes.process_orders(world.site)
+    with Store(world.site.state_dir).write() as db:
+        db.run("DELETE FROM charges")
+    waldur.inject(Fault(path="marketplace-orders", status=200, body="[]", times=None))
+    assert passes.process_orders(world.site).error is None
+    waldur.faults.clear()
+    assert passes.process_orders(world.site).counted() == {"waiting": 5}

@@ -154,9 +154,7 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-    started_s = time.monotonic()
-    plans.pause(tmp_path / "state", OURS, by="ann")
-    assert time.monotonic() - started_s < 5
+    plans.pause(Store(tmp_path / "state", busy_s=0.2), OURS, by="ann")
     with Store(tmp_path / "state").read() as db:
         assert [row["by"] for row in db.rows("SELECT by FROM pauses")] == ["ann"], (
             "half a transaction is none"
@@ -349,9 +347,8 @@ def test_a_host_that_works_once_a_day_has_no_old_copy(tmp_path: Path) -> None:
 def test_the_journal_waits_for_nobody(tmp_path: Path) -> None:
     plans.pause(tmp_path, OURS, by="ann")
     age(tmp_path, timedelta(minutes=30))
-    started_s = time.monotonic()
     with Store(tmp_path).write() as db:
+        # Were it to wait for the file, it would wait for itself: for ten seconds, and then with a warning.
         journal.note(tmp_path, OURS, "from inside of a transaction", by="ann")
         plans.resume(db, OURS)
-    assert time.monotonic() - started_s < 5
     assert len(list(journal.read(tmp_path))) == 1

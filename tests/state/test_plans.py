@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import pytest
 
 from agent.core.errors import StateError
 from agent.state import plans
@@ -40,15 +43,26 @@ def test_a_plan_waits_from_when_it_was_first_seen(tmp_path: Path) -> None:
     assert shelf.waiting() == []
 
 
-def test_what_a_pass_does_not_make_again_is_gone(tmp_path: Path) -> None:
+def test_what_a_pass_does_not_make_again_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = Shelf(tmp_path, OURS, "membership_sync")
     for plan in (row("p1"), row("p2", sticky=True), row("p3")):
         shelf.hold(plan)
     shelf.hold(row("p2"))
-    assert shelf.keep_only(["p2", "p3"]) == ["p1"]
+    assert shelf.keep_only({"p2": frozenset(), "p3": frozenset()}) == ["p1"]
     assert [(each.id, each.sticky) for each in shelf.waiting()] == [("p2", True), ("p3", False)]
     assert [each["sticky"] for each in (plan.as_json() for plan in shelf.waiting())] == [True, False]
-    assert shelf.keep_only(["p3"]) == ["p2"]
+    # A sticky one goes when nobody has made it for an hour, or when it is a part of another one.
+    assert shelf.keep_only({"p3": frozenset({"other"})}) == []
+    monkeypatch.setattr(plans, "BELIEVED_AFTER", timedelta(0))
+    assert shelf.keep_only({"p3": frozenset({"other"})}) == ["p2"]
+
+
+def test_a_sticky_plan_is_about_all_that_it_was_ever_held_for(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, OURS, "membership_sync")
+    shelf.hold(replace(row("p2", sticky=True), keys=frozenset({"a", "b"})))
+    shelf.hold(replace(row("p2", sticky=True), keys=frozenset({"b"})))
+    assert [each.keys for each in shelf.waiting()] == [{"a", "b"}]
+    assert shelf.keep_only({"all": frozenset({"a", "b", "c"})}) == ["p2"]
 
 
 def test_an_approval_is_for_the_figures_that_were_shown_and_ends(tmp_path: Path) -> None:

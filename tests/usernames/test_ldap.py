@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from agent.core.directory_actions import MakeUser
-from agent.core.errors import BackendError
 from agent.core.model import Association
 from agent.plan.groups import GroupWishes
 from agent.run.people import groups, usernames
@@ -184,19 +183,6 @@ def test_a_wrong_setting_stops_names_and_tells_why(site_for: SiteFactory, waldur
     assert report.error is not None and "bind_dn" in str(report.error)
     assert not report.error.retryable
     assert posts(waldur) == {}
-
-
-def test_who_has_left_is_removed_where_the_site_wants_it(
-    site_for: SiteFactory, waldur: SimulatedWaldur, slapd: Slapd, looker: Looker
-) -> None:
-    site = site_for("ldap", **raw(slapd, remove_user_on_deactivate=True))
-    settled(site)
-    name = accounts(waldur)[logins(waldur)[0]][1]
-    assert [outcome.done for outcome in usernames.deactivate(site, [name, name])] == [True]
-    assert looker.user(name) is None
-    slapd.stop()
-    with pytest.raises(BackendError):
-        usernames.deactivate(site, ["other"])
 
 
 def test_groups_follow_the_accounts(

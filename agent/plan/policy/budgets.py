@@ -63,6 +63,8 @@ class Costs:
         self._rules = book.rules
         self._cluster = f"cluster {book.snapshot.cluster}"
         self._approved = history.approved
+        # Who is out of an account within the hour is out of its group, too: that was paid for already.
+        self._paid = history.hour | history.approved
         self._windows = (
             _Window("hour", "an hour", history.hour, lambda cost: self._rules.budget(cost).hour),
             _Window("day", "a day", history.day | history.hour, lambda cost: self._rules.budget(cost).day),
@@ -80,9 +82,8 @@ class Costs:
         emptied = {name for name, users in self.leaving.items() if len(users) >= self.members.get(name, 0)}
         deleted = {c.account for found in declared.values() for c in found if c.cost is Cost.ACCOUNTS_EMPTIED}
         self.gone = frozenset(deleted | whole | emptied)
-        self._charges = {
-            action: frozenset(self._charged(action, declared[action], whole, emptied)) for action in left
-        }
+        self._whole, self._ended, self._emptied = whole, whole & ending, whole | emptied
+        self._charges = {action: frozenset(self._charged(action, declared[action])) for action in left}
         self._place = {action: number for number, action in enumerate(left)}
         self._bearers: dict[Charge, list[Action]] = {}
         for action, charges in self._charges.items():
@@ -225,22 +226,27 @@ class Costs:
         found = {action for charge in charges for action in self._bearers.get(charge, ())}
         return tuple(sorted(found, key=self._place.__getitem__))
 
-    def _charged(
-        self, action: Action, declared: Iterable[Charge], whole: Set[str], emptied: Set[str]
-    ) -> Iterator[Charge]:
-        if isinstance(action, ClusterAction) and action.for_account in whole & self._book.context.ending:
+    def _charged(self, action: Action, declared: Iterable[Charge]) -> Iterator[Charge]:
+        if isinstance(action, ClusterAction) and action.for_account in self._ended:
             yield Charge(Cost.ACCOUNTS_EMPTIED, action.for_account)
         for charge in declared:
             if charge.cost is Cost.MEMBERS_REMOVED:
-                if charge.account in whole | emptied:
+                if charge.account in self._emptied:
                     yield Charge(Cost.ACCOUNTS_EMPTIED, charge.account)
-                if charge.account not in whole:
+                if charge.account not in self._whole:
                     yield charge
             elif charge.cost is Cost.ACCOUNTS_EMPTIED or not self._goes_along(charge):
                 yield charge
 
     def _goes_along(self, charge: Charge) -> bool:
-        """Whether it is no cost of its own: its account goes, or its user leaves that."""
+        """Whether it is no cost of its own: its account goes, or its user leaves that, in this plan or before."""
+        if charge.cost is Cost.GROUP_MEMBERS_REMOVED and not self._paid.isdisjoint(
+            (
+                Charge(Cost.MEMBERS_REMOVED, charge.account, charge.user),
+                Charge(Cost.ACCOUNTS_EMPTIED, charge.account),
+            )
+        ):
+            return True
         return charge.account in self.gone or charge.user in self.leaving.get(charge.account, ())
 
 

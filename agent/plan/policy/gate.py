@@ -34,7 +34,7 @@ class Refused:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HeldPlan:
     """Actions that wait together for `approve`. `scope`: the account or the cluster that they are about; `figures`:
     those that get less, by name, of which an approval is for no smaller ones. `brief`: the reason where there
@@ -51,7 +51,7 @@ class HeldPlan:
     unwritten: str = field(default="", compare=False)
     sticky: bool = field(default=False, compare=False)
 
-    @property
+    @cached_property
     def keys(self) -> frozenset[str]:
         return frozenset(map(action_key, self.actions))
 
@@ -91,7 +91,7 @@ class Approvals:
 
     def release(self, plan: HeldPlan) -> bool:
         if not plan.figures:
-            return plan.id in self.ids or plan.keys <= self.begun
+            return plan.id in self.ids or (bool(self.begun) and plan.keys <= self.begun)
         rest_of = {id for id, keys in self.started.items() if plan.keys <= keys}
         given = ({plan.id} & self.ids) | rest_of
         return any(not is_below(plan.figures, self.figures.get(id, {})) for id in given)

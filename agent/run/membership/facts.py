@@ -210,6 +210,8 @@ def limits_by_username(
 
     None where one belongs to somebody whom the token may not see: then nobody can tell whose limits are lifted.
     """
+    if not limits:
+        return {}
     names = {user.uuid: fold(user.username) for user in users}
     if not set(limits) <= set(names):
         return None

@@ -95,6 +95,9 @@ class PlannedSync:
         return PolicyContext(
             named=frozenset({*self.facts.named, *map(fold, tiers)}),
             deliberate=frozenset(closed),
+            has_gaps=bool(
+                self.unread or self.facts.rules.nobody_leaves or self.facts.waldur.accounts is None
+            ),
             sees_nothing=not (self.facts.waldur.resources or self.facts.waldur.in_progress),
         )
 

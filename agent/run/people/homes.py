@@ -22,6 +22,7 @@ from agent.core.errors import (
     ClusterBusy,
     PlanRefused,
     SiteAgentError,
+    StateError,
 )
 from agent.core.homes import NOTHING, Home, HomeRules, Remembered
 from agent.core.host_actions import HostAction
@@ -136,6 +137,7 @@ class HomeFacts:
 
     homes: Sequence[Home]
     remembered: Mapping[str, Remembered]
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None
 def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHomes:
     """The homes to be made and the quotas to be set. Pure."""
     of_user = {
-        home.user: planner.actions(home, facts.remembered.get(home.user, NOTHING), rules)
+        home.user: planner.actions(home, facts.remembered.get(home.user, NOTHING), rules, again=facts.again)
         for home in facts.homes
     }
     return PlannedHomes(facts, {user: actions for user, actions in of_user.items() if actions}, snapshot)
@@ -242,7 +244,7 @@ class _Settling:
                     f"homes of {self._offering.name}: another pass is at work, or hangs: {busy}"
                 )
             )
-        except BackendError as error:
+        except (BackendError, StateError) as error:
             self.report.later += users.due
             self.report.problems.append(error)
         self.report.commands = self._host.executed - before
@@ -266,7 +268,7 @@ class _Settling:
         self._memory = HomeMemory(self._state_dir, self._offering.uuid)
         if again:
             for name in names:
-                self._memory[name] = replace(self._memory[name], home="", quota="", failures=0)
+                self._memory[name] = replace(self._memory[name], home="", failures=0)
         users = planner.sort(names, self._memory.users, self._rules)
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
@@ -285,7 +287,7 @@ class _Settling:
                 homes.append(look(entry, self._rules.base_path))
             else:
                 self.report.later.append(entry.name)
-        return HomeFacts(homes, dict(self._memory.users))
+        return HomeFacts(homes, dict(self._memory.users), again)
 
     def _announce(self, work: Work[PlannedHomes]) -> None:
         """What the look alone has told."""

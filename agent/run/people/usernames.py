@@ -20,7 +20,6 @@ from agent.core.directory_actions import (
     AssignUsername,
     BeginUsername,
     CompleteValidation,
-    DeactivateUser,
     FailUsername,
     MakeUser,
     UpdateProfile,
@@ -117,13 +116,6 @@ def plan(
         if backend is None:
             return naming.plan(NameFacts((), {}, ()))
         return engine.plan_of(naming.steps(backend, _due(users, facts), is_asked=True))
-
-
-def deactivate(site: Site, usernames: Iterable[str]) -> list[Outcome]:
-    """Tell the backend that these people have left. Raises SiteAgentError where it cannot be used."""
-    actions = [DeactivateUser(user=name) for name in sorted(set(usernames))]
-    with _opened(site, (), None) as backend:
-        return list(backend.apply(actions)) if backend is not None and actions else []
 
 
 class _Naming:

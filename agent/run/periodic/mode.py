@@ -145,7 +145,7 @@ def report_failure(
         log.warning("the policy is not told of %s: %s", error, refusal)
 
 
-def resume(site: Site, lock: Lock = lambda _: True) -> list[PassReport]:
+def resume(site: Site, rules: PolicyRules, lock: Lock = lambda _: True) -> list[PassReport]:
     """Carry out the messages that were held and may go on now; one report for each. Raises StateError and MemoryLost
     where nobody can tell which these are.
 
@@ -154,7 +154,7 @@ def resume(site: Site, lock: Lock = lambda _: True) -> list[PassReport]:
     costs no request and no command.
     """
     waiting = parked(site.state_dir, site.offering.uuid)
-    if not waiting or not gate.may_tell(gate.rules_of(site)):
+    if not waiting or not gate.may_tell(rules):
         return []
     now = _now()
     free = [message for message in waiting if _is_free(site, message)]
@@ -198,7 +198,8 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
                 report_failure(site.offering, site.state_dir, document, error, client=site.client)
                 memory.unpark()
                 shelf = Shelf(site.state_dir, site.offering, shelf_key(*_uuids(document)))
-                shelf.keep_only(())
+                for waits in shelf.waiting():
+                    shelf.drop(waits.id)
             raise
     return pass_.report
 
