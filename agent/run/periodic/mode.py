@@ -196,12 +196,17 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
             is_denied = isinstance(error, WaldurError) and error.denied
             if not (error.retryable or is_denied):
                 report_failure(site.offering, site.state_dir, document, error, client=site.client)
-                memory.unpark()
-                shelf = Shelf(site.state_dir, site.offering, shelf_key(*_uuids(document)))
-                for waits in shelf.waiting():
-                    shelf.drop(waits.id)
+                _let_go(site, memory, shelf_key(*_uuids(document)))
             raise
     return pass_.report
+
+
+def _let_go(site: Site, memory: Memory, key: str) -> None:
+    """Forget the message that waits, and its plans: it, or a newer one, has come to its end. Raises StateError."""
+    memory.unpark()
+    shelf = Shelf(site.state_dir, site.offering, key)
+    for waiting in shelf.waiting():
+        shelf.drop(waiting.id)
 
 
 def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> list[str]:
@@ -371,7 +376,7 @@ class _Message:
             if not work.plan.actions:
                 log.info("periodic limits of resource %s: it is so already", self._resource)
         self._report("")
-        self._memory.unpark()
+        _let_go(self._site, self._memory, shelf_key(self.policy, self._resource))
 
     def _report(self, error: str) -> None:
         """Tell the policy; no error is success. Raises WaldurError."""
