@@ -266,6 +266,7 @@ def test_what_cannot_be_understood_is_parked_and_holds_nothing_up(
         before = orders(bridge)
         order(waldur)
         wait_until("the order behind them", lambda: orders(bridge) > before)
+        wait_until("those of the other queues, and the long one", lambda: len(bridge.parked()) >= 6)
         reasons = sorted(letter.reason for letter in bridge.parked())
     assert reasons == [
         "it has 5000118 bytes; no message of Waldur's has more than 65536",
