@@ -18,7 +18,7 @@ from tests.real.redis_server import RedisServer
 from tests.real.slurm_cluster import SlurmCluster
 from tests.site import configuration
 
-LIMIT_MB = 60
+LIMIT_MB = 63
 CELERY = Path(sys.executable).with_name("celery")
 
 
