@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A process of the pool stays small: after some passes with twenty orders each it is below 60 MB."""
+"""A process of the pool stays small: after some passes with twenty orders each it is below 63 MB."""
 
 from __future__ import annotations
 
