@@ -22,7 +22,7 @@ from agent.core.plans import Outcome
 from agent.core.waldur_actions import WaldurAction
 from agent.plan.policy.gate import Decision
 from agent.run import gate
-from agent.run.gate import Pass, Planned
+from agent.run.gate import UNBOUNDED_S, Pass, Planned
 from agent.run.record import record
 from agent.run.results import PassReport
 from agent.run.site import Site, effort_of
@@ -32,7 +32,6 @@ from agent.waldur.client import WaldurClient
 
 log = logging.getLogger(__name__)
 
-UNBOUNDED_S = float("inf")
 REFINEMENTS_AT_MOST = 3
 
 Request = Callable[[WaldurClient, Any], Any]

@@ -15,8 +15,7 @@ from agent.plan.groups import GroupWishes
 from agent.plan.membership import ResourcePlan
 from agent.plan.orders import CREATING
 from agent.run import engine, gate
-from agent.run.engine import UNBOUNDED_S
-from agent.run.gate import Pass
+from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import MembershipFacts, Reach
 from agent.run.membership.mode import Synced

@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
 from agent.run import engine, gate
-from agent.run.engine import UNBOUNDED_S, Steps, Work
+from agent.run.engine import Steps, Work
+from agent.run.gate import UNBOUNDED_S
 from agent.run.results import PassReport, Result
 from agent.run.site import Site
 from agent.run.usage import planning
