@@ -60,21 +60,24 @@ def month(
     self: HistoryTask, offering_uuid: str, month_name: str, run_id: str, wish: Mapping[str, Any]
 ) -> str:
     """One month, told once: a copy of the message that comes later finds it done."""
-    board, _, known = _place((offering_uuid, month_name, run_id))
-    if known is not None and known.is_done:
-        return "done already"
     with held(broker.locks()) as locks:
-        if not locks.take(f"history:{offering_uuid}:{month_name}"):
+        is_ours = locks.take(f"history:{offering_uuid}:{month_name}")
+        # Read under the lock, in which the end is written too: a copy that waited for it finds the end.
+        board, _, known = _place((offering_uuid, month_name, run_id))
+        if known is not None and known.is_done:
+            return "done already"
+        if not is_ours:
             self.come_back(MonthBusy(f"{month_name} is being loaded by another task"))
         earlier = known.outcome if known else None
-        board.note(month_name, Entry(State.RUNNING, str(self.request.hostname or ""), earlier))
+        running = str(self.request.hostname or "")
+        board.note(month_name, Entry(State.RUNNING, running, earlier))
         outcome = _load(offering_uuid, Month.parse(month_name), history.wish_from(wish))
-    whole = outcome.after(earlier)
-    _log(offering_uuid, outcome)
-    if outcome.error is None:
-        board.note(month_name, Entry(State.ENDED, outcome=whole))
-        return str(outcome.ending)
-    board.note(month_name, Entry(State.RUNNING, str(self.request.hostname or ""), whole))
+        whole = outcome.after(earlier)
+        _log(offering_uuid, outcome)
+        if outcome.error is None:
+            board.note(month_name, Entry(State.ENDED, outcome=whole))
+            return str(outcome.ending)
+        board.note(month_name, Entry(State.RUNNING, running, whole))
     if isinstance(outcome.error, PassUnfinished):
         # As a new task: an outage that comes later has all its attempts still.
         send(offering_uuid, Month.parse(month_name), run_id, history.wish_from(wish))

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import fakeredis
 import pytest
 
 from agent.core.errors import BackendUnavailable, SiteAgentError
 from agent.run.backfill.results import Ending, MonthOutcome
-from tasks import broker
+from tasks import broker, current, history
 from tasks.history import HistoryTask, MonthBusy
 from tasks.history_board import Board, Entry, State
+from tasks.locks import RedisLocks
+from tests.history.operator import Operator, small_waldur
+from tests.site import settings_of
 
 ARGS = ("0" * 32, "2024-01", "run", {})
 RUNNING = Entry(State.RUNNING, "worker@one")
@@ -57,4 +61,27 @@ def test_a_month_that_waits_and_one_that_is_given_up_are_told_of(board: Board) -
 def test_an_end_is_the_last_word(board: Board, hook: object) -> None:
     board.write({"2024-01": DONE})
     hook(BackendUnavailable("slurmdbd is away"))  # type: ignore[operator]
+    assert board.read(["2024-01"]) == {"2024-01": DONE}
+
+
+class TakenAsTheOtherEnds(RedisLocks):
+    """The lock comes free in the moment in which the month is done."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(fakeredis.FakeRedis(), "worker@two")
+        self._board = board
+
+    def take(self, name: str) -> bool:
+        self._board.write({"2024-01": DONE})
+        return super().take(name)
+
+
+def test_a_copy_that_waited_for_the_lock_finds_the_month_done(
+    board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    board.write({"2024-01": RUNNING})
+    with small_waldur() as waldur:
+        current.use(settings_of(Path(Operator(waldur, tmp_path).configure())))
+    monkeypatch.setattr(broker, "locks", lambda: TakenAsTheOtherEnds(board))
+    assert history.month.run(*ARGS) == "done already"
     assert board.read(["2024-01"]) == {"2024-01": DONE}
