@@ -43,7 +43,7 @@ worker_soft_shutdown_timeout = 30.0
 worker_enable_soft_shutdown_on_idle = True
 worker_concurrency = 2
 # KiB. A pass over a cluster of any size leaves its largest heap behind; after that the process is replaced.
-worker_max_memory_per_child = 61_000
+worker_max_memory_per_child = 58_000
 
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
