@@ -31,11 +31,11 @@ type: setup
 	$(BIN)/mypy
 
 test: setup
-	tests/real/apart.sh $(PYTEST) $(ARGS)
+	rig/apart.sh $(PYTEST) $(ARGS)
 
 # As on a machine with none of the Debian packages.
 test-without-services: setup
-	tests/real/apart.sh --without "$(SERVICES)" $(PYTEST) $(ARGS)
+	rig/apart.sh --without "$(SERVICES)" $(PYTEST) $(ARGS)
 
 services:
 	apt-get update -q

@@ -14,19 +14,19 @@ from typing import Any
 import redis
 import yaml
 
-from agent.sim.changes import Message
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from benchmarks.parts import Parts
-from tests.bridge import event_kills
-from tests.bridge.brokers import rabbitmq_side, stomp_keys
-from tests.bridge.event_kills import on_mosquitto, on_rabbitmq
-from tests.bridge.processes import BridgeProcess
-from tests.cluster.celery_process import CeleryProcess, environment
-from tests.real.mosquitto import Mosquitto
-from tests.real.processes import wait_until
-from tests.real.rabbitmq import RabbitMq
-from tests.site import configuration
+from rig import event_kills
+from rig.bridge_brokers import rabbitmq_side, stomp_keys
+from rig.bridge_process import BridgeProcess
+from rig.celery_process import CeleryProcess, environment
+from rig.event_kills import on_mosquitto, on_rabbitmq
+from rig.mosquitto import Mosquitto
+from rig.processes import wait_until
+from rig.rabbitmq import RabbitMq
+from rig.site import configuration
+from simulator.events.changes import Message
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 
 EVENTS, ROUNDS = 10_000, 30
 MEASURED = 60

@@ -6,11 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from agent.sim.server import SimulatedWaldur
 from benchmarks.parts import Parts
-from tests.history.on_slurm import HistoryOnSlurm, in_units
+from rig.history import HistoryOnSlurm, in_units
+from rig.reports import scenario
+from simulator.server.waldur import SimulatedWaldur
 from tests.history.operator import YEAR
-from tests.report.on_slurm import scenario
 
 ACCOUNTS, USERS, JOBS = 200, 5, 100_000
 

@@ -17,10 +17,10 @@ from agent.run import passes
 from agent.run.membership import facts as membership_facts
 from agent.run.orders import facts as order_facts
 from agent.run.site import Site
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from benchmarks.parts import Parts
-from tests.site import configuration, site_of
+from rig.site import configuration, site_of
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 
 ROOT = Path(__file__).parents[1]
 PROJECTS_PER_CUSTOMER = 10

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 
 from agent.run import passes
-from agent.sim.faults import Fault, FaultKind
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from benchmarks.parts import Parts
-from tests.site import configuration, site_of
+from rig.site import configuration, site_of
+from simulator.server.faults import Fault, FaultKind
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 
 MEMBERS = 5
 CASES = ((10, 0), (10, 20), (50, 0), (50, 20))

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.real.redis_server import RedisServer
-from tests.real.slurm_cluster import SlurmCluster
+from rig.redis_server import RedisServer
+from rig.slurm_cluster import SlurmCluster
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from agent.config.model import Mode
 from agent.core.periods import Month
 from agent.run import site as sites
 from agent.run.usage import mode as report
-from agent.sim.server import SimulatedWaldur
 from benchmarks.parts import Parts
-from tests.real import job_rows
-from tests.report.on_slurm import ReportsOnSlurm, scenario
-from tests.site import settings_of
+from rig import job_rows
+from rig.reports import ReportsOnSlurm, scenario
+from rig.site import settings_of
+from simulator.server.waldur import SimulatedWaldur
 
 ROOT = Path(__file__).parents[1]
 MONTH = Month(2026, 5)

@@ -13,8 +13,7 @@ from backends.base import BackendContext
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
 from benchmarks.parts import Parts
-from tests.backends.slurm import many_lines
-from tests.real import job_rows
+from rig import job_rows, many_lines
 
 LINES = (10_000, 100_000, 1_000_000)
 ACCOUNTS, MEMBERS = 200, 6

@@ -22,8 +22,8 @@ from redis import RedisError
 
 import beat_schedule as table
 from agent.config.model import Mode, Offering
-from agent.run.signs_of_life import Polls, modes_by_events
-from tasks import broker, current, signs
+from agent.run.event_coverage import Polls, modes_by_events
+from tasks import broker, current, event_coverage
 from tasks.locks import mark_queued, unmark_queued
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class SiteScheduler(Scheduler):
 def _signs(offering_uuid: str) -> frozenset[Mode]:
     """Without Redis nobody is known to listen."""
     try:
-        return signs.of(offering_uuid)
+        return event_coverage.of(offering_uuid)
     except RedisError as error:
         log.debug("no signs of life: %s", error)
         return frozenset()

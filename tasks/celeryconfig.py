@@ -14,7 +14,14 @@ from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_T
 broker_url = settings().broker_url.reveal()
 # Our own variable and the file were weighed already; Celery would let this one win over both.
 os.environ.pop("CELERY_BROKER_URL", None)
-imports = ("tasks.orders", "tasks.membership", "tasks.report", "tasks.history", "tasks.drift", "tasks.events")
+imports = (
+    "tasks.orders",
+    "tasks.membership",
+    "tasks.report",
+    "tasks.backfill",
+    "tasks.drift",
+    "tasks.events",
+)
 
 _names = sorted({table.queue_name(o.queue) for o in settings().offerings}) or [table.queue_name("default")]
 task_queues = tuple(Queue(name, Exchange(name, type="direct"), routing_key=name) for name in _names)

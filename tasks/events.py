@@ -18,7 +18,7 @@ from agent.core.events import Job, JobKind, QueueUnavailable
 from agent.run import api_keys
 from agent.run.imports import mode as imports
 from agent.run.periodic import mode as periodic_limits
-from tasks import broker, coalescing, current, membership, orders, signs
+from tasks import broker, coalescing, current, event_coverage, membership, orders
 from tasks.app import app
 from tasks.base import SiteTask, policy_for
 from tasks.locks import held
@@ -55,7 +55,7 @@ class TaskQueue:
         back empty, or from an old file), acknowledged messages are lost with it, and everything is looked at once.
         Raises QueueUnavailable.
         """
-        count = signs.renew(offering_uuid, modes)
+        count = event_coverage.renew(offering_uuid, modes)
         if 0 < count <= self._signs.get(offering_uuid, 0):
             for kind in MODE_OF:
                 self.send(Job(kind, offering_uuid))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fixtures of all tests: the real parts live in tests.real, the simulated Waldur in agent.sim."""
+"""Fixtures of all tests: the real parts live in rig, the simulated Waldur in simulator."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.real.fixtures"]
+pytest_plugins = ["rig.fixtures"]

@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agent.core.account_names import uuid_hex
 from agent.core.errors import SiteAgentError
 from agent.core.events import Job, JobKind, ObjectType
-from agent.core.names import uuid_hex
 
 # The largest real ones, with all attributes of a user, have a few KiB.
 MAX_BYTES = 64 * 1024

@@ -10,10 +10,10 @@ import threading
 from collections import Counter
 
 from agent.bridge import dead_letters, decode
+from agent.bridge.connection import Backoff
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
 from agent.bridge.inbox import Inbox
-from agent.bridge.link import Backoff
 from agent.bridge.model import Gap, Outbox, Received
 from agent.core.errors import ConfigError
 from agent.core.events import Job, ObjectType, QueueUnavailable

@@ -18,8 +18,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from agent.bridge import inbox, tls
+from agent.bridge.connection import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused, OnLost
 from agent.bridge.inbox import Inbox
-from agent.bridge.link import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused, OnLost
 from agent.bridge.model import Login, Received, Source
 
 log = logging.getLogger(__name__)

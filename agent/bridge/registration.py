@@ -17,7 +17,7 @@ from agent.config.model import Mode, Offering
 from agent.config.secret import Secret
 from agent.core.errors import ConfigError, WaldurError, WaldurLacks
 from agent.core.events import ObjectType
-from agent.run import signs_of_life
+from agent.run import event_coverage
 from agent.waldur import events, identities
 from agent.waldur.client import WaldurClient
 from agent.waldur.events import Subscription
@@ -111,7 +111,7 @@ class Registration:
         return True
 
     def _prepared(self, token: Secret) -> Prepared:
-        types = signs_of_life.wanted_types(self.offering)
+        types = event_coverage.wanted_types(self.offering)
         identity = self._registered()
         prepared = self._agent_queue(identity, types, token) if self._address.wire is Wire.STOMP else None
         if prepared is None:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agent.bridge.connection import Backoff, Link
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.dispatcher import Dispatcher
 from agent.bridge.inbox import Inbox
-from agent.bridge.link import Backoff, Link
 from agent.bridge.model import Gap, Login, Outbox, Source, Wire
 from agent.bridge.mqtt import MqttLink
 from agent.bridge.registration import Prepared, Registration
@@ -24,7 +24,7 @@ from agent.bridge.stomp import StompLink
 from agent.config.model import Mode, Offering
 from agent.core.errors import ConfigError, WaldurError
 from agent.core.events import ObjectType, QueueUnavailable
-from agent.run import signs_of_life
+from agent.run import event_coverage
 from agent.waldur.client import WaldurClient
 from agent.waldur.identities import Program
 
@@ -92,7 +92,7 @@ class Bridge:
         self._standings = {
             offering.uuid: _Standing(
                 Registration(offering, parts.clients[offering.uuid], parts.program),
-                expected=len(signs_of_life.wanted_types(offering)),
+                expected=len(event_coverage.wanted_types(offering)),
             )
             for offering in parts.offerings
         }
@@ -254,12 +254,12 @@ class Bridge:
         """Say, now and then and when it has changed, for which offerings and modes events come in."""
         now_s, seen = time.monotonic(), [link.subscribed for link in self._links.values()]
         is_same = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
-        if is_same and now_s - self._looked_s < signs_of_life.RENEW_S / 3:
+        if is_same and now_s - self._looked_s < event_coverage.RENEW_S / 3:
             return
         self._seen, self._looked_s = seen, now_s
         for uuid, standing in self._standings.items():
-            modes = signs_of_life.covered(standing.registration.offering, self.listened_to(uuid))
-            is_old = now_s - standing.signed_s >= signs_of_life.RENEW_S
+            modes = event_coverage.covered(standing.registration.offering, self.listened_to(uuid))
+            is_old = now_s - standing.signed_s >= event_coverage.RENEW_S
             if not modes or not (is_old or modes - standing.signed):
                 continue
             try:

@@ -22,7 +22,7 @@ from stomp.exception import StompException  # type: ignore[import-untyped]
 from stomp.protocol import Protocol12  # type: ignore[import-untyped]
 
 from agent.bridge import inbox, tls
-from agent.bridge.link import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused
+from agent.bridge.connection import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused
 from agent.bridge.model import Address, Login, Received, Source
 
 log = logging.getLogger(__name__)

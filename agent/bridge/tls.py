@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ssl
 
-from agent.bridge.link import LinkFailed
+from agent.bridge.connection import LinkFailed
 from agent.bridge.model import Address
 
 

@@ -12,7 +12,7 @@ import click
 
 from agent.cli.moments import MOMENT
 from agent.cli.options import chosen, config_option, json_option, offering_option, settings_from
-from agent.core.names import fold, uuid_hex
+from agent.core.account_names import fold, uuid_hex
 from agent.state import journal
 from agent.state.journal import Query
 

@@ -17,7 +17,7 @@ from agent.bridge.instance import Instance
 from agent.bridge.service import Bridge, Parts
 from agent.cli.options import config_option, settings_from
 from agent.config.model import Settings
-from agent.run import signs_of_life
+from agent.run import event_coverage
 from agent.run import site as sites
 from agent.waldur.identities import Program
 
@@ -52,7 +52,7 @@ def made(settings: Settings) -> Bridge | None:
     # Imported here: Celery reads its settings from the file that the variable names.
     from tasks.events import TaskQueue
 
-    offerings = [offering for offering in settings.offerings if signs_of_life.wanted_types(offering)]
+    offerings = [offering for offering in settings.offerings if event_coverage.wanted_types(offering)]
     if not offerings:
         return None
     return Bridge(

@@ -21,9 +21,9 @@ from agent.cli import options
 from agent.cli.options import json_option, print_json
 from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
-from agent.sim import demo as scenario
-from agent.sim.demo import Demo
-from agent.sim.demo_clusters import CLUSTERS, DemoCluster
+from simulator.demo import scenario
+from simulator.demo.clusters import CLUSTERS, DemoCluster
+from simulator.demo.scenario import Demo
 
 TIMEOUT_S = 50.0
 STOPPED = 130

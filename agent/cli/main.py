@@ -46,17 +46,17 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Drop hints that were written down, so that they are asked for once more.",
     ),
     "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
-    "usage": ("agent.cli.usage", "Show what accounts have used, as a table or a page with charts."),
+    "usage": ("agent.cli.usage.command", "Show what accounts have used, as a table or a page with charts."),
     "usage-check": (
-        "agent.cli.usage_check",
+        "agent.cli.usage.check",
         "Count a month in every way: would bills move, and does the cluster agree?",
     ),
     "load-components": (
-        "agent.cli.components",
+        "agent.cli.load_components",
         "Bring the configured components into the offerings in Waldur.",
     ),
     "historical-usage": (
-        "agent.cli.historical_usage",
+        "agent.cli.backfill.command",
         "Load usage of past months into Waldur, with a staff token.",
     ),
     "create-homedirs": (

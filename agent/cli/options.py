@@ -15,8 +15,8 @@ import click
 from rich.console import Console
 
 from agent.config.model import Mode, Offering, Settings
+from agent.core.account_names import uuid_hex
 from agent.core.errors import ConfigError, SiteAgentError
-from agent.core.names import uuid_hex
 from agent.observability import logs, sentry
 from agent.run import configuration
 

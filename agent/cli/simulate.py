@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from agent.cli.options import json_option, print_json
-from agent.sim.ages import Age
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.ages import Age
+from simulator.world.seed import Scenario
 
 
 @click.command()

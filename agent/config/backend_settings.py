@@ -13,8 +13,8 @@ from typing import Any
 from agent.config.findings import Findings, below
 from agent.config.homes import read_homes
 from agent.config.schema import BACKEND_SETTINGS, PERIODIC_LIMITS, POLICY_KEYS, checked
+from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
-from agent.core.names import NameRules
 
 COMPUTED_BY_WALDUR = "it has no effect here: Waldur's periodic usage policy computes this now, set it there"
 

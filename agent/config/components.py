@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.config.backend_settings import note_policy_keys
+from agent.config.field_types import shown
 from agent.config.findings import Findings, below, has_errors, key_name, unknown_keys
-from agent.config.kinds import shown
 from agent.config.schema import ALL_MODES, COMPONENT, POLICY_KEYS, TARGET, checked
 from agent.core.model import AccountingType, Component
 

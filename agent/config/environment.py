@@ -15,7 +15,7 @@ from typing import Any
 
 from marshmallow import ValidationError
 
-from agent.config import kinds
+from agent.config import field_types
 from agent.config.findings import Findings
 from agent.config.model import Periods
 
@@ -63,14 +63,15 @@ def read_variables(environ: Mapping[str, str], findings: Findings) -> Variables:
 
     if environ.get(IGNORED_VERIFY_SSL):
         findings.warn(IGNORED_VERIFY_SSL, f"it has no effect; use `verify_ssl` in YAML, or {VERIFY_SSL}")
-    minutes = {name: read(text, kinds.number(above=0)) for name, text in PERIODS.items()}
+    minutes = {name: read(text, field_types.number(above=0)) for name, text in PERIODS.items()}
     return Variables(
-        log_level=read(LOG_LEVEL, kinds.log_level),
-        sentry_dsn=read(SENTRY_DSN, kinds.secret_url, ""),
-        sentry_environment=read(SENTRY_ENVIRONMENT, kinds.text, ""),
-        broker_url=read(BROKER_URL, kinds.broker_url) or read(CELERY_BROKER_URL, kinds.broker_url, ""),
-        state_dir=read(STATE_DIR, kinds.text, ""),
-        verify_ssl=read(VERIFY_SSL, kinds.flag, True),
+        log_level=read(LOG_LEVEL, field_types.log_level),
+        sentry_dsn=read(SENTRY_DSN, field_types.secret_url, ""),
+        sentry_environment=read(SENTRY_ENVIRONMENT, field_types.text, ""),
+        broker_url=read(BROKER_URL, field_types.broker_url)
+        or read(CELERY_BROKER_URL, field_types.broker_url, ""),
+        state_dir=read(STATE_DIR, field_types.text, ""),
+        verify_ssl=read(VERIFY_SSL, field_types.flag, True),
         periods=Periods(**{name: value for name, value in minutes.items() if value is not None}),
     )
 

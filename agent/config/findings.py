@@ -11,7 +11,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from agent.config.kinds import shown
+from agent.config.field_types import shown
 from agent.config.model import Mode, Problem, Severity
 
 

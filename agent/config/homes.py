@@ -12,9 +12,9 @@ from typing import Any
 
 from marshmallow import ValidationError
 
-from agent.config import kinds
+from agent.config import field_types
+from agent.config.field_types import MAX_UMASK, shown
 from agent.config.findings import Findings, below, key_name, unknown_keys
-from agent.config.kinds import MAX_UMASK, shown
 from agent.core.homes import HomeQuota, HomeRules, QuotaProvider
 
 OWNER_BITS = 0o700
@@ -94,7 +94,7 @@ def _quota(section: Mapping[Any, Any], path: str, findings: Findings) -> HomeQuo
     if not given:
         return None
     refused = _Refusals(path, findings)
-    provider = refused.read(given, "provider", kinds.choice(*QuotaProvider), needed=True)
+    provider = refused.read(given, "provider", field_types.choice(*QuotaProvider), needed=True)
     for problem in unknown_keys(section, QUOTA_KEYS, path):
         refused.say(problem.path.removeprefix(f"{path}."), problem.message)
     if provider is None:
@@ -150,7 +150,7 @@ def _used(provider: QuotaProvider) -> frozenset[str]:
 def _kind_of(provider: QuotaProvider, key: str) -> Callable[[Any], Any]:
     if key == "max_bytes":
         return _bytes
-    return _size_for(provider) if key.startswith("block_") else kinds.whole(0, MAX_COUNT)
+    return _size_for(provider) if key.startswith("block_") else field_types.whole(0, MAX_COUNT)
 
 
 def _bytes(value: Any) -> str:
@@ -201,7 +201,7 @@ def _compare(limits: Mapping[str, Any], refused: _Refusals) -> None:
 
 
 def _folder(value: Any) -> str:
-    place = kinds.text(value)
+    place = field_types.text(value)
     problem = _not_a_folder(place)
     if problem:
         raise ValidationError(f"is {shown(value)}; {problem}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.config import kinds
+from agent.config import field_types
 from agent.config.environment import variable
 from agent.config.findings import Findings
 from agent.config.model import Mode, Problem
@@ -106,7 +106,11 @@ def _site(environ: Mapping[str, str], findings: Findings) -> dict[str, Any]:
     # The oldest service called the commands by their bare names, in the container as on the head node.
     settings["slurm_bin_path"] = ""
     deployment = variable(
-        environ, "SLURM_DEPLOYMENT_TYPE", kinds.choice(*DEPLOYMENT_TYPES), default="docker", findings=findings
+        environ,
+        "SLURM_DEPLOYMENT_TYPE",
+        field_types.choice(*DEPLOYMENT_TYPES),
+        default="docker",
+        findings=findings,
     )
     if deployment == "docker":
         settings["command_prefix"] = ["docker", "exec", environ.get("SLURM_CONTAINER_NAME") or "slurmctld"]
@@ -122,10 +126,10 @@ def _site(environ: Mapping[str, str], findings: Findings) -> dict[str, Any]:
 
 def _modes(environ: Mapping[str, str], findings: Findings) -> tuple[Mode, ...]:
     if environ.get(DIRECTION):
-        word = variable(environ, DIRECTION, kinds.choice(*DIRECTIONS), default="", findings=findings)
+        word = variable(environ, DIRECTION, field_types.choice(*DIRECTIONS), default="", findings=findings)
         return DIRECTIONS.get(word, ())
     if environ.get(MODE):
-        word = variable(environ, MODE, kinds.choice(*Mode), default="", findings=findings)
+        word = variable(environ, MODE, field_types.choice(*Mode), default="", findings=findings)
         return (Mode(word),) if word else ()
     findings.error(DIRECTION, "it is not set: pull processes orders, push reports usage and syncs members")
     return ()

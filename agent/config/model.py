@@ -12,9 +12,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent.config.secret import Secret, SecretUrl
+from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
 from agent.core.model import Component
-from agent.core.names import NameRules
 from agent.core.policy import LimitsSource, PolicyRules
 from agent.core.usage import UsageSource
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from agent.config.backend_settings import CommonSettings, read_backend_settings
 from agent.config.components import read_components
 from agent.config.environment import CA_FILE
+from agent.config.field_types import QUEUE_NAME, shown
 from agent.config.findings import Findings, below, key_name
-from agent.config.kinds import QUEUE_NAME, shown
 from agent.config.model import EventSettings, Mode, Offering, OidcClient, Problem, WaldurAccess
 from agent.config.policy import of_offering, read_policy
 from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, checked

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from agent.config import kinds
+from agent.config import field_types
 from agent.config.findings import Findings, below, key_name
 from agent.config.schema import BUDGET, POLICY, checked
-from agent.core.names import NameRules, fold
+from agent.core.account_names import NameRules, fold
 from agent.core.policy import Budget, Cost, LimitCuts, PolicyMode, PolicyRules, UsageDecreases
 
 LISTS = ("protected_users", "protected_accounts", "ignore_users", "ignore_accounts")
@@ -68,7 +68,9 @@ def _with_budgets(
             continue
         cost = Cost(name)
         if not isinstance(written, Mapping):
-            findings.error(place, f"`{name}` is {kinds.shown(written)}; write `hour` and `day` below it")
+            findings.error(
+                place, f"`{name}` is {field_types.shown(written)}; write `hour` and `day` below it"
+            )
             continue
         values = checked(BUDGET, written, place, findings=findings)
         before = rules.budget(cost)

@@ -10,7 +10,7 @@ from typing import Any
 
 from marshmallow import ValidationError
 
-from agent.config import environment, kinds
+from agent.config import environment, field_types
 from agent.config.environment import Variables
 from agent.config.findings import below
 from agent.config.model import LogShipping, Offering, Settings
@@ -37,8 +37,8 @@ def read_settings(
     values = checked(ROOT, tree, "", findings=sources.findings)
     policy = read_policy(values["policy"], "policy", above=PolicyRules(), findings=sources.findings)
     defaults = OfferingDefaults(variables.verify_ssl, values["global_proxy"], policy)
-    sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", kinds.secret_url, sources)
-    broker_url = variables.broker_url or _secret(values, "broker_url", kinds.broker_url, sources)
+    sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", field_types.secret_url, sources)
+    broker_url = variables.broker_url or _secret(values, "broker_url", field_types.broker_url, sources)
     return Settings(
         offerings=_offerings(values["offerings"], defaults, sources),
         source=source,
@@ -62,7 +62,9 @@ def _offerings(entries: Any, defaults: OfferingDefaults, sources: Sources) -> tu
     if entries is None:
         return ()
     if not isinstance(entries, list):
-        findings.error("offerings", f"it is {kinds.shown(entries)}; a list is needed, with a dash for each")
+        findings.error(
+            "offerings", f"it is {field_types.shown(entries)}; a list is needed, with a dash for each"
+        )
         return ()
     if not entries:
         findings.warn("offerings", "the list is empty: there is nothing to do")
@@ -70,7 +72,7 @@ def _offerings(entries: Any, defaults: OfferingDefaults, sources: Sources) -> tu
     for index, entry in enumerate(entries):
         path = f"offerings[{index}]"
         if not isinstance(entry, Mapping):
-            findings.error(path, f"it is {kinds.shown(entry)}; a map of keys is needed")
+            findings.error(path, f"it is {field_types.shown(entry)}; a map of keys is needed")
             continue
         offering = read_offering(entry, path, defaults=defaults, sources=sources)
         twin = next((other for other in offerings if offering.uuid and other.uuid == offering.uuid), None)
@@ -93,10 +95,10 @@ def _log_shipping(section: Mapping[Any, Any], sources: Sources) -> LogShipping:
     values = checked(LOG_SHIPPING, section, "log_shipping", findings=sources.findings)
     written = values["log_level"].upper()
     level = _LEVEL_ALIASES.get(written, written)
-    if level not in kinds.LOG_LEVELS:
+    if level not in field_types.LOG_LEVELS:
         sources.findings.warn(
             "log_shipping.log_level",
-            f"{kinds.shown(values['log_level'])} is none of {', '.join(kinds.LOG_LEVELS)}; WARNING is used",
+            f"{field_types.shown(values['log_level'])} is none of {', '.join(field_types.LOG_LEVELS)}; WARNING is used",
         )
         level = "WARNING"
     return LogShipping(

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from agent.core.account_names import fold
 from agent.core.model import Account, Association, Part, Snapshot
-from agent.core.names import fold
 from agent.core.policy import Charge, Cost, PolicyRules
 
 # Every kind of action that is defined, by name: to read them back from JSON.

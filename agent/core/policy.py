@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from agent.core.names import fold
+from agent.core.account_names import fold
 
 
 class PolicyMode(StrEnum):

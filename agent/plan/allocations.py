@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent.core.account_names import NameRules
 from agent.core.errors import PlanRefused
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Component, Resource
-from agent.core.names import NameRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from agent.core.account_names import fold
 from agent.core.actions import (
     Action,
     ClusterAction,
@@ -22,7 +23,6 @@ from agent.core.actions import (
 )
 from agent.core.errors import PlanRefused, SiteAgentError
 from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
-from agent.core.names import fold
 from agent.core.people import People
 from agent.core.units import targets_of
 from agent.core.waldur_actions import (
@@ -32,7 +32,7 @@ from agent.core.waldur_actions import (
     ReportLimits,
     ReportMetadata,
 )
-from agent.plan import accounts, keeping, shared_limits
+from agent.plan import accounts, shared_limits, standing_accounts
 from agent.plan.allocations import OfferingRules
 from agent.plan.shared_limits import LimitRules
 
@@ -239,7 +239,7 @@ def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, s
     """All but the departures."""
     draft = _Draft(case, spec, list(spec.notes))
     reason = case.reason
-    draft.built += keeping.returned(spec, case.blocked, snapshot, reason)
+    draft.built += standing_accounts.returned(spec, case.blocked, snapshot, reason)
     if other := case.also_named_by or case.shared_with:
         draft.built += accounts.missing_members(spec, snapshot, reason)
         draft.notes.append(
@@ -247,9 +247,9 @@ def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, s
             "is removed whom the other may want, until one of them lets go"
         )
         return draft
-    draft.built += keeping.place(spec, snapshot, reason)
+    draft.built += standing_accounts.place(spec, snapshot, reason)
     draft.built += accounts.missing_members(spec, snapshot, reason)
-    states = list(keeping.state(spec, snapshot, reason))
+    states = list(standing_accounts.state(spec, snapshot, reason))
     draft.built += states
     draft.built += _limits(draft, rules, snapshot)
     draft.built += _user_limits(draft, rules, snapshot)
@@ -263,7 +263,7 @@ def _give_defaults(drafts: Iterable[_Draft], snapshot: Snapshot) -> None:
     """Who has lost the default account gets one of the accounts that are theirs, the first by name."""
     given: set[str] = set()
     for draft in sorted(drafts, key=lambda draft: draft.case.account):
-        for action in keeping.missing_defaults(draft.spec, snapshot, draft.case.reason):
+        for action in standing_accounts.missing_defaults(draft.spec, snapshot, draft.case.reason):
             if action.user not in given:
                 given.add(action.user)
                 draft.built.append(action)
@@ -294,7 +294,9 @@ def _departures(
     if not leavers:
         return {}
     grown = accounts.grown(snapshot, [action for draft in drafts for action in draft.built])
-    return keeping.departures(leavers, grown, home=rules.offering.home, reason="not of its team any more")
+    return standing_accounts.departures(
+        leavers, grown, home=rules.offering.home, reason="not of its team any more"
+    )
 
 
 def _nobody_leaves(people: People, snapshot: Snapshot) -> str:
@@ -342,7 +344,7 @@ def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> I
             wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
     known = {tres for component in components for tres in targets_of(component)}
     leaving = snapshot.users_of(case.account) - case.people.wanted - case.people.kept
-    for action in keeping.user_limits(case.account, wanted, known, snapshot, case.reason):
+    for action in standing_accounts.user_limits(case.account, wanted, known, snapshot, case.reason):
         if action.user not in leaving:
             yield action
 

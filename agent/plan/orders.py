@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
+from agent.core.account_names import NameRules, allocation_names, fold
 from agent.core.actions import Action, DeleteAccount, Kind
 from agent.core.errors import PlanRefused
 from agent.core.model import (
@@ -26,7 +27,6 @@ from agent.core.model import (
     Snapshot,
     TeamMember,
 )
-from agent.core.names import NameRules, allocation_names, fold
 from agent.core.units import BackendLimits, backend_limits, prepaid_months, waldur_limits
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
 from agent.plan import accounts, allocations

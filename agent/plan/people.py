@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agent.core.account_names import fold
 from agent.core.model import OfferingUser, TeamMember
-from agent.core.names import fold
 from agent.core.people import People, ProjectAccounts
 
 

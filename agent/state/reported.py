@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from agent.core.account_names import fold
 from agent.core.model import Resource
-from agent.core.names import fold
 from agent.state.store import Db, Source, moment_text, note, recall
 
 WHAT = "which accounts offerings report"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from agent.core.account_names import uuid_hex
 from agent.core.errors import WaldurAnswerError
 from agent.core.model import (
     OfferingFacts,
@@ -22,7 +23,6 @@ from agent.core.model import (
     TeamMember,
     WaldurComponent,
 )
-from agent.core.names import uuid_hex
 
 Json = Mapping[str, Any]
 

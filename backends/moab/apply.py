@@ -18,7 +18,7 @@ from backends.moab import commands
 from backends.moab.batch import Batch, Hand
 from backends.moab.commands import NotInMoab
 from backends.moab.programs import Programs
-from backends.moab.sight import Sight
+from backends.moab.written_funds import Sight
 from backends.process import Runner
 
 

@@ -24,8 +24,8 @@ from backends.moab.ledger import Ledger
 from backends.moab.programs import Programs
 from backends.moab.reader import Reader
 from backends.moab.schema import MoabSettings
-from backends.moab.sight import Sight, Unseen
 from backends.moab.usage import Records
+from backends.moab.written_funds import Sight, Unseen
 from backends.process import Runner
 
 VERSION = re.compile(r"\d+(?:\.\d+)+")

@@ -27,17 +27,17 @@ from agent.core.actions import (
 )
 from agent.core.errors import BackendError, BackendUnavailable, DoneInPart, NotApplied, NotEmpty
 from agent.core.plans import Outcome
-from backends.answers import one_line
+from backends.command_output import one_line
+from backends.failure_propagation import FailurePropagation
+from backends.hierarchy import levels
 from backends.lock import WriteLock
 from backends.moab import commands, deposits
 from backends.moab.commands import Words
 from backends.moab.components import DEPOSIT
 from backends.moab.ledger import Ledger, total
 from backends.moab.programs import Programs, failure
-from backends.moab.sight import Sight
+from backends.moab.written_funds import Sight
 from backends.process import CommandMissing, Runner
-from backends.propagation import FailurePropagation
-from backends.tiers import levels
 
 log = logging.getLogger(__name__)
 

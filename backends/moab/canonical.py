@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from agent.core.account_names import fold
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Snapshot, StateSpec
-from agent.core.names import fold
+from backends.moab.allowed_names import checked, free_text, is_usable
 from backends.moab.components import DEPOSIT
-from backends.moab.names import checked, free_text, is_usable
 from backends.moab.schema import MoabSettings
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backends.answers import one_line
+from backends.command_output import one_line
 from backends.moab import parse
 from backends.moab.programs import DENIED, Programs
 from backends.process import Completed, Runner

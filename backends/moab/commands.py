@@ -26,9 +26,9 @@ from agent.core.actions import (
 )
 from agent.core.errors import BackendError, PlanRefused
 from backends.moab import deposits
+from backends.moab.allowed_names import checked, free_text
 from backends.moab.components import DEPOSIT
 from backends.moab.ledger import Ledger
-from backends.moab.names import checked, free_text
 
 Words = tuple[str, ...]
 Argv = Callable[[Words], Sequence[str]]

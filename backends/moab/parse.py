@@ -12,11 +12,11 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
+from agent.core.account_names import fold
 from agent.core.errors import ParseError
-from agent.core.names import fold
-from backends.answers import lines
+from backends.command_output import lines
+from backends.moab.allowed_names import RESERVED
 from backends.moab.ledger import ZERO, Fund, MamAccount
-from backends.moab.names import RESERVED
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import logging
 import re
 
 from agent.core.errors import BackendError, BackendUnavailable, CommandDenied, CommandFailed
-from backends.answers import one_line
+from backends.command_output import one_line
 from backends.moab import parse
 from backends.process import Completed
 

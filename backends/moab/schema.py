@@ -9,9 +9,9 @@ from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
-from agent.config import kinds
+from agent.config import field_types
 from agent.config.model import Problem, Severity
-from agent.core.names import fold
+from agent.core.account_names import fold
 from backends.base import Parsed
 
 DEFAULT_CLUSTER = "moab"
@@ -42,14 +42,14 @@ class MoabSettings:
 
 def _name(**options: Any) -> fields.Field[Any]:
     """Names are often digits only, which YAML makes a number of."""
-    return fields.Function(deserialize=kinds.text_or_number, allow_none=True, **options)
+    return fields.Function(deserialize=field_types.text_or_number, allow_none=True, **options)
 
 
 class MoabSchema(Schema):
     default_account = _name(load_default="root")
     cluster_name = _name(load_default=None)
     moab_bin_path = _name(load_default=None)
-    command_prefix = fields.Function(deserialize=kinds.command_words, load_default=(), allow_none=True)
+    command_prefix = fields.Function(deserialize=field_types.command_words, load_default=(), allow_none=True)
     deactivate_when_paused = fields.Boolean(load_default=False)
     deactivate_when_downscaled = fields.Boolean(load_default=False)
     manage_default_accounts = fields.Boolean(load_default=False)

@@ -15,10 +15,10 @@ from agent.core.actions import ClusterAction, Kind, Ref
 from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
-from backends.answers import one_line
+from backends.command_output import one_line
+from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
-from backends.propagation import FailurePropagation
 from backends.slurm.commands import Batch, Grammar
 from backends.slurm.jobs import Jobs
 from backends.slurm.load import LoadFile

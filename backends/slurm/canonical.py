@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agent.core.account_names import fold
 from agent.core.errors import ConfigError, PlanRefused
 from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
-from agent.core.names import fold
 from backends.slurm import states
-from backends.slurm.names import checked, is_usable
+from backends.slurm.allowed_names import checked, is_usable
 from backends.slurm.schema import SlurmSettings
 
 

@@ -32,9 +32,9 @@ from agent.core.actions import (
     SetUserLimits,
 )
 from agent.core.errors import BackendError
-from backends.slurm.names import checked, free_text
+from backends.hierarchy import levels
+from backends.slurm.allowed_names import checked, free_text
 from backends.slurm.schema import SlurmSettings
-from backends.tiers import levels
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits, only
-from backends.slurm.names import checked, free_text
-from backends.tiers import levels
+from backends.hierarchy import levels
+from backends.slurm.allowed_names import checked, free_text
 
 # Single commands for as many actions cost more than the whole tree that `load` reads first.
 LOAD_FROM_COMMANDS = 4

@@ -17,7 +17,7 @@ from pathlib import Path
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.plans import Outcome
-from backends.answers import one_line
+from backends.command_output import one_line
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
 from backends.slurm import load

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from agent.core.errors import ParseError
 from agent.core.model import Account, Association
-from backends.answers import lines
+from backends.command_output import lines
 
 ASSOCIATION_COLUMNS = (
     "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",

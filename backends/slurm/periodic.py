@@ -22,7 +22,7 @@ from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
 from backends.slurm import parse
-from backends.slurm.names import checked
+from backends.slurm.allowed_names import checked
 from backends.slurm.programs import Programs, answer, failure
 
 COLUMNS = ("account", "user", "fairshare", "grptresmins", "maxtresmins", "grptres")

@@ -18,7 +18,7 @@ from agent.core.errors import (
     JobsStillActive,
     ParseError,
 )
-from backends.answers import one_line
+from backends.command_output import one_line
 from backends.process import Completed
 
 log = logging.getLogger(__name__)

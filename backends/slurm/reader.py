@@ -12,8 +12,8 @@ from agent.core.errors import BackendError
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
 from backends.process import Runner
+from backends.slurm import limit_usage as use
 from backends.slurm import parse
-from backends.slurm import used as use
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, answer
 from backends.slurm.schema import SlurmSettings

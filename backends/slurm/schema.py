@@ -9,12 +9,12 @@ from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
-from agent.config import kinds
+from agent.config import field_types
 from agent.config.model import Problem, Severity
+from agent.core.account_names import fold
 from agent.core.model import OwnQos
-from agent.core.names import fold
 from backends.base import Parsed
-from backends.slurm.names import is_usable
+from backends.slurm.allowed_names import is_usable
 
 POLICIES = ("common", "individual", "none")
 MODES = ("cli", "rest")
@@ -78,7 +78,7 @@ class QosManagementSchema(Schema):
 
 def _name(**options: Any) -> fields.Field[Any]:
     """Names are often digits only, which YAML makes a number of."""
-    return fields.Function(deserialize=kinds.text_or_number, allow_none=True, **options)
+    return fields.Function(deserialize=field_types.text_or_number, allow_none=True, **options)
 
 
 class SlurmSchema(Schema):
@@ -95,7 +95,7 @@ class SlurmSchema(Schema):
         load_default="cli",
         validate=validate.OneOf(MODES, error="{input!r} is not known; use one of {choices}"),
     )
-    command_prefix = fields.Function(deserialize=kinds.command_words, load_default=(), allow_none=True)
+    command_prefix = fields.Function(deserialize=field_types.command_words, load_default=(), allow_none=True)
     default_partition = _name(load_default=None)
     enforce_offering_partitions = fields.Boolean(load_default=False)
     qos_default = _name(load_default="normal")

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 
+from agent.core.account_names import fold
 from agent.core.errors import BackendError, ParseError
-from agent.core.names import fold
 from agent.core.usage import Usage, UsageQuery, UsageSource
 from backends.process import Runner
 from backends.slurm.programs import Programs, streamed

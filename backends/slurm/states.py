@@ -8,7 +8,7 @@ both states close the account for new jobs (GrpSubmitJobs=0). Elsewhere each sta
 from __future__ import annotations
 
 from agent.core.model import AssociationWishes, OwnQos, StateSpec
-from backends.slurm.names import checked
+from backends.slurm.allowed_names import checked
 from backends.slurm.schema import SlurmSettings
 
 Noted = tuple[StateSpec, tuple[str, ...]]

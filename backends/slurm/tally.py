@@ -25,8 +25,8 @@ from datetime import datetime
 from typing import NoReturn
 from zoneinfo import ZoneInfo
 
+from agent.core.account_names import fold
 from agent.core.errors import ParseError
-from agent.core.names import fold
 from agent.core.usage import AccountUsage, JobUse, Usage, UsageQuery, UsageSource
 
 log = logging.getLogger(__name__)

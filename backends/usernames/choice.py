@@ -9,7 +9,7 @@ from agent.core.errors import BackendError
 from agent.core.model import OfferingUser
 from backends.usernames import nss
 from backends.usernames.base import UsernameContext
-from backends.usernames.names import NameFormat, candidates, posix_problem
+from backends.usernames.candidates import NameFormat, candidates, posix_problem
 
 IsTaken = Callable[[str], bool]
 

@@ -13,7 +13,7 @@ from marshmallow import Schema, ValidationError, fields
 
 from agent.config.findings import below, has_errors, key_name, unknown_keys
 from agent.config.model import Problem, Severity
-from backends.usernames.names import pattern_of
+from backends.usernames.candidates import pattern_of
 
 
 class NameFormatField(fields.String):

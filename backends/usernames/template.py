@@ -16,8 +16,8 @@ from marshmallow import EXCLUDE, Schema, fields, validate
 from agent.core.model import OfferingUser
 from backends.base import Parsed
 from backends.usernames.base import UsernameBackend, UsernameContext
+from backends.usernames.candidates import LAST_COUNTER, MAX_LENGTH, NameFormat, pattern_of
 from backends.usernames.choice import FreeNames
-from backends.usernames.names import LAST_COUNTER, MAX_LENGTH, NameFormat, pattern_of
 from backends.usernames.sections import NameFormatField, parsed_section
 from backends.usernames.unmanaged import Unmanaged
 

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.mam.install import StandIn
 from backends.base import Backend, BackendContext
 from backends.moab.backend import MoabBackend
 from backends.moab.plugin import plugin as moab_plugin
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
+from rig.children import running, until
+from rig.parts import require
+from rig.slurm_cluster import SlurmCluster
+from simulator.mam.install import StandIn
 from tests.backends import emulator_programs
-from tests.backends.children import running, until
-from tests.real.parts import require
-from tests.real.slurm_cluster import SlurmCluster
 
 Connect = Callable[..., SlurmBackend]
 

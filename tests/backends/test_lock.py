@@ -11,7 +11,7 @@ import pytest
 from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
 from backends.lock import WriteLock
 from backends.process import Runner
-from tests.backends.children import python, running, until
+from rig.children import python, running, until
 
 HOLDER = """
 from pathlib import Path

@@ -16,7 +16,7 @@ import pytest
 from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
 from backends.lock import WriteLock
 from backends.process import READS_AT_ONCE, CommandMissing, Runner
-from tests.backends.children import is_alive, python, running, until
+from rig.children import is_alive, python, running, until
 
 PRINT_ARGUMENTS = "import json; print(json.dumps(sys.argv[1:]))"
 PRINT_ENVIRONMENT = "import json; print(json.dumps(dict(os.environ)))"

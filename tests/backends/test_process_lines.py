@@ -18,7 +18,7 @@ import pytest
 
 from agent.core.errors import BackendError, BackendUnavailable
 from backends.process import READS_AT_ONCE, CommandMissing, Completed, Runner
-from tests.backends.children import ROOT, is_alive, python, until
+from rig.children import ROOT, is_alive, python, until
 from tests.backends.test_process import PRINT_ENVIRONMENT, Interrupted, interrupted_when
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from backends.lock import WriteLock
 from backends.process import Runner
-from tests.backends.children import python
+from rig.children import python
 from tests.backends.test_process import PRINT_ARGUMENTS, PRINT_ENVIRONMENT, WORDS
 
 SPLITTING = """#!/bin/sh

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import redis
 
-from agent.sim.demo_parts import emulated_cluster
-from agent.sim.server import SimulatedWaldur
-from tests.bridge.processes import BridgeProcess
-from tests.cluster.celery_process import CeleryProcess, environment
-from tests.real.redis_server import RedisServer
-from tests.site import configuration
+from rig.bridge_process import BridgeProcess
+from rig.celery_process import CeleryProcess, environment
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from simulator.demo.parts import emulated_cluster
+from simulator.server.waldur import SimulatedWaldur
 
 Start = Callable[..., Any]
 

@@ -12,17 +12,17 @@ from types import TracebackType
 
 import pytest
 
-from agent.bridge import link
+from agent.bridge import connection
+from agent.bridge.connection import Backoff
 from agent.bridge.dead_letters import DeadLetters
-from agent.bridge.link import Backoff
 from agent.bridge.service import Bridge, Parts
 from agent.config.model import Mode, Settings
 from agent.core.events import Job, ObjectType, QueueUnavailable
-from agent.run import signs_of_life
+from agent.run import event_coverage
 from agent.run import site as sites
 from agent.state.dead_letters import DeadLetter
 from agent.waldur.identities import Program
-from tests.real.processes import wait_until
+from rig.processes import wait_until
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -53,7 +53,7 @@ class RunningBridge:
     """`with RunningBridge(settings) as bridge`: runs in a thread, and is stopped as by SIGTERM."""
 
     def __init__(self, settings: Settings, *, instance: str = "test", outbox: Written | None = None) -> None:
-        self.offerings = [o for o in settings.offerings if signs_of_life.wanted_types(o)]
+        self.offerings = [o for o in settings.offerings if event_coverage.wanted_types(o)]
         self.outbox = outbox or Written()
         self.state_dir = settings.state_dir
         self.bridge = Bridge(
@@ -104,7 +104,7 @@ class RunningBridge:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits as short as tests need them: nothing else changes."""
     short = Backoff(base_s=0.1, cap_s=0.3)
-    monkeypatch.setattr(link, "RECONNECT", short)
+    monkeypatch.setattr(connection, "RECONNECT", short)
     monkeypatch.setattr("agent.bridge.service.ASK_AGAIN", short)
     monkeypatch.setattr("agent.bridge.service.REPAIR_S", 0.2)
     monkeypatch.setattr("agent.bridge.service.DRAIN_S", 1.0)

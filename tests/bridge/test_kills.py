@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bridge import event_kills
-from tests.bridge.event_kills import on_mosquitto, on_rabbitmq
-from tests.real.mosquitto import Mosquitto
-from tests.real.rabbitmq import RabbitMq
-from tests.real.slurm_cluster import SlurmCluster
+from rig import event_kills
+from rig.event_kills import on_mosquitto, on_rabbitmq
+from rig.mosquitto import Mosquitto
+from rig.rabbitmq import RabbitMq
+from rig.slurm_cluster import SlurmCluster
 
 EVENTS = 1000
 

@@ -14,22 +14,22 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.bridge import stomp as wire
+from agent.bridge.connection import Link
 from agent.bridge.inbox import Inbox
-from agent.bridge.link import Link
 from agent.bridge.model import Address, Login, Source, Wire
 from agent.bridge.mqtt import MqttLink
 from agent.config.model import Settings
 from agent.config.secret import Secret
 from agent.core.events import ObjectType
-from agent.sim.mqtt_side import MqttBroker
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
-from tests.bridge.brokers import mqtt_keys, rabbitmq_side, stomp_keys
+from rig.bridge_brokers import mqtt_keys, rabbitmq_side, stomp_keys
+from rig.mosquitto import Mosquitto
+from rig.processes import wait_until
+from rig.rabbitmq import RabbitMq
+from rig.site import configuration, settings_of
+from simulator.events.mqtt import MqttBroker
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.bridge.inprocess import RunningBridge, quick
-from tests.real.mosquitto import Mosquitto
-from tests.real.processes import wait_until
-from tests.real.rabbitmq import RabbitMq
-from tests.site import configuration, settings_of
 
 
 @pytest.fixture(autouse=True)

@@ -18,17 +18,17 @@ from agent.bridge import inbox
 from agent.bridge import mqtt as wire
 from agent.config.model import Settings
 from agent.core.events import JobKind, ObjectType
-from agent.sim.changes import Message
-from agent.sim.faults import Fault, FaultKind
-from agent.sim.mqtt_side import MqttBroker
-from agent.sim.server import SimulatedWaldur
-from agent.sim.small_mqtt import SmallMqttBroker
-from tests.bridge.brokers import rabbitmq_side
+from rig.bridge_brokers import rabbitmq_side
+from rig.mosquitto import Mosquitto
+from rig.processes import wait_until
+from rig.rabbitmq import RabbitMq
+from rig.site import configuration, settings_of
+from simulator.events.changes import Message
+from simulator.events.mqtt import MqttBroker
+from simulator.events.small_mqtt import SmallMqttBroker
+from simulator.server.faults import Fault, FaultKind
+from simulator.server.waldur import SimulatedWaldur
 from tests.bridge.inprocess import RunningBridge, quick
-from tests.real.mosquitto import Mosquitto
-from tests.real.processes import wait_until
-from tests.real.rabbitmq import RabbitMq
-from tests.site import configuration, settings_of
 
 OLD_VERSION = b"\x20\x02\x00\x01"  # a CONNACK of version 3.1.1: unacceptable protocol version
 

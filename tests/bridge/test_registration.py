@@ -13,15 +13,15 @@ from agent.config.model import Offering
 from agent.core.errors import WaldurError
 from agent.core.events import ObjectType
 from agent.run import site as sites
-from agent.sim import api_events
-from agent.sim.event_broker import BrokerFailed
-from agent.sim.records import JsonObject
-from agent.sim.routes import Call
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.identities import Program
+from rig.processes import wait_until
+from rig.site import configuration, settings_of
+from simulator.api import events
+from simulator.events.broker import BrokerFailed
+from simulator.server.routes import Call
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import JsonObject
 from tests.bridge.inprocess import RunningBridge, quick
-from tests.real.processes import wait_until
-from tests.site import configuration, settings_of
 
 PROGRAM = Program("1.0", {}, "/etc/site.yaml", datetime(2026, 1, 1, tzinfo=UTC))
 KEYS = {
@@ -113,19 +113,19 @@ def test_a_broker_that_is_away_while_waldur_prepares_refuses_nothing(
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What types the one queue was given, by an 8.1 that does not know one of them."""
     sets: list[list[str]] = []
-    require, make = api_events._require_type, api_events._make_consumer
+    require, make = events._require_type, events._make_consumer
 
     def strict(call: Call, name: str, object_type: object) -> None:
         if object_type == LATE:
-            raise api_events.bad_field(name, f"Not one of the choices: {object_type}")
+            raise events.bad_field(name, f"Not one of the choices: {object_type}")
         require(call, name, object_type)
 
-    def noted(call: Call, row: api_events.EventConsumer) -> None:
+    def noted(call: Call, row: events.EventConsumer) -> None:
         sets.append(list(row.object_types))
         make(call, row)
 
-    monkeypatch.setattr(api_events, "_require_type", strict)
-    monkeypatch.setattr(api_events, "_make_consumer", noted)
+    monkeypatch.setattr(events, "_require_type", strict)
+    monkeypatch.setattr(events, "_make_consumer", noted)
     return sets
 
 
@@ -153,10 +153,10 @@ def test_a_server_that_refuses_all_types_is_never_asked_for_all_of_them(
     """To Waldur an empty list means all types."""
 
     def none(_: Call, name: str, object_type: object) -> None:
-        raise api_events.bad_field(name, f"Not one of the choices: {object_type}")
+        raise events.bad_field(name, f"Not one of the choices: {object_type}")
 
     with SimulatedWaldur("8.1") as waldur:
-        monkeypatch.setattr(api_events, "_require_type", none)
+        monkeypatch.setattr(events, "_require_type", none)
         prepared = registration_of(waldur, tmp_path).prepare()
         assert (prepared.sources, set(prepared.refused)) == ((), EIGHT)
         assert taken == []

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from agent.core.events import ObjectType
-from agent.sim.ages import Age
-from agent.sim.mqtt_side import MqttBroker
-from agent.sim.server import SimulatedWaldur
-from tests.bridge.brokers import mqtt_keys
+from rig.bridge_brokers import mqtt_keys
+from rig.celery_process import REPOSITORY, environment
+from rig.mosquitto import Mosquitto
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration, settings_of
+from simulator.events.mqtt import MqttBroker
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.ages import Age
 from tests.bridge.inprocess import RunningBridge, quick
-from tests.cluster.celery_process import REPOSITORY, environment
-from tests.real.mosquitto import Mosquitto
-from tests.real.processes import wait_until
-from tests.real.redis_server import RedisServer
-from tests.site import configuration, settings_of
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ import pytest
 
 from agent.config.model import Mode, Offering
 from agent.core.events import ObjectType
-from agent.run import signs_of_life
-from agent.run.signs_of_life import PATIENCE_S, Polls
-from agent.sim.server import SimulatedWaldur
-from tests.site import configuration, settings_of
+from agent.run import event_coverage
+from agent.run.event_coverage import PATIENCE_S, Polls
+from rig.site import configuration, settings_of
+from simulator.server.waldur import SimulatedWaldur
 
 ORDERS = {"order", "resource_api_key_rotation"}
 MEMBERS = {
@@ -57,20 +57,20 @@ def offering(folder: Path, backend: dict[str, Any] | None = None, **keys: Any) -
     ],
 )
 def test_types(tmp_path: Path, keys: dict[str, Any], backend: dict[str, Any], types: set[str]) -> None:
-    assert set(signs_of_life.wanted_types(offering(tmp_path, backend, **keys))) == types
+    assert set(event_coverage.wanted_types(offering(tmp_path, backend, **keys))) == types
 
 
 def test_a_server_that_does_not_send_everything_covers_what_it_sends(tmp_path: Path) -> None:
     made = offering(tmp_path, **BOTH)
     early = {ObjectType.ORDER, ObjectType.USER_ROLE, ObjectType.RESOURCE}
-    assert signs_of_life.covered(made, early) == {Mode.ORDER_PROCESS}
-    assert signs_of_life.covered(made, early | {ObjectType.OFFERING_USER}) == {
+    assert event_coverage.covered(made, early) == {Mode.ORDER_PROCESS}
+    assert event_coverage.covered(made, early | {ObjectType.OFFERING_USER}) == {
         Mode.ORDER_PROCESS,
         Mode.MEMBERSHIP_SYNC,
     }
-    assert signs_of_life.covered(made, {ObjectType.OFFERING_USER}) == frozenset()
+    assert event_coverage.covered(made, {ObjectType.OFFERING_USER}) == frozenset()
     by_polls = offering(tmp_path, **{**BOTH, "stomp_membership_sync_enabled": False})
-    assert signs_of_life.covered(by_polls, set(ObjectType)) == {Mode.ORDER_PROCESS}
+    assert event_coverage.covered(by_polls, set(ObjectType)) == {Mode.ORDER_PROCESS}
 
 
 def test_polls_stop_while_somebody_listens() -> None:

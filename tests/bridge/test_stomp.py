@@ -15,15 +15,15 @@ import pytest
 from agent.bridge import stomp as wire
 from agent.config.model import Settings
 from agent.core.events import JobKind, ObjectType
-from agent.sim.changes import Message
-from agent.sim.publisher import Publisher
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
-from tests.bridge.brokers import rabbitmq_side, stomp_keys
+from rig.bridge_brokers import rabbitmq_side, stomp_keys
+from rig.processes import wait_until
+from rig.rabbitmq import RabbitMq
+from rig.site import configuration, settings_of
+from simulator.events.changes import Message
+from simulator.events.publisher import Publisher
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.bridge.inprocess import RunningBridge, quick
-from tests.real.processes import wait_until
-from tests.real.rabbitmq import RabbitMq
-from tests.site import configuration, settings_of
 
 
 @pytest.fixture(autouse=True)

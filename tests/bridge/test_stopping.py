@@ -13,10 +13,10 @@ import pytest
 
 from agent.bridge import service
 from agent.bridge.service import Bridge, Parts
+from rig.processes import PATIENCE_S, wait_until
 from tests.bridge.conftest import EventSite
 from tests.bridge.inprocess import Written
 from tests.bridge.test_registration import KEYS, PROGRAM
-from tests.real.processes import PATIENCE_S, wait_until
 
 # The unit's TimeoutStopSec. An orderly end takes a tick; one that waits for the answer that never comes takes 40 s.
 ENDS_WITHIN_S = 30.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 
-from agent.sim.mqtt_side import MqttBroker
-from tests.bridge.brokers import mqtt_keys
+from rig.bridge_brokers import mqtt_keys
+from rig.mosquitto import Mosquitto
+from rig.processes import wait_until
+from simulator.events.mqtt import MqttBroker
 from tests.bridge.conftest import EventSite
-from tests.real.mosquitto import Mosquitto
-from tests.real.processes import wait_until
 
 SIGN, POLL = "site-bridge:", "site-queued:order_process.poll:"
 

@@ -11,9 +11,9 @@ import click
 import pytest
 
 from agent.cli.main import COMMANDS, cli, run
-from agent.sim.demo_parts import emulated_cluster
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.demo.parts import emulated_cluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.cli.operator_site import Ended, OperatorSite
 
 Command = Callable[..., Ended]

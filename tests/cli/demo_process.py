@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rig.processes import wait_until
 from tests.cli.operator_site import REPOSITORY
-from tests.real.processes import wait_until
 
 PARTS = ("worker", "beat", "flower")
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from agent.sim.server import SimulatedWaldur
-from tests.site import configuration
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent

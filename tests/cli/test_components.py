@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.sim.faults import Fault
+from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite, run_program
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agent.sim.faults import Fault
-from agent.sim.records import OfferingUser, OfferingUserState
+from simulator.server.faults import Fault
+from simulator.world.records import OfferingUser, OfferingUserState
 from tests.cli.conftest import Command
 from tests.cli.operator_site import PROGRAMS, REPOSITORY, UNKNOWN, Ended, OperatorSite
 from tests.homes.private_users import command_prefix

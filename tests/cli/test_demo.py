@@ -20,8 +20,8 @@ from rich.console import Console
 
 from agent.cli.demo import _tell
 from agent.core.model import Snapshot
-from agent.sim.demo import Demo
-from agent.sim.demo_clusters import SLURM
+from simulator.demo.clusters import SLURM
+from simulator.demo.scenario import Demo
 from tests.cli.demo_process import PARTS, DemoProcess, demo
 from tests.cli.operator_site import PROGRAMS
 

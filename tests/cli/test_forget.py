@@ -8,9 +8,9 @@ from pathlib import Path
 
 from agent.state import journal, listings, plans
 from agent.state.plans import Shelf
+from rig.site import settings_of
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
-from tests.site import settings_of
 from tests.state.obstacles import block, damage
 
 URL = "https://waldur.example/"

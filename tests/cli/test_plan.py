@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.sim.faults import Fault
+from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import Ended, OperatorSite
 

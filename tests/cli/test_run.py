@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.sim.faults import Fault
+from rig.processes import free_ports
+from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import UNKNOWN, OperatorSite, run_program
-from tests.real.processes import free_ports
 
 RUN = ("run", "order_process", "--once")
 KEYS = {"offerings", "orders", "resources", "actions", "commands", "requests", "failures", "seconds"}

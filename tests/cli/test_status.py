@@ -9,10 +9,10 @@ from agent.core.plans import Outcome
 from agent.core.waldur_actions import RefreshLastSync
 from agent.run.record import record
 from agent.run.results import PassReport
-from agent.sim.faults import Fault
+from rig.site import settings_of
+from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
-from tests.site import settings_of
 
 RUN = ("run", "order_process", "--once")
 

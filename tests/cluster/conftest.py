@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import CeleryProcess, environment
+from rig.celery_process import CeleryProcess, environment
+from rig.parts import REQUIRED, missing_programs
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 from tests.cluster.emulated import EmulatedSlurm, settings, variables
-from tests.real.parts import REQUIRED, missing_programs
-from tests.real.redis_server import RedisServer
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration
 
 Start = Callable[..., CeleryProcess]
 

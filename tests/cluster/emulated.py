@@ -11,9 +11,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from agent.sim.demo_parts import emulated_cluster
-from tests.real.parts import require
-from tests.real.slurm_cluster import SlurmCluster
+from rig.parts import require
+from rig.slurm_cluster import SlurmCluster
+from simulator.demo.parts import emulated_cluster
 
 CLUSTER = "default"  # as the queue of an offering that names no cluster
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import CeleryProcess, environment
-from tests.real.processes import accepts, free_ports, wait_until
-from tests.real.redis_server import RedisServer
-from tests.site import configuration
+from rig.celery_process import CeleryProcess, environment
+from rig.processes import accepts, free_ports, wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
 
 
 @pytest.fixture

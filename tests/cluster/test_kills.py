@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cluster import kills
-from tests.real.redis_server import RedisServer
-from tests.real.slurm_cluster import SlurmCluster
+from rig import worker_kills
+from rig.redis_server import RedisServer
+from rig.slurm_cluster import SlurmCluster
 
 
 def test_a_killed_worker_loses_and_doubles_nothing(
     slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    outcome = kills.run(slurm, redis_server, tmp_path, orders=3, kills=2)
+    outcome = worker_kills.run(slurm, redis_server, tmp_path, orders=3, kills=2)
     assert outcome.faults == []
     assert outcome.kills == 2
     assert outcome.under_way > 0

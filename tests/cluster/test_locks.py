@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from rig.redis_server import RedisServer
 from tasks.locks import RedisLocks
-from tests.real.redis_server import RedisServer
 
 
 @pytest.mark.real_part

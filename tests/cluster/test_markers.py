@@ -11,9 +11,9 @@ from fakeredis import FakeStrictRedis
 
 import beat_schedule as table
 from agent.config.load import load
-from agent.sim.server import SimulatedWaldur
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
 from tasks.locks import MARKER_PREFIX, mark_queued, unmark_queued
-from tests.site import configuration
 
 
 @pytest.mark.parametrize("minutes", ["5", "0.05", "720"])

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import REPOSITORY, environment
+from rig.celery_process import REPOSITORY, environment
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.cluster.conftest import Start
 from tests.cluster.emulated import settings
-from tests.real.processes import wait_until
-from tests.real.redis_server import RedisServer
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration
 
 
 @pytest.fixture

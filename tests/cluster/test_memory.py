@@ -8,15 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.sim.server import SimulatedWaldur
-from tests.cluster import memory
-from tests.cluster.celery_process import environment
+from rig import processes, worker_memory
+from rig.celery_process import environment
+from rig.processes import tail, wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 from tests.cluster.emulated import settings, variables
-from tests.real import processes
-from tests.real.processes import tail, wait_until
-from tests.real.redis_server import RedisServer
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration
 
 LIMIT_MB = 60
 CELERY = Path(sys.executable).with_name("celery")
@@ -25,7 +24,7 @@ CELERY = Path(sys.executable).with_name("celery")
 def test_a_pool_process_is_below_its_limit_after_some_passes(
     slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    weights = memory.resident_after(slurm, redis_server, tmp_path, passes=3)
+    weights = worker_memory.resident_after(slurm, redis_server, tmp_path, passes=3)
     assert len(weights) == 3
     assert max(weight for _, weight in weights) < LIMIT_MB, weights
 

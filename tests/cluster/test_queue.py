@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.sim.faults import Fault, FaultKind
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import environment
+from rig.celery_process import environment
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.faults import Fault, FaultKind
+from simulator.server.waldur import SimulatedWaldur
 from tests.cluster.conftest import Start
-from tests.real.processes import wait_until
-from tests.real.redis_server import RedisServer
-from tests.real.slurm_cluster import SlurmCluster
 
 
 def done(waldur: SimulatedWaldur, order_uuid: str) -> Callable[[], bool]:

@@ -14,17 +14,17 @@ import pytest
 
 import beat_schedule as table
 from agent.core.periods import Month
-from agent.sim.faults import Fault, FaultKind
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import REPOSITORY, environment
+from rig import job_rows
+from rig.celery_process import REPOSITORY, environment
+from rig.job_rows import JobRow
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration, settings_of
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.faults import Fault, FaultKind
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.cluster.conftest import Start
-from tests.real import job_rows
-from tests.real.job_rows import JobRow
-from tests.real.processes import wait_until
-from tests.real.redis_server import RedisServer
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration, settings_of
 
 RESOURCES = 60
 SETS = "POST marketplace-component-usages/set_usage/"

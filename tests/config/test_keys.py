@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent.config.model import EventSettings, LogShipping, Mode, Periods
+from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
 from agent.core.model import AccountingType
-from agent.core.names import NameRules
 
 from .samples import (
     CPU,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.names import allocation_names, fold, uuid_hex
+from agent.core.account_names import allocation_names, fold, uuid_hex
 
 CASES: list[tuple[str, int | None, bool, int, list[str]]] = [
     ("a_first", None, False, 50, ["a_first"]),

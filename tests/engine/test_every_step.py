@@ -24,8 +24,8 @@ from agent.run.membership import rebuild
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.run.usage import mode as usage
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.engine import directory, kills
 from tests.engine.directory import Groups
 from tests.engine.worlds import Moment, approve, charged, shelf, waiting, with_room_for

@@ -29,11 +29,11 @@ from agent.run import gate, passes
 from agent.run.membership.facts import Reach
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.sim import seed
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.state import journal, plans, store
 from backends.base import Scope
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world import seed
+from simulator.world.seed import Scenario
 from tests.engine.worlds import approve, charged, restarted, shelf
 from tests.membership.world import World
 from tests.memory_backend import MemoryBackend

@@ -13,11 +13,11 @@ from pathlib import Path
 from agent.config.model import Mode
 from agent.core.policy import Budget, Charge, Cost
 from agent.run.site import Site
-from agent.sim.server import SimulatedWaldur
-from agent.sim.table import Table
 from agent.state import charges
 from agent.state.plans import HeldRow, Shelf
 from agent.waldur.client import WaldurClient
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.table import Table
 from tests.engine import kills
 from tests.memory_backend import MemoryBackend
 

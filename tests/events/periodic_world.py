@@ -23,12 +23,12 @@ from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.sim.server import SimulatedWaldur
 from agent.state import periodic as memory
 from agent.state import plans as held
+from rig.site import configuration, settings_of
+from simulator.server.waldur import SimulatedWaldur
 from tests.memory_backend import MemoryBackend
 from tests.orders.test_every_step import MortalClient
-from tests.site import configuration, settings_of
 
 ACCOUNT = "a_one"
 PERIODIC = {"periodic_limits": {"enabled": True}}

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import environment
-from tests.real.redis_server import RedisServer
-from tests.site import configuration
+from rig.celery_process import environment
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
 
 
 def lines_of(script: str, redis_server: RedisServer, folder: Path) -> list[str]:

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
-from tests.cluster.celery_process import environment
-from tests.real.redis_server import RedisServer
-from tests.site import configuration
+from rig.celery_process import environment
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 
 # Runs with the settings of a real process: Celery reads them when tasks are imported. The last attempt of ten.
 SCRIPT = """

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rig.redis_server import RedisServer
 from tests.events.scripts import lines_of
-from tests.real.redis_server import RedisServer
 
 SCRIPT = """
 import sys

@@ -18,12 +18,12 @@ from agent.bridge.inbox import Inbox
 from agent.bridge.model import Address, Login, Received, Source, Wire
 from agent.config.secret import Secret
 from agent.core.events import ObjectType
-from agent.sim.server import SimulatedWaldur
 from agent.state import dead_letters
+from rig.celery_process import REPOSITORY, environment
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
 from tests.bridge.inprocess import Written
-from tests.cluster.celery_process import REPOSITORY, environment
-from tests.real.redis_server import RedisServer
-from tests.site import configuration
 
 LOGIN = Login(Address(Wire.STOMP, "mq", 443, "/x"), "v" * 32, "u" * 32, Secret("t0ken"))
 

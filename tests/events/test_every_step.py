@@ -18,16 +18,16 @@ from agent.core.model import Account
 from agent.core.periodic import LimitType
 from agent.run.imports import mode as imports
 from agent.run.site import Site
-from agent.sim.faults import Fault
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.state import plans as held
+from rig.site import configuration, settings_of
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.events.periodic_world import PeriodicWorld
 from tests.memory_backend import MemoryBackend
 from tests.orders.test_every_step import FAULTS, Killed, MortalClient
 from tests.scale import steps
-from tests.sim.caller import Caller
-from tests.site import configuration, settings_of
+from tests.simulator.caller import Caller
 
 SCENARIO = Scenario(allocations_per_project=1, backend_prefix="a_")
 STEPS_AT_MOST = 60

@@ -13,14 +13,14 @@ from agent.core.errors import BackendUnavailable, OfferingPaused, WaldurError
 from agent.core.model import Account
 from agent.core.policy import PolicyMode
 from agent.run.imports import mode as imports
-from agent.sim.faults import Fault, FaultKind
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.state import journal
 from agent.state.journal import Query
+from simulator.server.faults import Fault, FaultKind
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tasks.base import policy_for
 from tests.membership.world import World
-from tests.sim.caller import Caller
+from tests.simulator.caller import Caller
 
 
 @pytest.fixture

@@ -23,14 +23,14 @@ from agent.core.periodic import (
 )
 from agent.run.periodic import mode as periodic_limits
 from agent.run.site import Site
-from agent.sim.faults import Fault
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.state import journal
 from agent.state.periodic import Memory, MemoryLost
+from rig.site import configuration, site_of
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.membership.world import World
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration, site_of
 from tests.state.obstacles import block, damage
 
 ACCOUNT = "a_one"

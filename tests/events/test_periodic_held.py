@@ -15,14 +15,14 @@ from agent.core.periodic import LimitType, SetPeriodicLimits
 from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMode
 from agent.run import gate
 from agent.run.periodic import mode as periodic_limits
-from agent.sim.faults import Fault
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.state import charges, journal
 from agent.state import plans as held
+from rig.site import configuration
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.cli.conftest import Command, command
 from tests.events.periodic_world import ACCOUNT, PERIODIC, PeriodicWorld
-from tests.site import configuration
 from tests.state.obstacles import block, unblock
 
 __all__ = ["command"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.cli.conftest import command
 from tests.history.operator import Operator, small_waldur
 from tests.history.world import History

@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 import pytest
 
-from agent.cli.historical_usage import Options, _hide
-from agent.cli.historical_usage import command as historical_usage
-from agent.cli.history_view import View, has_signs
+from agent.cli.backfill.command import Options, _hide
+from agent.cli.backfill.command import command as historical_usage
+from agent.cli.backfill.view import View, has_signs
 from agent.core.periods import Month
 from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
-from agent.sim.faults import Fault
+from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import UNKNOWN
 from tests.history.operator import DATES, YEAR, Operator

@@ -18,9 +18,9 @@ from agent.core.periods import Month
 from agent.run.backfill.month import Wish
 from agent.run.backfill.results import Ending, MonthOutcome
 from agent.run.backfill.runs import Record, Run
-from tasks.history_board import Board, Entry, State
-from tasks.history_queue import Patience, Queued
-from tests.history.heard import Heard
+from rig.heard import Heard
+from tasks.month_queue import Patience, Queued
+from tasks.month_status import Board, Entry, State
 from tests.history.world import FEB, JAN, MAR
 
 MONTHS = (JAN, FEB, MAR)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from agent.run.backfill.results import Ending, Mark
-from agent.sim.faults import Fault, FaultKind, throttled
 from agent.state import reports
+from simulator.server.faults import Fault, FaultKind, throttled
 from tests.history.conftest import HistoryFactory
 from tests.history.world import FEB, JAN, History, texts
 

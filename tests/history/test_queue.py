@@ -23,16 +23,16 @@ from agent.run.backfill import staff as history_site
 from agent.run.backfill.month import Wish
 from agent.run.backfill.results import Ending, MonthOutcome
 from agent.run.backfill.runs import Here, Record, Run
-from agent.sim.faults import Fault, FaultKind
-from tasks.history_board import Board, Entry, State
+from rig.celery_process import CeleryProcess, environment
+from rig.heard import Heard
+from rig.processes import tail, wait_until
+from rig.redis_server import RedisServer
+from rig.site import settings_of
+from simulator.server.faults import Fault, FaultKind
 from tasks.locks import RedisLocks
+from tasks.month_status import Board, Entry, State
 from tests.cli.operator_site import REPOSITORY
-from tests.cluster.celery_process import CeleryProcess, environment
-from tests.history.heard import Heard
 from tests.history.operator import YEAR, Operator, small_waldur
-from tests.real.processes import tail, wait_until
-from tests.real.redis_server import RedisServer
-from tests.site import settings_of
 
 QUEUE = "site.c1:9"
 MONTHS = YEAR[:4]

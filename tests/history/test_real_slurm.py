@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.server import SimulatedWaldur
-from tests.history.on_slurm import HistoryOnSlurm, in_units
+from rig.history import HistoryOnSlurm, in_units
+from rig.reports import scenario
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 from tests.history.operator import YEAR
-from tests.real.slurm_cluster import SlurmCluster
-from tests.report.on_slurm import scenario
 
 # benchmarks/history.py has the whole year, with 200 accounts.
 ACCOUNTS, USERS, JOBS = 10, 2, 50

@@ -25,10 +25,10 @@ from agent.run.backfill.results import (
     outcome_from,
 )
 from agent.run.backfill.runs import SLOW_WAITS_S, WAITS_S, Here, Record, Run
-from agent.sim.faults import Fault
 from agent.state import history_runs as state
 from agent.state.store import Store
-from tests.history.heard import Heard
+from rig.heard import Heard
+from simulator.server.faults import Fault
 from tests.history.world import FEB, JAN, MAR, History
 from tests.state.obstacles import block
 

@@ -11,12 +11,12 @@ import pytest
 
 from agent.core.errors import BackendUnavailable, SiteAgentError
 from agent.run.backfill.results import Ending, MonthOutcome
-from tasks import broker, current, history
-from tasks.history import HistoryTask, MonthBusy
-from tasks.history_board import Board, Entry, State
+from rig.site import settings_of
+from tasks import backfill, broker, current
+from tasks.backfill import HistoryTask, MonthBusy
 from tasks.locks import RedisLocks
+from tasks.month_status import Board, Entry, State
 from tests.history.operator import Operator, small_waldur
-from tests.site import settings_of
 
 ARGS = ("0" * 32, "2024-01", "run", {})
 RUNNING = Entry(State.RUNNING, "worker@one")
@@ -83,5 +83,5 @@ def test_a_copy_that_waited_for_the_lock_finds_the_month_done(
     with small_waldur() as waldur:
         current.use(settings_of(Path(Operator(waldur, tmp_path).configure())))
     monkeypatch.setattr(broker, "locks", lambda: TakenAsTheOtherEnds(board))
-    assert history.month.run(*ARGS) == "done already"
+    assert backfill.month.run(*ARGS) == "done already"
     assert board.read(["2024-01"]) == {"2024-01": DONE}

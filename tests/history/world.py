@@ -10,7 +10,7 @@ from agent.core.periods import Month
 from agent.run.backfill import month as history
 from agent.run.backfill.month import Wish
 from agent.run.backfill.results import Mark, MonthOutcome
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
 from tests.report.world import World
 
 JAN, FEB, MAR = Month(2024, 1), Month(2024, 2), Month(2024, 3)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.parts import REQUIRED, require
+from rig.parts import REQUIRED, require
 
 HIDE = 'mount --bind "$0" /etc/passwd && exec "$@"'
 

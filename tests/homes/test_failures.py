@@ -9,7 +9,7 @@ from agent.core.errors import BackendUnavailable, ClusterBusy, CommandFailed
 from agent.run.people import homes
 from backends.process import CommandMissing
 from backends.storage import programs
-from tests.backends.children import until
+from rig.children import until
 from tests.backends.storage.world import Fault
 from tests.homes.conftest import XFS, HomeSite, errors, warnings
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.backends.children import ROOT
+from rig.children import ROOT
 from tests.config.samples import OFFERING, changed
 from tests.homes.private_users import command_prefix
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.membership.world import World
 
 WorldFactory = Callable[..., World]

@@ -11,9 +11,9 @@ from agent.run import passes
 from agent.run import site as sites
 from agent.run.membership.facts import Reach
 from agent.run.results import PassReport
-from agent.sim.server import SimulatedWaldur
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration, settings_of
+from rig.site import configuration, settings_of
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 
 
 class OnSlurm:

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from agent.sim.faults import Fault
 from agent.state import forget, listings
 from agent.state.listings import Listing
 from agent.waldur.features import Features
+from simulator.server.faults import Fault
 from tests.membership.world import World
 
 TEAM = {"ffrost5", "ggran6", "hholt7"}

@@ -13,8 +13,8 @@ from agent.core.errors import BackendError, BackendUnavailable
 from agent.run.preview import drift
 from agent.run.preview import files as plan_files
 from agent.run.preview.previews import Preview, preview
-from agent.sim.records import OfferingUserState, ResourceState
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import OfferingUserState, ResourceState
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 from tests.usernames.scripted import Scripted, install

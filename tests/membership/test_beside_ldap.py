@@ -6,9 +6,9 @@ from __future__ import annotations
 from agent.config.model import Mode
 from agent.core.directory_actions import DirectoryAction
 from agent.run.preview.previews import preview
+from rig.slapd import Slapd
 from tests.backends.usernames.conftest import raw
 from tests.membership.conftest import WorldFactory
-from tests.real.slapd import Slapd
 
 
 def test_a_group_that_is_missing_is_shown_made_and_then_no_difference(

@@ -12,12 +12,12 @@ from types import FrameType
 import pytest
 
 from agent.plan import membership
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import PAGE_SIZE
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.membership.on_slurm import OnSlurm
 from tests.membership.world import World
-from tests.real.slurm_cluster import SlurmCluster
 from tests.scale import FULL
 
 MEMBERS = 5

@@ -18,11 +18,11 @@ import pytest
 from agent.core.actions import ClusterAction, RemoveMember, SetLimits
 from agent.core.errors import BackendUnavailable, CommandDenied, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
-from agent.sim.faults import Fault, FaultKind
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
-from agent.sim.store import Settings
 from agent.waldur.features import Features
+from simulator.server.faults import Fault, FaultKind
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
+from simulator.world.store import Settings
 from tests.membership.world import World
 from tests.scale import FULL
 

@@ -9,8 +9,8 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.errors import PassUnfinished
-from agent.sim.records import ResourceState
 from agent.state.plans import Shelf
+from simulator.world.records import ResourceState
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from rig.site import COMPONENTS
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
-from tests.site import COMPONENTS
 
 MAPPED = {
     "node": {

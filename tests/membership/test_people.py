@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.sim.faults import Fault
+from simulator.server.faults import Fault
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 

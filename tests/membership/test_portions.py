@@ -10,8 +10,8 @@ import pytest
 
 from agent.core.errors import BackendUnavailable, PassUnfinished
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.membership.world import World
 
 PROJECTS = 70

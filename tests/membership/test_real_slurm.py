@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from agent.sim.server import SimulatedWaldur
+from rig.processes import wait_until
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 from tests.membership.on_slurm import OnSlurm, changes
-from tests.real.processes import wait_until
-from tests.real.slurm_cluster import SlurmCluster
 
 Make = Callable[..., OnSlurm]
 TEAM = {"ffrost5", "ggran6", "hholt7"}

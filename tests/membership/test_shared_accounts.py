@@ -12,11 +12,11 @@ import pytest
 
 from agent.config.model import Mode
 from agent.run import site as sites
-from agent.sim.faults import Fault
-from agent.sim.server import SimulatedWaldur
+from rig.site import configuration, settings_of
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
-from tests.site import configuration, settings_of
 
 TEAM, OTHER_TEAM = {"ffrost5", "ggran6", "hholt7"}, {"iilves8", "jjansen9", "akask10"}
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from agent.run.membership import facts as membership_facts
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import BULK_TEAMS
-from agent.sim.faults import Fault
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 from tests.scale import FULL

@@ -15,11 +15,11 @@ from agent.run.membership import mode as membership
 from agent.run.membership.facts import Reach
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.sim.records import Resource
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
+from rig.site import configuration, settings_of
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import Resource
 from tests.memory_backend import MemoryBackend, slurm_settings
-from tests.site import configuration, settings_of
 
 CPU = {"cpu": 10, "mem": 2}
 

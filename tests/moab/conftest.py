@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
 from tests.cli import conftest as command_line
 from tests.moab.world import World, scenario
 

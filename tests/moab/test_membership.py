@@ -11,8 +11,8 @@ import pytest
 
 from agent.config.model import Mode
 from agent.run.preview import drift, previews
-from agent.sim.server import SimulatedWaldur
 from agent.state import journal
+from simulator.server.waldur import SimulatedWaldur
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import World, changes, scenario
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from agent.core.periods import Month
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
 from tests.moab.world import World, scenario
 from tests.scale import FULL
 

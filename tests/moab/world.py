@@ -18,10 +18,10 @@ from agent.run.configuration import checked
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.run.usage import mode as report
-from agent.sim.mam.books import money
-from agent.sim.mam.install import StandIn
-from agent.sim.seed import ComponentSpec, Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.mam.books import money
+from simulator.mam.install import StandIn
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import ComponentSpec, Scenario
 
 DEPOSIT = ComponentSpec(type="deposit", name="Deposit (EUR)", measured_unit="EUR")
 COMPONENTS: dict[str, Any] = {

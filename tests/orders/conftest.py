@@ -11,11 +11,11 @@ import pytest
 
 from agent.config.model import Mode
 from agent.run.site import Site, client
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from rig.site import configuration, settings_of, site_of
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.memory_backend import MemoryBackend, slurm_settings
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration, settings_of, site_of
 
 SiteFactory = Callable[..., Site]
 

@@ -10,10 +10,10 @@ import pytest
 from agent.config.model import Mode
 from agent.run import passes
 from agent.run.site import Site, client
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from rig.site import configuration, settings_of
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.memory_backend import MemoryBackend
-from tests.site import configuration, settings_of
 
 LACKING = {
     "2024": {

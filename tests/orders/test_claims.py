@@ -20,15 +20,15 @@ from agent.run.orders import naming
 from agent.run.orders.naming import NameContested
 from agent.run.orders.planning import PlannedOrders
 from agent.run.site import Site, client
-from agent.sim.control import OrderOptions
-from agent.sim.faults import Fault
-from agent.sim.records import ResourceState
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import resources
+from rig.site import configuration, settings_of
+from simulator.control.experiments import OrderOptions
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import ResourceState
+from simulator.world.seed import Scenario
 from tests.memory_backend import MemoryBackend
 from tests.orders.conftest import SiteFactory
-from tests.site import configuration, settings_of
 
 BY_PROJECT = {"account_name_generation_policy": "project_slug"}
 SECOND_OFFERING = "ab" * 16

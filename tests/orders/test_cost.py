@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agent.run import passes
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration, site_of
+from rig.site import configuration, site_of
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 
 ORDERS = 10
 MEMBERS = 5

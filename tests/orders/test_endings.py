@@ -8,11 +8,11 @@ import pytest
 from agent.core.actions import AddMember, DeleteAccount
 from agent.run import passes
 from agent.run.orders import mode as orders
-from agent.sim.faults import Fault
-from agent.sim.server import SimulatedWaldur
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
 from tests.orders.conftest import SiteFactory
 from tests.orders.test_lifecycle import create, defaults, settled, tree
-from tests.real.slurm_cluster import SlurmCluster
 
 POLICIES = ["none", "individual", "common"]
 MANY = 6

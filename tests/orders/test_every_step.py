@@ -15,13 +15,13 @@ import pytest
 from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.sim.faults import Fault, FaultKind
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
+from rig.site import configuration, settings_of
+from simulator.server.faults import Fault, FaultKind
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.memory_backend import MemoryBackend
 from tests.scale import steps
-from tests.site import configuration, settings_of
 
 REQUESTS_OF_A_PASS = 40
 CALLS_OF_A_PASS = 14

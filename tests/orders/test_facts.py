@@ -9,10 +9,10 @@ import pytest
 
 from agent.run import passes
 from agent.run.orders import facts as order_facts
-from agent.sim.faults import Fault
-from agent.sim.records import Component
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import offerings
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import Component
 from tests.orders.conftest import SiteFactory
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from agent.run import passes
 from agent.run.orders import mode as orders
-from agent.sim.server import SimulatedWaldur
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 from tests.orders.conftest import SiteFactory
-from tests.real.slurm_cluster import SlurmCluster
 
 
 def tree(slurm: SlurmCluster) -> dict[str, tuple[str, str, frozenset[str]]]:

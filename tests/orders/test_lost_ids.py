@@ -13,8 +13,8 @@ from agent.run.orders import mode as orders
 from agent.run.orders import naming
 from agent.run.orders.naming import AccountUnknown
 from agent.run.site import Site
-from agent.sim.faults import Fault
-from agent.sim.server import SimulatedWaldur
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
 from tests.orders.conftest import SiteFactory
 
 Found = dict[str, str | type[Exception]]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent.run import passes
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
+from simulator.server.waldur import SimulatedWaldur
 from tests.orders.conftest import SiteFactory
 from tests.orders.test_claims import account_of, allocations_on, name_by_project, place
 from tests.orders.test_lost_ids import lose, made

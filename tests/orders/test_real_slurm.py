@@ -9,9 +9,9 @@ import pytest
 
 from agent.run import passes
 from agent.run.results import Result
-from agent.sim.server import SimulatedWaldur
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration, site_of
+from rig.site import configuration, site_of
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 
 
 def test_a_create_order_becomes_an_account_with_limits_and_members(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.core.account_names import NameRules
 from agent.core.errors import BackendUnavailable, PlanRefused
 from agent.core.model import (
     AccountingType,
@@ -21,7 +22,6 @@ from agent.core.model import (
     Snapshot,
     TeamMember,
 )
-from agent.core.names import NameRules
 from agent.core.waldur_actions import ClaimAccount, FailOrder, ReportLimits
 from agent.plan import orders
 from agent.plan.allocations import OfferingRules

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from agent.core.account_names import NameRules
 from agent.core.model import Resource, ResourceState
-from agent.core.names import NameRules
-from agent.plan import orphans
+from agent.plan import lost_backend_ids
 from tests.plan.worlds import RULES, cluster
 
 TREE = {"root": None, "c_cust": "root", "p_proj": "c_cust", "a_one": "p_proj", "a_proj": "p_proj"}
@@ -26,7 +26,8 @@ def claimed(
     resources: Iterable[Resource], *, named: Iterable[str] = (), names: NameRules = RULES.names
 ) -> list[str]:
     return [
-        c.render().split("  (")[0] for c in orphans.claims(resources, names, cluster(TREE), frozenset(named))
+        c.render().split("  (")[0]
+        for c in lost_backend_ids.claims(resources, names, cluster(TREE), frozenset(named))
     ]
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.account_names import fold
 from agent.core.model import AccountingType, Component, Resource, ResourceState
-from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageRecord, UserUsageRecord
 from agent.core.usage_actions import ReportUsage

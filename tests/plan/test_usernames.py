@@ -25,8 +25,8 @@ from agent.core.errors import (
 )
 from agent.core.model import OfferingUser
 from agent.plan.usernames import UserState, closing, due, foreseen, obstacle, opening
-from agent.sim.offering_user_rules import TRANSITIONS
-from agent.sim.records import OfferingUserState
+from simulator.rules.offering_user_rules import TRANSITIONS
+from simulator.world.records import OfferingUserState
 
 UUID = "1" * 32
 NAME = AssignUsername(offering_user=UUID, username="jsmith")

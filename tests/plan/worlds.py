@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
+from agent.core.account_names import NameRules
 from agent.core.actions import (
     Action,
     AddMember,
@@ -41,7 +42,6 @@ from agent.core.model import (
     ResourceState,
     Snapshot,
 )
-from agent.core.names import NameRules
 from agent.core.plans import Plan
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import OrderCase, OrderPlan

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.report.world import World, scenario
 
 WorldFactory = Callable[..., World]

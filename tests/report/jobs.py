@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.core.names import fold
+from agent.core.account_names import fold
 from agent.core.periods import Month
 from agent.core.usage import JobUse, Usage, UsageQuery
 from tests.memory_backend import MemoryBackend

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.core.periods import Month
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
 from tests.cli.conftest import Command, command
 from tests.memory_backend import MemoryBackend
 from tests.report.world import World, scenario

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import PAGE_SIZE
+from simulator.server.waldur import SimulatedWaldur
 from tests.report.conftest import AGES, WorldFactory
 from tests.report.world import HOUR, LAST, World, scenario
 

@@ -11,9 +11,9 @@ import pytest
 
 from agent.run.results import PassReport, Result
 from agent.run.usage import mode as report
-from agent.sim.faults import Fault
 from agent.state import plans as held
 from agent.state.plans import Shelf
+from simulator.server.faults import Fault
 from tests.report.conftest import WorldFactory
 from tests.report.world import LAST, World
 from tests.state.obstacles import block, unblock

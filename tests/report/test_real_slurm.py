@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.core.periods import Month
-from agent.sim.server import SimulatedWaldur
-from tests.real.slurm_cluster import SlurmCluster
-from tests.report.on_slurm import COMPONENTS, ReportsOnSlurm, scenario
+from rig.reports import COMPONENTS, ReportsOnSlurm, scenario
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
 
 MONTH = Month(2026, 5)
 RESOURCES, USERS, JOBS = 20, 3, 2000

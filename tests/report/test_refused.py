@@ -13,8 +13,8 @@ from agent.run.circuit_breaker import IN_A_ROW, Outage
 from agent.run.results import Result
 from agent.run.usage import mode as report
 from agent.run.usage.submission import AT_ONCE
-from agent.sim.faults import Fault, FaultKind, throttled
 from agent.waldur.transport import POOL_SIZE
+from simulator.server.faults import Fault, FaultKind, throttled
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import COMPONENTS, CPU, HOUR, LAST, MEM, World, scenario
 

@@ -11,9 +11,9 @@ from agent.core.model import Resource, ResourceState
 from agent.run.results import Result
 from agent.run.site import connect
 from agent.run.usage import mode as report
-from agent.sim.records import OfferingUserState
-from agent.sim.seed import ComponentSpec
 from agent.state import reported as report_claims
+from simulator.world.records import OfferingUserState
+from simulator.world.seed import ComponentSpec
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import COMPONENTS, CPU, HOUR, LAST, MEM, THIS, World, scenario
 

@@ -17,14 +17,14 @@ from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.run.usage import mode as report
 from agent.run.usage.planning import PlannedReport
-from agent.sim.records import ComponentUsage
-from agent.sim.seed import ComponentSpec, Scenario, grant
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
 from agent.waldur.transport import Patience
+from rig.site import configuration, settings_of
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import ComponentUsage
+from simulator.world.seed import ComponentSpec, Scenario, grant
 from tests.memory_backend import slurm_settings
 from tests.report.jobs import Job, JobBackend
-from tests.site import configuration, settings_of
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 THIS, LAST = Month(2026, 11), Month(2026, 10)

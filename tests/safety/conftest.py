@@ -14,12 +14,12 @@ from agent.config.model import Mode
 from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.state.plans import Shelf
 from agent.waldur.client import WaldurClient
+from rig.site import configuration, settings_of
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.memory_backend import MemoryBackend
-from tests.site import configuration, settings_of
 
 
 @dataclass

@@ -19,13 +19,13 @@ from agent.core.policy import BUDGETS, Cost
 from agent.run import passes
 from agent.run.membership import rebuild
 from agent.run.results import PassReport
-from agent.sim.faults import Fault
-from agent.sim.records import OrderState, ResourceState
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.state import claims, plans
 from agent.state.plans import Shelf
 from agent.state.store import Store
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import OrderState, ResourceState
+from simulator.world.seed import Scenario
 from tests.membership.world import World
 
 WorldOf = Callable[..., World]

@@ -19,7 +19,7 @@ from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwri
 from agent.state import journal, plans, store
 from agent.state.plans import HeldRow, Kept, Shelf
 from agent.state.store import Store
-from tests.backends.children import until
+from rig.children import until
 from tests.state.conftest import in_private_mounts, needs_root, offering
 
 OURS = offering()

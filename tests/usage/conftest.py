@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.cli.conftest import command
 from tests.usage.world import World, install
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import usage_page
+from agent.cli.usage import page as usage_page
 from agent.plan.usage.figures import Sheet
-from tests.real.parts import require
+from rig.parts import require
 from tests.usage.browser import Browser
 from tests.usage.sheets import CPU, PRESENT, account, figures, many, view
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from agent.cli import usage_check_text
+from agent.cli.usage import check_text
 from agent.core.model import AccountingType, Component
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
@@ -158,7 +158,7 @@ def test_sums_are_those_of_the_lines(
 
 def test_reasons_name_what_is_known_of_a_difference() -> None:
     counts = {Way.REFERENCE: 10, Way.REQUESTED: 100, Way.ALLOCATED: 50, Way.SUMMARY: 60}
-    said = list(usage_check_text.reasons(Seconds("cpu", counts)))
+    said = list(check_text.reasons(Seconds("cpu", counts)))
     assert said == [
         "requested is 90 cpu-seconds more than reference: runs of requeued jobs, or jobs that run and have counted on "
         "meanwhile",
@@ -183,5 +183,5 @@ def test_amounts_are_whole_at_every_width(width: int, most: int) -> None:
 def printed(comparison: Comparison, width: int) -> list[str]:
     out = io.StringIO()
     found = Checked("Larch", "0" * 32, "larch", MONTH, "UTC", UsageSource.REQUESTED, (CPU,), comparison)
-    usage_check_text.show(found, Console(file=out, width=width, color_system=None))
+    check_text.show(found, Console(file=out, width=width, color_system=None))
     return out.getvalue().splitlines()

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from setuptools import Distribution
 
-from agent.cli import usage_charts, usage_page, usage_sections
-from agent.cli.usage_page import PageNotWritten
+from agent.cli.usage import charts, sections
+from agent.cli.usage import page as usage_page
+from agent.cli.usage.page import PageNotWritten
 from agent.core.errors import WaldurError
 from agent.core.periods import Month
 from agent.core.usage import UsageSource
@@ -139,7 +140,7 @@ def test_bars_are_as_long_as_what_is_used_of_the_limit() -> None:
         account(name, figures=figures({"cpu": {PRESENT: amount}}), limits={"cpu": Decimal(10)})
         for name, amount in shares.items()
     ]
-    (component,) = usage_sections.offering(view(Sheet((CPU,), (PRESENT,), tuple(accounts)))).components
+    (component,) = sections.offering(view(Sheet((CPU,), (PRESENT,), tuple(accounts)))).components
     assert [(b.name, b.filled, b.percent, b.state) for b in component.accounts] == [
         ("c", 100.0, "120%", "over"),
         ("b", 90.0, "90%", "near"),
@@ -155,7 +156,7 @@ def test_columns_stand_in_the_chart_and_lines_at_round_amounts(highest: str, mon
     sheet = many(1, months)
     amounts = {("cpu", m): Decimal(highest) * n / months for n, m in enumerate(sheet.months, 1)}
     one = account("a", figures=amounts, limits={"cpu": Decimal(highest) * 2})
-    (component,) = usage_sections.offering(view(Sheet((CPU,), sheet.months, (one,)))).components
+    (component,) = sections.offering(view(Sheet((CPU,), sheet.months, (one,)))).components
     chart = component.chart
     assert len(chart.columns) == months
     assert all(c.x >= 0 and c.x + c.width <= 100.01 and c.y >= 0 for c in chart.columns)
@@ -164,10 +165,10 @@ def test_columns_stand_in_the_chart_and_lines_at_round_amounts(highest: str, mon
     assert heights == sorted(heights)
     assert chart.lines
     assert len(chart.lines) <= 6
-    assert all(0 <= y < usage_charts.FLOOR_PX for y, _ in chart.lines)
+    assert all(0 <= y < charts.FLOOR_PX for y, _ in chart.lines)
     if Decimal(highest):
-        assert chart.limit_y == pytest.approx(usage_charts.FLOOR_PX - usage_charts.HEIGHT_PX)
-        assert max(heights) == pytest.approx(usage_charts.HEIGHT_PX / 2, abs=1.5)
+        assert chart.limit_y == pytest.approx(charts.FLOOR_PX - charts.HEIGHT_PX)
+        assert max(heights) == pytest.approx(charts.HEIGHT_PX / 2, abs=1.5)
 
 
 def test_a_file_is_for_its_owner_and_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
+from rig import job_rows
+from rig.host_zone import set_host_zone
+from rig.job_rows import JobRow
+from rig.site import configuration
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.cli.conftest import Command
-from tests.real import job_rows
-from tests.real.host_zone import set_host_zone
-from tests.real.job_rows import JobRow
-from tests.real.slurm_cluster import SlurmCluster
-from tests.site import configuration
 from tests.usage.world import LAST
 
 H = timedelta(hours=1)

@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from agent.cli import usage_table
 from agent.cli.options import PIPE_WIDTH
+from agent.cli.usage import table
 from agent.core.errors import WaldurError
 from agent.core.periods import Month
 from agent.plan.usage.figures import Measure, Sheet
@@ -25,7 +25,7 @@ class Ascii(io.StringIO):
 def printed(sheet: Sheet, width: int, *, with_users: bool = False, ascii_only: bool = False) -> list[str]:
     stream = Ascii() if ascii_only else io.StringIO()
     out = Console(file=stream, width=width, color_system=None)
-    usage_table.show(view(sheet), with_users=with_users, out=out)
+    table.show(view(sheet), with_users=with_users, out=out)
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
@@ -39,7 +39,7 @@ def test_rows_fit_and_amounts_are_whole(width: int, months: int) -> None:
     text = "\n".join(tables)
     for measure in sheet.measures:
         for one in sheet.accounts:
-            assert usage_table.shown(one.figures[measure.name, PRESENT]) in text
+            assert table.shown(one.figures[measure.name, PRESENT]) in text
     assert len(tables) == sum(
         2 + len(sheet.accounts) + sum(len(sheet.ranked_users(a, m)) for a in sheet.accounts)
         for m in sheet.measures
@@ -59,7 +59,7 @@ def test_in_a_pipe_nothing_is_cut() -> None:
     assert not any("…" in line for line in lines)
     for one in sheet.accounts:
         row = next(line for line in lines if line.startswith(one.title + "  "))
-        assert all(usage_table.shown(one.figures["cpu", month]) in row for month in sheet.months)
+        assert all(table.shown(one.figures["cpu", month]) in row for month in sheet.months)
 
 
 def test_rows_are_sorted_by_use_and_the_sum_is_last() -> None:
@@ -148,7 +148,7 @@ def test_others_are_not_told_of_where_all_are_shown() -> None:
     out = io.StringIO()
     away = WaldurError("away", method="GET", path="")
     sheet = Sheet((CPU,), (PRESENT,), (account("a"),), (account("b"),))
-    usage_table.show(view(sheet, waldur=away), out=Console(file=out, width=80))
+    table.show(view(sheet, waldur=away), out=Console(file=out, width=80))
     assert "besides" not in out.getvalue()
 
 
@@ -163,6 +163,6 @@ def test_others_are_not_told_of_where_all_are_shown() -> None:
     ],
 )
 def test_long_names_stay_different(names: str, cells: int, shown: str) -> None:
-    found = usage_table.shortened(names.split(), cells)
+    found = table.shortened(names.split(), cells)
     assert sorted(found.values()) == sorted(shown.split())
     assert max(map(cell_len, found.values())) <= cells

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from agent.core.errors import BackendError, BackendUnavailable
-from agent.sim.faults import Fault
+from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.memory_backend import MemoryBackend
 from tests.usage.world import COMPONENT, LAST, PRESENT, Job, World, plugin

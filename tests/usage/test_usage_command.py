@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.sim.faults import Fault
+from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.usage.world import COMPONENT, LAST, PRESENT, Job, World
 

@@ -14,10 +14,10 @@ from agent.core.errors import BackendError
 from agent.core.model import Account, Part, Snapshot
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
-from agent.sim.server import SimulatedWaldur
 from backends.base import BackendContext, Parsed, Scope
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
 from tests.memory_backend import MemoryBackend
-from tests.site import configuration
 
 PRESENT = Month.of(datetime.now(UTC))
 LAST = PRESENT.previous

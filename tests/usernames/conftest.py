@@ -19,12 +19,12 @@ from agent.run.people import groups, usernames
 from agent.run.people.usernames import UsernameReport
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
-from agent.sim.records import OfferingUserState
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import members, offerings
+from rig.site import configuration, settings_of
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import OfferingUserState
+from simulator.world.seed import Scenario
 from tests.memory_backend import MemoryBackend
-from tests.site import configuration, settings_of
 from tests.usernames.scripted import Scripted, install
 
 SiteFactory = Callable[..., Site]

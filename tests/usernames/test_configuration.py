@@ -12,8 +12,8 @@ import pytest
 
 from agent.config.model import Severity
 from agent.run import configuration
-from agent.sim.server import SimulatedWaldur
-from tests.site import configuration as written
+from rig.site import configuration as written
+from simulator.server.waldur import SimulatedWaldur
 from tests.usernames.scripted import Scripted
 
 

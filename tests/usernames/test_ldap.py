@@ -15,13 +15,13 @@ from agent.plan.groups import GroupWishes
 from agent.run.people import groups, usernames
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
-from agent.sim.faults import Fault
-from agent.sim.server import SimulatedWaldur
 from agent.state import journal
 from agent.state.journal import Query
+from rig.slapd import Slapd
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
 from tests.backends.usernames.conftest import Looker, raw
 from tests.memory_backend import MemoryBackend
-from tests.real.slapd import Slapd
 from tests.usernames.conftest import (
     SiteFactory,
     accounts,

@@ -17,8 +17,8 @@ from agent.core.errors import (
     WaldurError,
 )
 from agent.run.people import usernames
-from agent.sim.faults import Fault
-from agent.sim.server import SimulatedWaldur
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
 from tests.usernames.conftest import (
     SCENARIO,
     SiteFactory,

@@ -8,9 +8,9 @@ from typing import Any
 
 from agent.config.model import OidcClient, WaldurAccess
 from agent.config.secret import Secret
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
 from agent.waldur.transport import Patience
+from simulator.server.waldur import SimulatedWaldur
 
 TOKEN = "9d1f0c2ab34e57687a8b9c0d1e2f3a4b5c6d7e8f"
 OFFERING = "e21a0f0030b447deb63bedf69db6742e"

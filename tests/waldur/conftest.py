@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent.sim.server import SimulatedWaldur
 from agent.waldur.client import WaldurClient
-from tests.real.certificate import LOOPBACK, make_certificate
+from rig.certificate import LOOPBACK, make_certificate
+from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import client_of
 from tests.waldur.stand_in import Script, StandIn
 

@@ -10,11 +10,11 @@ import pytest
 
 from agent.core.errors import WaldurAnswerError, WaldurError
 from agent.core.model import OrderState, OrderType, ResourceState
-from agent.sim.faults import Fault
-from agent.sim.seed import Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import members, offerings, orders, pool, resources
 from agent.waldur.client import WaldurClient
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
 from tests.waldur.clients import client_at, client_of
 from tests.waldur.conftest import StartStandIn, StartWaldur
 from tests.waldur.stand_in import Answer, Asked, html, says

@@ -10,9 +10,9 @@ import pytest
 
 from agent.config.secret import Secret
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import offerings, orders, resources
 from agent.waldur.client import WaldurClient
+from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import client_at, client_of
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, html, says

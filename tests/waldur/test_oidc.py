@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agent.core.errors import WaldurAnswerError, WaldurError
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import orders, pool
 from agent.waldur.client import WaldurClient
+from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import client_at, client_of, oidc
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, Asked, StandIn, html, says

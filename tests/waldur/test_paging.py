@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agent.core.errors import WaldurAnswerError, WaldurLacks
-from agent.sim.control import OrderOptions
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import members, orders
 from agent.waldur.client import PAGE_SIZE, WaldurClient
+from simulator.control.experiments import OrderOptions
+from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import TOKEN, client_at
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, Asked, html, says

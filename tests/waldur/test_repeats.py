@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from agent.core.errors import WaldurError
-from agent.sim.faults import Fault, FaultKind, throttled
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import offerings, orders, resources
 from agent.waldur.client import WaldurClient
 from agent.waldur.transport import Patience
+from simulator.server.faults import Fault, FaultKind, throttled
+from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import client_at, client_of
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, in_turn, says

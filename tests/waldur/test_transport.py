@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from agent.core.errors import ConfigError, WaldurError
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import orders, pool, resources
 from agent.waldur.client import WaldurClient
 from agent.waldur.transport import POOL_SIZE, Patience
+from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import OFFERING, TOKEN, USER_AGENT, client_at, client_of
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, in_turn, says

@@ -12,11 +12,11 @@ import pytest
 
 from agent.core.errors import WaldurError
 from agent.core.periods import Month
-from agent.sim.faults import Fault
-from agent.sim.seed import ComponentSpec, Scenario
-from agent.sim.server import SimulatedWaldur
 from agent.waldur import members, usages
 from agent.waldur.client import WaldurClient
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import ComponentSpec, Scenario
 from tests.waldur.clients import client_at, client_of
 from tests.waldur.conftest import StartStandIn, StartWaldur
 from tests.waldur.stand_in import html, says

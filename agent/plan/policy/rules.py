@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from agent.core.account_names import fold
 from agent.core.actions import Action, ClusterAction, Effect, Kind
 from agent.core.model import Part, Snapshot
-from agent.core.names import fold
 from agent.core.policy import Charge, Cost, PolicyMode, PolicyRules
 
 # What an order that makes an account may do to it.

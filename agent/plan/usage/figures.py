@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from agent.core.account_names import fold
 from agent.core.errors import PlanRefused
 from agent.core.model import Component, Resource, WaldurComponent
-from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.units import limit_number, reported_amount
 from agent.core.usage import Counts, Usage

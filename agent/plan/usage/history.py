@@ -15,9 +15,9 @@ from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from typing import TypeVar
 
+from agent.core.account_names import fold
 from agent.core.errors import PlanRefused
 from agent.core.model import Resource
-from agent.core.names import fold
 from agent.core.periods import SKEW, Month, attribution, months_between
 from agent.core.usage import Usage
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage

@@ -15,9 +15,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
+from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.model import Component, Resource, ResourceState
-from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.units import ZERO, reported_amount, targets_of
 from agent.core.usage import AccountUsage, Usage, UsageRecord, UserUsageRecord

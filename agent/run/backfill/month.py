@@ -16,10 +16,10 @@ from decimal import Decimal
 from typing import Any
 
 from agent.config.model import Mode
+from agent.core.account_names import fold
 from agent.core.actions import Action, only
 from agent.core.errors import SiteAgentError
 from agent.core.model import Part
-from agent.core.names import fold
 from agent.core.periods import Month, attribution
 from agent.core.policy import UsageDecreases
 from agent.core.usage_actions import ReportUserUsage, UsageAction

@@ -2,7 +2,7 @@
 """A run of the loader: its months under an id that the same parameters always give, and what was done of it before.
 
 The months that ended are remembered, so that a run which was killed goes on where it was. The months of a run that go
-through the queue are in Redis as well (`tasks.history_board`).
+through the queue are in Redis as well (`tasks.month_status`).
 """
 
 from __future__ import annotations

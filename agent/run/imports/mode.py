@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from agent.config.model import Mode
+from agent.core.account_names import fold
 from agent.core.errors import OfferingPaused, WaldurError
 from agent.core.model import Account, Part, Resource, Snapshot
-from agent.core.names import fold
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import OfferImport, WaldurAction
 from agent.plan.policy.rules import PolicyContext

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from agent.core.account_names import fold
 from agent.core.errors import WaldurError
 from agent.core.model import (
     OfferingFacts,
@@ -22,7 +23,6 @@ from agent.core.model import (
     Resource,
     TeamMember,
 )
-from agent.core.names import fold
 from agent.core.people import ProjectAccounts
 from agent.core.policy import LimitsSource
 from agent.plan.membership import MembershipRules

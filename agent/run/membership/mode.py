@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
+from agent.core.account_names import fold
 from agent.core.errors import SiteAgentError, WaldurError
 from agent.core.model import OfferingUser, Part, ResourceState, Snapshot
-from agent.core.names import fold
 from agent.core.policy import PolicyRules
 from agent.plan.policy.gate import Decision
 from agent.run import engine, gate

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.model import AccountSpec, AllocationSpec, Resource, ResourceState, Snapshot
-from agent.core.names import fold
 from agent.core.people import ProjectAccounts
 from agent.core.waldur_actions import ClaimAccount
-from agent.plan import allocations, membership, orphans
+from agent.plan import allocations, lost_backend_ids, membership
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.people import people_of
 from agent.plan.policy.rules import PolicyContext
@@ -57,7 +57,7 @@ class SyncFacts:
         """Accounts that may belong to resources without a backend id; Waldur has to be asked who else holds them."""
         names = self.rules.offering.names
         taken = self.named | frozenset(self.foreign)
-        return orphans.claims(self.waldur.resources, names, self.snapshot, taken)
+        return lost_backend_ids.claims(self.waldur.resources, names, self.snapshot, taken)
 
 
 @dataclass(frozen=True)

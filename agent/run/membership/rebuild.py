@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agent.config.model import Mode
+from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import NotApplied, PlanRefused, SiteAgentError
 from agent.core.model import AllocationSpec, Part, Resource, Snapshot
-from agent.core.names import fold
 from agent.core.plans import Outcome, Plan
 from agent.plan import accounts
 from agent.plan import rebuild as planner

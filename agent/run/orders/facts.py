@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.core.account_names import fold
 from agent.core.errors import WaldurError
 from agent.core.model import (
     Order,
@@ -14,7 +15,6 @@ from agent.core.model import (
     ResourceState,
     Snapshot,
 )
-from agent.core.names import fold
 from agent.plan import rebuild
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, members_of

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agent.config.model import Mode
+from agent.core.account_names import fold
 from agent.core.errors import BackendError, ConfigError, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import Order, OrderType, Snapshot
-from agent.core.names import fold
 from agent.core.policy import PolicyRules
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase

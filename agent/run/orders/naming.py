@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from agent.core.account_names import fold
 from agent.core.errors import PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import AllocationSpec, AssociationWishes, OrderState, Resource, ResourceState, Snapshot
-from agent.core.names import fold
 from agent.plan import allocations
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import (

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from agent.core.account_names import NameRules, fold
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused
 from agent.core.model import AllocationSpec, OrderType, Snapshot
-from agent.core.names import NameRules, fold
 from agent.plan import orders as planner
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, OrderPlan

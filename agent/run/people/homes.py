@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from agent.config.model import Mode, Offering
+from agent.core.account_names import fold
 from agent.core.actions import Action, Effect
 from agent.core.errors import (
     BackendError,
@@ -27,7 +28,6 @@ from agent.core.errors import (
 from agent.core.homes import NOTHING, Home, HomeRules, Remembered
 from agent.core.host_actions import HostAction
 from agent.core.model import Snapshot
-from agent.core.names import fold
 from agent.core.plans import Outcome, Plan
 from agent.plan import homes as planner
 from agent.plan.policy.rules import PolicyContext

@@ -40,7 +40,7 @@ from agent.waldur.client import WaldurClient
 from backends.base import Scope
 from backends.usernames import nss, registry
 from backends.usernames.base import UserDirectory, UsernameBackend, UsernameContext
-from backends.usernames.names import posix_problem
+from backends.usernames.candidates import posix_problem
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from typing import Any
 
 from agent.config.model import Mode, Offering
 from agent.core import periodic
+from agent.core.account_names import fold, uuid_hex
 from agent.core.actions import ClusterAction, Phase, only
 from agent.core.errors import BackendError, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import Account, Part, Snapshot
-from agent.core.names import fold, uuid_hex
 from agent.core.periodic import Granularity, LimitType, PeriodicState, PeriodicWish, ResetRawUsage
 from agent.core.plans import Outcome
 from agent.core.policy import PolicyRules

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
+from agent.core.account_names import fold
 from agent.core.errors import BackendError, WaldurError
 from agent.core.model import OfferingFacts, Part, Resource
-from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.usage import Usage, UsageQuery, UsageSource
 from agent.plan.usage import check as usage_check

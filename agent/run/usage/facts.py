@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from agent.core.account_names import fold
 from agent.core.errors import ConfigError
 from agent.core.model import Component, OfferingFacts, OfferingUser, Part, Resource, ResourceState, Snapshot
-from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.usage import Usage, UsageQuery
 from agent.plan.usage import planning as planner

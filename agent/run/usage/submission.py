@@ -12,8 +12,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import TypeVar
 
+from agent.core.account_names import fold
 from agent.core.errors import PassUnfinished, SiteAgentError, WaldurAnswerError, WaldurError
-from agent.core.names import fold
 from agent.core.periods import Month
 from agent.core.plans import Outcome
 from agent.core.usage_actions import Amounts, ReportUserUsage, UsageAction

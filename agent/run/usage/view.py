@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from agent.core.account_names import fold
 from agent.core.errors import WaldurError
 from agent.core.model import Component, OfferingFacts, Part, Resource
-from agent.core.names import fold
 from agent.core.periods import Month, last_months
 from agent.core.usage import Usage, UsageSource
 from agent.plan.usage import figures as usage_figures

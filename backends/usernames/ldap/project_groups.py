@@ -16,10 +16,10 @@ from agent.core.directory_actions import DirectoryAction
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.plans import Outcome
 from backends.usernames import nss
+from backends.usernames.candidates import group_problem
 from backends.usernames.ldap.directory import ADD, DELETE, AlreadyThere, Directory, Entry, NotThere, any_of
 from backends.usernames.ldap.ids import Ids
 from backends.usernames.ldap.schema import LdapSettings
-from backends.usernames.names import group_problem
 
 ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description", "objectClass")
 PERSONAL = "personal group of "

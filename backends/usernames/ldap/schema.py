@@ -19,7 +19,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, vali
 from agent.config.model import Problem, Severity
 from agent.config.secret import Secret
 from backends.base import Parsed
-from backends.usernames.names import NameFormat, pattern_of
+from backends.usernames.candidates import NameFormat, pattern_of
 from backends.usernames.sections import NameFormatField, parsed_section
 
 KEY = "ldap"

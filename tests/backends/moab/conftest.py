@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.sim.mam.install import StandIn
+from simulator.mam.install import StandIn
 
 
 @pytest.fixture

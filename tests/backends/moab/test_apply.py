@@ -32,9 +32,9 @@ from agent.core.errors import (
     ParseError,
 )
 from agent.core.plans import Outcome
-from agent.sim.mam.install import StandIn
 from backends.moab.commands import NotInMoab
 from backends.process import CommandMissing
+from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
 from tests.backends.contract_sites import join, leave, new
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from agent.core.actions import SetLimits
 from agent.core.errors import DoneInPart, NotApplied
-from agent.sim.mam.install import StandIn
 from backends.base import Scope
 from backends.moab.deposits import Move, Moves, moves, printed
 from backends.moab.ledger import Fund, total
+from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
 from tests.backends.contract_sites import new
 

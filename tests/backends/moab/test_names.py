@@ -7,9 +7,9 @@ import pytest
 
 from agent.core.errors import PlanRefused
 from agent.core.model import Part
-from agent.sim.mam.install import StandIn
 from backends.base import Scope
-from backends.moab.names import MAX_NAME_LENGTH, checked, free_text, is_usable
+from backends.moab.allowed_names import MAX_NAME_LENGTH, checked, free_text, is_usable
+from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
 from tests.backends.contract_sites import join, leave, new
 

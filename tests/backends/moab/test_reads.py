@@ -10,8 +10,8 @@ import pytest
 from agent.core.actions import MoveDefaultAccount
 from agent.core.errors import BackendUnavailable
 from agent.core.model import Association, Part
-from agent.sim.mam.install import StandIn
 from backends.base import BULK_PARTS, Scope
+from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
 
 # MAM has no limits of single users.

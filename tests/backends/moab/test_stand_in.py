@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from agent.sim.mam.install import StandIn
-from agent.sim.mam.programs import PROGRAMS
+from simulator.mam.install import StandIn
+from simulator.mam.programs import PROGRAMS
 
 WRONG = {
     "mam-list-accounts --raw --quiet": "Option --show is missing",

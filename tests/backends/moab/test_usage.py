@@ -14,9 +14,9 @@ import pytest
 from agent.core.errors import BackendError, BackendUnavailable, CommandDenied, ParseError
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, UsageQuery
-from agent.sim.mam.install import StandIn
 from backends.base import UsageReader
 from backends.moab.usage import SCALE
+from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
 
 TALLINN = "Europe/Tallinn"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agent.core.actions import SetLimits
 from agent.core.plans import Outcome
-from agent.sim.mam.install import StandIn
+from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
 from tests.backends.contract_sites import new
 

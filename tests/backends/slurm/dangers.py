@@ -10,8 +10,8 @@ from agent.core.actions import AddMember, ClusterAction, CreateAccount, DeleteAc
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
 from backends.slurm.backend import SlurmBackend
+from rig.slurm_cluster import SlurmCluster
 from tests.backends.conftest import Connect
-from tests.real.slurm_cluster import SlurmCluster
 
 WORLD = """\
 Cluster - 'test'

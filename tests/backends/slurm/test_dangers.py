@@ -25,10 +25,10 @@ from agent.core.actions import (
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
 from agent.plan import accounts
 from backends.base import Scope
+from rig.processes import wait_until
+from rig.slurm_cluster import SlurmCluster
 from tests.backends.conftest import Connect
 from tests.backends.slurm.dangers import Raw, Row, World, delete, join, limit, new, qos, sacctmgr
-from tests.real.processes import wait_until
-from tests.real.slurm_cluster import SlurmCluster
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from backends.base import BackendContext
 from backends.slurm import load
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
-from tests.real.slurm_cluster import SlurmCluster
+from rig.slurm_cluster import SlurmCluster
 
 
 def account(name: str, parent: str = "root", text: str = "") -> CreateAccount:

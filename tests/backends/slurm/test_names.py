@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import PlanRefused
-from backends.slurm.names import checked, free_text, is_usable
+from backends.slurm.allowed_names import checked, free_text, is_usable
 
 KINDS = ["account", "user", "QoS", "partition", "TRES"]
 EVERYWHERE_BAD: dict[str, str] = {

@@ -12,11 +12,11 @@ import pytest
 from agent.core.periods import Month
 from agent.core.usage import UsageQuery, UsageSource
 from backends.slurm.backend import SlurmBackend
+from rig import job_rows
+from rig.host_zone import set_host_zone
+from rig.job_rows import JobRow
+from rig.slurm_cluster import SlurmCluster
 from tests.backends.conftest import Connect
-from tests.real import job_rows
-from tests.real.host_zone import set_host_zone
-from tests.real.job_rows import JobRow
-from tests.real.slurm_cluster import SlurmCluster
 
 ASKED = {"cpu": 2, "mem": 500, "node": 1, "billing": 2}
 MAY = Month(2025, 5).start(UTC)

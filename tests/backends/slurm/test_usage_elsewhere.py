@@ -18,8 +18,8 @@ from agent.core.usage import AccountUsage, UsageQuery, UsageSource
 from backends.base import UsageCheck
 from backends.slurm.sreport import MonthOpen, ZoneDiffers
 from backends.zones import ZoneMissing
+from rig import many_lines
 from tests.backends.conftest import Connect
-from tests.backends.slurm import many_lines
 from tests.backends.slurm.stand_in import HeadNode, Rule, account, join
 
 MAY = UsageQuery(Month(2026, 5), "Europe/Tallinn")

@@ -17,12 +17,12 @@ from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.sreport import MonthOpen, ZoneDiffers
+from rig import job_rows
+from rig.host_zone import set_host_zone
+from rig.job_rows import JobRow
+from rig.processes import wait_until
+from rig.slurm_cluster import SlurmCluster
 from tests.backends.conftest import Connect
-from tests.real import job_rows
-from tests.real.host_zone import set_host_zone
-from tests.real.job_rows import JobRow
-from tests.real.processes import wait_until
-from tests.real.slurm_cluster import SlurmCluster
 
 TALLINN, TOKYO = "Europe/Tallinn", "Asia/Tokyo"
 ASKED = {"cpu": 2, "mem": 500, "node": 1, "billing": 2}

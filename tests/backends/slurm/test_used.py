@@ -10,11 +10,11 @@ import pytest
 
 from agent.core.model import Part
 from backends.base import BackendContext, Scope
-from backends.slurm import used
+from backends.slurm import limit_usage
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
+from rig.slurm_cluster import SlurmCluster
 from tests.backends.slurm.stand_in import HeadNode, Rule
-from tests.real.slurm_cluster import SlurmCluster
 
 TEXT = (Path(__file__).parent / "transcripts" / "22.05" / "assoc_mgr.txt").read_text()
 DEADLINE_S = 60
@@ -22,7 +22,7 @@ DEADLINE_S = 60
 
 @pytest.mark.parametrize("cluster", ["", "test", "TEST"])
 def test_accounts_are_read_with_what_counts_against_their_limits(cluster: str) -> None:
-    found = used.parse(TEXT, cluster)
+    found = limit_usage.parse(TEXT, cluster)
     assert set(found) == {"root", "zz"}
     assert {tres: value for tres, value in found["zz"].items() if value} == {"cpu": 5, "gres/gpu": 2}
     assert found["zz"]["mem"] == 0
@@ -30,8 +30,11 @@ def test_accounts_are_read_with_what_counts_against_their_limits(cluster: str) -
 
 
 def test_another_cluster_and_no_rows_say_nothing() -> None:
-    assert used.parse(TEXT, "other") == {}
-    assert used.parse("Current Association Manager state\nNo associations currently cached in Slurm.\n") == {}
+    assert limit_usage.parse(TEXT, "other") == {}
+    assert (
+        limit_usage.parse("Current Association Manager state\nNo associations currently cached in Slurm.\n")
+        == {}
+    )
 
 
 def test_without_an_answer_the_use_is_unknown(node: HeadNode) -> None:

@@ -18,9 +18,9 @@ from backends.storage import programs
 from backends.storage.homes import HeadNode, RootNeeded, look
 from backends.storage.passwd import Entry
 from backends.storage.programs import HELPER, Programs
+from rig.parts import require
 from tests.backends.storage.test_quotas import NAMES
 from tests.backends.storage.world import Fault, World, modes
-from tests.real.parts import require
 
 
 def make(world: World, user: str = "ann", umask: str = "0077") -> MakeHome:

@@ -11,7 +11,7 @@ import pytest
 
 from backends.storage import passwd
 from backends.storage.passwd import Entry, UserDatabaseTrouble, lookup, resolve
-from tests.backends.children import ROOT
+from rig.children import ROOT
 
 ROOT_ENTRY = pwd.getpwuid(0)
 NOBODY_HAS = "no_such_user_here"

@@ -12,7 +12,7 @@ from agent.core.host_actions import SetQuota
 from agent.core.plans import Outcome
 from backends.process import CommandMissing
 from backends.storage import programs, quotas
-from tests.backends.children import until
+from rig.children import until
 from tests.backends.storage.world import Fault, World
 
 BOTH = (("ceph.quota.max_bytes", "1099511627776"), ("ceph.quota.max_files", "5000"))

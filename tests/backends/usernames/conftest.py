@@ -15,7 +15,7 @@ from backends.usernames.ldap.backend import LdapUsernames
 from backends.usernames.ldap.directory import Directory, Entry
 from backends.usernames.ldap.plugin import plugin
 from backends.usernames.ldap.schema import LdapSettings
-from tests.real.slapd import AGENT, BASE, PASSWORD, Slapd
+from rig.slapd import AGENT, BASE, PASSWORD, Slapd
 
 Connect = Callable[..., LdapUsernames]
 

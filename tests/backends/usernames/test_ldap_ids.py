@@ -12,8 +12,8 @@ from agent.core.directory_actions import DeactivateUser
 from agent.core.errors import BackendError, BackendUnavailable
 from backends.usernames.ldap.directory import Directory
 from backends.usernames.ldap.ids import COUNTER, Ids
+from rig.slapd import BASE, Slapd
 from tests.backends.usernames.conftest import Connect, Looker, person, settings
-from tests.real.slapd import BASE, Slapd
 
 
 def ids(slapd: Slapd, **options: object) -> Ids:

@@ -13,8 +13,8 @@ from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.model import OfferingUser
 from backends.usernames.base import UsernameContext
 from backends.usernames.ldap.people import mark_of
+from rig.slapd import BASE, Slapd
 from tests.backends.usernames.conftest import Connect, Looker, person
-from tests.real.slapd import BASE, Slapd
 
 
 def test_a_new_person_gets_a_group_and_an_entry_with_numbers_of_their_own(

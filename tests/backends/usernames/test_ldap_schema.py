@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agent.config.model import Severity
+from backends.usernames.candidates import FORMATS
 from backends.usernames.ldap import schema
 from backends.usernames.ldap.schema import LdapSchema, LdapSettings, WelcomeMailSchema
-from backends.usernames.names import FORMATS
 
 REQUIRED = {
     "uri": "ldaps://ldap.example.org", "bind_dn": "cn=agent", "bind_password": "s3cret", "base_dn": "dc=example,dc=org",

@@ -12,10 +12,10 @@ import pytest
 
 from agent.core.errors import BackendUnavailable
 from backends.usernames.ldap.directory import Directory
+from rig.certificate import make_certificate
+from rig.parts import require
+from rig.slapd import PASSWORD, Slapd
 from tests.backends.usernames.conftest import Connect, person, settings
-from tests.real.certificate import make_certificate
-from tests.real.parts import require
-from tests.real.slapd import PASSWORD, Slapd
 
 pytestmark = pytest.mark.real_part
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import BackendError
-from backends.slurm.names import RESERVED
-from backends.usernames.names import (
+from backends.slurm.allowed_names import RESERVED
+from backends.usernames.candidates import (
     FORMATS,
     MAX_LENGTH,
     NEVER,

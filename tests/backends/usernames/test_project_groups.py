@@ -18,8 +18,8 @@ from agent.core.directory_actions import (
 )
 from agent.core.errors import BackendUnavailable
 from backends.usernames.ldap.project_groups import ProjectGroups
+from rig.slapd import Slapd
 from tests.backends.usernames.conftest import Connect, Looker, person, settings
-from tests.real.slapd import Slapd
 
 
 @pytest.fixture

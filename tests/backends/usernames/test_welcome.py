@@ -16,10 +16,10 @@ from agent.core.model import OfferingUser
 from backends.usernames.ldap import schema, welcome
 from backends.usernames.ldap.accounts import NewPerson
 from backends.usernames.ldap.schema import LdapSettings
+from rig.certificate import make_certificate
+from rig.slapd import Slapd
 from tests.backends.usernames.conftest import Connect, Looker, person
 from tests.backends.usernames.mail_server import MailServer
-from tests.real.certificate import make_certificate
-from tests.real.slapd import Slapd
 
 TEXT = """Dear {{ first_name }} {{ last_name }},
 {% if vpn_password %}

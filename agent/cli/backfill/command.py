@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: MIT
+"""`historical-usage`: usage of past months from the cluster's accounting into Waldur, with a staff token.
+
+Months go to the workers of the offering where there is a queue, else they run here, one after the other. What was
+done is written down, so that a run which was stopped in any way goes on with `--resume`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import beat_schedule as table
+from agent.cli.backfill import staff_token
+from agent.cli.backfill.view import COMPLETE, SIGNS, View, closing, has_signs
+from agent.cli.options import config_option, json_option, print_json, settings_from
+from agent.config.model import Offering, Settings
+from agent.config.secret import Secret
+from agent.core.account_names import uuid_hex
+from agent.core.errors import ConfigError, SiteAgentError
+from agent.plan.usage import history as planner
+from agent.plan.usage.history import Span
+from agent.run.backfill import runs as history_runs
+from agent.run.backfill import staff as history_site
+from agent.run.backfill.month import Wish
+from agent.run.backfill.results import Ending, Mark, MonthOutcome
+from agent.run.backfill.runs import Here, Record, Run
+from agent.run.backfill.staff import HistoryRefused
+from agent.run.site import Site
+
+if TYPE_CHECKING:
+    from tasks.month_queue import Queued
+
+STOPPED = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """As they were given."""
+
+    config_file: Path | None
+    offering_uuid: str | None
+    user_token: Secret
+    user_token_file: Path | None
+    start_date: str
+    end_date: str
+    resource_backend_ids: tuple[str, ...]
+    skip_user_usage: bool
+    no_staff_check: bool
+    reconcile_stale: bool
+    allow_decreases: bool
+    dry_run: bool
+    is_local: bool
+    resume: bool
+    delay_s: int
+    as_json: bool
+    months_may_fail: bool
+
+    @property
+    def wish(self) -> Wish:
+        return Wish(
+            accounts=tuple(dict.fromkeys(text.strip() for text in self.resource_backend_ids)),
+            with_users=not self.skip_user_usage,
+            reconcile_stale=self.reconcile_stale,
+            dry_run=self.dry_run,
+            staff_check=not self.no_staff_check,
+            allow_decreases=self.allow_decreases,
+        )
+
+
+def _hide(_context: click.Context, _parameter: click.Parameter, token: str) -> Secret:
+    if token:
+        staff_token.hide_typed(token)
+    return Secret(token)
+
+
+@click.command(
+    epilog=f"The staff token is taken from --user-token, --user-token-file, the variable {staff_token.VARIABLE} or the "
+    "offering's `staff_token_file`, whichever comes first; else it is asked for."
+)
+@config_option
+@click.option("-o", "--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
+              help="The offering; may be left out where the configuration has one only.")  # fmt: skip
+@click.option("-t", "--user-token", default="", is_eager=True, callback=_hide, metavar="TOKEN",
+              help="Token of a staff user. Others may see it in the list of processes.")  # fmt: skip
+@click.option("--user-token-file", type=click.Path(path_type=Path), metavar="FILE",
+              help="File with nothing but the token of a staff user.")  # fmt: skip
+@click.option("-s", "--start-date", required=True, metavar="YYYY-MM-DD",
+              help="A day in the first month; months are loaded whole.")  # fmt: skip
+@click.option("-e", "--end-date", required=True, metavar="YYYY-MM-DD",
+              help="A day in the last month, at most 1825 days later.")  # fmt: skip
+@click.option("--resource-backend-id", "resource_backend_ids", multiple=True, metavar="ID",
+              help="This resource only; may be given several times.")  # fmt: skip
+@click.option("--skip-user-usage", is_flag=True, help="Totals of resources only.")
+@click.option("--no-staff-check", is_flag=True, help="Do not ask Waldur whether the token is that of staff.")
+@click.option("--reconcile-stale", is_flag=True,
+              help="Set to zero what Waldur has and the cluster does not know of; allows decreases.")  # fmt: skip
+@click.option("--allow-decreases", is_flag=True,
+              help="Send figures that are less than what Waldur has; else they are held and listed.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be submitted; submit nothing.")
+@click.option("--local", "is_local", is_flag=True, help="Load in this process, whatever queue there is.")
+@click.option("--resume", is_flag=True, help="Go on with an earlier run of the same parameters.")
+@click.option("--delay-between-months", "delay_s", type=click.IntRange(0, 86400), default=0, metavar="SECONDS",
+              help="Wait so long after each month.")  # fmt: skip
+@json_option
+@click.option("--months-may-fail", is_flag=True, hidden=True, help="Exit code 0 as well when months failed.")
+def command(**given: Any) -> int:
+    """Load usage of past months into Waldur: totals of resources and shares of users, month by month. Safe to
+    repeat: what Waldur has already is not sent again. Exit code 1 when a month failed, or
+    when usage is held because a figure would get less.
+    """
+    options = Options(**given)
+    if options.resume and options.dry_run:
+        raise click.UsageError("a dry run leaves nothing behind that could be resumed: choose one")
+    settings = settings_from(options.config_file)
+    try:
+        with _loading(options, settings) as loading:
+            return loading.load()
+    except ConfigError:
+        raise
+    except SiteAgentError as error:
+        if options.as_json:
+            print_json({"error": str(error), "months": []})
+        if not has_signs(sys.stderr):
+            raise
+        click.echo(f"{SIGNS[Mark.ERROR]} {error}", err=True)
+        return 1
+
+
+@contextmanager
+def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
+    """All that has to hold before a month is loaded. Raises SiteAgentError."""
+    offering = _offering(settings, options.offering_uuid)
+    wanted = planner.span(
+        planner.parse_date(options.start_date, "--start-date"),
+        planner.parse_date(options.end_date, "--end-date"),
+        datetime.now(settings.timezone),
+    )
+    here_because = "--local" if options.is_local else _no_queue(settings, offering)
+    token = _token(options, offering, is_needed=bool(here_because))
+    view = View(sys.stderr if options.as_json else sys.stdout, wanted.months, at_once=bool(here_because))
+    view.say(Mark.START, "Starting historical usage loading")
+    view.say(None, f"Found offering: {offering.name} ({offering.uuid})")
+    site = history_site.connect(settings, offering, token)
+    try:
+        needs_check = token is not None and not options.no_staff_check
+        username = history_site.check(site, is_staff_needed=needs_check)
+        if username:
+            view.say(None, f"Staff user validation successful for user: {username}")
+        with view:
+            yield Loading(options, settings, site, wanted, view, here_because)
+    finally:
+        site.client.close()
+
+
+def _offering(settings: Settings, text: str | None) -> Offering:
+    """Raises HistoryRefused."""
+    known = ", ".join(f"{offering.uuid} ({offering.name})" for offering in settings.offerings) or "none"
+    if not text and len(settings.offerings) == 1:
+        return settings.offerings[0]
+    if not text:
+        raise click.UsageError(f"--offering-uuid is needed: {settings.source} has {known}")
+    try:
+        offering = settings.offering(uuid_hex(text))
+    except ValueError:
+        offering = None
+    if offering is None:
+        raise HistoryRefused(f"offering {text} is not in {settings.source}, which has: {known}")
+    return offering
+
+
+def _no_queue(settings: Settings, offering: Offering) -> str:
+    """Why months run here. The queue's libraries are imported by those only who need them."""
+    if offering.staff_token_file is None:
+        return "the offering has no `staff_token_file`, from which workers would read the staff token"
+    from tasks import month_queue
+
+    return month_queue.why_not(settings)
+
+
+def _token(options: Options, offering: Offering, *, is_needed: bool) -> Secret | None:
+    """None where the workers have one, and this user may not read it. Raises SiteAgentError."""
+    token = staff_token.given(options.user_token, options.user_token_file, os.environ)
+    if token is not None:
+        return token
+    if offering.staff_token_file is not None:
+        try:
+            return history_site.token_in_file(offering)
+        except HistoryRefused:
+            if is_needed:
+                raise
+            return None
+    return staff_token.asked()
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A run that may begin. `here_because`: why it is not for the workers."""
+
+    options: Options
+    settings: Settings
+    site: Site
+    wanted: Span
+    view: View
+    here_because: str
+
+    @property
+    def run(self) -> Run:
+        return Run(self.site.offering.uuid, self.wanted.months, self.options.wish)
+
+    def load(self) -> int:
+        self._introduce()
+        record = history_runs.record_of(self.run, self.settings.state_dir)
+        queued = None if self.here_because else self._queued(record)
+        known = {**(queued.known() if queued else {}), **_done(record)}
+        done = history_runs.finished(self.run, known, self.settings.timezone) if self.options.resume else {}
+        record.begin(done.values())
+        for month, outcome in done.items():
+            self.view.skipped(month, f"{outcome.at:%Y-%m-%d %H:%MZ}")
+        left = tuple(month for month in self.run.months if month not in done)
+        try:
+            if queued:
+                queued.load(left, resumed=self.options.resume)
+            else:
+                Here(self.site, self.run, record, self.view, self.options.delay_s).load(left)
+        except KeyboardInterrupt:
+            self._stopped(record, queued)
+            return STOPPED
+        return self._conclude(record)
+
+    def _introduce(self) -> None:
+        say, wanted = self.view.say, self.wanted
+        say(None, f"Date range validated: {wanted.first} to {wanted.last} ({wanted.days} days)")
+        if wanted.note:
+            say(Mark.WARNING, wanted.note)
+        if self.here_because:
+            say(None, f"Months are loaded in this process ({self.here_because})")
+        else:
+            queue = table.queue_name(self.site.offering.queue)
+            say(
+                None,
+                f"Months are loaded by the workers of the queue {queue}, with the token of their own node",
+            )
+        if self.options.dry_run:
+            say(None, "[DRY-RUN] Nothing is submitted")
+        say(Mark.PLAN, f"Will process {len(wanted.months)} months of data")
+
+    def _queued(self, record: Record) -> Queued:
+        from tasks.month_queue import queued
+
+        queue = table.queue_name(self.site.offering.queue)
+        return queued(self.run, queue, record, self.view, self.options.delay_s)
+
+    def _stopped(self, record: Record, queued: Queued | None) -> None:
+        done = sum(outcome.ending is Ending.DONE for outcome in record.months.values())
+        sentence = f"Stopped: {done} of {len(self.run.months)} months are done"
+        if queued:
+            sent = [month for month in queued.pending if month not in queued.unsent]
+            sentence += f"; {len(sent)} stay in the queue, and the workers go on with them"
+            sentence += f"; {len(queued.unsent)} were not sent yet" if queued.unsent else ""
+        self.view.say(Mark.WARNING, f"{sentence}. --resume goes on from here")
+
+    def _conclude(self, record: Record) -> int:
+        outcomes = [record.months[str(month)] for month in self.run.months if str(month) in record.months]
+        for mark, text in closing(outcomes, dry_run=self.options.dry_run):
+            self.view.say(mark, text)
+        self.view.say(
+            None, f"Processed {len(outcomes)} months from {self.wanted.first} to {self.wanted.last}"
+        )
+        if self.options.as_json:
+            print_json(self._document(outcomes))
+        is_complete = all(outcome.ending in COMPLETE for outcome in outcomes)
+        return 0 if is_complete or self.options.months_may_fail else 1
+
+    def _document(self, outcomes: Sequence[MonthOutcome]) -> dict[str, Any]:
+        return {
+            "offering": self.site.offering.uuid,
+            "name": self.site.offering.name,
+            "start": str(self.wanted.first),
+            "end": str(self.wanted.last),
+            "dry_run": self.options.dry_run,
+            "queued": not self.here_because,
+            "months": [outcome.as_json(with_lines=False) for outcome in outcomes],
+            "failures": sum(bool(outcome.failures) for outcome in outcomes),
+            "held": sum(bool(outcome.held) for outcome in outcomes),
+            "unknown": sum(outcome.ending is Ending.UNKNOWN for outcome in outcomes),
+        }
+
+
+def _done(record: Record) -> dict[str, MonthOutcome]:
+    return {name: o for name, o in record.months.items() if o.ending is Ending.DONE}

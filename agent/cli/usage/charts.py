@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""What the usage page draws: amounts as the positions of columns and lines.
+
+Across, everything is in percent of the room that there is, so that a chart fits a phone and its letters stay legible;
+up and down in pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from agent.cli.usage.table import shown
+from agent.core.periods import Month
+from agent.plan.usage.figures import MONTH, Figures, Measure, Sheet
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+# Where the columns of months stand, how high they may be, and how wide where there are few.
+FLOOR_PX = 172.0
+HEIGHT_PX = 140.0
+WIDEST_PERCENT = 14.0
+SLOT_USED = 0.68
+# A limit much higher than all columns would make these flat: it is told in words.
+LIMIT_DRAWN_UP_TO = 5
+NAMED_AT_MOST = 12
+NAMED_IF_NARROW = 7
+CURVE_WIDTH_PX, CURVE_HEIGHT_PX = 84.0, 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A month in a chart. `value`: its amount in short; `height` None where nothing is known. `is_minor`: its words are
+    left out where the chart is narrow.
+    """
+
+    x: float
+    width: float
+    middle: float
+    name: str
+    year: str
+    value: str
+    told: str
+    y: float = FLOOR_PX
+    height: float | None = None
+    is_present: bool = False
+    is_minor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MonthChart:
+    columns: tuple[Column, ...]
+    lines: tuple[tuple[float, str], ...]
+    limit_y: float | None = None
+    limit: str = ""
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """One month of a small curve."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    is_present: bool
+
+
+def months(
+    sheet: Sheet, measure: Measure, totals: Sequence[Decimal | None], limit: Decimal | None
+) -> MonthChart:
+    highest = max((amount for amount in totals if amount), default=Decimal(0))
+    limit = limit if measure.period == MONTH else None
+    drawn = limit is not None and 0 < limit <= max(highest, Decimal(1)) * LIMIT_DRAWN_UP_TO
+    top = max(highest, limit if drawn and limit else Decimal(0)) or Decimal(1)
+    slot = 100 / len(totals)
+    width = min(slot * SLOT_USED, WIDEST_PERCENT)
+    every = -(-len(totals) // NAMED_AT_MOST)
+    columns = []
+    for number, (month, amount) in enumerate(zip(sheet.months, totals, strict=True)):
+        middle = (number + 0.5) * slot
+        named = (len(totals) - 1 - number) % every == 0
+        height = None if amount is None else max(float(amount / top) * HEIGHT_PX, 1.5 if amount else 0.0)
+        columns.append(
+            Column(
+                x=round(middle - width / 2, 3),
+                width=round(width, 3),
+                middle=round(middle, 3),
+                name=MONTHS[month.month - 1][:3] if named else "",
+                year=str(month.year) if number == 0 or month.month == 1 else "",
+                value="?" if amount is None else compact(amount) if named else "",
+                told=f"{name_of(month)}: {shown(amount)} {measure.unit}",
+                y=round(FLOOR_PX - (height or 0), 2),
+                height=None if height is None else round(height, 2),
+                is_present=month == sheet.present,
+                is_minor=len(totals) > NAMED_IF_NARROW and (len(totals) - 1 - number) % (2 * every) > 0,
+            )
+        )
+    return MonthChart(
+        tuple(columns),
+        tuple(_grid(top)),
+        limit_y=round(FLOOR_PX - float(limit / top) * HEIGHT_PX, 2) if drawn and limit else None,
+        limit=short(limit) if limit is not None else "",
+        told="; ".join(column.told for column in columns),
+    )
+
+
+def _grid(top: Decimal) -> list[tuple[float, str]]:
+    """Two or three lines at round amounts."""
+    step = Decimal(10) ** (top.adjusted())
+    while top / step < 2:
+        step /= 2 if step / 2 == (step / 2).to_integral_value() or step < 1 else 4
+    while top / step > 5:
+        step *= 2
+    return [
+        (round(FLOOR_PX - float(step * n / top) * HEIGHT_PX, 2), compact(step * n))
+        for n in range(1, int(top / step) + 1)
+    ]
+
+
+def curve(
+    sheet: Sheet, figures: Figures, measure: Measure, limit: Decimal | None
+) -> tuple[tuple[Stroke, ...], float | None]:
+    """The months of one account, with the height of its limit where that is for a month and not far above."""
+    series = [figures.get((measure.name, month)) for month in sheet.months]
+    highest = max((amount for amount in series if amount), default=Decimal(0))
+    if len(series) < 2 or not highest:
+        return (), None
+    drawn = limit and measure.period == MONTH and limit <= highest * LIMIT_DRAWN_UP_TO
+    top = max(highest, limit) if drawn and limit else highest
+    slot = CURVE_WIDTH_PX / len(series)
+    strokes = []
+    for number, amount in enumerate(series):
+        if not amount:
+            continue
+        height = max(1.0, float(amount / top) * (CURVE_HEIGHT_PX - 2))
+        strokes.append(
+            Stroke(
+                x=round(number * slot + slot * 0.15, 2),
+                y=round(CURVE_HEIGHT_PX - height, 2),
+                width=round(slot * 0.7, 2),
+                height=round(height, 2),
+                is_present=sheet.months[number] == sheet.present,
+            )
+        )
+    line = round(CURVE_HEIGHT_PX - float(limit / top) * (CURVE_HEIGHT_PX - 2), 2) if drawn and limit else None
+    return tuple(strokes), line
+
+
+def short(amount: Decimal | None) -> str:
+    """For headings and charts: 1,234 above a hundred, else with decimals."""
+    if amount is None:
+        return "unknown"
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:,.2f}"
+
+
+def compact(amount: Decimal) -> str:
+    """Four signs at most, for the room above a bar: 12.3k."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if amount >= size:
+            value = amount / size
+            return f"{value:.0f}{unit}" if value >= 100 else f"{value:.1f}{unit}"
+    return f"{amount:.0f}" if amount >= 10 or amount == 0 else f"{amount:.1f}"
+
+
+def name_of(month: Month) -> str:
+    return f"{MONTHS[month.month - 1]} {month.year}"
+
+
+def span_of(months: Sequence[Month]) -> str:
+    """`September to November 2026`"""
+    first, last = months[0], months[-1]
+    if first == last:
+        return name_of(last)
+    begin = MONTHS[first.month - 1] if first.year == last.year else name_of(first)
+    return f"{begin} to {name_of(last)}"

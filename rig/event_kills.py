@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: MIT
+"""Events under fire: broker, Redis, bridge and worker are killed in turn while orders, members and a flood of messages
+are on their way. The tests run a tenth of it, the benchmark all of it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rig.bridge_brokers import mqtt_keys, rabbitmq_side, stomp_keys
+from rig.bridge_process import BridgeProcess
+from rig.celery_process import CeleryProcess, environment
+from rig.mosquitto import Mosquitto
+from rig.processes import wait_until
+from rig.rabbitmq import RabbitMq
+from rig.recording import NUMBER
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from rig.slurm_cluster import SlurmCluster
+from simulator.events.broker import EventBroker
+from simulator.events.changes import Message
+from simulator.events.mqtt import MqttBroker
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
+
+MEMBERS = 2
+PROJECTS = 3
+KINDS = ("order", "user_role", "resource", "offering_user")
+# RabbitMQ (3.10) writes down a queue that was declared some two seconds later: killed before, it has never had it.
+SETTLED_S = 3.0
+SETTINGS = {
+    "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": "0.1",
+    "WALDUR_SITE_AGENT_MEMBERSHIP_SYNC_PERIOD_MINUTES": "0.1",
+    # The last word: what a killed worker lost after the bridge.
+    "WALDUR_SITE_AGENT_RECONCILIATION_PERIOD_MINUTES": "0.25",
+}
+
+
+class Killable(Protocol):
+    def kill(self) -> None: ...
+
+    def start(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`broker` is what is killed, `connect` how the simulated Waldur reaches it. `quiet_s`: what has not come by then,
+    comes no more; RabbitMQ needs a while to see that a connection is dead.
+    """
+
+    slurm: SlurmCluster
+    folder: Path
+    broker: Killable
+    connect: Callable[[], EventBroker]
+    offering: dict[str, Any]
+    quiet_s: float = 40.0
+
+
+@dataclass
+class Outcome:
+    """`lost`: messages that came to a bridge, were not acknowledged, and did not come again. `forgotten`: the broker
+    confirmed them to Waldur and never brought them. `faults` is empty when all is right.
+    """
+
+    sent: int
+    kills: int
+    seconds: float
+    lost: int
+    forgotten: int
+    doubled: int
+    faults: list[str] = field(default_factory=list)
+
+
+class Fire:
+    """One run. `events` messages with a number each, beside those of what really happens in Waldur."""
+
+    def __init__(self, parts: Parts, waldur: SimulatedWaldur, *, events: int, rounds: int, seed: int) -> None:
+        self._parts = parts
+        self._waldur = waldur
+        self._events = events
+        self._rounds = rounds
+        self._random = random.Random(seed)
+        self._record = parts.folder / "acknowledged"
+        self.redis = RedisServer(parts.folder / "redis", appendonly=True)
+        self._sent = 0
+        self._orders: list[str] = []
+        self._sign = f"site-bridge:{waldur.seed.offering_uuid}"
+        self.kills = 0
+        self._ready_s = 0.0
+
+    def run(self) -> Outcome:
+        with ExitStack() as stack:
+            self.redis.start()
+            stack.callback(self.redis.stop)
+            worker, beat, bridge = self._processes()
+            for process in (worker, beat, bridge):
+                process.start(wait=False)
+                stack.callback(process.stop)
+            wait_until("the bridge listens", lambda: self._exists(self._sign))
+            started_s = self._ready_s = time.monotonic()
+            victims = (bridge, self.redis, self._parts.broker, worker, bridge)
+            for number in range(self._rounds):
+                self._happen(number)
+                self._send((number + 1) * self._events // self._rounds)
+                time.sleep(self._random.uniform(0.0, 0.6))
+                self._kill(victims[number % len(victims)])
+            self._send(self._events)
+            publisher = self._waldur.publisher
+            assert publisher is not None
+            wait_until("all is right", lambda: not self._faults(), 120, pause_s=0.3)
+            wait_until("all are acknowledged", lambda: not self._missing() or self._is_quiet(), 90, 0.2)
+            seconds = time.monotonic() - started_s
+        acknowledged = self._acknowledged()
+        return Outcome(
+            sent=self._sent,
+            kills=self.kills,
+            seconds=seconds,
+            lost=len(self._missing() & self._numbers("acknowledged.received")),
+            forgotten=len(self._missing() - self._numbers("acknowledged.received")),
+            doubled=len(acknowledged) - len(set(acknowledged)),
+            faults=self._faults(),
+        )
+
+    def _processes(self) -> tuple[CeleryProcess, CeleryProcess, BridgeProcess]:
+        folder = self._parts.folder
+        config = configuration(self._waldur, folder, membership_sync_backend="slurm", **self._parts.offering)
+        env = environment(
+            config, self.redis.url, {"SLURM_CONF": self._parts.slurm.env["SLURM_CONF"], **SETTINGS}
+        )
+        command = (sys.executable, "-m", "rig.recording", str(self._record))
+        return (
+            CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip"),
+            CeleryProcess("beat", folder / "beat.log", env),
+            BridgeProcess(folder / "bridge.log", env, *command),
+        )
+
+    def _kill(self, victim: Killable) -> None:
+        if victim is self._parts.broker:
+            time.sleep(max(0.0, self._ready_s + SETTLED_S - time.monotonic()))
+        victim.kill()
+        self.kills += 1
+        if isinstance(victim, CeleryProcess):
+            victim.start(wait=False)
+        else:
+            victim.start()
+
+    def _happen(self, number: int) -> None:
+        """What really happens in Waldur, and is told of by itself."""
+        waldur, project = self._waldur, self._waldur.seed.project_uuids[number % PROJECTS]
+        if number < PROJECTS:
+            self._orders.append(
+                waldur.place_create_order(project, f"o{number}", limits={"cpu": 10}, slug=f"o{number}")
+            )
+        waldur.people.add_member(project, f"newcomer{number}", account=f"newcomer{number}")
+        if number >= PROJECTS:
+            waldur.people.remove_member(project, f"newcomer{number - PROJECTS}")
+
+    def _send(self, until: int) -> None:
+        """Numbered messages about what is there: hints that somebody should look."""
+        publisher = self._waldur.publisher
+        assert publisher is not None
+        for number in range(self._sent, until):
+            assert publisher.send(Message(*self._message(number))) == 1
+        self._sent = until
+
+    def _message(self, number: int) -> tuple[str, str, dict[str, Any]]:
+        seed, kind = self._waldur.seed, self._random.choice(KINDS)
+        project = self._random.choice(seed.project_uuids)
+        order = self._waldur.order(self._random.choice(self._orders))
+        payload = {
+            "order": {"order_uuid": order.uuid, "order_state": order.state.value},
+            "user_role": {"project_uuid": project, "project_name": "x"},
+            "resource": {"resource_uuid": order.resource_uuid},
+            "offering_user": {"offering_user_uuid": project, "action": "update"},
+        }[kind]
+        return kind, seed.offering_uuid, {**payload, NUMBER: number}
+
+    def _exists(self, key: str) -> bool:
+        return self.redis.command(f"EXISTS {key}") == b":1\r\n"
+
+    def _acknowledged(self) -> list[int]:
+        return [int(line) for line in self._record.read_text().splitlines()] if self._record.exists() else []
+
+    def _numbers(self, name: str) -> set[int]:
+        return {int(line) for line in self._record.with_name(name).read_text().splitlines()}
+
+    def _missing(self) -> set[int]:
+        return set(range(self._sent)) - set(self._acknowledged())
+
+    def _is_quiet(self) -> bool:
+        return self._record.exists() and time.time() - self._record.stat().st_mtime > self._parts.quiet_s
+
+    def _faults(self) -> list[str]:
+        return [*self._unfinished(), *self._wrong_members()]
+
+    def _unfinished(self) -> Iterator[str]:
+        for uuid in self._orders:
+            state = self._waldur.order(uuid).state.value
+            if state != "done":
+                yield f"order {uuid} is {state}"
+
+    def _wrong_members(self) -> Iterator[str]:
+        rows = self._parts.slurm.run("sacctmgr", "-nP", "show", "assoc", "format=account,user").stdout
+        has: dict[str, set[str]] = {}
+        for account, user in (row.split("|") for row in rows.splitlines()):
+            has.setdefault(account, set()).update({user} if user else set())
+        store = self._waldur.store
+        with store.lock:
+            names = {row.user_uuid: row.username for row in store.offering_users}
+            wanted = {
+                resource.backend_id: {names[g.user_uuid] for g in store.active_grants(resource.project_uuid)}
+                for resource in store.resources
+            }
+        for account, users in wanted.items():
+            if has.get(account) != users:
+                yield f"{account} has {sorted(has.get(account, ()))}, not {sorted(users)}"
+
+
+def run(parts: Parts, *, events: int, rounds: int, seed: int = 1) -> Outcome:
+    scenario = Scenario(projects_per_customer=PROJECTS, members_per_project=MEMBERS)
+    with SimulatedWaldur(scenario=scenario) as waldur:
+        waldur.publish_to(parts.connect())
+        return Fire(parts, waldur, events=events, rounds=rounds, seed=seed).run()
+
+
+def on_rabbitmq(slurm: SlurmCluster, rabbitmq: RabbitMq, folder: Path) -> Parts:
+    return Parts(slurm, folder, rabbitmq, lambda: rabbitmq_side(rabbitmq), stomp_keys(rabbitmq))
+
+
+def on_mosquitto(slurm: SlurmCluster, mosquitto: Mosquitto, folder: Path, *, qos: int) -> Parts:
+    def connect() -> EventBroker:
+        return MqttBroker("127.0.0.1", mosquitto.port, qos=qos)
+
+    return Parts(slurm, folder, mosquitto, connect, mqtt_keys(mosquitto), quiet_s=10.0)

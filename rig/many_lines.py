@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""A month of as many jobs as wanted, printed by a stand-in for sacct, and read in a process of its own.
+
+`python many_lines.py FOLDER` reads it and prints records, seconds and the most memory of the process in KiB.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.core.periods import Month
+from agent.core.usage import UsageQuery
+from backends.base import BackendContext
+from backends.slurm.plugin import plugin
+from rig.children import ROOT
+
+PROGRAM = """\
+#!{python} -SE
+import sys
+tres = ("billing=4,cpu=4,gres/gpu=1,mem=%sM,node=1" % (n % 50 * 1000) for n in range(10000))
+lines = [
+    f"a{{n % 200}}|u{{n % 1300}}|{{asked}}|COMPLETED|{{n * 7}}|00:00:00|{noon}|{noon}|{{n}}\\n"
+    for n, asked in enumerate(tres)
+]
+for _ in range({count} // len(lines)):
+    sys.stdout.write("".join(lines))
+"""
+NOON_OF_2_MAY = 1777723200
+
+
+@dataclass(frozen=True)
+class Measured:
+    records: int
+    seconds: float
+    peak_kib: int
+
+
+def measure(folder: Path, count: int) -> Measured:
+    """Read `count` lines, in tens of thousands."""
+    program = folder / "sacct"
+    program.write_text(PROGRAM.format(python=sys.executable, noon=NOON_OF_2_MAY, count=count))
+    program.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "rig.many_lines", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records, seconds, peak = done.stdout.split()
+    return Measured(int(records), float(seconds), int(peak))
+
+
+def main(folder: str) -> None:
+    settings = plugin.parse({"slurm_bin_path": folder}, "many lines").settings
+    backend = plugin.connect(settings, BackendContext("0" * 32, Path(folder)))
+    started_s = time.monotonic()
+    usage = backend.usage(UsageQuery(Month(2026, 5)))
+    seconds = time.monotonic() - started_s
+    # Not getrusage: what a child of a big process had at most begins with the size of that process.
+    peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+    print(usage.records, seconds, peak)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

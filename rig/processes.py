@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""Starts and stops the servers of the real parts: each dies with the test session, even a killed one.
+
+A server is stopped by the pid that was started, never by name. Waits are bounded and name what is awaited.
+"""
+
+import itertools
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rig.parts import find_program
+
+KEEPER = Path(__file__).with_name("keeper.py")
+
+
+class RealPartError(RuntimeError):
+    """A real server could not be started, stopped or asked; the message holds the end of its log."""
+
+
+def program(names: str) -> str:
+    """Absolute path of an installed program."""
+    found = find_program(names)
+    if found is None:
+        raise RealPartError(f"program not installed: {names}")
+    return found
+
+
+PATIENCE_S = 60.0
+SERVER_PORTS = range(15_000, 32_000)
+TEST_PROCESSES_AT_MOST = 16
+
+
+def _ports_of_this_process() -> Iterator[int]:
+    """In no order, again and again; no other test process of this run has any of them."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % TEST_PROCESSES_AT_MOST
+    own = SERVER_PORTS[number::TEST_PROCESSES_AT_MOST]
+    return itertools.cycle(random.sample(own, len(own)))
+
+
+_ports = _ports_of_this_process()
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct TCP ports of the loopback address that were free a moment ago, and are not given to anybody else soon.
+
+    Below the range that the kernel gives to outgoing connections (32768 and up on Linux): there somebody's
+    connection takes a port before its server does, and a probe of a silent port can even connect to itself.
+    """
+    return list(itertools.islice(filter(_is_free, _ports), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as attempt:
+        try:
+            attempt.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def accepts(port: int) -> bool:
+    """Whether something answers on a loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def tail(log: Path, size: int = 2000) -> str:
+    """The end of a log file, empty when there is none."""
+    return log.read_text(errors="replace")[-size:] if log.exists() else ""
+
+
+def wait_until(
+    what: str, ready: Callable[[], bool], timeout_s: float = PATIENCE_S, pause_s: float = 0.02
+) -> None:
+    """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out.
+
+    The time-out is for what hangs, not for what is slow: a busy machine takes ten times as long.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise RealPartError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(pause_s)
+
+
+def start(
+    argv: Sequence[str], *, log: Path, env: Mapping[str, str], keep_descendants: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start a server in a session of its own that the kernel kills when the starting thread dies.
+
+    `keep_descendants` puts a keeper above it, which also ends what it leaves behind: slurmd's jobs.
+    """
+    prefix = (
+        [sys.executable, str(KEEPER)] if keep_descendants else [program("setpriv"), "--pdeathsig", "KILL"]
+    )
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*prefix, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=dict(env),
+            cwd=log.parent,
+            start_new_session=True,
+        )
+
+
+def wait_serving(
+    name: str,
+    server: subprocess.Popen[bytes],
+    ready: Callable[[], bool],
+    *,
+    log: Path,
+    timeout_s: float = PATIENCE_S,
+) -> None:
+    """Wait until a started server answers; raises with the end of its log when it ends or stays silent."""
+
+    def ready_or_dead() -> bool:
+        return server.poll() is not None or ready()
+
+    try:
+        wait_until(name, ready_or_dead, timeout_s)
+    except RealPartError as silent:
+        raise RealPartError(f"{silent}\n{tail(log)}") from silent
+    if server.poll() is not None:
+        raise RealPartError(f"{name} ended with code {server.returncode}\n{tail(log)}")
+
+
+def stop(server: subprocess.Popen[bytes] | None, *, timeout_s: float = 15) -> None:
+    """End a server we started: SIGTERM, then SIGKILL after the time-out. Safe to repeat."""
+    if server is None or server.poll() is not None:
+        return
+    server.terminate()
+    try:
+        server.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(timeout_s)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""A real Redis (or Valkey) on a free loopback port, in a folder of its own: the machine's, else the embedded one.
+
+Can be killed, restarted and frozen in the middle of a test; with `appendonly` its data survive that.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from rig import processes
+from rig.parts import REQUIRED, find_program, require
+from rig.processes import RealPartError
+from simulator.demo import parts
+
+
+class RedisServer:
+    """One server; `start` may be called again after `kill` or `stop` and keeps the port."""
+
+    def __init__(self, folder: Path, *, appendonly: bool = False) -> None:
+        self.folder = folder
+        self.appendonly = appendonly
+        (self.port,) = processes.free_ports(1)
+        self._server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Broker URL of database 0."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        if self._server is None or self._server.poll() is not None:
+            raise RealPartError("redis is not running")
+        return self._server.pid
+
+    @property
+    def log(self) -> Path:
+        """Log file."""
+        return self.folder / "redis.log"
+
+    def start(self) -> None:
+        """Start and wait until it answers; raises RealPartError. Without Redis the test runs on the embedded one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._server = processes.start(
+            [
+                *(_program(), "--bind", "127.0.0.1"),
+                *("--port", str(self.port), "--dir", str(self.folder), "--save", "", "--daemonize", "no"),
+                *("--appendonly", "yes" if self.appendonly else "no", "--appendfsync", "always"),
+            ],
+            log=self.log,
+            env=os.environ,
+        )
+        processes.wait_serving("redis", self._server, self.answers, log=self.log)
+
+    def answers(self) -> bool:
+        """Whether it answers PONG: it has loaded its data and is not frozen."""
+        try:
+            return self.command("PING", timeout_s=2) == b"+PONG\r\n"
+        except OSError:
+            return False
+
+    def command(self, line: str, *, timeout_s: float = processes.PATIENCE_S) -> bytes:
+        """First bytes of the answer to one inline command; raises OSError when nothing listens."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
+            connection.sendall(line.encode() + b"\r\n")
+            return connection.recv(4096)
+
+    def flush(self) -> None:
+        """Delete every key of every database."""
+        if self.command("FLUSHALL") != b"+OK\r\n":
+            raise RealPartError("redis: FLUSHALL was refused")
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), as a crash would."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._stop()
+
+    def stop(self) -> None:
+        """End it in an orderly way. Safe to repeat."""
+        self.resume()
+        self._stop()
+
+    def _stop(self) -> None:
+        processes.stop(self._server)
+        self._server = None
+
+    def restart(self) -> None:
+        """Stop and start on the same port."""
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop its clock (SIGSTOP): connections are taken and never answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen server go on; does nothing when it is not running."""
+        if self._server is not None and self._server.poll() is None:
+            os.kill(self._server.pid, signal.SIGCONT)
+
+
+def _program() -> str:
+    """The machine's server; where it has none the demo's, unless real parts are required: then the test fails."""
+    if REQUIRED:
+        require("redis")
+    return find_program("redis-server|valkey-server") or parts.embedded_broker()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""A whole site for tests: a simulated Waldur, a real SLURM, and the configuration that joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.config import load
+from agent.config.model import Mode, Settings
+from agent.run import site as sites
+from agent.run.site import Site
+from simulator.server.waldur import SimulatedWaldur
+
+COMPONENTS = {
+    "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
+    "mem": {"measured_unit": "GB-hours", "accounting_type": "limit", "label": "Memory", "unit_factor": 61440},
+}
+
+
+def configuration(
+    waldur: SimulatedWaldur,
+    folder: Path,
+    *,
+    backend: Mapping[str, Any] | None = None,
+    components: Mapping[str, Any] | None = None,
+    **offering: Any,
+) -> Path:
+    """Write a configuration file for the seeded offering and return its path."""
+    document = {
+        "state_dir": str(folder / "state"),
+        "offerings": [
+            {
+                "name": "Test SLURM",
+                "waldur_api_url": waldur.url,
+                "waldur_api_token": waldur.token(),
+                "waldur_offering_uuid": waldur.seed.offering_uuid,
+                "username_management_backend": "base",
+                "order_processing_backend": "slurm",
+                "backend_type": "slurm",
+                "backend_settings": {
+                    "default_account": "root",
+                    "customer_prefix": "c_",
+                    "project_prefix": "p_",
+                    "allocation_prefix": "a_",
+                    "default_account_policy": "none",
+                    **(backend or {}),
+                },
+                "backend_components": dict(components or COMPONENTS),
+                **offering,
+            }
+        ],
+    }
+    path = folder / "site.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def settings_of(path: Path) -> Settings:
+    return load.require(path, {})
+
+
+def site_of(path: Path) -> Site:
+    settings = settings_of(path)
+    return sites.connect(settings, settings.offerings[0], Mode.ORDER_PROCESS)

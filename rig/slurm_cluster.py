@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""A real SLURM of one node in a folder of its own: munge, MariaDB, slurmdbd, slurmctld, slurmd.
+
+Everything listens on free loopback ports; commands find it through `SlurmCluster.env` (SLURM_CONF).
+Run as a program, `python -m rig.slurm_cluster FOLDER`, it serves until interrupted.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rig import processes, slurm_reset
+from rig.processes import RealPartError, wait_until
+from rig.slurm_config import SlurmSite
+from rig.slurm_servers import SlurmServers
+
+NODE = "node1"
+
+
+class SlurmCluster:
+    """One SLURM cluster in a new folder."""
+
+    def __init__(self, folder: Path, cluster: str = "test") -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.site = SlurmSite(folder, cluster, NODE, *processes.free_ports(4))
+        self.servers = SlurmServers(self.site, self.env)
+        self._built_in: slurm_reset.Records | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment for programs that are to speak to this cluster, and for its servers, whose zone is UTC."""
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SACCT"))}
+        return {**own, "SLURM_CONF": str(self.folder / "slurm.conf"), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+    @property
+    def bin_path(self) -> Path:
+        """Folder of the SLURM commands."""
+        return Path(processes.program("sacctmgr")).parent
+
+    def start(self) -> None:
+        """Start every server and wait until the node takes jobs; raises RealPartError, leaving none."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o755)
+        for name in ("slurmctld", "slurmd"):
+            (self.folder / name).mkdir()
+        self.site.write()
+        try:
+            self.servers.start()
+            self.wait_idle()
+        except RealPartError:
+            self.stop()
+            raise
+        self._built_in = slurm_reset.read_records(self)
+
+    def stop(self) -> None:
+        """Stop every server."""
+        self.servers.stop()
+
+    def start_slurmdbd(self) -> None:
+        """End an outage: start slurmdbd and wait until it listens."""
+        self.servers.start_slurmdbd()
+
+    def stop_slurmdbd(self) -> None:
+        """Stop slurmdbd: sacctmgr and sacct are refused, slurmctld goes on with what it knows."""
+        self.servers.stop_one("slurmdbd")
+
+    def freeze_slurmdbd(self) -> None:
+        """Stop slurmdbd's clock (SIGSTOP): connections are taken and never answered."""
+        self.servers.freeze("slurmdbd")
+
+    def resume_slurmdbd(self) -> None:
+        """Let a frozen slurmdbd go on; does nothing when it is not running."""
+        self.servers.resume("slurmdbd")
+
+    def run(self, *argv: str, timeout_s: float = 60, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command against this cluster, in its folder; the exit code is the caller's to judge."""
+        return subprocess.run(
+            [processes.program(argv[0]), *argv[1:]],
+            input=stdin,
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def ask(self, *argv: str, timeout_s: float = 60, stdin: str = "") -> str:
+        """The output of a command that must succeed; raises RealPartError with what it said."""
+        done = self.run(*argv, timeout_s=timeout_s, stdin=stdin)
+        if done.returncode:
+            raise RealPartError(f"{' '.join(argv)}: code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def sql(self, statements: str) -> str:
+        """Rows that SQL statements give in the accounting database, by tab; for tests only."""
+        return self.ask(
+            *(
+                "mariadb",
+                "--no-defaults",
+                "-N",
+                "-B",
+                "-u",
+                "root",
+                "-S",
+                str(self.folder / "mariadb.socket"),
+            ),
+            "slurm_acct_db",
+            stdin=statements,
+        )
+
+    def reset(self) -> None:
+        """Bring the cluster back to its start: no jobs, only the built-in account, user and QoS."""
+        if self._built_in is None:
+            raise RealPartError("the cluster was never started")
+        self.resume_slurmdbd()
+        if not self.servers.is_running("slurmdbd"):
+            self.start_slurmdbd()
+        slurm_reset.reset(self, self._built_in)
+
+    def wait_idle(self, timeout_s: float = processes.PATIENCE_S) -> None:
+        """Wait until the node is idle and no job is left, completing ones included."""
+
+        def idle() -> bool:
+            state = self.run("sinfo", "-h", "-N", "-o", "%t").stdout.split()
+            return bool(state) and set(state) == {"idle"} and not self.run("squeue", "-h").stdout
+
+        wait_until("an idle node", idle, timeout_s, pause_s=0.05)
+
+
+def main(folder: str) -> int:
+    """Serve a cluster in a new folder until SIGINT or SIGTERM; prints the SLURM_CONF to use."""
+    cluster = SlurmCluster(Path(folder))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        cluster.start()
+        print(f"SLURM_CONF={cluster.env['SLURM_CONF']}", flush=True)
+        signal.pause()
+    except KeyboardInterrupt:
+        print("stopping", flush=True)
+    finally:
+        cluster.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""Brings a test cluster back to what it was at its start, fast enough to run between tests.
+
+Cancels jobs, removes every user, account, QoS and cluster that is not built in, and forgets finished jobs.
+Refuses (RealPartError) when something built in was changed in a way it cannot undo.
+"""
+
+import subprocess
+from typing import Protocol
+
+from rig.job_rows import FIRST_ID, GENERATED
+from rig.processes import RealPartError, wait_until
+
+BUILT_IN_ACCOUNT = "root"
+BUILT_IN_USER = "root"
+NAMES_PER_COMMAND = 1000
+ALL_TOLD = "DBD Agent queue size: 0\n"
+# Reasons of jobs that wait for more than their turn: slurmdbd hears of them when they end.
+NOT_TOLD_YET = ("JobHeld", "Dependency", "BeginTime")
+LIMIT_COLUMNS = (
+    "shares, is_def, grp_tres_mins, grp_tres, grp_submit_jobs, grp_jobs, grp_wall,"
+    " max_tres_mins_pj, max_tres_pj, max_jobs, max_submit_jobs, max_wall_pj, qos, def_qos_id"
+)
+READS = {
+    "user": "name, admin_level FROM user_table",
+    "account": "name FROM acct_table",
+    "qos": "name FROM qos_table",
+    "cluster": "name FROM cluster_table",
+    "association": f"acct, user, `partition`, {LIMIT_COLUMNS} FROM {{cluster}}_assoc_table",
+}
+ROOT_AS_IT_WAS = (
+    *("fairshare=1", "qos=normal", "defaultqos=-1", "grpsubmitjobs=-1", "grpjobs=-1", "grpwall=-1"),
+    *("maxjobs=-1", "maxsubmitjobs=-1", "maxwall=-1"),
+    *(f"{limit}=cpu=-1,mem=-1,gres/gpu=-1" for limit in ("grptresmins", "grptres", "maxtresmins", "maxtres")),
+)
+JOB_TABLES = ("job_table", "step_table", "suspend_table", "job_env_table", "job_script_table")
+USAGE_TABLES = tuple(
+    f"{kind}usage_{period}_table" for kind in ("assoc_", "wckey_", "") for period in ("hour", "day", "month")
+)
+
+
+class Cluster(Protocol):
+    """What a reset needs of the cluster."""
+
+    cluster: str
+
+    def run(self, *argv: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a SLURM command."""
+
+    def ask(self, *argv: str, timeout_s: float = 60) -> str:
+        """Run a SLURM command that must succeed."""
+
+    def sql(self, statements: str) -> str:
+        """Run SQL statements in the accounting database."""
+
+
+Records = dict[str, frozenset[tuple[str, ...]]]
+"""By kind, the rows of everything that a test may change; the first column is the name."""
+
+
+def read_records(cluster: Cluster) -> Records:
+    """Users, accounts, QoS, clusters and associations, read past sacctmgr: 15 ms for all."""
+    statements = [
+        f"SELECT '{kind}', {columns.format(cluster=cluster.cluster)} WHERE deleted=0;"
+        for kind, columns in READS.items()
+    ]
+    rows = [tuple(line.split("\t")) for line in cluster.sql("".join(statements)).splitlines()]
+    return {kind: frozenset(row[1:] for row in rows if row[0] == kind) for kind in READS}
+
+
+def cancel_jobs(cluster: Cluster) -> None:
+    """Cancel every job and wait until none is left, completing ones included, and until slurmdbd was told of it.
+
+    slurmctld tells of beginnings and ends in its own time: a row that came after they were forgotten would stay.
+    """
+    lines = cluster.ask("squeue", "-h", "-o", "%A %r").splitlines()
+    if lines:
+        reasons = dict(line.split(maxsplit=1) for line in lines)
+        begun = [job for job, reason in reasons.items() if not reason.startswith(NOT_TOLD_YET)]
+        wait_until("a row of every job", lambda: len(_recorded(cluster, begun)) == len(begun))
+        cluster.ask("scancel", "--full", *sorted(reasons))
+        wait_until("the end of cancelled jobs", lambda: not cluster.ask("squeue", "-h"))
+    wait_until("slurmdbd is told of all jobs", lambda: ALL_TOLD in cluster.ask("sdiag"))
+
+
+def _recorded(cluster: Cluster, jobs: list[str]) -> set[str]:
+    """Those of the jobs that slurmdbd has a row of."""
+    ids = ",".join(jobs) or "0"
+    return set(
+        cluster.sql(f"SELECT id_job FROM {cluster.cluster}_job_table WHERE id_job IN ({ids});").split()
+    )
+
+
+def remove(cluster: Cluster, kind: str, names: list[str]) -> None:
+    """Remove users, accounts, QoS or clusters by name; jobs that still end are waited for."""
+    for first in range(0, len(names), NAMES_PER_COMMAND):
+        listed = ",".join(names[first : first + NAMES_PER_COMMAND])
+        argv = ("sacctmgr", "-i", "remove", kind, "where", f"name={listed}")
+
+        def done(argv: tuple[str, ...] = argv) -> bool:
+            answer = cluster.run(*argv)
+            if answer.returncode and "Job(s) active" not in answer.stderr + answer.stdout:
+                raise RealPartError(f"{' '.join(argv)}: {answer.stdout}{answer.stderr}")
+            return answer.returncode == 0
+
+        wait_until(f"removal of {kind} {listed}", done)
+
+
+def forget_jobs(cluster: Cluster) -> None:
+    """Delete finished jobs and usage from the database: sacct would show them to the next test."""
+    tables = [f"{cluster.cluster}_{table}" for table in JOB_TABLES + USAGE_TABLES]
+    if cluster.sql(f"SELECT 1 FROM {tables[0]} LIMIT 1;").strip():
+        events = f"DELETE FROM {cluster.cluster}_event_table WHERE reason='{GENERATED}';"
+        cluster.sql("".join(f"DELETE FROM {table};" for table in tables) + events)
+
+
+def reset(cluster: Cluster, built_in: Records) -> None:
+    """Bring the cluster back to the records it had at its start; raises RealPartError when it cannot."""
+    cancel_jobs(cluster)
+    now = read_records(cluster)
+    if now != built_in:
+        # A generated job that has not ended would keep its account, and nothing can cancel it.
+        cluster.sql(f"DELETE FROM {cluster.cluster}_job_table WHERE id_job>={FIRST_ID} AND time_end=0;")
+        remove_extra(cluster, now, built_in)
+        now = read_records(cluster)
+    if now != built_in:
+        cluster.ask(
+            *("sacctmgr", "-i", "modify", "account", "where", f"name={BUILT_IN_ACCOUNT}"),
+            *(f"cluster={cluster.cluster}", "set", *ROOT_AS_IT_WAS),
+        )
+        now = read_records(cluster)
+    if now != built_in:
+        raise RealPartError(f"the cluster is not what it was:\n{now}\nat its start:\n{built_in}")
+    forget_jobs(cluster)
+
+
+def remove_extra(cluster: Cluster, now: Records, built_in: Records) -> None:
+    """Remove what was not there at the start; users first: an account that is a default cannot go."""
+    if not now["user"] >= built_in["user"] or not now["association"] >= built_in["association"]:
+        cluster.ask(
+            *("sacctmgr", "-i", "modify", "user", "where", f"name={BUILT_IN_USER}", "set"),
+            *(f"defaultaccount={BUILT_IN_ACCOUNT}", "adminlevel=administrator"),
+        )
+    for kind in ("user", "account", "qos", "cluster"):
+        names_now, names_built_in = ({row[0] for row in records[kind]} for records in (now, built_in))
+        remove(cluster, kind, sorted(names_now - names_built_in))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""The five servers of a test cluster: munged, mariadbd, slurmdbd, slurmctld, slurmd.
+
+Starts them in the order in which they need each other, stops them in the opposite one.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rig import processes
+from rig.processes import RealPartError
+from rig.slurm_config import SlurmSite
+
+STOP_ORDER = ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged")
+DATABASE_LOG_SIZE = "--innodb-log-file-size=16M"
+
+
+class SlurmServers:
+    """The server processes of one site, by program name."""
+
+    def __init__(self, site: SlurmSite, env: Mapping[str, str]) -> None:
+        self.site = site
+        self.env = env
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def pid(self, server: str) -> int:
+        """Process id of a running server, e.g. `slurmdbd`."""
+        return self._running[server].pid
+
+    def is_running(self, server: str) -> bool:
+        """Whether a server was started and has not ended, by itself or stopped."""
+        process = self._running.get(server)
+        return process is not None and process.poll() is None
+
+    def log(self, server: str) -> Path:
+        """Log file of a server; what it printed stands beside it in a file ending in `.out`."""
+        return self.site.folder / f"{server}.log"
+
+    def start(self) -> None:
+        """Start all; slurmd comes last: it asks slurmctld for work once and then sleeps for ten seconds."""
+        self._start_munged()
+        self._start_mariadbd()
+        self.start_slurmdbd()
+        port = self.site.slurmctld_port
+        self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port))
+        self._start("slurmd", "-D", "-N", self.site.node, ready=lambda: True, keep=True)
+
+    def stop(self) -> None:
+        """Stop all."""
+        self.resume("slurmdbd")
+        for server in STOP_ORDER:
+            self.stop_one(server)
+
+    def stop_one(self, server: str) -> None:
+        """Stop one server. Safe to repeat."""
+        self.resume(server)
+        processes.stop(self._running.pop(server, None))
+
+    def freeze(self, server: str) -> None:
+        """Stop a server's clock (SIGSTOP): connections are taken and never answered."""
+        os.kill(self.pid(server), signal.SIGSTOP)
+
+    def resume(self, server: str) -> None:
+        """Let a frozen server go on; does nothing when it is not running."""
+        if self.is_running(server):
+            os.kill(self.pid(server), signal.SIGCONT)
+
+    def start_slurmdbd(self) -> None:
+        """Start slurmdbd and wait until it listens."""
+        port = self.site.slurmdbd_port
+        self._start("slurmdbd", "-D", ready=lambda: processes.accepts(port))
+
+    def _start(self, server: str, *argv: str, ready: Callable[[], bool], keep: bool = False) -> None:
+        printed = self.site.folder / f"{server}.out"
+        process = processes.start(
+            [processes.program(server), *argv], log=printed, env=self.env, keep_descendants=keep
+        )
+        self._running[server] = process
+        log = self.log(server)
+        processes.wait_serving(server, process, ready, log=log if log.exists() else printed)
+
+    def _start_munged(self) -> None:
+        folder = self.site.folder
+        socket = folder / "munge.socket"
+        self._start(
+            "munged",
+            *("--foreground", "--force"),
+            f"--key-file={folder / 'munge.key'}",
+            f"--socket={socket}",
+            f"--pid-file={folder / 'munged.pid'}",
+            f"--seed-file={folder / 'munge.seed'}",
+            f"--log-file={self.log('munged')}",
+            ready=socket.exists,
+        )
+
+    def _start_mariadbd(self) -> None:
+        folder = self.site.folder
+        data = f"--datadir={folder / 'mariadb'}"
+        prepared = subprocess.run(
+            [
+                processes.program("mariadb-install-db"),
+                *("--no-defaults", "--user=root", "--skip-test-db", DATABASE_LOG_SIZE, data),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if prepared.returncode:
+            raise RealPartError(f"mariadb-install-db: {prepared.stdout}{prepared.stderr}")
+        port = self.site.database_port
+        self._start(
+            "mariadbd",
+            *("--no-defaults", "--user=root", "--skip-name-resolve", DATABASE_LOG_SIZE, data),
+            *("--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"),
+            *("--bind-address=127.0.0.1", f"--port={port}"),
+            f"--socket={folder / 'mariadb.socket'}",
+            f"--init-file={folder / 'database.sql'}",
+            f"--pid-file={folder / 'mariadbd.pid'}",
+            ready=lambda: processes.accepts(port),
+        )

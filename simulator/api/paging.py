@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""Cuts a list into pages and writes the two headers that describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlencode
+
+from simulator.rules.errors import detail
+from simulator.world.store import Settings
+
+T = TypeVar("T")
+Query = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    rows: Sequence[T]
+    headers: dict[str, str]
+
+
+def paginate(rows: Sequence[T], query: Query, *, url: str, settings: Settings) -> Page[T]:
+    """The page asked for; one past the end is a 404. `url` is absolute, without its query."""
+    size = _page_size(query, settings)
+    last = max(1, -(-len(rows) // size))
+    number = _page_number(query, last)
+    links = [_link(url, query, 1, "first")]
+    if number > 1:
+        links.append(_link(url, query, number - 1, "prev"))
+    if number < last:
+        links.append(_link(url, query, number + 1, "next"))
+    links.append(_link(url, query, last, "last"))
+    headers = {"X-Result-Count": str(len(rows)), "Link": ", ".join(links)}
+    return Page(rows[(number - 1) * size : number * size], headers)
+
+
+def _page_size(query: Query, settings: Settings) -> int:
+    asked = query.get("page_size", [""])[-1]
+    if asked.isdigit() and int(asked) > 0:
+        return min(int(asked), settings.page_size_max)
+    return min(settings.page_size_default, settings.page_size_max)
+
+
+def _page_number(query: Query, last: int) -> int:
+    asked = query.get("page", ["1"])[-1]
+    if asked == "last":
+        return last
+    if not asked.isdigit() or not 1 <= int(asked) <= last:
+        raise detail(404, "Invalid page.")
+    return int(asked)
+
+
+def _link(url: str, query: Query, number: int, rel: str) -> str:
+    """The URL of a page: parameters sorted by name, and no `page` for the first one."""
+    parameters = {name: values for name, values in query.items() if name != "page"}
+    if number > 1:
+        parameters["page"] = [str(number)]
+    text = urlencode(sorted(parameters.items()), doseq=True)
+    return f'<{url}?{text}>; rel="{rel}"' if text else f'<{url}>; rel="{rel}"'

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""The clusters that the demo can run on: the emulated SLURM, or the stand-in MAM. Each sells what its kind counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.demo import parts
+from simulator.mam.install import StandIn
+from simulator.world.seed import ComponentSpec, Scenario
+
+# Settings of the backend, and what its programs need in their environment.
+Started = tuple[dict[str, Any], dict[str, str]]
+SCENARIO: dict[str, Any] = {"customers": 2, "projects_per_customer": 1, "members_per_project": 4}
+
+
+@dataclass(frozen=True)
+class DemoCluster:
+    """`told` and `tool` are for people; `start` makes it in a folder; `orders` by name, with their limits."""
+
+    backend: str
+    told: str
+    tool: str
+    start: Callable[[Path], Started]
+    scenario: Scenario
+    components: Mapping[str, Mapping[str, Any]]
+    orders: Sequence[tuple[str, Mapping[str, int]]]
+
+
+def _slurm(folder: Path) -> Started:
+    commands, environment = parts.emulated_cluster(folder)
+    return {"slurm_bin_path": str(commands), "default_account_policy": "none"}, environment
+
+
+def _moab(folder: Path) -> Started:
+    return {"moab_bin_path": str(StandIn(folder / "mam").bin)}, {}
+
+
+SLURM = DemoCluster(
+    backend="slurm",
+    told="the emulated SLURM",
+    tool="sacctmgr",
+    start=_slurm,
+    scenario=Scenario(**SCENARIO),
+    components={
+        "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
+        "mem": {
+            "measured_unit": "GB-hours",
+            "accounting_type": "limit",
+            "label": "Memory",
+            "unit_factor": 61440,
+        },
+        "gres/gpu": {
+            "measured_unit": "GPU-hours",
+            "accounting_type": "limit",
+            "label": "GPU",
+            "unit_factor": 60,
+        },
+    },
+    orders=(
+        ("Protein folding", {"cpu": 2000, "mem": 4000, "gres/gpu": 100}),
+        ("Storm tracks", {"cpu": 8000, "mem": 16000}),
+        ("Crystal growth", {"cpu": 1000, "mem": 2000}),
+        ("Plasma edge", {"cpu": 4000, "mem": 8000, "gres/gpu": 400}),
+        ("Soil moisture", {"cpu": 500, "mem": 1000}),
+    ),
+)
+MOAB = DemoCluster(
+    backend="moab",
+    told="the stand-in MAM",
+    tool="mam-deposit",
+    start=_moab,
+    scenario=Scenario(
+        **SCENARIO,
+        components=(ComponentSpec(type="deposit", name="Deposit (EUR)", measured_unit="EUR"),),
+        allocation_limits={"deposit": 100},
+    ),
+    components={
+        "deposit": {"measured_unit": "EUR", "accounting_type": "limit", "label": "Deposit (EUR)"},
+    },
+    orders=(
+        ("Protein folding", {"deposit": 2000}),
+        ("Storm tracks", {"deposit": 8000}),
+        ("Crystal growth", {"deposit": 1000}),
+        ("Plasma edge", {"deposit": 4000}),
+        ("Soil moisture", {"deposit": 500}),
+    ),
+)
+CLUSTERS = {cluster.backend: cluster for cluster in (SLURM, MOAB)}

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""A stand-in MAM in a folder: its programs in `bin`, its state beside it, and what only its owner can do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import simulator
+from simulator.mam import records
+from simulator.mam.books import Books, hundredths
+from simulator.mam.faults import FAULTS_FILE, LOG_FILE
+from simulator.mam.programs import PROGRAMS
+
+# Without the site's packages and settings: a start takes 20 ms.
+SCRIPT = """#!{python} -SE
+import sys
+sys.path.insert(0, {root!r})
+from simulator.mam.programs import main
+main(__file__)
+"""
+
+
+class StandIn:
+    """`bin` is what `moab_bin_path` is set to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir(parents=True, exist_ok=True)
+        root = str(Path(simulator.__file__).resolve().parents[1])
+        for name in PROGRAMS:
+            path = self.bin / name
+            path.write_text(SCRIPT.format(python=sys.executable, root=root), encoding="utf-8")
+            path.chmod(0o755)
+
+    @property
+    def books(self) -> Books:
+        """What it holds now."""
+        return Books.load(str(self.folder))
+
+    @contextmanager
+    def changed(self) -> Iterator[Books]:
+        """Change what it holds, behind the agent's back."""
+        books = self.books
+        yield books
+        books.save(str(self.folder))
+
+    def charge(self, account: str, user: str, amount: str, when: datetime) -> None:
+        """A job that has ended: its record, and what it takes from the fund."""
+        records.add(str(self.folder), [(int(when.timestamp()), account, user, amount)])
+        with self.changed() as books:
+            books.charge(account, hundredths(amount))
+
+    def faults(self, *rules: Mapping[str, Any]) -> None:
+        """These rules instead of those before (see `simulator.mam.faults`)."""
+        (self.folder / FAULTS_FILE).write_text(json.dumps(list(rules)), encoding="utf-8")
+
+    def watch(self) -> None:
+        """Log the calls from now on."""
+        (self.folder / LOG_FILE).write_text("", encoding="utf-8")
+
+    def log(self) -> list[list[Any]]:
+        """Pid, `begin` or `end`, program, and its words or exit code."""
+        path = self.folder / LOG_FILE
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def calls(self) -> list[str]:
+        """Lines of the calls so far."""
+        return [" ".join([name, *words]) for _, what, name, words in self.log() if what == "begin"]
+
+    def writes(self) -> list[str]:
+        return [line for line in self.calls() if not line.startswith("mam-list-")]
+
+    def add_records(self, rows: Iterable[tuple[int, str, str, str]]) -> None:
+        """Usage records alone, many at once."""
+        records.add(str(self.folder), rows)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Rows of the simulated server as JSON, for each age."""

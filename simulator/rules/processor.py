@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""What the server does in the background: the processor after an approval, and the daily calendar.
+
+The order rules schedule it; `settle` runs whatever has fallen due before anybody looks at the store.
+"""
+
+from __future__ import annotations
+
+from simulator.rules import allocations, placing
+from simulator.world.records import Order, OrderState, OrderType, Resource, ResourceState
+from simulator.world.store import Store
+
+_RUNNING = (ResourceState.OK, ResourceState.ERRED)
+
+
+def schedule(store: Store, order: Order) -> None:
+    uuid = order.uuid
+    store.background.schedule(store.settings.processor_delay_s, lambda: _process(store, uuid))
+
+
+def settle(store: Store) -> None:
+    """Bring the store up to date with the clock."""
+    _start_dated_orders(store)
+    _terminate_ended_resources(store)
+    store.background.run_due()
+
+
+def _process(store: Store, order_uuid: str) -> None:
+    order = store.orders.get(order_uuid)
+    if order is None:
+        return
+    resource = store.resources[order.resource_uuid]
+    if not store.age.is_modern and not _process_allocation(store, order, resource):
+        return
+    if store.settings.loses_backend_id and not resource.has_lost_backend_id:
+        resource.has_lost_backend_id = True
+        resource.backend_id = ""
+    if order.state is OrderState.EXECUTING:
+        _move_resource(resource, order)
+    resource.modified = store.clock.now()
+
+
+def _move_resource(resource: Resource, order: Order) -> None:
+    if order.type is OrderType.UPDATE:
+        resource.state = ResourceState.UPDATING
+    elif order.type is OrderType.TERMINATE:
+        resource.state = ResourceState.TERMINATING
+
+
+def _process_allocation(store: Store, order: Order, resource: Resource) -> bool:
+    """2024: let the order pass through the allocation; False when it failed there."""
+    if order.type is OrderType.CREATE:
+        allocations.make(store, resource)
+        return True
+    allocation = resource.allocation
+    if allocation is None or order.type is OrderType.TERMINATE:
+        return True
+    problem = allocations.schedule_update(resource, allocation)
+    if problem is not None:
+        order.state = OrderState.ERRED
+        order.error_message = problem
+        order.modified = store.clock.now()
+    return problem is None
+
+
+def _start_dated_orders(store: Store) -> None:
+    today = store.clock.today()
+    for order in store.orders:
+        if order.state is OrderState.PENDING_PROJECT:
+            order.state = placing.approved_state(store, order)
+        is_waiting = order.state is OrderState.PENDING_START_DATE
+        if is_waiting and order.start_date is not None and order.start_date <= today:
+            order.state = OrderState.EXECUTING
+            order.modified = store.clock.now()
+            schedule(store, order)
+
+
+def _terminate_ended_resources(store: Store) -> None:
+    today = store.clock.today()
+    for resource in store.resources:
+        if resource.end_date is None or resource.end_date > today or resource.state not in _RUNNING:
+            continue
+        if store.pending_order(resource.uuid) is None:
+            staff = next(user for user in store.users if user.is_staff)
+            placing.place(store, resource, placing.Wish(type=OrderType.TERMINATE), author=staff)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""Proves the real parts themselves: servers answer, jobs run, resets clean, outages are outages."""
+
+import os
+import subprocess
+import sys
+from datetime import UTC, timedelta
+from pathlib import Path
+
+import pytest
+
+from agent.core.periods import Month
+from rig import job_rows
+from rig.job_rows import JobRow
+from rig.parts import require
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from rig.slurm_cluster import SlurmCluster
+
+ROOT = Path(__file__).parents[2]
+ORPHAN_SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from rig.slurm_cluster import SlurmCluster
+cluster = SlurmCluster(Path(sys.argv[1]))
+cluster.start()
+cluster.ask("sbatch", "--wrap", "sleep 987")
+while "987" not in cluster.ask("ps", "-eo", "args", "--no-headers"):
+    pass
+servers = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
+print(" ".join(str(cluster.servers.pid(name)) for name in servers))
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def account_names(slurm: SlurmCluster) -> set[str]:
+    return set(slurm.ask("sacctmgr", "-nP", "show", "association", "format=account").split())
+
+
+def mentions(text: str) -> list[str]:
+    """Command lines of living processes that hold a text."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line)
+    return found
+
+
+def test_node_is_idle_and_cluster_is_registered(slurm: SlurmCluster) -> None:
+    assert slurm.ask("sinfo", "-h", "-p", "main", "-o", "%t %c %G").split() == ["idle", "16", "gpu:4"]
+    assert slurm.ask("sacctmgr", "-nP", "list", "cluster", "format=cluster").split() == ["test"]
+    assert "gres|gpu" in slurm.ask("sacctmgr", "-nP", "list", "tres")
+
+
+def test_job_runs_under_an_association_and_is_accounted(slurm: SlurmCluster) -> None:
+    slurm.ask("sacctmgr", "-i", "add", "account", "physics")
+    slurm.ask("sacctmgr", "-i", "add", "user", "root", "account=physics")
+    job = slurm.ask("sbatch", "--parsable", "-A", "physics", "--gres=gpu:2", "-n2", "--wrap", "true").strip()
+
+    def completed() -> bool:
+        return "COMPLETED" in slurm.ask("sacct", "-nPX", "-j", job, "-o", "State")
+
+    wait_until("the job's end in sacct", completed)
+    assert "gres/gpu=2" in slurm.ask("sacct", "-nPX", "-j", job, "-o", "AllocTRES")
+
+
+def test_job_without_association_is_refused(slurm: SlurmCluster) -> None:
+    slurm.ask("sacctmgr", "-i", "add", "account", "physics")
+    refused = slurm.run("sbatch", "-A", "physics", "--wrap", "true")
+    assert refused.returncode == 1
+    assert "Invalid account" in refused.stderr
+
+
+def test_reset_removes_everything(slurm: SlurmCluster) -> None:
+    slurm.ask("sacctmgr", "-i", "add", "account", "customer")
+    slurm.ask("sacctmgr", "-i", "add", "account", "project", "parent=customer")
+    slurm.ask("sacctmgr", "-i", "add", "user", "ann,bob,root", "account=project")
+    slurm.ask("sacctmgr", "-i", "add", "qos", "fast")
+    slurm.ask("sacctmgr", "-i", "modify", "user", "root", "set", "DefaultAccount=project")
+    slurm.ask("sacctmgr", "-i", "modify", "account", "root", "set", "GrpTRESMins=cpu=5000", "GrpSubmitJobs=0")
+    slurm.ask("sacctmgr", "-i", "modify", "account", "root", "set", "GrpSubmitJobs=-1")
+    slurm.ask("sbatch", "-A", "project", "--wrap", "sleep 100")
+    slurm.reset()
+    assert account_names(slurm) == {"root"}
+    assert slurm.ask("squeue", "-h") == ""
+    assert slurm.ask("sacct", "-nPX", "-a", "-A", "project") == ""
+
+
+def test_reset_forgets_generated_jobs_even_those_that_never_end(slurm: SlurmCluster) -> None:
+    before = slurm.sql("SELECT * FROM test_event_table")
+    job_rows.people(slurm, {"physics": ["ann"]})
+    start = Month(2026, 5).start(UTC)
+    rows = [JobRow("physics", "ann", start, end) for end in (start + timedelta(hours=1), None)]
+    assert job_rows.add(slurm, rows) == 2
+    job_rows.roll_up(slurm, Month(2026, 5))
+    assert len(slurm.ask("sacct", "-anX", "-S", "2026-05-01", "-E", "2026-06-01").splitlines()) == 2
+    assert slurm.sql("SELECT * FROM test_usage_month_table")
+    slurm.reset()
+    assert slurm.ask("sacct", "-anX", "-S", "2026-05-01", "-E", "2026-06-01") == ""
+    assert slurm.sql("SELECT * FROM test_usage_month_table") == ""
+    assert slurm.sql("SELECT * FROM test_event_table") == before
+
+
+def test_reset_of_a_clean_cluster_writes_nothing(slurm: SlurmCluster) -> None:
+    transactions = slurm.sql("SELECT COUNT(*) FROM txn_table")
+    slurm.reset()
+    assert slurm.sql("SELECT COUNT(*) FROM txn_table") == transactions
+
+
+def test_slurmdbd_outage_and_return(slurm: SlurmCluster) -> None:
+    slurm.stop_slurmdbd()
+    refused = slurm.run("sacctmgr", "-nP", "show", "association")
+    assert refused.returncode == 1
+    assert "Connection refused" in refused.stderr
+    slurm.start_slurmdbd()
+    assert account_names(slurm) == {"root"}
+
+
+def test_frozen_slurmdbd_does_not_answer(slurm: SlurmCluster) -> None:
+    slurm.freeze_slurmdbd()
+    with pytest.raises(subprocess.TimeoutExpired):
+        slurm.run("sacctmgr", "-nP", "show", "association", timeout_s=1)
+    slurm.resume_slurmdbd()
+    assert account_names(slurm) == {"root"}
+
+
+@pytest.mark.real_part
+def test_nothing_survives_a_killed_session(tmp_path: Path) -> None:
+    require("slurm")
+    killed = subprocess.run(
+        [sys.executable, "-c", ORPHAN_SCRIPT, str(tmp_path / "slurm")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    pids = killed.stdout.split()
+    assert len(pids) == 5, killed.stderr
+
+    def gone() -> bool:
+        return not any(Path("/proc", pid).exists() for pid in pids) and not mentions("sleep 987")
+
+    wait_until("the end of a killed session's servers and jobs", gone)
+
+
+@pytest.mark.real_part
+def test_redis_keeps_data_through_a_crash(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis", appendonly=True)
+    server.start()
+    try:
+        server.command("SET answer 42")
+        first_pid = server.pid
+        server.kill()
+        assert not server.answers()
+        server.start()
+        assert server.pid != first_pid
+        assert server.command("GET answer") == b"$2\r\n42\r\n"
+    finally:
+        server.stop()
+
+
+def test_redis_of_the_session_is_flushed(redis_server: RedisServer) -> None:
+    redis_server.command("SET answer 42")
+    redis_server.flush()
+    assert redis_server.command("GET answer") == b"$-1\r\n"
