@@ -86,6 +86,6 @@ class Outbox(Protocol):
         """Queue the job; False when one like it waits already, so that none more is needed."""
         ...
 
-    def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+    def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
         """Say that for some time to come events of this offering reach the queue, for these modes."""
         ...

@@ -31,7 +31,7 @@ from agent.waldur.identities import Program
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-# Waldur takes a service without a sign for idle after ten minutes.
+# Waldur takes a service without a heartbeat for idle after ten minutes.
 SHOW_LIFE_S = 300.0
 ASK_AGAIN = Backoff(base_s=2.0, cap_s=120.0)
 # After a broker refused us or lost a queue, Waldur is not asked more often than this.
@@ -254,18 +254,18 @@ class Bridge:
         """Say, now and then and when it has changed, for which offerings and modes events come in."""
         now_s, seen = time.monotonic(), [link.subscribed for link in self._links.values()]
         is_same = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
-        if is_same and now_s - self._looked_s < event_coverage.RENEW_S / 3:
+        if is_same and now_s - self._looked_s < event_coverage.HEARTBEAT_S / 3:
             return
         self._seen, self._looked_s = seen, now_s
         for uuid, standing in self._standings.items():
             modes = event_coverage.covered(standing.registration.offering, self.listened_to(uuid))
-            is_old = now_s - standing.signed_s >= event_coverage.RENEW_S
+            is_old = now_s - standing.signed_s >= event_coverage.HEARTBEAT_S
             if not modes or not (is_old or modes - standing.signed):
                 continue
             try:
-                self._parts.outbox.renew(uuid, modes)
+                self._parts.outbox.send_heartbeat(uuid, modes)
             except QueueUnavailable as error:
-                log.debug("no sign of life: %s", error)
+                log.debug("no heartbeat: %s", error)
                 return
             standing.signed, standing.signed_s = modes, now_s
 

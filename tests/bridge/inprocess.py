@@ -29,7 +29,7 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Written:
-    """Jobs in the order in which they came, and signs of life. `is_away`: it takes nothing."""
+    """Jobs in the order in which they came, and heartbeats. `is_away`: it takes nothing."""
 
     jobs: list[Job] = field(default_factory=list)
     signs: dict[str, frozenset[Mode]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Written:
         self.jobs.append(job)
         return True
 
-    def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+    def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
         if self.is_away:
             raise QueueUnavailable("the queue is away, as the test wants it")
         self.signs[offering_uuid] = frozenset(modes)

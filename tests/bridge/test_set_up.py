@@ -60,7 +60,7 @@ def test_what_a_server_refuses_is_asked_for_again(
             bridge.listens()
             assert ObjectType.KEY_ROTATION not in bridge.types()
             shown = "POST marketplace-site-agent-services/{uuid}/register_processor/"
-            wait_until("signs of life", lambda: waldur.request_counts()[shown] >= 3)
+            wait_until("heartbeats", lambda: waldur.request_counts()[shown] >= 3)
             waldur.store.age = Age.V8_1
             wait_until("the other type", lambda: ObjectType.KEY_ROTATION in bridge.types())
         counts = waldur.request_counts()

@@ -104,7 +104,7 @@ def test_types_that_a_server_refuses_are_left_out_and_the_others_cover_the_polls
     with RunningBridge(settings(waldur, rabbitmq, tmp_path)) as bridge:
         bridge.listens()
         wait_until("all types", lambda: len(bridge.types()) == 6)
-        wait_until("a sign of life", lambda: len(set(*bridge.outbox.signs.values())) == 2)
+        wait_until("a heartbeat", lambda: len(set(*bridge.outbox.signs.values())) == 2)
     assert ObjectType.KEY_ROTATION not in bridge.types()
     assert "refused: resource_api_key_rotation (observable_object_type: Not one of the choices" in caplog.text
 
