@@ -37,7 +37,7 @@ def ssh(tmp_path: Path) -> str:
         (("env", "A=b"), ("head",)),
         ((), ("head", "env", "A=b")),
         (("timeout", "60"), ("gateway", "SSH", "head")),
-        (("nice", "-n", "5", "setsid", "stdbuf", "-oL"), ("head",)),
+        (("nice", "-n", "5", "stdbuf", "-oL"), ("head",)),
     ],
 )
 def test_behind_ssh_words_reach_the_program_as_they_are(
