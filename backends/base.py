@@ -67,7 +67,7 @@ class Backend(Protocol):
         ...
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
-        """The same wish in this cluster's spelling; what the cluster cannot keep is dropped into `notes`.
+        """Return the desired state in this cluster's spelling; `notes` tell what the cluster cannot keep.
 
         Raises PlanRefused where a name or a value can never be used here.
         """

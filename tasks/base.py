@@ -12,8 +12,9 @@ from typing import Any
 
 from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
-from celery.utils.time import get_exponential_backoff_interval, maybe_iso8601, maybe_make_aware
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from agent.core.backoff import Backoff
 from agent.core.errors import (
     AnswerTooSlow,
     BackendUnavailable,
@@ -35,29 +36,29 @@ class OutOfTime(SiteAgentError):
     retryable = True
 
 
+DEFAULT_BACKOFF = Backoff(base_s=5, cap_s=COUNTDOWN_MAX_S, jitter=0.2)
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Wait `base_s`, doubled each time up to `cap_s`, plus or minus the share `jitter`; after `attempts` give up."""
+    """After `attempts` the next poll goes on. No wait is longer than the back-off's `cap_s`."""
 
     attempts: int = 10
-    base_s: int = 5
-    cap_s: int = COUNTDOWN_MAX_S
-    jitter: float = 0.2
+    backoff: Backoff = DEFAULT_BACKOFF
 
-    def countdown_s(self, retries: int, random_unit: float) -> float:
-        """Return the seconds until the next attempt. `random_unit`: a random number from 0 to 1."""
-        wait_s: int = get_exponential_backoff_interval(self.base_s, retries, self.cap_s)
-        return min(float(self.cap_s), wait_s * (1 + self.jitter * (2 * random_unit - 1)))
+    def countdown_s(self, retries: int, spread: float) -> float:
+        """Return the wait before the next attempt, longer or shorter by a random `spread` between -1 and 1."""
+        return min(self.backoff.cap_s, self.backoff.wait_s(retries, spread))
 
 
 POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
-    PassUnfinished: RetryPolicy(attempts=100, base_s=1, cap_s=2),
-    JobsStillActive: RetryPolicy(base_s=20, cap_s=120),
-    ClusterBusy: RetryPolicy(base_s=10, cap_s=60),
-    BackendUnavailable: RetryPolicy(base_s=5, cap_s=120),
-    AnswerTooSlow: RetryPolicy(attempts=3, base_s=COUNTDOWN_MAX_S, jitter=0),
+    PassUnfinished: RetryPolicy(100, Backoff(base_s=1, cap_s=2, jitter=0.2)),
+    JobsStillActive: RetryPolicy(10, Backoff(base_s=20, cap_s=120, jitter=0.2)),
+    ClusterBusy: RetryPolicy(10, Backoff(base_s=10, cap_s=60, jitter=0.2)),
+    BackendUnavailable: RetryPolicy(10, Backoff(base_s=5, cap_s=120, jitter=0.2)),
+    AnswerTooSlow: RetryPolicy(3, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
     # For a day, or a little longer.
-    OfferingPaused: RetryPolicy(attempts=300, base_s=COUNTDOWN_MAX_S, jitter=0),
+    OfferingPaused: RetryPolicy(300, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
     SiteAgentError: RetryPolicy(),
 }
 
@@ -109,12 +110,10 @@ class SiteTask(Task):
         retry could. Flower shows both with the reason.
         """
         policy = policy_for(error)
-        countdown_s = policy.countdown_s(self.request.retries, random.random())  # noqa: S311  (jitter, not a secret)
+        countdown_s = policy.countdown_s(self.request.retries, random.uniform(-1, 1))  # noqa: S311  (jitter, not a secret)
         # A retry keeps the expiry of its task: for a pass, when beat sends the next one.
-        expires, next_try = (
-            maybe_iso8601(self.request.expires),
-            datetime.now(UTC) + timedelta(seconds=countdown_s),
-        )
+        expires = maybe_iso8601(self.request.expires)
+        next_try = datetime.now(UTC) + timedelta(seconds=countdown_s)
         if expires is not None and maybe_make_aware(expires) <= next_try:
             log.warning(
                 "%s %s: not tried again by itself, the next pass goes on: %s",

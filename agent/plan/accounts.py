@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From the wish for an allocation and the cluster's state to the actions between them.
+"""From the desired state of an allocation and the cluster's state to the actions between them.
 
 wanted      there        action
 account     -            CreateAccount (parents first)
@@ -46,7 +46,7 @@ def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Clus
 
 
 def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: str) -> list[ClusterAction]:
-    """One action for all TRES whose limit differs; TRES without a wish keep theirs."""
+    """One action for all TRES whose limit differs; TRES without a desired value keep theirs."""
     snapshot.require(Part.ACCOUNTS)
     standing = snapshot.accounts.get(account)
     before = standing.limits if standing else {}
@@ -181,7 +181,7 @@ def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[
 def _present_qos(spec: AllocationSpec, snapshot: Snapshot) -> frozenset[str]:
     """What the account has, its own or inherited, or will inherit from the nearest account above it that stands."""
     upwards = (spec.account, *reversed(spec.ancestors))
-    names = (upwards[0].name, *(tier.parent for tier in upwards))
+    names = (upwards[0].name, *(account.parent for account in upwards))
     return next((snapshot.qos_of(name) for name in names if name in snapshot.accounts), frozenset())
 
 

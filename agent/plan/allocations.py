@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.core.account_names import NameRules
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Component, Resource
+from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedState, Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ def allocation(
         ),
         limits=dict(limits or {}),
         members=members,
-        wishes=wishes(resource, rules),
+        requested=requested_state(resource, rules),
     )
 
 
-def wishes(resource: Resource, rules: OfferingRules) -> AssociationWishes:
+def requested_state(resource: Resource, rules: OfferingRules) -> RequestedState:
     """What Waldur says about the associations and the state of a resource's account."""
-    return AssociationWishes(
+    return RequestedState(
         qos=_word(resource.attributes.get("qos")),
         partition=_word(resource.attributes.get("partition")),
         offering_partitions=rules.offering_partitions,

@@ -116,9 +116,9 @@ class _Draft:
 
 
 def skip(
-    case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, tiers: Set[str] = frozenset()
+    case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, hierarchy: Set[str] = frozenset()
 ) -> str:
-    """Why nothing is planned for a resource now, empty when something may be. `tiers`: accounts of projects and
+    """Why nothing is planned for a resource now, empty when something may be. `hierarchy`: accounts of projects and
     customers, which are nobody's allocation whatever a backend id says.
     """
     if not case.account:
@@ -132,7 +132,7 @@ def skip(
         return (
             f"account {case.account} is no allocation: it is what the site's own accounts and users stand on"
         )
-    if case.account in tiers or snapshot.children_of(case.account):
+    if case.account in hierarchy or snapshot.children_of(case.account):
         return (
             f"account {case.account} is no allocation: it is a project's or customer's, or has accounts below it. "
             "Correct the backend id of the resource"
@@ -151,10 +151,10 @@ def plans(
     drafts: list[_Draft] = []
     skipped = []
     wanted = (spec for spec in specs.values() if isinstance(spec, AllocationSpec))
-    tiers = {tier.name for spec in wanted for tier in spec.ancestors}
+    hierarchy = {ancestor.name for spec in wanted for ancestor in spec.ancestors}
     for case in merged(cases):
         spec = specs.get(case.resource.uuid)
-        if why := skip(case, rules, snapshot, tiers):
+        if why := skip(case, rules, snapshot, hierarchy):
             skipped.append(ResourcePlan(case, skipped=why))
         elif isinstance(spec, PlanRefused) or spec is None:
             skipped.append(ResourcePlan(case, refusal=spec))

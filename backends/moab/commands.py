@@ -35,7 +35,7 @@ Argv = Callable[[Words], Sequence[str]]
 
 
 class NotInMoab(BackendError):
-    """MAM has nothing of the kind: an operator must take the wish for it away, and no account is at fault."""
+    """MAM has nothing of the kind: an operator must remove what asks for it, and no account is at fault."""
 
     of_host = True
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A wish for an allocation in the spelling of this cluster: names folded, tiers placed, TRES known, QoS chosen.
+"""The desired state in the spelling of this cluster: names folded, hierarchy placed, TRES known, QoS chosen.
 
 What the cluster cannot keep is left out with a note. A name of the resource's own that it can never take raises
 PlanRefused; one of the offering is no order's fault: it is left out, or ConfigError where nothing else is left.
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from agent.core.account_names import fold
 from agent.core.errors import ConfigError, PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, OwnQos, Part, RequestedState, Snapshot
 from backends.slurm import states
 from backends.slurm.allowed_names import checked, is_usable
 from backends.slurm.schema import SlurmSettings
@@ -22,11 +22,11 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     snapshot.require(Part.TRES)
     account = _account(spec.account)
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
-    qos = _enforced_qos(settings, spec.wishes)
-    offered = spec.wishes.offering_partitions if settings.enforce_offering_partitions else ()
+    qos = _enforced_qos(settings, spec.requested)
+    offered = spec.requested.offering_partitions if settings.enforce_offering_partitions else ()
     unusable = [name for name in offered if not is_usable("partition", name)]
-    wishes = replace(spec.wishes, offering_partitions=tuple(n for n in offered if n not in unusable))
-    partitions = _partitions(settings, wishes, qos)
+    requested = replace(spec.requested, offering_partitions=tuple(n for n in offered if n not in unusable))
+    partitions = _partitions(settings, requested, qos)
     if unusable and not partitions:
         # Without a partition an association is good for all of them, which the offering does not want.
         raise ConfigError(
@@ -34,7 +34,7 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
             "enforce_offering_partitions is on: correct them there, or set default_partition"
         )
     own = _own_qos(settings, account.name)
-    state, state_notes = states.state(settings, spec.wishes, own)
+    state, state_notes = states.state(settings, spec.requested, own)
     notes = [
         f"limit {tres}={value} is left out: this cluster does not track the TRES {tres} "
         "(AccountingStorageTRES in slurm.conf)"
@@ -53,7 +53,7 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         members=tuple(user for user in members if is_usable("user", user)),
         default_account=_default_account(settings, account.name),
         partitions=partitions,
-        wishes=wishes,
+        requested=requested,
         qos=(qos,) if qos else (),
         default_qos=qos,
         own_qos=own,
@@ -63,15 +63,16 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
 
 
 def _placed(settings: SlurmSettings, ancestors: Sequence[AccountSpec]) -> tuple[AccountSpec, ...]:
-    """The accounts above an allocation: below the root account, or in flat mode without the topmost tier."""
-    # Only a topmost tier that nobody has placed yet is dropped, so that doing it again changes nothing.
+    """The accounts above an allocation: below the root account, or in flat mode without the topmost account."""
+    # Only a topmost account that nobody has placed yet is dropped, so that doing it again changes nothing.
     unplaced = bool(ancestors) and not ancestors[0].parent
     kept = ancestors[1:] if settings.parent_account and unplaced else ancestors
-    if any(not tier.name for tier in kept):
+    if any(not level.name for level in kept):
         raise PlanRefused("Waldur gives no slug for the customer to name the account above the project's by")
     top = settings.parent_account or settings.root_account
     return tuple(
-        _account(replace(tier, parent=tier.parent if position else top)) for position, tier in enumerate(kept)
+        _account(replace(level, parent=level.parent if position else top))
+        for position, level in enumerate(kept)
     )
 
 
@@ -88,18 +89,18 @@ def _default_account(settings: SlurmSettings, account: str) -> str:
     )
 
 
-def _enforced_qos(settings: SlurmSettings, wishes: AssociationWishes) -> str:
+def _enforced_qos(settings: SlurmSettings, requested: RequestedState) -> str:
     """The QoS that the order names, where QoS are enforced on associations."""
-    enforced = states.enforces_qos(settings, wishes)
-    return checked("QoS", wishes.qos) if enforced and wishes.qos else ""
+    enforced = states.enforces_qos(settings, requested)
+    return checked("QoS", requested.qos) if enforced and requested.qos else ""
 
 
-def _partitions(settings: SlurmSettings, wishes: AssociationWishes, qos: str) -> tuple[str, ...]:
+def _partitions(settings: SlurmSettings, requested: RequestedState, qos: str) -> tuple[str, ...]:
     chosen: tuple[str, ...] = ()
-    if qos and wishes.partition:
-        chosen = (wishes.partition,)
-    elif wishes.offering_partitions:
-        chosen = wishes.offering_partitions
+    if qos and requested.partition:
+        chosen = (requested.partition,)
+    elif requested.offering_partitions:
+        chosen = requested.offering_partitions
     elif settings.default_partition:
         chosen = (settings.default_partition,)
     return tuple(checked("partition", name) for name in chosen)

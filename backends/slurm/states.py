@@ -7,28 +7,30 @@ both states close the account for new jobs (GrpSubmitJobs=0). Elsewhere each sta
 
 from __future__ import annotations
 
-from agent.core.model import AssociationWishes, OwnQos, StateSpec
+from agent.core.model import OwnQos, RequestedState, StateSpec
 from backends.slurm.allowed_names import checked
 from backends.slurm.schema import SlurmSettings
 
 Noted = tuple[StateSpec, tuple[str, ...]]
 
 
-def state(settings: SlurmSettings, wishes: AssociationWishes, own: OwnQos | None) -> Noted:
+def state(settings: SlurmSettings, requested: RequestedState, own: OwnQos | None) -> Noted:
     """What the state asks of the account, and what cannot be done about it."""
-    if enforces_qos(settings, wishes):
-        return StateSpec(submission=not (wishes.paused or wishes.downscaled)), ()
-    if wishes.paused:
+    if enforces_qos(settings, requested):
+        return StateSpec(submission=not (requested.paused or requested.downscaled)), ()
+    if requested.paused:
         return _limited("paused", settings.qos_paused)
-    if wishes.downscaled:
+    if requested.downscaled:
         return _limited("downscaled", settings.qos_downscaled)
     return _free(settings, own), ()
 
 
-def enforces_qos(settings: SlurmSettings, wishes: AssociationWishes) -> bool:
+def enforces_qos(settings: SlurmSettings, requested: RequestedState) -> bool:
     """Whether associations get the QoS that the order names: the site decides, or else the offering."""
     decided = settings.enforce_offering_qos
-    return settings.qos_enforcement_enabled and (wishes.offering_enforces_qos if decided is None else decided)
+    return settings.qos_enforcement_enabled and (
+        requested.offering_enforces_qos if decided is None else decided
+    )
 
 
 def _limited(word: str, qos: str) -> Noted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The kinds of backends under contract, and in what they may differ: tiers, limits, powers, and what a change costs."""
+"""The kinds of backends under contract, and in what they may differ: hierarchy, limits, powers, and the costs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def leave(name: str, user: str, *, default: bool = False) -> RemoveMember:
 
 @dataclass(frozen=True)
 class Costs:
-    """Commands that change something: of a whole allocation with its tiers, deposit or limits, and two members; of
+    """Commands that change something: of a whole allocation with its hierarchy, deposit or limits, and two members; of
     four members of one account, one of whom is there; of two accounts changed alike and back; of three deletions.
     """
 
@@ -56,9 +56,9 @@ class Costs:
 class Site:
     """A backend under contract.
 
-    `own`: users by account that a cluster has from the beginning. `tiers`: parents of what a new allocation brings.
-    `notes`: on a wish with one unknown limit, one impossible member, a QoS and a partition. `powers`: what it has of
-    `partitions`, `moves`, `qos`. `good` and `bad`: actions on `a_mix`, with the kinds of errors of the bad ones.
+    `own`: users by account that a cluster has from the beginning. `hierarchy`: parents of what a new allocation brings.
+    `notes`: on a desired state with one unknown limit, one impossible member, a QoS and a partition. `powers`: what it
+    has of `partitions`, `moves`, `qos`. `good` and `bad`: actions on `a_mix`, with the kinds of errors of the bad ones.
     """
 
     kind: str
@@ -66,11 +66,11 @@ class Site:
     unhealthy: Callable[[], Backend]
     costs: Costs
     own: Mapping[str, set[str]]
-    tiers: Mapping[str, str]
+    hierarchy: Mapping[str, str]
     tracked: frozenset[str]
     complete: frozenset[Part]
     limit: str
-    wished: Limits
+    desired_limits: Limits
     changes: tuple[Limits, ...]
     settings: tuple[Mapping[str, object], ...]
     notes: int
@@ -100,11 +100,11 @@ def slurm(kind: str, connect: Connect, *, tree: int) -> Site:
             },
         ),
         own={"root": {"root"}},
-        tiers={"c_tree": "root", "p_tree": "c_tree", "a_tree": "p_tree"},
+        hierarchy={"c_tree": "root", "p_tree": "c_tree", "a_tree": "p_tree"},
         tracked=frozenset({"cpu", "mem", "gres/gpu"}),
         complete=BULK_PARTS - {Part.QOS},
         limit="cpu",
-        wished={"cpu": 600, "mem": 2048},
+        desired_limits={"cpu": 600, "mem": 2048},
         changes=(
             {"cpu": 100, "mem": 2000},
             {"cpu": 50},
@@ -159,11 +159,11 @@ def moab(connect: Connect, unhealthy: Callable[[], Backend]) -> Site:
             },
         ),
         own={},
-        tiers={"p_tree": "root", "a_tree": "p_tree"},
+        hierarchy={"p_tree": "root", "a_tree": "p_tree"},
         tracked=frozenset({"deposit"}),
         complete=BULK_PARTS - {Part.USER_LIMITS},
         limit="deposit",
-        wished={"deposit": 600},
+        desired_limits={"deposit": 600},
         changes=({"deposit": 100}, {"deposit": 50}, {"deposit": 2_000_000}, {"deposit": 0}),
         settings=(
             {},

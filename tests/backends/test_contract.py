@@ -26,7 +26,7 @@ from agent.core.actions import (
     SetQos,
 )
 from agent.core.errors import BackendError, NotEmpty, PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Part, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import accounts
 from backends.base import BULK_PARTS, Backend, Scope
@@ -80,9 +80,9 @@ def backend(site: Site) -> Backend:
     """On a cluster with the accounts of all tests, and ann in each of them."""
     connected = site.connect()
     connected.observe()
-    tiers = [new("c_cust", "root"), new(PROJECT, "c_cust"), *map(new, FIELD)]
+    hierarchy = [new("c_cust", "root"), new(PROJECT, "c_cust"), *map(new, FIELD)]
     below = [new(name, parent) for parent, names in BELOW.items() for name in names]
-    done(connected.apply([*tiers, *below, *(join(name, "ann") for name in FIELD if name not in BELOW)]))
+    done(connected.apply([*hierarchy, *below, *(join(name, "ann") for name in FIELD if name not in BELOW)]))
     return connected
 
 
@@ -131,13 +131,13 @@ def known_tres(site: Site) -> Snapshot:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_the_spelling_of_a_wish_is_final(site: Site, known_tres: Snapshot, number: int) -> None:
-    wish = replace(
+def test_the_spelling_of_a_desired_state_is_final(site: Site, known_tres: Snapshot, number: int) -> None:
+    desired = replace(
         spec_of("A_New", "Ann", "b,c", **{site.limit: 5, "bogus": 7}),
-        wishes=AssociationWishes(qos="fast", partition="main"),
+        requested=RequestedState(qos="fast", partition="main"),
     )
     configured = site.connect(**site.settings[number])
-    once = configured.canonical(wish, known_tres)
+    once = configured.canonical(desired, known_tres)
     assert configured.canonical(once, known_tres) == once
     assert (once.account.name, once.members, once.limits) == ("a_new", ("ann",), {site.limit: 5})
     assert len(once.notes) == site.notes
@@ -158,19 +158,19 @@ def spec_of(name: str, *members: str, **wanted: int) -> AllocationSpec:
     )
 
 
-def test_an_allocation_stands_as_it_was_wished_and_making_it_again_is_harmless(
+def test_an_allocation_stands_as_it_was_desired_and_making_it_again_is_harmless(
     site: Site, backend: Backend
 ) -> None:
     fresh = site.connect()
     before = fresh.observe()
-    spec = fresh.canonical(spec_of("a_tree", "eve", "fox", **site.wished), before)
+    spec = fresh.canonical(spec_of("a_tree", "eve", "fox", **site.desired_limits), before)
     actions = accounts.building(spec, before, "test")
     done(fresh.apply(actions))
     assert fresh.executed["write"] <= site.costs.tree
     standing = fresh.observe()
     made = {name: account.parent for name, account in standing.accounts.items() if name.endswith("_tree")}
-    assert made == site.tiers
-    assert limits(standing, "a_tree") == [site.wished]
+    assert made == site.hierarchy
+    assert limits(standing, "a_tree") == [site.desired_limits]
     assert users(standing, "a_tree") == [{"eve", "fox"}]
     assert (standing.default_accounts["eve"], standing.default_accounts["fox"]) == ("a_tree", "a_tree")
     assert accounts.building(spec, standing, "test") == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From a wish and a cluster to actions: one table for building, one for removing."""
+"""From a desired state and a cluster to actions: one table for building, one for removing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ BUILDING: dict[str, tuple[AllocationSpec, Snapshot, list[str]]] = {
         cluster(TREE, MEMBERS),
         ["set limits a_one cpu=none->0"],
     ),
-    "no wish for limits": (replace(SPEC, limits={}), cluster(TREE, MEMBERS), []),
+    "no desired limits": (replace(SPEC, limits={}), cluster(TREE, MEMBERS), []),
     "all but one member": (SPEC, cluster(TREE, MEMBERS[:1], limits=LIMITS), [ADD_BOB]),
     "a member of another account is no member": (
         SPEC,
@@ -86,7 +86,7 @@ BUILDING: dict[str, tuple[AllocationSpec, Snapshot, list[str]]] = {
         cluster(TREE, MEMBERS, limits=LIMITS, blocked=["p_proj"]),
         [],
     ),
-    "flat: no customer tier": (
+    "flat: no customer account": (
         replace(SPEC, ancestors=(AccountSpec("p_proj", "root"),), account=AccountSpec("a_one", "p_proj")),
         cluster({"root": None}),
         ["create account p_proj below root", CREATE_A, SET_BOTH, ADD_ANN, ADD_BOB],

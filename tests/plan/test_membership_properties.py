@@ -151,8 +151,8 @@ class Pass:
 
     def _spec(self, case: ResourceCase, snapshot: Snapshot) -> AllocationSpec:
         members = tuple(sorted(case.people.wanted))
-        wish = allocations.allocation(case.resource, self.rules.offering, case.account, members=members)
-        return canonical(SETTINGS, wish, snapshot)
+        desired = allocations.allocation(case.resource, self.rules.offering, case.account, members=members)
+        return canonical(SETTINGS, desired, snapshot)
 
 
 @st.composite

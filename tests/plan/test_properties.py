@@ -39,8 +39,11 @@ LIMITS = st.dictionaries(st.sampled_from(["cpu", "mem"]), st.integers(0, 3), max
 def clusters(draw: st.DrawFn, *, known_jobs: bool = False) -> Snapshot:
     """Any small cluster: half-made trees, accounts in the wrong place, jobs, QoS, users without a default."""
     parents: dict[str, str | None] = {"root": None}
-    tiers = [*((name, ("root",)) for name in CUSTOMERS), *((name, ("root", *CUSTOMERS)) for name in PROJECTS)]
-    for name, above in [*tiers, *((name, ("root", *PROJECTS, "a_one")) for name in ALLOCATIONS)]:
+    hierarchy = [
+        *((name, ("root",)) for name in CUSTOMERS),
+        *((name, ("root", *CUSTOMERS)) for name in PROJECTS),
+    ]
+    for name, above in [*hierarchy, *((name, ("root", *PROJECTS, "a_one")) for name in ALLOCATIONS)]:
         possible = [parent for parent in above if parent in parents]
         parent = draw(st.none() | st.sampled_from(possible))
         if parent:
@@ -89,7 +92,7 @@ class Wanted:
         made = [self._made(c, snapshot) for c in self.cases if c.order.type is OrderType.CREATE]
         beside = [action for plan in made for action in plan.actions]
         endings = [c for c in self.cases if c.order.type is OrderType.TERMINATE]
-        needed = {tier.name for plan in made if plan.spec for tier in plan.spec.ancestors}
+        needed = {ancestor.name for plan in made if plan.spec for ancestor in plan.spec.ancestors}
         ended = orders.terminations(endings, self.rules, snapshot, beside=beside, needed=needed)
         return [*made, *ended]
 

@@ -29,7 +29,8 @@ Spec = AllocationSpec | PlanRefused
 class SyncFacts:
     """What a membership pass knows: Waldur, the cluster, and what is remembered.
 
-    `canonical`: a wish in the cluster's spelling. `foreign`: accounts that other offerings name, with the name of one.
+    `canonical`: a desired state in the cluster's spelling. `foreign`: accounts that other offerings name, with the name
+    of one.
     `blocked`: members by account whom we have blocked to remove them. `confirmed`: accounts whose leavers Waldur was
     asked about once more; `holders`: those of them that resources outside of this pass name, too. `lost`: accounts to
     be written to resources whose backend id Waldur has lost, None where nobody has looked. `usage_asked`: accounts of
@@ -90,10 +91,10 @@ class PlannedSync:
         its members (`restrict_member_access`) does so on purpose.
         """
         specs = (spec for spec in self.specs.values() if isinstance(spec, AllocationSpec))
-        tiers = {tier.name for spec in specs for tier in spec.ancestors}
+        hierarchy = {ancestor.name for spec in specs for ancestor in spec.ancestors}
         closed = (plan.account for plan in self.plans if plan.case.resource.restrict_member_access)
         return PolicyContext(
-            named=frozenset({*self.facts.named, *map(fold, tiers)}),
+            named=frozenset({*self.facts.named, *map(fold, hierarchy)}),
             deliberate=frozenset(closed),
             has_gaps=bool(
                 self.unread or self.facts.rules.nobody_leaves or self.facts.waldur.accounts is None
@@ -175,16 +176,16 @@ def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:
     rules, snapshot = facts.rules.offering, facts.snapshot
     members = tuple(sorted(case.people.wanted))
     try:
-        wish = allocations.allocation(case.resource, rules, case.account, members=members)
-        return facts.canonical(wish, snapshot)
+        desired = allocations.allocation(case.resource, rules, case.account, members=members)
+        return facts.canonical(desired, snapshot)
     except PlanRefused as refused:
-        wish = AllocationSpec(
+        desired = AllocationSpec(
             AccountSpec(case.account, snapshot.accounts[case.account].parent or ""),
             members=members,
-            wishes=allocations.wishes(case.resource, rules),
+            requested=allocations.requested_state(case.resource, rules),
             notes=(f"its place is not looked at: {refused}",),
         )
     try:
-        return facts.canonical(wish, snapshot)
+        return facts.canonical(desired, snapshot)
     except PlanRefused as refused:
         return refused

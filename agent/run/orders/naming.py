@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from agent.core.account_names import fold
 from agent.core.errors import PlanRefused, SiteAgentError, WaldurError
-from agent.core.model import AllocationSpec, AssociationWishes, OrderState, Resource, ResourceState, Snapshot
+from agent.core.model import AllocationSpec, OrderState, RequestedState, Resource, ResourceState, Snapshot
 from agent.plan import allocations
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import (
@@ -190,7 +190,7 @@ def _possible_accounts(
     try:
         for name in account_names(case, rules.names):
             spec = allocations.allocation(case.resource, rules, name, project_slug=case.order.project_slug)
-            spec = site.backend.canonical(replace(spec, wishes=AssociationWishes()), snapshot)
+            spec = site.backend.canonical(replace(spec, requested=RequestedState()), snapshot)
             found.append((spec.account.name, fold(spec.account.parent)))
     except PlanRefused:
         return []

@@ -108,7 +108,7 @@ def _plans(
         _plan(case, rules, snapshot, specs.get(case.order.uuid)) for case in cases if case not in endings
     ]
     built = [action for plan in plans for action in plan.actions]
-    needed = {tier.name for plan in plans if plan.spec for tier in plan.spec.ancestors}
+    needed = {ancestor.name for plan in plans if plan.spec for ancestor in plan.spec.ancestors}
     plans += planner.terminations(endings, rules, snapshot, beside=built, needed=needed)
     by_order = {plan.case.order.uuid: plan for plan in plans}
     return [by_order[case.order.uuid] for case in cases]

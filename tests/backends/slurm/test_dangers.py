@@ -170,7 +170,7 @@ ROWS: dict[str, Row] = {
         (SetLimits(account="limited", after=(("bogus", 1), ("cpu", 5))),), (FAILED,)
     ),
     "a TRES that is not tracked": Row((SetLimits(account="limited", after=(("gres/gpu:a100", 1),)),), (FAILED,)),
-    "a missing account answers like one that is as wished": Row(
+    "a missing account answers like one that is as desired": Row(
         (limit("gone", cpu=1), BlockSubmission(account="gone"), AllowSubmission(account="gone")), (OK, OK, OK)
     ),
     # QoS
