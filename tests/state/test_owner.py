@@ -62,7 +62,7 @@ def test_the_bridge_of_another_user_has_its_number_and_letters_there(strangers: 
     numbers = [Instance(strangers).name.rpartition("-")[2] for _ in range(2)]
     assert numbers == ["0", "1"]
     letters = DeadLetters(strangers)
-    assert letters.park(DeadLetter("1", "", "o", "queue", "order", "why", 1, "{"))
+    assert letters.add(DeadLetter("1", "", "o", "queue", "order", "why", 1, "{"))
     assert [each.id for each in letters.all()] == ["1"]
     assert owners(strangers) == {(STRANGER, STRANGER)}
     assert {path.name for path in (strangers / "bridge").iterdir()} == {
