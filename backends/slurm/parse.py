@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From the output of sacctmgr, squeue and scontrol to values. Parsed whole or not at all: what is cut raises ParseError.
+"""From the output of sacctmgr, squeue and scontrol to values: parsed whole, or ParseError.
 
 Every command names its columns, so that no release's default layout matters.
 """

@@ -22,7 +22,7 @@ class SlurmPlugin:
         return schema.parse(raw, path)
 
     def missing(self, settings: SlurmSettings) -> str:
-        """Return why this host cannot run SLURM's commands, empty where it can. With a prefix its program must be here."""
+        """Return why this host cannot run SLURM's commands, empty where it can; with a prefix, its program counts."""
         program = (
             settings.command_prefix[0] if settings.command_prefix else Programs(settings.bin_path).sacctmgr
         )

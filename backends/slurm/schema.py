@@ -110,7 +110,7 @@ SETTING_KEYS = frozenset(SlurmSchema().fields) | OTHER_KEYS
 
 
 def parse(raw: Mapping[str, Any], path: str) -> Parsed:
-    """Parse `backend_settings`: settings, or every problem. The caller reports unknown keys: other backends read some."""
+    """Parse `backend_settings`: settings, or every problem. Unknown keys are left to the caller: others read some."""
     try:
         loaded = SlurmSchema(unknown=EXCLUDE).load(raw)
     except ValidationError as error:

@@ -128,7 +128,7 @@ class Tally:
                 self._count_suspended(line, whole, 0)
 
     def add_before_window(self, lines: Iterable[str]) -> None:
-        """Count the runs suspended at the border, from lines in which sacct has cut the jobs where the window begins."""
+        """Count the runs suspended at the border, from lines in which sacct cut the jobs where the window begins."""
         for line in lines:
             _, _, elapsed, _, _, submit, job = _parts(line)
             found = self.suspended_at_border.pop((job, submit), None)
