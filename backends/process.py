@@ -48,8 +48,6 @@ PASSED_ON = (
     "LD_LIBRARY_PATH",
 )
 SSH = "ssh"
-# Programs that start the one that is named behind them, with words of their own between.
-STARTERS = frozenset({"sudo", "doas", "env", "nice", "timeout", "sshpass"})
 
 
 class CommandMissing(BackendError):
@@ -260,12 +258,11 @@ def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -
 
 
 def _shells_behind(prefix: Sequence[str]) -> int:
-    """How many shells split a command again on its way: one for each ssh. Counted rather too often, for then the
-    command is not found over there, where too seldom would let a name run as a command.
+    """How many shells split a command again on its way: one for each ssh, behind whatever wrapper it stands. Counted
+    rather too often (a container called ssh), for then the command is not found over there, where too seldom would let
+    a name run as a command.
     """
     programs = [PurePath(word).name for word in prefix]
-    if not programs or programs[0] not in STARTERS | {SSH}:
-        return 0
     # What follows ssh at once is a host, whatever its name.
     return sum(program == SSH != before for before, program in zip(["", *programs], programs, strict=False))
 

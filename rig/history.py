@@ -10,7 +10,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 
 from agent.config.secret import Secret
-from agent.core.periods import Month
+from agent.core.periods import Month, months_between
 from agent.run.backfill import runs as history_runs
 from agent.run.backfill import staff as history_site
 from agent.run.backfill.month import Wish
@@ -23,6 +23,7 @@ from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 
+YEAR = months_between(Month(2024, 1).first_day, Month(2024, 12).first_day)
 CENT = Decimal("0.01")
 # TRES-seconds by month, account and component.
 Counts = Counter[tuple[Month, str, str]]

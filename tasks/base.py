@@ -14,6 +14,7 @@ from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from agent.core.backoff import Backoff
 from agent.core.errors import (
     AnswerTooSlow,
     BackendUnavailable,
@@ -35,28 +36,29 @@ class OutOfTime(SiteAgentError):
     retryable = True
 
 
+DEFAULT_BACKOFF = Backoff(base_s=5, cap_s=COUNTDOWN_MAX_S, jitter=0.2)
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Wait `base_s`, doubled each time up to `cap_s`, give or take `jitter`; after `attempts` the next poll goes on."""
+    """After `attempts` the next poll goes on. No wait is longer than the back-off's `cap_s`."""
 
     attempts: int = 10
-    base_s: float = 5
-    cap_s: float = COUNTDOWN_MAX_S
-    jitter: float = 0.2
+    backoff: Backoff = DEFAULT_BACKOFF
 
-    def countdown_s(self, retries: int, random_unit: float) -> float:
-        wait_s = self.base_s * 2.0 ** min(retries, 30)
-        return min(self.cap_s, min(self.cap_s, wait_s) * (1 + self.jitter * (2 * random_unit - 1)))
+    def countdown_s(self, retries: int, spread: float) -> float:
+        """Return the wait before the next attempt, longer or shorter by a random `spread` between -1 and 1."""
+        return min(self.backoff.cap_s, self.backoff.wait_s(retries, spread))
 
 
 POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
-    PassUnfinished: RetryPolicy(attempts=100, base_s=1, cap_s=2),
-    JobsStillActive: RetryPolicy(base_s=20, cap_s=120),
-    ClusterBusy: RetryPolicy(base_s=10, cap_s=60),
-    BackendUnavailable: RetryPolicy(base_s=5, cap_s=120),
-    AnswerTooSlow: RetryPolicy(attempts=3, base_s=COUNTDOWN_MAX_S, jitter=0),
+    PassUnfinished: RetryPolicy(100, Backoff(base_s=1, cap_s=2, jitter=0.2)),
+    JobsStillActive: RetryPolicy(10, Backoff(base_s=20, cap_s=120, jitter=0.2)),
+    ClusterBusy: RetryPolicy(10, Backoff(base_s=10, cap_s=60, jitter=0.2)),
+    BackendUnavailable: RetryPolicy(10, Backoff(base_s=5, cap_s=120, jitter=0.2)),
+    AnswerTooSlow: RetryPolicy(3, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
     # For a day, or a little longer.
-    OfferingPaused: RetryPolicy(attempts=300, base_s=COUNTDOWN_MAX_S, jitter=0),
+    OfferingPaused: RetryPolicy(300, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
     SiteAgentError: RetryPolicy(),
 }
 
@@ -96,7 +98,7 @@ class SiteTask(Task):
         retry could. Flower shows both with the reason.
         """
         policy = policy_for(error)
-        countdown_s = policy.countdown_s(self.request.retries, random.random())  # noqa: S311  (jitter, not a secret)
+        countdown_s = policy.countdown_s(self.request.retries, random.uniform(-1, 1))  # noqa: S311  (jitter, not a secret)
         if self._expires_within(countdown_s):
             log.warning(
                 "%s %s: not tried again by itself, the next pass goes on: %s",

@@ -35,8 +35,8 @@ class TaskQueue:
     """The bridge's outbox."""
 
     def __init__(self) -> None:
-        # How many signs of life Redis had counted, by offering.
-        self._signs: dict[str, int] = {}
+        # How many heartbeats Redis had counted, by offering.
+        self._heartbeats: dict[str, int] = {}
 
     def send(self, job: Job) -> bool:
         """Queue the job; False when one like it waits already, or the offering has no backend for it. Raises
@@ -50,20 +50,20 @@ class TaskQueue:
         except (OperationalError, RedisError, OSError) as error:
             raise QueueUnavailable(f"the queue takes no tasks: {error}") from error
 
-    def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+    def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
         """Tell beat which modes of an offering need no short polls for now. Where Redis has lost what it held (it came
         back empty, or from an old file), acknowledged messages are lost with it, and everything is looked at once.
         Raises QueueUnavailable.
         """
         count = event_coverage.renew(offering_uuid, modes)
-        if 0 < count <= self._signs.get(offering_uuid, 0):
+        if 0 < count <= self._heartbeats.get(offering_uuid, 0):
             for kind in MODE_OF:
                 self.send(Job(kind, offering_uuid))
             log.warning(
                 "Redis has lost what it held, queued tasks as well: everything of offering %s is looked at once",
                 offering_uuid,
             )
-        self._signs[offering_uuid] = count
+        self._heartbeats[offering_uuid] = count
 
 
 @app.task(name="events.import_resources", bind=True)

@@ -13,14 +13,13 @@ from agent.cli.moments import DURATION, age
 from agent.cli.options import config_option, json_option, number, print_json, settings_from
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
-from agent.state import journal
-from agent.state import plans as held
-from agent.state.plans import Approval, HeldRow, Shelf
+from agent.state import held_plans, journal
+from agent.state.held_plans import Approval, HeldPlans, HeldRow
 from agent.state.store import stamp
 
 LINES_SHOWN = 20
 
-Entry = tuple[Shelf, HeldRow, Approval | None]
+Entry = tuple[HeldPlans, HeldRow, Approval | None]
 
 
 @click.command()
@@ -43,23 +42,23 @@ def command(
         return 0
     if revoke:
         return _revoke(settings, plan_id)
-    shelf, plan, _ = _named(plan_id, entries)
-    by = held.operator()
+    held, plan, _ = _named(plan_id, entries)
+    by = journal.operator()
     expires = datetime.now(UTC) + lasts
     try:
-        shelf.approve(plan.id, expires=expires, by=by)
+        held.approvals.approve(plan.id, expires=expires, by=by)
     except StateError as error:
         raise SiteAgentError(f"plan {plan.id} is not approved: {error}") from error
     text = f"approved plan {plan.id} until {stamp(expires)}: {plan.reason}"
-    journal.note(settings.state_dir, shelf.offering, text, by=by, mode=shelf.mode)
+    journal.note(settings.state_dir, held.offering, text, by=by, mode=held.mode)
     if as_json:
         print_json({"approved": plan.id, "expires": stamp(expires), "by": by})
     else:
         # Groups, homes and periodic limits go with the passes of the modes.
-        mode = f"{shelf.mode} " if shelf.mode in set(Mode) else ""
+        mode = f"{held.mode} " if held.mode in set(Mode) else ""
         click.echo(
             f"plan {plan.id} is approved until {stamp(expires)}: "
-            f"the next {mode}pass of {shelf.offering.name} carries it out if it is still the same"
+            f"the next {mode}pass of {held.offering.name} carries it out if it is still the same"
         )
     return 0
 
@@ -67,26 +66,26 @@ def command(
 def waiting(settings: Settings) -> list[Entry]:
     """The held plans of all offerings, each with its approval if it has one."""
     found: list[Entry] = []
-    for shelf in held.shelves(settings.state_dir, settings.offerings):
-        approvals = {approval.plan: approval for approval in shelf.approvals()}
-        found += [(shelf, plan, approvals.get(plan.id)) for plan in shelf.waiting()]
+    for held in held_plans.all_held(settings.state_dir, settings.offerings):
+        approvals = {approval.plan: approval for approval in held.approvals.open()}
+        found += [(held, plan, approvals.get(plan.id)) for plan in held.waiting()]
     return found
 
 
 def as_document(entry: Entry) -> dict[str, Any]:
-    shelf, plan, approval = entry
+    held, plan, approval = entry
     approved = {"by": approval.by, "expires": stamp(approval.expires)} if approval else None
-    return {**plan.as_json(), "offering_name": shelf.offering.name, "approved": approved}
+    return {**plan.as_json(), "offering_name": held.offering.name, "approved": approved}
 
 
 def lines_of(entry: Entry, *, indent: str = "") -> list[str]:
     """A held plan for people: what, why, since when, and how it is let go."""
-    shelf, plan, approval = entry
+    held, plan, approval = entry
     how = f"release: approve {plan.id}"
     if approval:
         how = f"approved by {approval.by} until {stamp(approval.expires)}: the next pass carries it out"
     return [
-        f"{indent}plan {plan.id}  {shelf.offering.name}, {shelf.mode}, {plan.scope}, held for {age(plan.since)}",
+        f"{indent}plan {plan.id}  {held.offering.name}, {held.mode}, {plan.scope}, held for {age(plan.since)}",
         f"{indent}  {plan.reason}",
         f"{indent}  {number(len(plan.lines), 'action')}; {how}",
     ]
@@ -116,15 +115,15 @@ def _named(plan_id: str, entries: list[Entry]) -> Entry:
 
 
 def _revoke(settings: Settings, plan_id: str) -> int:
-    for shelf in held.shelves(settings.state_dir, settings.offerings):
-        for approval in shelf.approvals():
+    for held in held_plans.all_held(settings.state_dir, settings.offerings):
+        for approval in held.approvals.open():
             if plan_id and approval.plan.startswith(plan_id):
                 try:
-                    shelf.revoke(approval.plan)
+                    held.approvals.revoke(approval.plan)
                 except StateError as error:
                     raise SiteAgentError(f"the approval of plan {approval.plan} stays: {error}") from error
                 text = f"revoked the approval of plan {approval.plan}"
-                journal.note(settings.state_dir, shelf.offering, text, by=held.operator(), mode=shelf.mode)
+                journal.note(settings.state_dir, held.offering, text, by=journal.operator(), mode=held.mode)
                 click.echo(f"plan {approval.plan} is not approved any more; what was begun is not undone")
                 return 0
     raise SiteAgentError(f"plan {plan_id} is not approved")

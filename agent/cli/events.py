@@ -12,7 +12,7 @@ from rich.text import Text
 
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
-from agent.bridge.dispatcher import replayed
+from agent.bridge.dispatcher import replay
 from agent.cli.bridge import CONFIG_VARIABLE
 from agent.cli.options import config_option, console, json_option, number, print_json, settings_from
 from agent.core.errors import ConfigError
@@ -78,7 +78,7 @@ def _queued(letter: DeadLetter) -> bool:
     from tasks.events import TaskQueue
 
     try:
-        jobs = replayed(letter, TaskQueue())
+        jobs = replay(letter, TaskQueue())
     except (Undecodable, ConfigError) as error:
         click.secho(f"{letter.id}: still not understood: {error}", fg="red", err=True)
         return False

@@ -9,7 +9,6 @@ import click
 
 from agent.cli.options import chosen, config_option, number, offering_option, settings_from
 from agent.state import forget, journal
-from agent.state.plans import operator
 
 
 @click.command()
@@ -28,7 +27,7 @@ def command(what: str, config_file: Path | None, offering_uuid: str | None) -> i
         count = forget.forget(settings.state_dir, what, offering.uuid)
         if count:
             journal.note(
-                settings.state_dir, offering, f"made the agent forget {what} ({count})", by=operator()
+                settings.state_dir, offering, f"made the agent forget {what} ({count})", by=journal.operator()
             )
         click.echo(f"{offering.name}: {number(count, 'hint')} forgotten ({what})")
     return 0

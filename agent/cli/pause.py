@@ -9,8 +9,7 @@ import click
 
 from agent.cli.options import chosen, config_option, settings_from
 from agent.core.errors import SiteAgentError, StateError
-from agent.state import journal
-from agent.state import plans as held
+from agent.state import journal, pauses
 
 
 @click.command()
@@ -22,12 +21,12 @@ def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str
     """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""
     settings = settings_from(config_file)
     (offering,) = chosen(settings, offering_uuid)
-    by = held.operator()
+    by = journal.operator()
     try:
         if off:
-            held.resume(settings.state_dir, offering)
+            pauses.resume(settings.state_dir, offering)
         else:
-            held.pause(settings.state_dir, offering, by=by, reason=reason)
+            pauses.pause(settings.state_dir, offering, by=by, reason=reason)
     except StateError as error:
         raise SiteAgentError(f"nothing is changed: {error}") from error
     said = "goes on" if off else f"is paused; `pause {offering.uuid} --off` lets it go on"

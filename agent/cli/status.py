@@ -21,9 +21,7 @@ from agent.cli.options import (
     settings_from,
 )
 from agent.config.model import Mode, Offering, Settings
-from agent.state import drifts, passes
-from agent.state import plans as held
-from agent.state.plans import Shelf
+from agent.state import drifts, left_out, passes, pauses
 
 PASSES_SHOWN = 3
 LEFT_OUT_SHOWN = 3
@@ -57,7 +55,7 @@ def _document(settings: Settings, offering: Offering, entries: list[approve.Entr
         "paused": _pause(settings, offering) or None,
         "held": [approve.as_document(entry) for entry in entries if entry[0].offering is offering],
         "left_out": {
-            mode: Shelf(settings.state_dir, offering, mode).left_out().as_json()
+            mode: left_out.last(settings.state_dir, offering.uuid, mode).as_json()
             for mode in Mode
             if offering.backend_of(mode)
         },
@@ -78,7 +76,7 @@ def _lines(settings: Settings, offering: Offering, entries: list[approve.Entry])
             found += approve.lines_of(entry, indent="  ")
     for mode in Mode:
         if offering.backend_of(mode):
-            found += _left_out(Shelf(settings.state_dir, offering, mode))
+            found += _left_out(settings, offering, mode)
             found += _passes(settings, offering, mode)
             found += _drift(settings, offering, mode)
     return found
@@ -93,17 +91,17 @@ def _drift(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
 
 
 def _pause(settings: Settings, offering: Offering) -> str:
-    note = held.pause_note(settings.state_dir, offering)
+    note = pauses.pause_note(settings.state_dir, offering)
     return note or (offering.policy.paused_why if offering.policy.paused else "")
 
 
-def _left_out(shelf: Shelf) -> list[str]:
-    left_out = shelf.left_out()
-    if not left_out.count:
+def _left_out(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
+    found = left_out.last(settings.state_dir, offering.uuid, mode)
+    if not found.count:
         return []
-    shown = left_out.lines[:LEFT_OUT_SHOWN]
-    more = left_out.count - len(shown)
-    head = f"  {shelf.mode}: {number(left_out.count, 'action')} left out since {left_out.since}"
+    shown = found.lines[:LEFT_OUT_SHOWN]
+    more = found.count - len(shown)
+    head = f"  {mode}: {number(found.count, 'action')} left out since {found.since}"
     return [head, *(f"    {line}" for line in shown), *([f"    and {more} more"] if more > 0 else [])]
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from agent.config.sources import Sources, secret_of
 from agent.core.policy import PolicyRules
 
 DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
+UNVERIFIED_TLS = re.compile(r"ssl_cert_reqs=(cert_)?(none|optional)|ssl_check_hostname=false", re.IGNORECASE)
 # Other spellings that Python's logging takes.
 _LEVEL_ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 
@@ -39,6 +41,12 @@ def read_settings(
     defaults = OfferingDefaults(variables.verify_ssl, values["global_proxy"], policy)
     sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", field_types.secret_url, sources)
     broker_url = variables.broker_url or _secret(values, "broker_url", field_types.broker_url, sources)
+    if UNVERIFIED_TLS.search(broker_url):
+        sources.findings.warn(
+            "broker_url",
+            "TLS does not verify the broker: whoever answers there gets the password. Remove ssl_cert_reqs and "
+            "ssl_check_hostname; ssl_ca_certs=FILE names an authority of your own",
+        )
     return Settings(
         offerings=_offerings(values["offerings"], defaults, sources),
         source=source,

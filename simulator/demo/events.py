@@ -64,7 +64,7 @@ def start_bridge(
 
 
 def wait_for_bridge(children: parts.Children) -> None:
-    children.wait("bridge", lambda: b"everything is looked at once" in children.log("bridge").read_bytes())
+    children.wait("bridge", lambda: b"a full pass is queued" in children.log("bridge").read_bytes())
 
 
 def travel_s(waldur: SimulatedWaldur, place: Callable[[], str]) -> float | None:

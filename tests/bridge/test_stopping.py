@@ -72,9 +72,9 @@ def test_connections_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def join(self, timeout_s: float) -> None:
             waits.append(timeout_s)
 
-    bridge._links = {n: Deaf() for n in range(50)}  # type: ignore[misc,assignment]
+    bridge._connections = {n: Deaf() for n in range(50)}  # type: ignore[misc,assignment]
     bridge.dispatcher.start()
-    bridge._end()
+    bridge._shut_down()
     assert closed == ["stops"] * 50 + ["closed"] * 50
     assert all(wait <= 0.2 for wait in waits)
     assert waits == sorted(waits, reverse=True)

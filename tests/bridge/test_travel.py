@@ -24,7 +24,7 @@ def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, mosquitto:
     site.celery("beat", wait=False, WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES="0.02")
     wait_until("the first poll", lambda: bool(waldur.request_counts().get("GET marketplace-orders/")))
     bridge = site.bridge()
-    wait_until("a sign of life", lambda: bool(client.exists(sign)))
+    wait_until("a heartbeat", lambda: bool(client.exists(sign)))
     order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10}, slug="one")
     wait_until("order done", lambda: waldur.order(order).state.value == "done")
     worker.kill()  # what beat queues now stays where it is

@@ -23,8 +23,8 @@ from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.results import PassReport
 from agent.run.site import Site
+from agent.state import held_plans
 from agent.state import periodic as memory
-from agent.state import plans as held
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from tests.memory_backend import MemoryBackend
@@ -164,8 +164,8 @@ class PeriodicWorld:
 
     def waiting(self) -> list[str]:
         """Ids of the plans that `approve` lists."""
-        shelves = held.shelves(self.site.state_dir, [self.offering])
-        return [plan.id for shelf in shelves for plan in shelf.waiting()]
+        everywhere = held_plans.all_held(self.site.state_dir, [self.offering])
+        return [plan.id for held in everywhere for plan in held.waiting()]
 
     def order_pass(self, site: Site | None = None) -> PassReport:
         return passes.process_orders(site or self.site)

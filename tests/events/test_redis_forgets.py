@@ -16,7 +16,7 @@ from tasks.events import TaskQueue
 offering, modes, one, two = sys.argv[1], [Mode.ORDER_PROCESS], TaskQueue(), TaskQueue()
 client = broker.client()
 def renewed(*queues):
-    for queue in queues: queue.renew(offering, modes)
+    for queue in queues: queue.send_heartbeat(offering, modes)
     return sum(client.llen(key) for key in client.keys("site.default*"))
 
 print("they begin, and go on", renewed(one, two, one, two))

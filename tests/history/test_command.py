@@ -18,10 +18,11 @@ from agent.cli.backfill.command import command as historical_usage
 from agent.cli.backfill.view import View, has_signs
 from agent.core.periods import Month
 from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
+from rig.history import YEAR
 from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import UNKNOWN
-from tests.history.operator import DATES, YEAR, Operator
+from tests.history.operator import DATES, Operator
 
 LOAD = ("historical-usage", "--local")
 MARCH = ("-s", "2024-03-05", "-e", "2024-03-31")

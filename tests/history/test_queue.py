@@ -25,6 +25,7 @@ from agent.run.backfill.results import Ending, MonthOutcome
 from agent.run.backfill.runs import Here, Record, Run
 from rig.celery_process import CeleryProcess, environment
 from rig.heard import Heard
+from rig.history import YEAR
 from rig.processes import tail, wait_until
 from rig.redis_server import RedisServer
 from rig.site import settings_of
@@ -32,7 +33,7 @@ from simulator.server.faults import Fault, FaultKind
 from tasks.locks import RedisLocks
 from tasks.month_status import Board, Entry, State
 from tests.cli.operator_site import REPOSITORY
-from tests.history.operator import YEAR, Operator, small_waldur
+from tests.history.operator import Operator, small_waldur
 
 QUEUE = "site.c1:9"
 MONTHS = YEAR[:4]

@@ -31,7 +31,7 @@ from agent.run.membership.planning import SyncFacts, cases
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE
 from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
-from agent.state.plans import Shelf
+from agent.state.held_plans import Approvals
 from backends.base import BULK_PARTS, Scope
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
         for uuid, refused in work.plan.refused.items():
             work.report.resources.append(ResourceResult(uuid, Result.STUCK, "", str(refused), refused))
         if not (failures or blocked):
-            Shelf(site.state_dir, site.offering, KEY).close_approvals(still={})
+            Approvals(site.state_dir, site.offering, KEY).close(still={})
 
     return Steps(
         key=KEY,
@@ -155,7 +155,7 @@ def observe(site: Site) -> RebuildFacts:
     read = waldur_facts.gather(site, Reach())
     snapshot = site.backend.observe(Scope(BULK_PARTS))
     sync = SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
-    approvals = Shelf(site.state_dir, site.offering, KEY).approvals()
+    approvals = Approvals(site.state_dir, site.offering, KEY).open()
     return RebuildFacts(sync, frozenset(key for each in approvals for key in each.begun))
 
 

@@ -37,8 +37,8 @@ from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
 from agent.run.results import PassReport
 from agent.run.site import Site
+from agent.state.held_plans import HeldPlans
 from agent.state.periodic import Memory, ParkedMessage, parked
-from agent.state.plans import Shelf
 from agent.waldur import policies, resources
 from agent.waldur.client import WaldurClient
 from backends.base import PeriodicKeeper, PeriodicPower, Scope
@@ -169,16 +169,16 @@ def digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def shelf_key(policy: str, resource: str) -> str:
+def plans_key(policy: str, resource: str) -> str:
     """The name under which plans of one policy for one resource are held."""
     return f"{KEY}-{policy}-{resource}"
 
 
 def _is_free(site: Site, message: ParkedMessage) -> bool:
     """Whether all that held a message back is approved, or gone."""
-    shelf = Shelf(site.state_dir, site.offering, shelf_key(*_uuids(message.document)))
-    held = {waiting.id for waiting in shelf.waiting()}
-    approved = {approval.plan for approval in shelf.approvals()}
+    plans = HeldPlans(site.state_dir, site.offering, plans_key(*_uuids(message.document)))
+    held = {waiting.id for waiting in plans.waiting()}
+    approved = {approval.plan for approval in plans.approvals.open()}
     return held.intersection(message.plans) <= approved
 
 
@@ -196,7 +196,7 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
             is_denied = isinstance(error, WaldurError) and error.denied
             if not (error.retryable or is_denied):
                 report_failure(site.offering, site.state_dir, document, error, client=site.client)
-                _let_go(site, memory, shelf_key(*_uuids(document)))
+                _let_go(site, memory, plans_key(*_uuids(document)))
             raise
     return pass_.report
 
@@ -204,9 +204,9 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
 def _let_go(site: Site, memory: Memory, key: str) -> None:
     """Forget the message that waits, and its plans: it, or a newer one, has come to its end. Raises StateError."""
     memory.unpark()
-    shelf = Shelf(site.state_dir, site.offering, key)
-    for waiting in shelf.waiting():
-        shelf.drop(waiting.id)
+    plans = HeldPlans(site.state_dir, site.offering, key)
+    for waiting in plans.waiting():
+        plans.drop(waiting.id)
 
 
 def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> list[str]:
@@ -240,7 +240,7 @@ class _Message:
     def steps(self, rules: PolicyRules) -> Steps[PeriodicFacts, PlannedPeriodic]:
         """The loop over the one account that the message is about."""
         return Steps(
-            key=shelf_key(self.policy, self._resource),
+            key=plans_key(self.policy, self._resource),
             observe=self._observe,
             plan=PlannedPeriodic,
             refine=lambda facts, plan: self._refine(rules, facts, plan),
@@ -376,7 +376,7 @@ class _Message:
             if not work.plan.actions:
                 log.info("periodic limits of resource %s: it is so already", self._resource)
         self._report("")
-        _let_go(self._site, self._memory, shelf_key(self.policy, self._resource))
+        _let_go(self._site, self._memory, plans_key(self.policy, self._resource))
 
     def _report(self, error: str) -> None:
         """Tell the policy; no error is success. Raises WaldurError."""
