@@ -23,7 +23,7 @@ from agent.run.orders.naming import AccountNaming
 from agent.run.orders.planning import OrderFacts, PlannedOrders, Spec
 from agent.run.results import OrderResult, Result, postponed
 from agent.run.site import Site, offering_rules
-from agent.state import claims, listings
+from agent.state import listings, named_accounts
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur import orders as waldur_orders
 from agent.waldur.client import WaldurClient
@@ -151,7 +151,7 @@ def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot)
     that were known when all members were last read. Raises WaldurError.
     """
     standing = set(snapshot.accounts)
-    known = claims.named_by(site.state_dir, site.backend.cluster, site.offering.uuid)
+    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
     named = {fold(case.resource.backend_id) for case in cases if case.order.type not in CREATING} - {""}
     if named <= standing and not (known and known.isdisjoint(standing)):
         return
