@@ -63,7 +63,7 @@ class SlurmBackend:
         return self._reader.cluster
 
     @property
-    def home(self) -> str:
+    def default_account(self) -> str:
         return self._settings.default_account
 
     @property
