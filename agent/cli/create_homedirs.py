@@ -69,7 +69,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
 
 def _create(settings: Settings, offering: Offering) -> Done:
     """One offering; what stops it is said and does not stop the others."""
-    why_not = homes.wanted(offering)
+    why_not = homes.reason_for_none(offering)
     if why_not:
         return Done(offering, skipped=why_not)
     mode = next(mode for mode in homes.MEMBERS_MODES if offering.backend_of(mode))
@@ -91,7 +91,7 @@ def _settled(run: Pass) -> Done:
         return Done(offering, skipped=f"paused {rules.paused_why}" if rules.paused else "it only observes")
     users = members.offering_users(client(offering, "create_homedirs"))
     names = {u.username for u in users if u.state == "OK" and u.username and not u.is_restricted}
-    return Done(offering, homes.settle(run, names, at_most=len(names), budget_s=math.inf, again=True))
+    return Done(offering, homes.provision(run, names, at_most=len(names), budget_s=math.inf, again=True))
 
 
 def _document(done: Done) -> dict[str, Any]:
