@@ -230,7 +230,7 @@ class _HomeProvisioning:
             return
         before = self._host.executed.copy()
         snapshot = Snapshot(self._run.site.backend.cluster)
-        steps = Steps[HomeFacts, PlannedHomes](
+        steps: Steps[HomeFacts, PlannedHomes] = Steps(
             key=KEY,
             observe=lambda: self._observe(names, again=again),
             plan=lambda facts: planned(facts, self._rules, snapshot),
