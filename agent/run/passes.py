@@ -17,7 +17,7 @@ from agent.plan.orders import CREATING
 from agent.run import engine, gate
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import MembershipFacts, Reach
+from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.mode import Synced
 from agent.run.orders import mode as orders
 from agent.run.people import mode as people
@@ -41,11 +41,11 @@ def process_orders(site: Site, *, order_uuid: str | None = None, lock: Lock = la
     return run.report
 
 
-def sync_members(site: Site, *, reach: Reach = Reach(), seconds: float = UNBOUNDED_S) -> PassReport:
+def sync_members(site: Site, *, scope: PassScope = PassScope(), seconds: float = UNBOUNDED_S) -> PassReport:
     """One pass over the offering, or over one resource or project. After `seconds` no new portion is begun."""
-    subject = reach.resource_uuid or reach.project_uuid
+    subject = scope.resource_uuid or scope.project_uuid
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject=subject, seconds=seconds) as run:
-        synced = membership.reconcile(run, reach, lambda facts, snapshot: name_people(run, facts, snapshot))
+        synced = membership.reconcile(run, scope, lambda facts, snapshot: name_people(run, facts, snapshot))
         provide_for_members(run, synced)
     return run.report
 

@@ -27,6 +27,20 @@ from backends.base import Backend, BackendContext
 UTC = ZoneInfo("UTC")
 
 
+@dataclass(slots=True, eq=False)
+class ProcessCache:
+    """Kept between the passes of one process. Losing it costs a few requests and repeated log lines.
+
+    `offering`: what Waldur said of the offering at monotonic `offering_read_s`. `provider_uuid`: None until it is
+    asked for. `logged`: the notes that were logged last, by resource uuid or mode.
+    """
+
+    offering: OfferingFacts | None = None
+    offering_read_s: float = 0.0
+    provider_uuid: str | None = None
+    logged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """`neighbours`: other offerings of the configuration whose members are kept on the same cluster, name by uuid;
@@ -43,6 +57,7 @@ class Site:
     counting_alike: Mapping[str, str] = field(default_factory=dict)
     zone: ZoneInfo = UTC
     reporting_periods: int = 2
+    cache: ProcessCache = field(default_factory=ProcessCache)
 
 
 @dataclass(slots=True)
