@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The base of all tasks: what happens after a pass. Which error is retried how often is a table, not code."""
+"""The base of all tasks: log a pass, and retry it by the error that it ended with (`POLICIES`)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def policy_for(error: SiteAgentError) -> RetryPolicy:
 
 
 class SiteTask(Task):
-    """Arguments are identifiers only. A task that fails for a while comes back by itself, visibly."""
+    """Takes identifiers only as arguments. A task whose error may pass retries itself; Flower shows the retries."""
 
     throws = (SiteAgentError,)
 
@@ -84,8 +84,20 @@ class SiteTask(Task):
             raise
 
     def finish(self, report: PassReport) -> dict[str, int]:
-        """Log the pass, and come back soon where something in it may work later."""
-        self._log(report)
+        """Log the pass, and retry where something in it may work later. Raises the error that ended the pass."""
+        if report.results:
+            # Orders that the policy lets wait are logged once, when they are held.
+            log.log(
+                logging.INFO if report.outcomes or report.failed else logging.DEBUG,
+                "%s of offering %s: %s%s in %.1f s, %d requests, %d cluster commands",
+                report.mode,
+                report.offering_name,
+                ", ".join(f"{count} {result}" for result, count in sorted(report.counted().items())),
+                "".join(f", plan {plan.id} is held" for plan in report.held),
+                report.effort.seconds,
+                report.effort.requests.total(),
+                report.effort.commands.total(),
+            )
         error = report.retryable_error
         if error is not None:
             self.come_back(error)
@@ -99,7 +111,10 @@ class SiteTask(Task):
         """
         policy = policy_for(error)
         countdown_s = policy.countdown_s(self.request.retries, random.uniform(-1, 1))  # noqa: S311  (jitter, not a secret)
-        if self._expires_within(countdown_s):
+        # A retry keeps the expiry of its task: for a pass, when beat sends the next one.
+        expires = maybe_iso8601(self.request.expires)
+        next_try = datetime.now(UTC) + timedelta(seconds=countdown_s)
+        if expires is not None and maybe_make_aware(expires) <= next_try:
             log.warning(
                 "%s %s: not tried again by itself, the next pass goes on: %s",
                 self.name,
@@ -114,30 +129,8 @@ class SiteTask(Task):
                 self.request.args,
                 self.request.retries + 2,
                 policy.attempts,
-                (datetime.now(UTC) + timedelta(seconds=countdown_s)).strftime("%H:%M:%SZ"),
+                next_try.strftime("%H:%M:%SZ"),
                 countdown_s,
                 error,
             )
         raise self.retry(exc=error, countdown=countdown_s, max_retries=policy.attempts - 1)
-
-    def _expires_within(self, seconds: float) -> bool:
-        """Would a retry be thrown away? It keeps the end of life of its task: for a pass, when beat sends the next."""
-        expires = maybe_iso8601(self.request.expires)
-        if expires is None:
-            return False
-        return bool(maybe_make_aware(expires) <= datetime.now(UTC) + timedelta(seconds=seconds))
-
-    def _log(self, report: PassReport) -> None:
-        if report.results:
-            # Orders that the policy lets wait have been told of once: nothing is new about them.
-            log.log(
-                logging.INFO if report.outcomes or report.failed else logging.DEBUG,
-                "%s of offering %s: %s%s in %.1f s, %d requests, %d cluster commands",
-                report.mode,
-                report.offering_name,
-                ", ".join(f"{count} {result}" for result, count in sorted(report.counted().items())),
-                "".join(f", plan {plan.id} is held" for plan in report.held),
-                report.effort.seconds,
-                report.effort.requests.total(),
-                report.effort.commands.total(),
-            )

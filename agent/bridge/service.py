@@ -263,12 +263,12 @@ class Bridge:
         """Tell beat, now and then and when it has changed, for which offerings and modes events come in."""
         now_s, active = time.monotonic(), [each.subscriptions.active for each in self._connections.values()]
         is_same = len(active) == len(self._last_active) and all(map(operator.is_, active, self._last_active))
-        if is_same and now_s - self._last_heartbeats_s < event_coverage.RENEW_S / 3:
+        if is_same and now_s - self._last_heartbeats_s < event_coverage.HEARTBEAT_S / 3:
             return
         self._last_active, self._last_heartbeats_s = active, now_s
         for uuid, state in self._states.items():
             modes = event_coverage.covered(state.registration.offering, self.listened_to(uuid))
-            is_old = now_s - state.heartbeat_s >= event_coverage.RENEW_S
+            is_old = now_s - state.heartbeat_s >= event_coverage.HEARTBEAT_S
             if not modes or not (is_old or modes - state.covered_modes):
                 continue
             try:

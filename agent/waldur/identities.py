@@ -58,7 +58,7 @@ def register_service(client: WaldurClient, identity: str, name: str) -> str:
 
 
 def register_processor(client: WaldurClient, service: str, name: str, *, backend: str, version: str) -> None:
-    """Also the sign of life: ten minutes without one make the service idle."""
+    """Also the heartbeat: ten minutes without one make the service idle."""
     body = {"name": name, "backend_type": backend[:BACKEND_TYPE_LENGTH], "backend_version": version}
     client.post(f"{SERVICES}{service}/register_processor/", body, repeatable=True)
 

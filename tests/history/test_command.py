@@ -50,7 +50,7 @@ def test_a_year_in_the_lines_that_sites_know(operator: Operator, with_token: str
     assert lines[third + 1 : third + 9] == [
         "Found 2 active resources to process",
         "Processing usage data for 2 accounts",
-        "without an offering user in Waldur, told by name only: u1, u2",
+        "without an offering user in Waldur, submitted by name only: u1, u2",
         f"Submitted usage for resource {operator.names[0]}: {{'cpu': 3.00, 'mem': 3.00}}",
         f"Submitted usage for resource {operator.names[1]}: {{'cpu': 6.00, 'mem': 6.00}}",
         f"Submitted usage of users for resource {operator.names[0]}, cpu: {{'u1': 3.00}}",
@@ -80,7 +80,7 @@ def test_json(operator: Operator, with_token: str, command: Command) -> None:
     document = said.document()
     (month,) = document["months"]
     assert (document["failures"], document["queued"], document["start"]) == (0, False, "2024-03-05")
-    assert (month["month"], month["result"], month["told"]) == ("2024-03", "done", 2)
+    assert (month["month"], month["result"], month["submitted"]) == ("2024-03", "done", 2)
     assert "Processing month 1/1: 2024-03" in said.err
 
 
@@ -224,7 +224,7 @@ def test_a_server_that_ignores_dates(operator: Operator, with_token: str, comman
     )
     said = command(*LOAD, "-c", with_token, *DATES)
     assert said.code == 1
-    assert "this Waldur is too old for history" in said.err
+    assert "this Waldur is too old for past months" in said.err
     assert operator.waldur.requests.count("POST *") == 0
     assert operator.calls() == []
 

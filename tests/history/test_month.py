@@ -35,7 +35,7 @@ def test_a_month_is_told_once_and_linked_to_people(history: History) -> None:
     assert texts(outcome) == [
         "Found 4 active resources to process",
         "Processing usage data for 2 accounts",
-        "without an offering user in Waldur, told by name only: stranger",
+        "without an offering user in Waldur, submitted by name only: stranger",
         "Submitted usage for resource a_1: {'cpu': 12.50}",
         "Submitted usage for resource a_2: {'cpu': 1.00}",
         f"Submitted usage of users for resource a_1, cpu: {{'{person}': 10.00, 'stranger': 2.50}}",
@@ -228,7 +228,7 @@ def test_one_refused_resource_stops_no_other(history: History) -> None:
     assert failure.startswith("a_") and "Waldur answered 400" in failure
     assert len(history.shown(JAN)) == 3
     assert texts(outcome, Mark.DONE) == ["Completed processing 2024-01 (4 resources), 1 failed"]
-    assert history.loaded().told == 1
+    assert history.loaded().submitted == 1
 
 
 @pytest.mark.parametrize("age", ["8.0", "8.1"])
@@ -321,7 +321,7 @@ def test_an_offering_that_is_left_alone_is_told_nothing(
     outcome = history.load()
     assert outcome.ending is Ending.FAILED
     assert history.shown(JAN) == {}
-    assert outcome.failures[0].startswith("nothing is told: ")
+    assert outcome.failures[0].startswith("nothing is submitted: ")
 
 
 def test_an_offering_without_our_components_is_a_failure(make_history: HistoryFactory) -> None:

@@ -29,15 +29,15 @@ from agent.core.errors import ConfigError, SiteAgentError
 from agent.plan.usage import history as planner
 from agent.plan.usage.history import Span
 from agent.run.backfill import runs as history_runs
-from agent.run.backfill import staff as history_site
-from agent.run.backfill.month import Wish
+from agent.run.backfill import staff
+from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Ending, Mark, MonthOutcome
-from agent.run.backfill.runs import Here, Record, Run
-from agent.run.backfill.staff import HistoryRefused
+from agent.run.backfill.runs import LocalLoader, Run, RunRecord
+from agent.run.backfill.staff import BackfillRefused
 from agent.run.site import Site
 
 if TYPE_CHECKING:
-    from tasks.month_queue import Queued
+    from tasks.month_queue import QueueLoader
 
 STOPPED = 130
 
@@ -65,8 +65,8 @@ class Options:
     months_may_fail: bool
 
     @property
-    def wish(self) -> Wish:
-        return Wish(
+    def options(self) -> LoadOptions:
+        return LoadOptions(
             accounts=tuple(dict.fromkeys(text.strip() for text in self.resource_backend_ids)),
             with_users=not self.skip_user_usage,
             reconcile_stale=self.reconcile_stale,
@@ -149,10 +149,10 @@ def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
     view = View(sys.stderr if options.as_json else sys.stdout, wanted.months, at_once=bool(here_because))
     view.say(Mark.START, "Starting historical usage loading")
     view.say(None, f"Found offering: {offering.name} ({offering.uuid})")
-    site = history_site.connect(settings, offering, token)
+    site = staff.connect(settings, offering, token)
     try:
         needs_check = token is not None and not options.no_staff_check
-        username = history_site.check(site, is_staff_needed=needs_check)
+        username = staff.check(site, is_staff_needed=needs_check)
         if username:
             view.say(None, f"Staff user validation successful for user: {username}")
         with view:
@@ -162,7 +162,7 @@ def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
 
 
 def _offering(settings: Settings, text: str | None) -> Offering:
-    """Raises HistoryRefused."""
+    """Raises BackfillRefused."""
     known = ", ".join(f"{offering.uuid} ({offering.name})" for offering in settings.offerings) or "none"
     if not text and len(settings.offerings) == 1:
         return settings.offerings[0]
@@ -173,7 +173,7 @@ def _offering(settings: Settings, text: str | None) -> Offering:
     except ValueError:
         offering = None
     if offering is None:
-        raise HistoryRefused(f"offering {text} is not in {settings.source}, which has: {known}")
+        raise BackfillRefused(f"offering {text} is not in {settings.source}, which has: {known}")
     return offering
 
 
@@ -183,7 +183,7 @@ def _no_queue(settings: Settings, offering: Offering) -> str:
         return "the offering has no `staff_token_file`, from which workers would read the staff token"
     from tasks import month_queue
 
-    return month_queue.why_not(settings)
+    return month_queue.unavailable_reason(settings)
 
 
 def _token(options: Options, offering: Offering, *, is_needed: bool) -> Secret | None:
@@ -193,8 +193,8 @@ def _token(options: Options, offering: Offering, *, is_needed: bool) -> Secret |
         return token
     if offering.staff_token_file is not None:
         try:
-            return history_site.token_in_file(offering)
-        except HistoryRefused:
+            return staff.token_in_file(offering)
+        except BackfillRefused:
             if is_needed:
                 raise
             return None
@@ -214,13 +214,13 @@ class Loading:
 
     @property
     def run(self) -> Run:
-        return Run(self.site.offering.uuid, self.wanted.months, self.options.wish)
+        return Run(self.site.offering.uuid, self.wanted.months, self.options.options)
 
     def load(self) -> int:
         self._introduce()
-        record = history_runs.record_of(self.run, self.settings.state_dir)
+        record = RunRecord.read(self.run, self.settings.state_dir)
         queued = None if self.here_because else self._queued(record)
-        known = {**(queued.known() if queued else {}), **_done(record)}
+        known = {**(queued.ended_before() if queued else {}), **_done(record)}
         done = history_runs.finished(self.run, known, self.settings.timezone) if self.options.resume else {}
         record.begin(done.values())
         for month, outcome in done.items():
@@ -230,7 +230,7 @@ class Loading:
             if queued:
                 queued.load(left, resumed=self.options.resume)
             else:
-                Here(self.site, self.run, record, self.view, self.options.delay_s).load(left)
+                LocalLoader(self.site, self.run, record, self.view, self.options.delay_s).load(left)
         except KeyboardInterrupt:
             self._stopped(record, queued)
             return STOPPED
@@ -253,13 +253,13 @@ class Loading:
             say(None, "[DRY-RUN] Nothing is submitted")
         say(Mark.PLAN, f"Will process {len(wanted.months)} months of data")
 
-    def _queued(self, record: Record) -> Queued:
-        from tasks.month_queue import queued
+    def _queued(self, record: RunRecord) -> QueueLoader:
+        from tasks.month_queue import queue_loader
 
         queue = table.queue_name(self.site.offering.queue)
-        return queued(self.run, queue, record, self.view, self.options.delay_s)
+        return queue_loader(self.run, queue, record, self.view, self.options.delay_s)
 
-    def _stopped(self, record: Record, queued: Queued | None) -> None:
+    def _stopped(self, record: RunRecord, queued: QueueLoader | None) -> None:
         done = sum(outcome.ending is Ending.DONE for outcome in record.months.values())
         sentence = f"Stopped: {done} of {len(self.run.months)} months are done"
         if queued:
@@ -268,7 +268,7 @@ class Loading:
             sentence += f"; {len(queued.unsent)} were not sent yet" if queued.unsent else ""
         self.view.say(Mark.WARNING, f"{sentence}. --resume goes on from here")
 
-    def _conclude(self, record: Record) -> int:
+    def _conclude(self, record: RunRecord) -> int:
         outcomes = [record.months[str(month)] for month in self.run.months if str(month) in record.months]
         for mark, text in closing(outcomes, dry_run=self.options.dry_run):
             self.view.say(mark, text)
@@ -295,5 +295,5 @@ class Loading:
         }
 
 
-def _done(record: Record) -> dict[str, MonthOutcome]:
+def _done(record: RunRecord) -> dict[str, MonthOutcome]:
     return {name: o for name, o in record.months.items() if o.ending is Ending.DONE}
