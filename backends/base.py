@@ -53,7 +53,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def home(self) -> str:
+    def default_account(self) -> str:
         """The account that users' defaults go back to, in the cluster's spelling; no allocation's own."""
         ...
 

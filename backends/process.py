@@ -169,16 +169,21 @@ class Runner:
             return replace(_completed(argv, child, io.BytesIO(rest), stderr, started_s), lines=count)
 
     def write(
-        self, command: Sequence[str], lock: WriteLock, *, answers: str = "", patience_s: float | None = None
+        self,
+        command: Sequence[str],
+        lock: WriteLock,
+        *,
+        stdin_text: str = "",
+        patience_s: float | None = None,
     ) -> Completed:
         """Run a command that changes something, under its lock, to the end however long that takes.
 
-        `answers` are what the command reads when it asks; without them it finds the end of its input. After
+        `stdin_text` is what the command reads when it asks; without it it finds the end of its input. After
         `patience_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps that
         may wait for a file system that does not answer, where nothing is lost when they end later.
         """
         argv = self.argv(command)
-        with _output() as stdout, _output() as stderr, _input(answers) as stdin, lock:
+        with _output() as stdout, _output() as stderr, _input(stdin_text) as stdin, lock:
             started_s = time.monotonic()
             child = self._start(argv, stdout, stderr, stdin=stdin, keep=lock.descriptors)
             self.executed["write"] += 1

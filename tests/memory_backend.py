@@ -70,7 +70,7 @@ class MemoryBackend:
     queries: list[UsageQuery] = field(default_factory=list)
 
     @property
-    def home(self) -> str:
+    def default_account(self) -> str:
         return self.settings.default_account
 
     def observe(self, scope: Scope = Scope()) -> Snapshot:

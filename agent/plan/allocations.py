@@ -14,12 +14,12 @@ from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedSt
 
 @dataclass(frozen=True, slots=True)
 class OfferingRules:
-    """What the site wants for every allocation of one offering. `home` is where default accounts go back to."""
+    """What the site wants for every allocation of one offering. `default_account`: where those of users go back to."""
 
     names: NameRules
     components: tuple[Component, ...]
     soft_delete: bool = False
-    home: str = "root"
+    default_account: str = "root"
     offering_partitions: tuple[str, ...] = ()
     offering_enforces_qos: bool = False
 

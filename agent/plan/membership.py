@@ -128,7 +128,7 @@ def skip(
     standing = snapshot.accounts.get(case.account)
     if standing is None:
         return f"account {case.account} is not on the cluster {snapshot.cluster}"
-    if not standing.parent or case.account == rules.offering.home:
+    if not standing.parent or case.account == rules.offering.default_account:
         return (
             f"account {case.account} is no allocation: it is what the site's own accounts and users stand on"
         )
@@ -295,7 +295,7 @@ def _departures(
         return {}
     grown = accounts.grown(snapshot, [action for draft in drafts for action in draft.built])
     return standing_accounts.departures(
-        leavers, grown, home=rules.offering.home, reason="not of its team any more"
+        leavers, grown, default_account=rules.offering.default_account, reason="not of its team any more"
     )
 
 

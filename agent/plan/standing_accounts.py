@@ -72,7 +72,7 @@ def state(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[Clu
 
 
 def departures(
-    leavers: Mapping[str, Set[str]], snapshot: Snapshot, *, home: str, reason: str
+    leavers: Mapping[str, Set[str]], snapshot: Snapshot, *, default_account: str, reason: str
 ) -> dict[str, list[ClusterAction]]:
     """The members who leave, by account: all accounts of a pass at once, for who leaves several of them.
 
@@ -86,7 +86,12 @@ def departures(
     found = {}
     for account, users in leavers.items():
         moved, removed = accounts.departures(
-            account, users, snapshot, home=home, reason=reason, leaving=lambda user: gone[user]
+            account,
+            users,
+            snapshot,
+            default_account=default_account,
+            reason=reason,
+            leaving=lambda user: gone[user],
         )
         found[account] = [*moved, *_ended_jobs(account, users, snapshot, reason), *removed]
     return found

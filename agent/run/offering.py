@@ -26,7 +26,7 @@ def rules_of(site: Site, facts: OfferingFacts) -> OfferingRules:
         soft_delete=offering.soft_delete,
         offering_partitions=facts.partitions,
         offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
-        home=site.backend.home,
+        default_account=site.backend.default_account,
     )
 
 

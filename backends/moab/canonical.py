@@ -23,7 +23,7 @@ def canonical(settings: MoabSettings, spec: AllocationSpec, snapshot: Snapshot) 
     return replace(
         spec,
         account=_account(spec.account, fold(spec.account.parent)),
-        ancestors=tuple(_account(ancestor, settings.home) for ancestor in spec.ancestors[-1:]),
+        ancestors=tuple(_account(ancestor, settings.default_account) for ancestor in spec.ancestors[-1:]),
         limits={name: value for name, value in spec.limits.items() if name == DEPOSIT},
         members=tuple(user for user in members if is_usable(user)),
         default_account="",

@@ -249,7 +249,7 @@ def test_an_account_may_have_a_qos_of_its_own_that_goes_with_it(site: Site, back
     assert "a_qos" in standing.qos
     assert (account.default_qos, account.qos >= {"a_qos", "normal"}) == ("a_qos", True)
     assert accounts.building(spec, standing, "test") == []
-    done(owning.apply(accounts.removal("a_qos", standing, home="root", reason="test")))
+    done(owning.apply(accounts.removal("a_qos", standing, default_account="root", reason="test")))
     left = owning.observe(Scope(frozenset({Part.ACCOUNTS, Part.QOS})))
     assert "a_qos" not in left.accounts
     assert left.qos == standing.qos - {"a_qos"}
@@ -265,7 +265,7 @@ def test_a_removal_leaves_every_member_a_valid_default_account(backend: Backend)
     done(backend.apply([join("a_go", "jo")]))
     standing = backend.observe(Scope(BULK_PARTS, frozenset({"a_go"})))
     assert [standing.default_accounts[user] for user in ("hal", "ida", "jo")] == ["a_go", "a_go", "a_stay"]
-    done(backend.apply(accounts.removal("a_go", standing, home="root", reason="test")))
+    done(backend.apply(accounts.removal("a_go", standing, default_account="root", reason="test")))
     left = backend.observe()
     assert set(left.accounts) == set(standing.accounts) - {"a_go"}
     assert left.associations == {a for a in standing.associations if a.account != "a_go"}

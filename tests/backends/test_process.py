@@ -102,8 +102,8 @@ def test_a_read_finds_the_end_of_its_input_at_once() -> None:
     assert Runner().read(["cat"]).stdout == ""
 
 
-def test_a_write_reads_the_answers_it_is_given_and_then_the_end(lock: WriteLock) -> None:
-    assert Runner().write(["cat"], lock, answers="n\n").stdout == "n\n"
+def test_a_write_reads_the_stdin_text_it_is_given_and_then_the_end(lock: WriteLock) -> None:
+    assert Runner().write(["cat"], lock, stdin_text="n\n").stdout == "n\n"
     assert Runner().write(["cat"], lock).stdout == ""
 
 

@@ -86,4 +86,8 @@ def test_default_accounts_go_back_to_where_the_backend_says(
     waldur: SimulatedWaldur, in_memory: SiteFactory
 ) -> None:
     site = in_memory(backend={"default_account": "Users"})
-    assert order_facts.rules_of(site, offerings.facts(site.client)).home == site.backend.home == "users"
+    assert (
+        order_facts.rules_of(site, offerings.facts(site.client)).default_account
+        == site.backend.default_account
+        == "users"
+    )

@@ -210,17 +210,17 @@ REMOVAL: dict[str, tuple[Snapshot, dict[str, Any], list[str]]] = {
         {},
         ["move default account of ann from a_one to a_two", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
-    "home is preferred": (
+    "the site's default account is preferred": (
         cluster(WIDE, [*IN_TWO, ("home", "ann")], defaults={"ann": "a_one"}),
-        {"home": "home"},
+        {"default_account": "home"},
         ["move default account of ann from a_one to home", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
-    "an account that goes as well is no home": (
+    "an account that goes as well is no default account": (
         cluster({**WIDE, "a_three": "p_proj"}, [*IN_TWO, ("a_three", "ann")], defaults={"ann": "a_one"}),
         {"leaving": {"a_one", "a_three"}},
         ["move default account of ann from a_one to a_two", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
-    "no home is left": (
+    "no default account is left": (
         cluster(WIDE, IN_TWO, defaults={"ann": "a_one"}),
         {"leaving": {"a_one", "a_two"}},
         [REMOVE_ANN, REMOVE_BOB, DELETE],
@@ -287,21 +287,23 @@ REMOVAL: dict[str, tuple[Snapshot, dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("what", REMOVAL)
 def test_removal(what: str) -> None:
     snapshot, options, lines = REMOVAL[what]
-    found = accounts.removal("a_one", snapshot, reason="test", **{"home": "root", **options})
+    found = accounts.removal("a_one", snapshot, reason="test", **{"default_account": "root", **options})
     assert rendered(found) == lines
 
 
 @pytest.mark.parametrize("what", REMOVAL)
 def test_emptying_is_removal_without_the_end(what: str) -> None:
     snapshot, options, lines = REMOVAL[what]
-    found = accounts.emptying("a_one", snapshot, reason="test", **{"home": "root", **options})
+    found = accounts.emptying("a_one", snapshot, reason="test", **{"default_account": "root", **options})
     assert rendered(found) == [line for line in lines if not line.startswith("delete")]
 
 
 @pytest.mark.parametrize("what", REMOVAL)
 def test_after_a_removal_there_is_nothing_left_to_empty(what: str) -> None:
     snapshot, options, lines = REMOVAL[what]
-    after = applied(snapshot, accounts.removal("a_one", snapshot, reason="", **{"home": "root", **options}))
+    after = applied(
+        snapshot, accounts.removal("a_one", snapshot, reason="", **{"default_account": "root", **options})
+    )
     if DELETE in lines:
         assert "a_one" not in after.accounts
         assert not after.users_of("a_one")
@@ -324,8 +326,8 @@ NEEDS: Mapping[str, tuple[Part, ...]] = {
 }
 CALLS = {
     "building": lambda snapshot: accounts.building(SPEC, snapshot, ""),
-    "emptying": lambda snapshot: accounts.emptying("a_one", snapshot, home="root", reason=""),
-    "removal": lambda snapshot: accounts.removal("a_one", snapshot, home="root", reason=""),
+    "emptying": lambda snapshot: accounts.emptying("a_one", snapshot, default_account="root", reason=""),
+    "removal": lambda snapshot: accounts.removal("a_one", snapshot, default_account="root", reason=""),
     "limits": lambda snapshot: accounts.limits("a_one", {"cpu": 1}, snapshot, ""),
 }
 

@@ -85,7 +85,7 @@ class Wanted:
             f"{c.order.type} {c.resource.backend_id} in {c.resource.project_slug} {dict(c.order.limits)} {c.members}"
             for c in self.cases
         )
-        rules = f"soft={self.rules.soft_delete} home={self.rules.home} own_qos={self.own_qos}"
+        rules = f"soft={self.rules.soft_delete} default_account={self.rules.default_account} own_qos={self.own_qos}"
         return f"<{'; '.join(listed)} | {rules}>"
 
     def plans(self, snapshot: Snapshot) -> list[OrderPlan]:
@@ -122,7 +122,7 @@ def passes(draw: st.DrawFn, *, kinds: tuple[OrderType, ...]) -> Wanted:
             "resource": {"project_slug": draw(st.sampled_from(["proj", "b"])), "customer_slug": "cust"},
         }
         cases.append(case(kind, number=number, account=account, **facts))
-    rules = draw(st.sampled_from([RULES, SOFT, replace(RULES, home="a_two")]))
+    rules = draw(st.sampled_from([RULES, SOFT, replace(RULES, default_account="a_two")]))
     return Wanted(tuple(cases), rules, draw(st.booleans()))
 
 
@@ -257,7 +257,7 @@ def test_terminations_harm_nobody_else(snapshot: Snapshot, wanted: Wanted) -> No
     for name in gone:
         assert snapshot.children_of(name) <= gone
         assert not snapshot.users_of(name) or name in ended
-        assert name != wanted.rules.home
+        assert name != wanted.rules.default_account
     assert {a for a in snapshot.associations if a.account not in ended} <= after.associations
     for user, home in snapshot.default_accounts.items():
         left = after.accounts_of(user)

@@ -19,7 +19,7 @@ from agent.core.policy import BUDGETS, Cost
 from agent.run import passes
 from agent.run.membership import rebuild
 from agent.run.results import PassReport
-from agent.state import claims, empty_answers
+from agent.state import empty_answers, named_accounts
 from agent.state.held_plans import HeldPlans
 from agent.state.store import Store
 from simulator.server.faults import Fault
@@ -259,7 +259,7 @@ def test_one_empty_listing_forgets_nothing_and_one_that_stays_is_believed(
     emptied(world)
     (plan,) = world.sync().held
     approve(world, plan.id)
-    named = claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid)
+    named = named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid)
     assert len(named) == 12
     nothing = Fault(path="marketplace-provider-resources", status=200, body="[]", times=None)
     world.waldur.inject(nothing)
@@ -267,11 +267,13 @@ def test_one_empty_listing_forgets_nothing_and_one_that_stays_is_believed(
     held = HeldPlans(site.state_dir, site.offering, Mode.MEMBERSHIP_SYNC)
     assert [each.id for each in held.waiting()] == [plan.id]
     assert [each.plan for each in held.approvals.open()] == [plan.id]
-    assert claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid) == named
+    assert named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == named
     monkeypatch.setattr(empty_answers, "BELIEVED_AFTER", timedelta(0))
     assert world.sync().error is None
     assert held.waiting() == [] and held.approvals.open() == []
-    assert claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()
+    assert (
+        named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()
+    )
 
 
 # What a review found ------------------------------------------------------------------------------

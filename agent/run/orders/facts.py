@@ -20,7 +20,7 @@ from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, members_of
 from agent.run.offering import rules_of
 from agent.run.site import Site
-from agent.state import claims
+from agent.state import named_accounts
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur.client import WaldurClient
 
@@ -118,7 +118,7 @@ def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot)
     that were known when all members were last looked at. Raises WaldurError.
     """
     standing = set(snapshot.accounts)
-    known = claims.named_by(site.state_dir, site.backend.cluster, site.offering.uuid)
+    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
     named = {fold(case.resource.backend_id) for case in cases if case.order.type not in CREATING} - {""}
     if named <= standing and not (known and known.isdisjoint(standing)):
         return

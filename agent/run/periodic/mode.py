@@ -416,7 +416,7 @@ def _checked(site: Site, asked: PeriodicWish, resource_uuid: str) -> PeriodicWis
     has = fold(resources.get(site.client, resource_uuid).backend_id)
     if account != has:
         raise PlanRefused(f"it is about account {account}, and resource {resource_uuid} has {has or 'none'}")
-    if account == site.backend.home:
+    if account == site.backend.default_account:
         raise PlanRefused(f"account {account} is protected")
     spelled = _spelled(site, periodic.named_in(asked)) if asked.limits else {}
     limits = {kind: _by_tres(values, spelled) for kind, values in asked.limits.items()}

@@ -46,7 +46,7 @@ def test_what_mam_has_nothing_for_is_left_out() -> None:
 
 
 def test_the_top_is_what_the_site_calls_it_and_no_level_is_needed() -> None:
-    assert spelled(home="users").ancestors[0].parent == "users"
+    assert spelled(default_account="users").ancestors[0].parent == "users"
     assert spelled(replace(SPEC, ancestors=())).ancestors == ()
 
 
