@@ -28,8 +28,7 @@ from agent.core.policy import LimitsSource
 from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run.membership import account_lists
-from agent.run.offering import rules_of
-from agent.run.site import Site
+from agent.run.site import Site, offering_rules
 from agent.waldur import members, offerings, orders, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import Teams, UserLimits
@@ -186,7 +185,7 @@ def _bulk_teams(client: WaldurClient) -> Teams | None:
 
 def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
     """`silent`: an offering on the same cluster that has not told yet which accounts it names, empty for none."""
-    offering = rules_of(site, facts.offering)
+    offering = offering_rules(site, facts.offering)
     limits = LimitRules(
         offering.components,
         from_waldur=site.offering.limits_source is LimitsSource.WALDUR,

@@ -40,6 +40,10 @@ SPELLED = {
     "Γιώργος": "giorgos",
     "Nguyễn": "nguyen",
     "O'Neill": "o'neill",
+    "Ĳsbrand": "ijsbrand",
+    "Қайрат": "qairat",
+    "Юлия": "iuliia",
+    "Ђорђе": "dorde",
     "李": "",
     "محمد": "",
 }
