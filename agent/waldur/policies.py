@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.core.errors import WaldurLacks
-from agent.core.periodic import GRANULARITIES, Granularity
+from agent.core.periodic import Granularity
 from agent.waldur.client import WaldurClient
 
 PATH = "marketplace-slurm-periodic-usage-policies/"
 REPORT = "report-command-result"
 MESSAGE_LENGTH = 2000
+# As Waldur numbers them in `period`.
+GRANULARITIES = {1: Granularity.TOTAL, 2: Granularity.MONTH, 3: Granularity.QUARTER, 4: Granularity.YEAR}
 
 
 def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:

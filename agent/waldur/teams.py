@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from agent.core.errors import WaldurError
+from agent.core.members import ProjectAccounts
 from agent.core.model import TeamMember
-from agent.core.people import ProjectAccounts
 from agent.waldur import members, pool, records
 from agent.waldur.client import WaldurClient
 

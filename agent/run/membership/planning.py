@@ -12,12 +12,12 @@ from functools import cached_property
 from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused, WaldurError
+from agent.core.members import ProjectAccounts
 from agent.core.model import AccountSpec, AllocationSpec, Resource, ResourceState, Snapshot
-from agent.core.people import ProjectAccounts
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations, lost_backend_ids, membership
+from agent.plan.members import desired_members
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
-from agent.plan.people import people_of
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.rebuild import require_accounts
 from agent.run.membership.facts import MembershipFacts, limits_by_username, named_accounts
@@ -149,13 +149,15 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
             continue
         known = waldur.accounts
         accounts = None if known is None else known.get(resource.project_uuid, ProjectAccounts())
-        people = people_of(team, users, accounts, restricted=resource.restrict_member_access, known=names)
+        members = desired_members(
+            team, users, accounts, restricted=resource.restrict_member_access, known=names
+        )
         orders = waldur.orders.get(resource.uuid, frozenset())
         account = fold(resource.backend_id)
         found.append(
             ResourceCase(
                 resource,
-                people,
+                members,
                 orders,
                 _user_limits(waldur, resource),
                 also_named_by=also.get(account, ""),
@@ -174,7 +176,7 @@ def _user_limits(waldur: MembershipFacts, resource: Resource) -> Mapping[str, Ma
 def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:
     """What the account shall be. Without usable slugs nothing is known of its place: then it stays where it is."""
     rules, snapshot = facts.rules.offering, facts.snapshot
-    members = tuple(sorted(case.people.wanted))
+    members = tuple(sorted(case.members.wanted))
     try:
         desired = allocations.allocation(case.resource, rules, case.account, members=members)
         return facts.canonical(desired, snapshot)
