@@ -67,7 +67,7 @@ def _jobs_for(object_type: ObjectType, document: Mapping[str, Any], offering_uui
         case ObjectType.ORDER:
             # All orders that wait are one pass: a burst of messages becomes a batch.
             _uuid(document, "order_uuid")
-            is_settled = document.get("order_state") in SETTLED
+            is_settled = str(document.get("order_state")) in SETTLED
             return [] if is_settled else [Job(JobKind.ORDERS, offering_uuid)]
         case ObjectType.USER_ROLE if document.get("resource_uuid") is None:
             # Every role of a project is one job.

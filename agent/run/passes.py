@@ -111,7 +111,7 @@ def _is_all(synced: Synced, plan: ResourcePlan) -> bool:
     """Whether nobody is in the account but those who are wanted there: then who else is in the group may go."""
     case = plan.case
     nobody_leaves = synced.plan.facts.rules.nobody_leaves
-    is_known = case.people.complete and not (case.people.kept or nobody_leaves)
+    is_known = case.members.complete and not (case.members.kept or nobody_leaves)
     return is_known and not (case.also_named_by or case.shared_with)
 
 

@@ -11,13 +11,8 @@ from collections.abc import Sequence
 
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, ParseError
-from agent.core.periodic import (
-    LimitType,
-    PeriodicState,
-    ResetRawUsage,
-    SetFairshare,
-    SetPeriodicLimits,
-)
+from agent.core.periodic import LimitType, ObservedSettings
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import Runner
@@ -39,7 +34,7 @@ class PeriodicSettings:
         self._lock = lock
         self._cluster = (f"cluster={cluster}",) if cluster else ()
 
-    def state(self, account: str) -> PeriodicState | None:
+    def state(self, account: str) -> ObservedSettings | None:
         """Return what the account has of its own; None where it is not on the cluster. Raises BackendError."""
         where = (f"account={checked('account', account)}", *self._cluster)
         columns = f"format={','.join(COLUMNS)}"
@@ -51,7 +46,7 @@ class PeriodicSettings:
             if not (share == "parent" or share.isdecimal()):
                 raise ParseError(COMMAND, share, "a fairshare is a number or `parent`")
             values = map(parse.tres_limits, limits)
-            return PeriodicState(
+            return ObservedSettings(
                 None if share == "parent" else int(share), dict(zip(LIMIT_COLUMNS, values, strict=True))
             )
         return None

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from agent.core.errors import BackendUnavailable
-from agent.core.periodic import LimitType, SetPeriodicLimits
+from agent.core.periodic import LimitType
+from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMode
 from agent.run import gate
 from agent.run.periodic import mode as periodic_limits

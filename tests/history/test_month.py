@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from agent.run.backfill.results import Ending, Mark
-from agent.state import reports
+from agent.state import report_state
 from simulator.server.faults import Fault, FaultKind, throttled
 from tests.history.conftest import HistoryFactory
 from tests.history.world import FEB, JAN, History, texts
@@ -288,8 +288,8 @@ def test_a_token_that_is_not_staff_s_is_told_to_be_changed(make_history: History
         "Waldur takes no usage of 2024-01, which is closed, from this token: use the token of a staff user",
     )
     assert history.shown(JAN) == {}
-    known = reports.load(history.state_dir, history.site.offering.uuid)
-    assert known == reports.Memory(), "reports go on as before"
+    known = report_state.load(history.state_dir, history.site.offering.uuid)
+    assert known == report_state.ReportState(), "reports go on as before"
 
 
 def test_a_refused_token_is_said_once(history: History) -> None:

@@ -26,7 +26,8 @@ from agent.core.actions import (
 from agent.core.directory_actions import AddToGroup, DeactivateUser, DeleteGroup, RemoveFromGroup
 from agent.core.host_actions import MakeHome, SetQuota
 from agent.core.model import Snapshot
-from agent.core.periodic import LimitType, ResetRawUsage, SetFairshare, SetPeriodicLimits
+from agent.core.periodic import LimitType
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.policy import Budget, Charge, Cost, History, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan.policy.gate import Decision, EarlierPlans, WaitingPlan, decide

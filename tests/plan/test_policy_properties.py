@@ -32,7 +32,8 @@ from agent.core.actions import (
 )
 from agent.core.directory_actions import DeactivateUser, DeleteGroup, RemoveFromGroup
 from agent.core.model import Part, Snapshot
-from agent.core.periodic import LimitType, SetPeriodicLimits
+from agent.core.periodic import LimitType
+from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import Budget, Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ClaimAccount, RefreshLastSync
 from agent.plan.policy.gate import Decision, EarlierPlans, decide

@@ -38,7 +38,7 @@ from agent.run.usage import facts as report_facts
 from agent.run.usage.facts import MonthPicture, OfferingPicture
 from agent.run.usage.planning import PlannedMonth, PlannedReport
 from agent.run.usage.submission import Submission
-from agent.state.reports import Memory
+from agent.state.report_state import ReportState
 
 MODE = Mode.REPORT
 CAUSE = "historical-usage"
@@ -247,7 +247,7 @@ class MonthRun:
             tuple(plans),
             is_current=Month.of(datetime.now(site.zone)) == self.month,
         )
-        return PlannedReport(observed, (month,), Memory())
+        return PlannedReport(observed, (month,), ReportState())
 
     def _submit(self, planned: PlannedReport, interrupted: Callable[[], bool]) -> None:
         """Submit the month. What would lower a figure is held, unless the options allow it; nothing is written down

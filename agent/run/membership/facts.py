@@ -16,6 +16,7 @@ from typing import Any
 
 from agent.core.account_names import fold
 from agent.core.errors import WaldurError
+from agent.core.members import ProjectAccounts
 from agent.core.model import (
     OfferingFacts,
     OfferingUser,
@@ -23,7 +24,6 @@ from agent.core.model import (
     Resource,
     TeamMember,
 )
-from agent.core.people import ProjectAccounts
 from agent.core.policy import LimitsSource
 from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules

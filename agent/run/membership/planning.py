@@ -12,12 +12,12 @@ from functools import cached_property
 from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused, WaldurError
+from agent.core.members import ProjectAccounts
 from agent.core.model import AccountSpec, AllocationSpec, ResourceState, Snapshot
-from agent.core.people import ProjectAccounts
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations, lost_backend_ids, membership
+from agent.plan.members import desired_members
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
-from agent.plan.people import people_of
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.rebuild import require_accounts
 from agent.run.membership.facts import MembershipFacts, limits_by_username, named_accounts
@@ -148,13 +148,15 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
             continue
         known = waldur.accounts
         accounts = None if known is None else known.get(resource.project_uuid, ProjectAccounts())
-        people = people_of(team, users, accounts, restricted=resource.restrict_member_access, known=names)
+        members = desired_members(
+            team, users, accounts, restricted=resource.restrict_member_access, known=names
+        )
         orders = waldur.orders.get(resource.uuid, frozenset())
         account = fold(resource.backend_id)
         found.append(
             ResourceCase(
                 resource,
-                people,
+                members,
                 orders,
                 None
                 if waldur.user_limits is None
@@ -169,7 +171,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
 def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:
     """Return the desired account, or why there can be none. Without usable slugs it keeps its parent."""
     rules, snapshot = facts.rules.offering, facts.snapshot
-    members = tuple(sorted(case.people.wanted))
+    members = tuple(sorted(case.members.wanted))
     try:
         desired = allocations.allocation(case.resource, rules, case.account, members=members)
         return facts.canonical(desired, snapshot)

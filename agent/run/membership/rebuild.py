@@ -174,7 +174,7 @@ def plan(facts: RebuildFacts) -> PlannedRebuild:
             continue
         try:
             desired = planner.allocation(
-                case.resource, sync.rules.offering, case.account, tuple(sorted(case.people.wanted))
+                case.resource, sync.rules.offering, case.account, tuple(sorted(case.members.wanted))
             )
             spec = sync.canonical(desired, sync.snapshot)
         except PlanRefused as error:

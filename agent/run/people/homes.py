@@ -36,7 +36,7 @@ from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
-from agent.state.homes import HomeMemory
+from agent.state.homes import HomeState
 from backends import registry
 from backends.base import UserHomes
 from backends.lock import WriteLock
@@ -160,7 +160,7 @@ def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None
         return Plan()
     host = host or head_node(site)
     rules = site.offering.homes
-    memory = HomeMemory(site.state_dir, site.offering.uuid)
+    memory = HomeState(site.state_dir, site.offering.uuid)
     due = planner.sort(_names(site, usernames), memory.users, rules).due
     homes = [look(entry, rules.base_path) for entry in passwd.resolve(due, host.ask).entries]
     return Plan.of(planned(HomeFacts(homes, memory.users), rules, Snapshot("")).actions)
@@ -216,7 +216,7 @@ class _HomeProvisioning:
         self._room = at_most
         self._in_time = in_time
         self._state_dir = run.site.state_dir
-        self._memory = HomeMemory(self._state_dir, self._offering.uuid)
+        self._memory = HomeState(self._state_dir, self._offering.uuid)
         self._useless: set[str] = set()
         self._in_a_row: Counter[str] = Counter()
         self._news: dict[str, list[str]] = {}
@@ -267,7 +267,7 @@ class _HomeProvisioning:
 
     def _observe(self, names: Collection[str], *, again: bool) -> HomeFacts:
         """Look users and homes up. Called under the lock, so the remembered state is read once more."""
-        self._memory = HomeMemory(self._state_dir, self._offering.uuid)
+        self._memory = HomeState(self._state_dir, self._offering.uuid)
         if again:
             for name in names:
                 self._memory[name] = replace(self._memory[name], home="", failures=0)
