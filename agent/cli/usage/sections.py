@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the usage page tells of an offering, ready for its template: words, rows, and what is drawn (`usage_charts`)."""
+"""The content of the usage page for one offering, ready for its template: texts, rows, and charts (`charts`)."""
 
 from __future__ import annotations
 
@@ -132,6 +132,13 @@ def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bo
     totals = [sheet.total(measure, month) for month in sheet.months]
     use = sheet.use_of_all(measure)
     users = sheet.top_users(measure)
+    others = ""
+    amount = sheet.total_of_others(measure)
+    if amount is not None and not view.waldur:
+        others = (
+            f"Not among these: {short(amount)} {measure.unit} of {number(len(sheet.others), 'other account')} of the "
+            "cluster, which no resource of this offering names."
+        )
     return Component(
         anchor=anchor,
         label=measure.label,
@@ -148,7 +155,7 @@ def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bo
         more_users=max(0, len(users) - USERS_DRAWN),
         rows=tuple(_rows(sheet, measure, ranked, with_users=with_users)),
         totals=tuple(shown(amount) for amount in totals),
-        others=_others(view, measure),
+        others=others,
         filled=_percentage(1.0 if use.is_over else use.share or 0.0),
         limits_are=PERIODS.get(measure.period, measure.period),
         has_limits=any(measure.name in account.limits for account in sheet.accounts),
@@ -233,17 +240,6 @@ def _rows(
 
 def _cells(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[str, ...]:
     return tuple(shown(figures.get((measure.name, month))) for month in sheet.months)
-
-
-def _others(view: UsageView, measure: Measure) -> str:
-    sheet = view.sheet
-    amount = sheet.total_of_others(measure)
-    if amount is None or view.waldur:
-        return ""
-    return (
-        f"Not among these: {short(amount)} {measure.unit} of {number(len(sheet.others), 'other account')} of the "
-        "cluster, which no resource of this offering names."
-    )
 
 
 def _state(use: Use) -> str:
