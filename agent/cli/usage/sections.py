@@ -48,7 +48,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentSection:
     """Everything about one component. `anchor` is its name in links."""
 
     anchor: str
@@ -85,7 +85,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Offering:
+class OfferingSection:
     name: str
     anchor: str
     span: str
@@ -98,13 +98,13 @@ class Offering:
     accounts: int
     notes: tuple[str, ...]
     waldur: str
-    components: tuple[Component, ...]
+    components: tuple[ComponentSection, ...]
 
 
-def offering(view: UsageView, *, with_users: bool = False) -> Offering:
+def offering(view: UsageView, *, with_users: bool = False) -> OfferingSection:
     sheet = view.sheet
     notes = [f"{name_of(month)}: unknown, the cluster names no job at all" for month in view.silent]
-    return Offering(
+    return OfferingSection(
         name=view.name,
         anchor=f"o-{view.uuid}",
         span=span_of(sheet.months),
@@ -126,7 +126,7 @@ def offering(view: UsageView, *, with_users: bool = False) -> Offering:
     )
 
 
-def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bool) -> Component:
+def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bool) -> ComponentSection:
     sheet = view.sheet
     ranked = sheet.ranked(measure)
     totals = [sheet.total(measure, month) for month in sheet.months]
@@ -139,7 +139,7 @@ def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bo
             f"Not among these: {short(amount)} {measure.unit} of {number(len(sheet.others), 'other account')} of the "
             "cluster, which no resource of this offering names."
         )
-    return Component(
+    return ComponentSection(
         anchor=anchor,
         label=measure.label,
         unit=measure.unit,

@@ -43,7 +43,7 @@ PERIODS = {"month": "monthly", "quarterly": "quarterly", "annual": "yearly", "to
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UsageRow:
     """`figures`: an amount for each month. `level`: 1 for the users of an account."""
 
     name: str
@@ -123,19 +123,21 @@ def _cut(name: str, cells: int, head: float) -> str:
     return f"{set_cell_size(name, begins)}…{end}"
 
 
-def _rows(sheet: Sheet, measure: Measure, *, with_users: bool) -> list[Row]:
+def _rows(sheet: Sheet, measure: Measure, *, with_users: bool) -> list[UsageRow]:
     rows = []
     for account in sheet.ranked(measure):
         series = _series(sheet, account.figures, measure)
-        rows.append(Row(clean(account.title), clean(account.account), series, sheet.use(account, measure)))
+        rows.append(
+            UsageRow(clean(account.title), clean(account.account), series, sheet.use(account, measure))
+        )
         if with_users:
             rows += [
-                Row(f"  {clean(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
+                UsageRow(f"  {clean(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
                 for user, figures in sheet.ranked_users(account, measure)
             ]
     if len(sheet.accounts) > 1:
         totals = tuple(sheet.total(measure, month) for month in sheet.months)
-        rows.append(Row("all", "", totals, sheet.use_of_all(measure), style="bold"))
+        rows.append(UsageRow("all", "", totals, sheet.use_of_all(measure), style="bold"))
     return rows
 
 
@@ -177,7 +179,7 @@ def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) ->
     return table
 
 
-def _cells(row: Row, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
+def _cells(row: UsageRow, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
     cells = [Text(row.name), Text(row.account)] if layout.name_cells else [Text(row.account or row.name)]
     if layout.with_curve:
         cells.append(Text(_curve(row.figures, ascii_only=ascii_only)))
@@ -234,7 +236,7 @@ class Layout:
     with_bar: bool = True
 
 
-def _layout(rows: Sequence[Row], months: tuple[Month, ...], width: int) -> Layout:
+def _layout(rows: Sequence[UsageRow], months: tuple[Month, ...], width: int) -> Layout:
     """All months where they fit; else as many as do, and a curve of all; at last no bar."""
     has_names = any(row.name and row.account for row in rows)
     names = max(len("resource"), *(cell_len(r.name) for r in rows)) if has_names else 0
