@@ -45,7 +45,7 @@ def test_a_waldur_that_is_silent_does_not_hold_up_the_end(site: EventSite, silen
 def test_a_signal_that_strikes_while_the_bridge_holds_its_locks(tmp_path: Path) -> None:
     """A handler runs between two steps of the main thread: it must not wait for what that thread holds."""
     bridge = Bridge(Parts((), {}, PROGRAM, Written(), tmp_path, "test"), tick_s=0.05)
-    with bridge._lock, bridge._news._cond:
+    with bridge._lock, bridge._wake._cond:
         handler = threading.Thread(target=bridge.stop, daemon=True)
         handler.start()
         handler.join(PATIENCE_S)

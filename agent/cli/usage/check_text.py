@@ -133,7 +133,7 @@ def _reasons(found: Checked, line: Line, amounts: Amounts, measure: Measure) -> 
 
 
 def reasons(seconds: Seconds) -> Iterator[str]:
-    """Where the counts of one TRES differ, by how much, and why."""
+    """Yield where the counts of one TRES differ, by how much, and why."""
     unit = f"{seconds.tres}-seconds"
     if not seconds.as_asked:
         yield f"{_gap(seconds, Way.REFERENCE, Way.REQUESTED, unit)}: {', '.join(_left_out(seconds))}"
@@ -171,7 +171,7 @@ def _gap(seconds: Seconds, one: Way, other: Way, unit: str) -> str:
 
 
 def sums(found: Checked) -> Iterator[str]:
-    """What it comes to, in sentences."""
+    """Yield the sums, in sentences."""
     comparison = found.comparison
     total = comparison.total
     differing = sum(1 for line in comparison.lines if line.differs)

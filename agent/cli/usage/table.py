@@ -55,7 +55,7 @@ class Row:
 
 
 def counted(view: UsageView) -> str:
-    """What the figures are of, in words."""
+    """Return what the figures count, in words."""
     return view.charged or COUNTED[view.source]
 
 
@@ -86,19 +86,19 @@ def shown(amount: Decimal | None) -> str:
 
 
 def percent(use: Use) -> str:
-    """Used of the limit; empty where there is nothing to tell."""
+    """Return the share used of the limit; empty where there is none."""
     if use.share is None:
         return "over 0" if use.is_over else ""
     return f"{use.share:.0%}" if use.share < 100 else ">9999%"
 
 
 def clean(text: str) -> str:
-    """What people typed, without what would steer a terminal."""
+    """Return a text without characters that would steer a terminal."""
     return "".join(each if each.isprintable() else " " for each in text)
 
 
 def shortened(names: Iterable[str], cells: int) -> dict[str, str]:
-    """Names with something left out where they are too long: at the place that leaves most of them different."""
+    """Return names with something left out where they are too long: at the place that leaves most of them different."""
     distinct = sorted(set(names))
     tries = [{name: _cut(name, cells, kept) for name in distinct} for kept in HEADS_KEPT]
     return max(tries, key=lambda short: len(set(short.values())))
@@ -217,7 +217,7 @@ def _colour(use: Use) -> str:
 
 
 def bar(share: float, *, ascii_only: bool = False, cells: int = BAR_CELLS) -> str:
-    """A bar; something can be seen of whatever is more than nothing."""
+    """Return a bar; something is visible of whatever is more than nothing."""
     eighths = min(cells * 8, max(1 if share > 0 else 0, round(share * cells * 8)))
     whole, rest = divmod(eighths, 8)
     if ascii_only:
