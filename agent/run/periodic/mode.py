@@ -411,7 +411,7 @@ def _keeper(site: Site) -> PeriodicKeeper:
 
 
 def _checked(site: Site, asked: DesiredSettings, resource_uuid: str) -> DesiredSettings:
-    """Return the settings in the cluster's spelling. Raises PlanRefused where they are not for the resource's account."""
+    """Return the settings in the cluster's spelling. Raises PlanRefused where they name another account."""
     account = fold(asked.account)
     has = fold(resources.get(site.client, resource_uuid).backend_id)
     if account != has:
