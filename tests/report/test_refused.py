@@ -333,7 +333,7 @@ def test_the_time_that_is_up_leaves_the_rest_to_the_next_pass(
     world.ran("a_1", "u1", 1)
     for account in world.accounts:
         world.ran(account, "new", 1)
-    monkeypatch.setattr(report, "TELLING_S", 0.0)
+    monkeypatch.setattr(report, "SUBMITTING_S", 0.0)
     found = world.report(seconds=0)
     assert isinstance(found.retryable_error, PassUnfinished)
     assert found.counted()["retry"] > 0
