@@ -22,7 +22,7 @@ LINES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingPlan:
+class ListedPlan:
     """A held plan of one offering, with its approval if it has one."""
 
     held: HeldPlans
@@ -95,16 +95,16 @@ def command(
     return 0
 
 
-def waiting_plans(settings: Settings) -> list[WaitingPlan]:
+def waiting_plans(settings: Settings) -> list[ListedPlan]:
     """Return the held plans of all offerings."""
-    found: list[WaitingPlan] = []
+    found: list[ListedPlan] = []
     for held in held_plans.all_held(settings.state_dir, settings.offerings):
         approvals = {approval.plan: approval for approval in held.approvals.open()}
-        found += [WaitingPlan(held, plan, approvals.get(plan.id)) for plan in held.waiting()]
+        found += [ListedPlan(held, plan, approvals.get(plan.id)) for plan in held.waiting()]
     return found
 
 
-def _print(waiting: list[WaitingPlan], *, as_json: bool) -> None:
+def _print(waiting: list[ListedPlan], *, as_json: bool) -> None:
     if as_json:
         print_json({"held": [each.as_json() for each in waiting]})
         return

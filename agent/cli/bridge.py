@@ -14,7 +14,7 @@ import click
 
 from agent import __version__
 from agent.bridge.instance import Instance
-from agent.bridge.service import Bridge, Parts
+from agent.bridge.service import Bridge, BridgeParts
 from agent.cli.options import config_option, load_settings
 from agent.config.model import Settings
 from agent.run import event_coverage
@@ -63,7 +63,7 @@ def _new_bridge(settings: Settings) -> Bridge | None:
         except PackageNotFoundError:
             continue
     return Bridge(
-        Parts(
+        BridgeParts(
             offerings=offerings,
             clients={o.uuid: sites.client(o, "event_process") for o in offerings},
             program=Program(__version__, packages, settings.source, datetime.now(UTC)),

@@ -23,7 +23,7 @@ from agent.cli.options import (
     print_json,
     select_offerings,
 )
-from agent.cli.plan import Planned
+from agent.cli.plan import OfferingPlan
 from agent.config.model import Mode
 from agent.run.preview import drift
 
@@ -52,13 +52,13 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, 
     return EXIT_CHANGES if exit_code and any(_kinds(planned) for _, planned in compared) else 0
 
 
-def _kinds(planned: Planned) -> dict[str, int]:
+def _kinds(planned: OfferingPlan) -> dict[str, int]:
     """Count everything that differs by kind, whether or not the policy lets a pass change it."""
     actions = drift.actions(planned.plan) if planned.plan else ()
     return dict(sorted(Counter(action.verb for action in actions).items()))
 
 
-def _document(mode: Mode, planned: Planned) -> dict[str, Any]:
+def _document(mode: Mode, planned: OfferingPlan) -> dict[str, Any]:
     kinds = _kinds(planned)
     return {
         "mode": mode,
@@ -68,7 +68,7 @@ def _document(mode: Mode, planned: Planned) -> dict[str, Any]:
     }
 
 
-def _print(mode: Mode, planned: Planned) -> None:
+def _print(mode: Mode, planned: OfferingPlan) -> None:
     if planned.error is not None:
         print_error(planned.offering, planned.error)
     if planned.plan is None:

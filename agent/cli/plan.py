@@ -34,7 +34,7 @@ from agent.run.site import connect
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class OfferingPlan:
     """One offering: its plan, or the error that kept it from being made."""
 
     offering: Offering
@@ -143,12 +143,12 @@ def plan_offering(
     *,
     as_commands: bool = False,
     resource_uuid: str | None = None,
-) -> Planned:
+) -> OfferingPlan:
     """Return the plan of one offering, or the error that kept it from being made: it stops no other offering."""
     try:
         site = connect(settings, offering, mode)
         plan = preview_of_resource(site, resource_uuid) if resource_uuid else preview(site, mode)
         commands = site.backend.commands(plan.happens.cluster_actions()) if as_commands else ()
-        return Planned(offering, plan, commands=commands)
+        return OfferingPlan(offering, plan, commands=commands)
     except SiteAgentError as error:
-        return Planned(offering, error=error)
+        return OfferingPlan(offering, error=error)

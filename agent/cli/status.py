@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from agent.cli.approve import WaitingPlan, waiting_plans
+from agent.cli.approve import ListedPlan, waiting_plans
 from agent.cli.moments import age
 from agent.cli.options import (
     config_option,
@@ -53,7 +53,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
     return 0
 
 
-def _document(settings: Settings, offering: Offering, waiting: list[WaitingPlan]) -> dict[str, Any]:
+def _document(settings: Settings, offering: Offering, waiting: list[ListedPlan]) -> dict[str, Any]:
     return {
         "offering": offering.uuid,
         "name": offering.name,
@@ -73,7 +73,7 @@ def _document(settings: Settings, offering: Offering, waiting: list[WaitingPlan]
     }
 
 
-def _lines(settings: Settings, offering: Offering, waiting: list[WaitingPlan]) -> list[str]:
+def _lines(settings: Settings, offering: Offering, waiting: list[ListedPlan]) -> list[str]:
     state_dir = settings.state_dir
     lines = [f"{offering.name} ({offering.uuid})", f"  mode: {offering.policy.mode}"]
     if pause := _pause(settings, offering):

@@ -27,7 +27,7 @@ ENVIRONMENT = "the environment"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadResult:
     """`settings` is None when one of the `problems` is an error.
 
     `offerings` are there even then, some as drafts: their backends can still be judged, as strictly as `strict`
@@ -56,7 +56,7 @@ def find_config(explicit: Path | None, environ: Mapping[str, str]) -> Path | Non
 
 def load(
     path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None, with_logins: bool = True
-) -> Loaded:
+) -> LoadResult:
     """Load settings from `path`, or from where `find_config` points, with all problems.
 
     `strict` makes errors of unknown keys and of two brokers at once; None leaves that to the key `strict`.
@@ -77,7 +77,7 @@ def load(
     if file is None:
         problems = legacy_env.in_variables(problems)
     offerings = settings.offerings if settings else ()
-    return Loaded(
+    return LoadResult(
         None if has_errors(problems) else settings,
         problems,
         offerings,

@@ -20,7 +20,7 @@ import click
 
 import beat_schedule as table
 from agent.cli.backfill import staff_token
-from agent.cli.backfill.view import COMPLETE, SIGNS, View, closing, has_signs
+from agent.cli.backfill.view import COMPLETE, SIGNS, ProgressView, closing, has_signs
 from agent.cli.options import config_option, json_option, load_settings, print_json
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
@@ -153,7 +153,9 @@ def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
 
         local_reason = month_queue.unavailable_reason(settings)
     token = _token(options, offering, is_needed=bool(local_reason))
-    view = View(sys.stderr if options.as_json else sys.stdout, wanted.months, at_once=bool(local_reason))
+    view = ProgressView(
+        sys.stderr if options.as_json else sys.stdout, wanted.months, at_once=bool(local_reason)
+    )
     view.say(Mark.START, "Starting historical usage loading")
     view.say(None, f"Found offering: {offering.name} ({offering.uuid})")
     site = staff.connect(settings, offering, token)
@@ -207,7 +209,7 @@ class Loading:
     settings: Settings
     site: Site
     wanted: Span
-    view: View
+    view: ProgressView
     local_reason: str
 
     @property

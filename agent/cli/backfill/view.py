@@ -35,7 +35,7 @@ COMPLETE = (Ending.DONE, Ending.UNKNOWN)
 REASONS_SHOWN = 5
 
 
-class View:
+class ProgressView:
     """Prints to `stream` as things happen; months in other hands (`at_once` false) as a block when they end."""
 
     def __init__(self, stream: TextIO, months: Sequence[Month], *, at_once: bool) -> None:
@@ -65,7 +65,7 @@ class View:
             )
             self._task = self._bar.add_task("", total=len(months))
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> ProgressView:
         if self._bar:
             self._bar.start()
         return self
