@@ -174,12 +174,12 @@ class Runner:
         lock: WriteLock,
         *,
         stdin_text: str = "",
-        patience_s: float | None = None,
+        leave_after_s: float | None = None,
     ) -> Completed:
         """Run a command that changes something, under its lock, to the end however long that takes.
 
         `stdin_text` is what the command reads when it asks; without it it finds the end of its input. After
-        `patience_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps that
+        `leave_after_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps that
         may wait for a file system that does not answer, where nothing is lost when they end later.
         """
         argv = self.argv(command)
@@ -189,11 +189,11 @@ class Runner:
             self.executed["write"] += 1
             while child.poll() is None:
                 try:
-                    child.wait(WRITE_WARNING_S if patience_s is None else patience_s)
+                    child.wait(WRITE_WARNING_S if leave_after_s is None else leave_after_s)
                 except subprocess.TimeoutExpired as error:
-                    if patience_s is not None:
+                    if leave_after_s is not None:
                         raise BackendUnavailable(
-                            f"`{' '.join(argv)}` has not ended after {patience_s:.0f} s; it is left to finish, and "
+                            f"`{' '.join(argv)}` has not ended after {leave_after_s:.0f} s; it is left to finish, and "
                             "nothing like it is started before"
                         ) from error
                     log.warning(

@@ -50,7 +50,7 @@ PREPARED_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class BridgeParts:
     """What a bridge is made of. `clients` by offering uuid; `instance` tells this bridge apart from others."""
 
     offerings: Sequence[Offering]
@@ -100,7 +100,7 @@ class _OfferingState:
 class Bridge:
     """The bridge of one process. `run` returns after `stop`."""
 
-    def __init__(self, parts: Parts, *, tick_s: float = TICK_S) -> None:
+    def __init__(self, parts: BridgeParts, *, tick_s: float = TICK_S) -> None:
         self._parts = parts
         self._tick_s = tick_s
         self._inbox = Inbox()

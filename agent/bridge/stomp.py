@@ -75,7 +75,7 @@ class StompConnection(BrokerConnection):
             listener.events.note_change()
 
     def disconnect(self) -> None:
-        """The session's own thread ends the connection: the library does not bear it while one is being made."""
+        """Have the session's own thread disconnect: the library does not bear it while one is being made."""
         listener = self._listener
         if listener is not None:
             listener.events.stop_waiting()

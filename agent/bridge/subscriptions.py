@@ -32,7 +32,7 @@ class Subscriptions:
 
     @property
     def must_reconnect(self) -> bool:
-        """A source is left by ending the connection: what was not acknowledged comes again."""
+        """Whether a source is to be left, which ends the connection: what was not acknowledged comes again."""
         return not self.wanted or not self.active <= self.wanted
 
     def want(self, sources: Iterable[Source]) -> bool:
@@ -67,7 +67,7 @@ class Subscriptions:
             self.wanted -= gone
 
     def note_disconnected(self) -> None:
-        """The connection has ended: nothing is listened to."""
+        """Note that the connection has ended: nothing is listened to."""
         now_s = time.monotonic()
         for source in self.active:
             self._last_heard_s[source] = now_s

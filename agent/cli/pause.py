@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import chosen, config_option, settings_from
+from agent.cli.options import config_option, load_settings, select_offerings
 from agent.core.errors import SiteAgentError, StateError
 from agent.state import journal, pauses
 
@@ -19,8 +19,8 @@ from agent.state import journal, pauses
 @click.option("--reason", default="", help="Why; `status` shows it.")
 def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str) -> int:
     """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""
-    settings = settings_from(config_file)
-    (offering,) = chosen(settings, offering_uuid)
+    settings = load_settings(config_file)
+    (offering,) = select_offerings(settings, offering_uuid)
     by = journal.operator()
     try:
         if off:

@@ -377,7 +377,7 @@ def test_a_command_that_is_still_running_in_the_background_keeps_the_lock(
 def test_a_write_that_may_be_left_is_left_running_under_its_lock(tmp_path: Path, lock: WriteLock) -> None:
     marks = Marks(tmp_path)
     with pytest.raises(BackendUnavailable, match="left to finish"):
-        Runner().write(marks.script(), lock, patience_s=0.5)
+        Runner().write(marks.script(), lock, leave_after_s=0.5)
     wait_until("the write has begun", marks.has_begun)
     assert is_alive(marks.pid)
     assert is_locked(lock)

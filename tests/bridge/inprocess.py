@@ -14,7 +14,7 @@ import pytest
 
 from agent.bridge import connection
 from agent.bridge.dead_letters import DeadLetters
-from agent.bridge.service import Bridge, Parts
+from agent.bridge.service import Bridge, BridgeParts
 from agent.config.model import Mode, Settings
 from agent.core.backoff import Backoff
 from agent.core.events import Job, ObjectType, QueueUnavailable
@@ -57,7 +57,7 @@ class RunningBridge:
         self.outbox = outbox or Written()
         self.state_dir = settings.state_dir
         self.bridge = Bridge(
-            Parts(
+            BridgeParts(
                 offerings=self.offerings,
                 clients={o.uuid: sites.client(o, "event_process") for o in self.offerings},
                 program=Program("1.0", {"celery": "5"}, "/etc/site.yaml", STARTED),

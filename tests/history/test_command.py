@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 import pytest
 
-from agent.cli.backfill.command import Options, _hide
-from agent.cli.backfill.command import command as historical_usage
-from agent.cli.backfill.view import View, has_signs
+from agent.cli.backfill.historical_usage import Options, _hide_token
+from agent.cli.backfill.historical_usage import command as historical_usage
+from agent.cli.backfill.view import ProgressView, has_signs
 from agent.core.periods import Month
 from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
 from rig.history import YEAR
@@ -109,7 +109,7 @@ def test_a_failed_month_is_listed_with_its_reason(
 
 
 def test_no_option_shows_the_token() -> None:
-    given = _hide(click.Context(historical_usage), historical_usage.params[0], "0123456789abcdef")
+    given = _hide_token(click.Context(historical_usage), historical_usage.params[0], "0123456789abcdef")
     fields = {field.name: None for field in dataclasses.fields(Options)}
     options = Options(**{**fields, "user_token": given})
     assert options.user_token.reveal() == "0123456789abcdef"
@@ -347,7 +347,7 @@ class Terminal(io.StringIO):
 )
 def test_signs_are_for_terminals_that_can_show_them(encoding: str, line: str) -> None:
     stream = Terminal(encoding)
-    with View(stream, [Month(2024, 1)], at_once=True) as view:
+    with ProgressView(stream, [Month(2024, 1)], at_once=True) as view:
         view.begun(Month(2024, 1))
         view.ended(MonthOutcome("2024-01", Ending.DONE))
     assert any(text.endswith(line) for text in stream.getvalue().replace("\r", "\n").splitlines())
@@ -356,7 +356,7 @@ def test_signs_are_for_terminals_that_can_show_them(encoding: str, line: str) ->
 
 
 def test_a_warning_of_every_month_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    view = View(sys.stdout, YEAR[:2], at_once=True)
+    view = ProgressView(sys.stdout, YEAR[:2], at_once=True)
     for month in YEAR[:2]:
         warning = Line(Mark.WARNING, "no component gpu")
         view.ended(MonthOutcome(str(month), Ending.DONE, lines=(warning, Line(Mark.INFO, "and this"))))

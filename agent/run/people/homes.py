@@ -41,7 +41,7 @@ from backends.base import UserHomes
 from backends.lock import WriteLock
 from backends.process import CommandMissing
 from backends.storage import passwd
-from backends.storage.homes import HeadNode, RootNeeded, look
+from backends.storage.homes import HeadNode, RootNeeded, observe_home
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None
     rules = site.offering.homes
     memory = HomeState(site.state_dir, site.offering.uuid)
     due = planner.sort(_names(site, usernames), memory.users, rules).due
-    homes = [look(entry, rules.base_path) for entry in passwd.resolve(due, host.ask).entries]
+    homes = [observe_home(entry, rules.base_path) for entry in passwd.resolve(due, host.lookup).entries]
     return Plan.of(planned(HomeFacts(homes, memory.users), rules, Snapshot("")).actions)
 
 
@@ -272,7 +272,7 @@ class _Settling:
         users = planner.sort(names, self._memory.users, self._rules)
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
-        known = passwd.resolve(users.due, self._host.ask, in_time=self._in_time)
+        known = passwd.resolve(users.due, self._host.lookup, in_time=self._in_time)
         if known.trouble:
             self.report.unknown += known.unknown
             self.report.problems.append(known.trouble)
@@ -284,7 +284,7 @@ class _Settling:
         homes = []
         for entry in known.entries:
             if self._in_time():
-                homes.append(look(entry, self._rules.base_path))
+                homes.append(observe_home(entry, self._rules.base_path))
             else:
                 self.report.later.append(entry.name)
         return HomeFacts(homes, dict(self._memory.users), again)
