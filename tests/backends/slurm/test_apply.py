@@ -24,6 +24,7 @@ from backends.slurm.apply import Writer
 from backends.slurm.commands import Grammar
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, answer, failure
+from backends.testing.memory import slurm_settings
 from tests.backends.slurm.stand_in import (
     OUTAGES,
     REST_OF_X,
@@ -36,7 +37,6 @@ from tests.backends.slurm.stand_in import (
     limits,
     removal,
 )
-from tests.memory_backend import slurm_settings
 
 # What an end means --------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from backends.slurm.apply import Writer
 from backends.slurm.commands import Grammar
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs
+from backends.testing.memory import slurm_settings
 from tests.backends.slurm.stand_in import (
     OUTAGES,
     REST_OF_X,
@@ -31,7 +32,6 @@ from tests.backends.slurm.stand_in import (
     errors,
     removal,
 )
-from tests.memory_backend import slurm_settings
 
 
 def remove_two(node: HeadNode) -> list[Outcome]:

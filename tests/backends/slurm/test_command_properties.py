@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agent.core.actions import AddMember, ClusterAction, RemoveMember
 from backends.slurm.commands import Grammar
+from backends.testing.memory import slurm_settings
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
-from tests.memory_backend import slurm_settings
 
 GRAMMAR = Grammar(slurm_settings(cluster_name="c1"))
 NAMES = st.sampled_from(["a", "b", "c", "d"])

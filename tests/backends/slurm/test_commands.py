@@ -26,8 +26,8 @@ from agent.core.actions import (
 )
 from agent.core.errors import BackendError, PlanRefused
 from backends.slurm.commands import NAMES_AT_ONCE, Batch, Grammar
+from backends.testing.memory import slurm_settings
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
-from tests.memory_backend import slurm_settings
 
 GRAMMAR = Grammar(slurm_settings(cluster_name="c1"))
 LOCAL = Grammar(slurm_settings())
