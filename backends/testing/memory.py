@@ -14,7 +14,6 @@ from typing import Any
 
 from agent.core.actions import (
     ClusterAction,
-    CreateAccount,
     DeleteAccount,
     DeleteQos,
     Effect,
@@ -24,7 +23,6 @@ from agent.core.actions import (
     SetQos,
     Target,
     Thing,
-    only,
 )
 from agent.core.errors import (
     BackendUnavailable,
@@ -38,7 +36,7 @@ from agent.core.plans import Outcome
 from agent.core.usage import AccountUsage, Counts, Usage, UsageQuery
 from backends.base import Scope
 from backends.failure_propagation import FailurePropagation
-from backends.hierarchy import levels
+from backends.hierarchy import in_order
 from backends.slurm.allowed_names import checked
 from backends.slurm.canonical import canonical
 from backends.slurm.schema import SlurmSettings, parse
@@ -208,23 +206,12 @@ class MemoryBackend:
         """
         outcomes: list[Outcome] = []
         failures = FailurePropagation()
-        for action in self._in_order(actions):
+        for action in in_order(
+            actions, {name: account.parent for name, account in self.state.accounts.items()}
+        ):
             outcomes.append(Outcome(action, failures.error_for(action) or self._carried_out(action)))
             failures.note(outcomes[-1])
         return outcomes
-
-    def _in_order(self, actions: Iterable[ClusterAction]) -> list[ClusterAction]:
-        actions = list(dict.fromkeys(actions))
-        creations, deletions = only(CreateAccount, actions), only(DeleteAccount, actions)
-        made = levels(creations, {action.account: action.parent for action in creations})
-        standing = self.state.accounts
-        parents = {a.account: standing[a.account].parent or "" for a in deletions if a.account in standing}
-        gone = levels(deletions, {**{a.account: a.parent for a in deletions}, **parents})
-        others = [action for action in actions if not isinstance(action, CreateAccount | DeleteAccount)]
-        return sorted(
-            [*(a for level in made for a in level), *others, *(a for level in reversed(gone) for a in level)],
-            key=lambda action: action.phase,
-        )
 
     def _carried_out(self, action: ClusterAction) -> SiteAgentError | None:
         try:
