@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The beat table: offerings and periods in, Celery beat entries out. Pure; says when, decides nothing else.
+"""Compute the beat table: offerings and periods in, Celery beat entries out. Pure; decides only when tasks run.
 
 An entry exists for every mode that an offering has a backend for. It expires after one period: a pass that
 nobody took in that time is replaced by the next one.
@@ -34,10 +34,10 @@ class Slot:
     priority: int
 
 
-# Steps of Celery's Redis transport; events (3) come between orders and membership, history after all that recurs.
+# Steps of Celery's Redis transport; events (3) come between orders and membership, past months after all that recurs.
 PRIORITY_OF: Mapping[Mode, int] = {Mode.ORDER_PROCESS: 0, Mode.MEMBERSHIP_SYNC: 6, Mode.REPORT: 8}
 EVENT_PRIORITY = 3
-HISTORY_PRIORITY = 9
+BACKFILL_PRIORITY = 9
 
 # The drift report of an offering: once an hour, after everything else.
 DRIFT_TASK = "drift.report"
@@ -46,31 +46,13 @@ DRIFT_PRIORITY = 8
 
 
 def queue_name(queue: str) -> str:
-    """The queue that the workers of one head node read."""
+    """Return the name of the queue that the workers of one head node read."""
     return f"site.{queue}"
 
 
 def slots(settings: Settings) -> list[Slot]:
-    return [*_passes(settings), *_drifts(settings)]
-
-
-def _drifts(settings: Settings) -> list[Slot]:
-    return [
-        Slot(
-            name=f"drift:{offering.uuid}",
-            task=DRIFT_TASK,
-            offering_uuid=offering.uuid,
-            period_s=DRIFT_PERIOD_S,
-            queue=queue_name(offering.queue),
-            priority=DRIFT_PRIORITY,
-        )
-        for offering in settings.offerings
-        if any(offering.backend_of(mode) and mode not in offering.stopped for mode in STEERING)
-    ]
-
-
-def _passes(settings: Settings) -> list[Slot]:
-    return [
+    """Return the passes of every offering, then the drift reports of those with a mode that changes the cluster."""
+    found = [
         Slot(
             name=f"{mode}:{offering.uuid}",
             task=TASK_OF[mode],
@@ -83,10 +65,23 @@ def _passes(settings: Settings) -> list[Slot]:
         for mode in TASK_OF
         if offering.backend_of(mode) and mode not in offering.stopped
     ]
+    for offering in settings.offerings:
+        if any(offering.backend_of(mode) and mode not in offering.stopped for mode in STEERING):
+            found.append(
+                Slot(
+                    name=f"drift:{offering.uuid}",
+                    task=DRIFT_TASK,
+                    offering_uuid=offering.uuid,
+                    period_s=DRIFT_PERIOD_S,
+                    queue=queue_name(offering.queue),
+                    priority=DRIFT_PRIORITY,
+                )
+            )
+    return found
 
 
 def entries(settings: Settings) -> dict[str, dict[str, Any]]:
-    """The same as Celery wants it in `beat_schedule`."""
+    """Return the entries as Celery reads them in `beat_schedule`."""
     return {
         slot.name: {
             "task": slot.task,

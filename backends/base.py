@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from agent.config.model import Problem
 from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
-from agent.core.periodic import PeriodicState
+from agent.core.periodic import ObservedSettings
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
 
@@ -53,7 +53,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def home(self) -> str:
+    def default_account(self) -> str:
         """The account that users' defaults go back to, in the cluster's spelling; no allocation's own."""
         ...
 
@@ -67,7 +67,7 @@ class Backend(Protocol):
         ...
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
-        """The same wish in this cluster's spelling; what the cluster cannot keep is dropped into `notes`.
+        """Return the desired state in this cluster's spelling; `notes` tell what the cluster cannot keep.
 
         Raises PlanRefused where a name or a value can never be used here.
         """
@@ -143,7 +143,7 @@ class UsageCheck(Protocol):
 class PeriodicKeeper(Protocol):
     """Keeps what a periodic usage policy sets on single accounts."""
 
-    def state(self, account: str) -> PeriodicState | None:
+    def state(self, account: str) -> ObservedSettings | None:
         """What the account has of its own; None where it is not on the cluster. Raises BackendError."""
         ...
 

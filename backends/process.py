@@ -48,8 +48,6 @@ PASSED_ON = (
     "LD_LIBRARY_PATH",
 )
 SSH = "ssh"
-# Programs that start the one that is named behind them, with words of their own between.
-STARTERS = frozenset({"sudo", "doas", "env", "nice", "timeout", "sshpass"})
 
 
 class CommandMissing(BackendError):
@@ -171,26 +169,31 @@ class Runner:
             return replace(_completed(argv, child, io.BytesIO(rest), stderr, started_s), lines=count)
 
     def write(
-        self, command: Sequence[str], lock: WriteLock, *, answers: str = "", patience_s: float | None = None
+        self,
+        command: Sequence[str],
+        lock: WriteLock,
+        *,
+        stdin_text: str = "",
+        leave_after_s: float | None = None,
     ) -> Completed:
         """Run a command that changes something, under its lock, to the end however long that takes.
 
-        `answers` are what the command reads when it asks; without them it finds the end of its input. After
-        `patience_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps that
+        `stdin_text` is what the command reads when it asks; without it it finds the end of its input. After
+        `leave_after_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps that
         may wait for a file system that does not answer, where nothing is lost when they end later.
         """
         argv = self.argv(command)
-        with _output() as stdout, _output() as stderr, _input(answers) as stdin, lock:
+        with _output() as stdout, _output() as stderr, _input(stdin_text) as stdin, lock:
             started_s = time.monotonic()
             child = self._start(argv, stdout, stderr, stdin=stdin, keep=lock.descriptors)
             self.executed["write"] += 1
             while child.poll() is None:
                 try:
-                    child.wait(WRITE_WARNING_S if patience_s is None else patience_s)
+                    child.wait(WRITE_WARNING_S if leave_after_s is None else leave_after_s)
                 except subprocess.TimeoutExpired as error:
-                    if patience_s is not None:
+                    if leave_after_s is not None:
                         raise BackendUnavailable(
-                            f"`{' '.join(argv)}` has not ended after {patience_s:.0f} s; it is left to finish, and "
+                            f"`{' '.join(argv)}` has not ended after {leave_after_s:.0f} s; it is left to finish, and "
                             "nothing like it is started before"
                         ) from error
                     log.warning(
@@ -255,12 +258,11 @@ def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -
 
 
 def _shells_behind(prefix: Sequence[str]) -> int:
-    """How many shells split a command again on its way: one for each ssh. Counted rather too often, for then the
-    command is not found over there, where too seldom would let a name run as a command.
+    """How many shells split a command again on its way: one for each ssh, behind whatever wrapper it stands. Counted
+    rather too often (a container called ssh), for then the command is not found over there, where too seldom would let
+    a name run as a command.
     """
     programs = [PurePath(word).name for word in prefix]
-    if not programs or programs[0] not in STARTERS | {SSH}:
-        return 0
     # What follows ssh at once is a host, whatever its name.
     return sum(program == SSH != before for before, program in zip(["", *programs], programs, strict=False))
 

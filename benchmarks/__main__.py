@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import click
 
-from benchmarks import events, history, membership, orders, report, usage, worker
+from benchmarks import events, fuzz, history, membership, orders, report, usage, worker
 from benchmarks.parts import Parts, real_parts
 
 
@@ -33,6 +33,7 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "memory": worker.run_memory,
     "kills": worker.run_kills,
     "steps": _every_step,
+    "fuzz": fuzz.run,
 }
 
 

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.parts import Parts
-from rig.history import HistoryOnSlurm, in_units
+from rig.history import YEAR, HistoryOnSlurm, in_units
 from rig.reports import scenario
 from simulator.server.waldur import SimulatedWaldur
-from tests.history.operator import YEAR
 
 ACCOUNTS, USERS, JOBS = 200, 5, 100_000
 

@@ -15,8 +15,7 @@ from agent.core.plans import Plan
 from agent.plan import accounts, allocations
 from agent.run import passes
 from agent.run.membership import facts as membership_facts
-from agent.run.orders import facts as order_facts
-from agent.run.site import Site
+from agent.run.site import Site, offering_rules
 from benchmarks.parts import Parts
 from rig.site import configuration, site_of
 from simulator.server.waldur import SimulatedWaldur
@@ -62,7 +61,7 @@ def _world(parts: Parts, waldur: SimulatedWaldur) -> World:
     path = configuration(waldur, parts.new_folder(), membership_sync_backend="slurm")
     site = site_of(path)
     facts = membership_facts.gather(site)
-    rules = order_facts.rules_of(site, facts.offering)
+    rules = offering_rules(site, facts.offering)
     snapshot = site.backend.observe()
     specs = [
         site.backend.canonical(allocations.allocation(r, rules, r.backend_id), snapshot)

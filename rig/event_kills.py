@@ -91,7 +91,7 @@ class Fire:
         self.redis = RedisServer(parts.folder / "redis", appendonly=True)
         self._sent = 0
         self._orders: list[str] = []
-        self._sign = f"site-bridge:{waldur.seed.offering_uuid}"
+        self._heartbeat = f"site-heartbeat:{waldur.seed.offering_uuid}"
         self.kills = 0
         self._ready_s = 0.0
 
@@ -103,7 +103,7 @@ class Fire:
             for process in (worker, beat, bridge):
                 process.start(wait=False)
                 stack.callback(process.stop)
-            wait_until("the bridge listens", lambda: self._exists(self._sign))
+            wait_until("the bridge listens", lambda: self._exists(self._heartbeat))
             started_s = self._ready_s = time.monotonic()
             victims = (bridge, self.redis, self._parts.broker, worker, bridge)
             for number in range(self._rounds):

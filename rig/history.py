@@ -10,11 +10,10 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 
 from agent.config.secret import Secret
-from agent.core.periods import Month
-from agent.run.backfill import runs as history_runs
-from agent.run.backfill import staff as history_site
-from agent.run.backfill.month import Wish
-from agent.run.backfill.runs import Here, Run
+from agent.core.periods import Month, months_between
+from agent.run.backfill import staff
+from agent.run.backfill.month import LoadOptions
+from agent.run.backfill.runs import LocalLoader, Run, RunRecord
 from rig import job_rows
 from rig.heard import Heard
 from rig.job_rows import JobRow
@@ -23,6 +22,7 @@ from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 
+YEAR = months_between(Month(2024, 1).first_day, Month(2024, 12).first_day)
 CENT = Decimal("0.01")
 # TRES-seconds by month, account and component.
 Counts = Counter[tuple[Month, str, str]]
@@ -38,7 +38,7 @@ class HistoryOnSlurm:
         keys = {"order_processing_backend": "", "reporting_backend": "slurm"}
         self.path = configuration(waldur, folder, backend=backend, components=COMPONENTS, **keys)
         settings = settings_of(self.path)
-        self.site = history_site.connect(settings, settings.offerings[0], Secret(waldur.token("staff")))
+        self.site = staff.connect(settings, settings.offerings[0], Secret(waldur.token("staff")))
         self.heard = Heard()
 
     def _programs(self) -> Path:
@@ -64,9 +64,9 @@ class HistoryOnSlurm:
         return counted
 
     def load(self, months: Sequence[Month]) -> None:
-        run = Run(self.site.offering.uuid, tuple(months), Wish())
-        record = history_runs.Record(run, self.site.state_dir)
-        Here(self.site, run, record, self.heard, sleep=self.heard.sleep).load(run.months)
+        run = Run(self.site.offering.uuid, tuple(months), LoadOptions())
+        record = RunRecord(run, self.site.state_dir)
+        LocalLoader(self.site, run, record, self.heard, sleep=self.heard.sleep).load(run.months)
 
     def started(self) -> Counter[str]:
         return Counter(self.log.read_text().split()) if self.log.exists() else Counter()

@@ -19,9 +19,14 @@ from simulator.demo import parts
 class RedisServer:
     """One server; `start` may be called again after `kill` or `stop` and keeps the port."""
 
-    def __init__(self, folder: Path, *, appendonly: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, appendonly: bool = False, tls_certificate: Path | None = None
+    ) -> None:
+        """`tls_certificate`: serve TLS beside plain connections, with this file and the `key.pem` next to it."""
         self.folder = folder
         self.appendonly = appendonly
+        self.tls_certificate = tls_certificate
+        (self.tls_port,) = processes.free_ports(1)
         (self.port,) = processes.free_ports(1)
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -49,12 +54,21 @@ class RedisServer:
             [
                 *(_program(), "--bind", "127.0.0.1"),
                 *("--port", str(self.port), "--dir", str(self.folder), "--save", "", "--daemonize", "no"),
+                *(self._tls() if self.tls_certificate else ()),
                 *("--appendonly", "yes" if self.appendonly else "no", "--appendfsync", "always"),
             ],
             log=self.log,
             env=os.environ,
         )
         processes.wait_serving("redis", self._server, self.answers, log=self.log)
+
+    def _tls(self) -> tuple[str, ...]:
+        certificate = str(self.tls_certificate)
+        key = certificate.replace("cert.pem", "key.pem")
+        return (
+            *("--tls-port", str(self.tls_port), "--tls-auth-clients", "no"),
+            *("--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate),
+        )
 
     def answers(self) -> bool:
         """Whether it answers PONG: it has loaded its data and is not frozen."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A month of history as a task. Its message names the offering, the month and what is wanted; the staff token is read
-from the `staff_token_file` of the node that does the work, and stays there.
+"""A past month as a task. Its message names the offering, the month and the options; the staff token is read from the
+`staff_token_file` of the node that does the work, and is never sent.
 """
 
 from __future__ import annotations
@@ -13,136 +13,132 @@ from typing import Any
 import beat_schedule as table
 from agent.core.errors import ClusterBusy, PassUnfinished, SiteAgentError
 from agent.core.periods import Month
-from agent.run.backfill import month as history
-from agent.run.backfill import staff as history_site
-from agent.run.backfill.month import Wish
+from agent.run.backfill import staff
+from agent.run.backfill.month import LoadOptions, load_month
 from agent.run.backfill.results import Ending, Mark, MonthOutcome
-from agent.run.backfill.staff import words
 from tasks import broker, current
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.limits import PASS_BUDGET_S
 from tasks.locks import held
-from tasks.month_status import Board, Entry, State
+from tasks.month_status import MonthState, MonthStatus, RunStatus
 
 log = logging.getLogger(__name__)
 
-LOUD = {Mark.WARNING: logging.WARNING, Mark.ERROR: logging.ERROR}
+LOG_LEVELS = {Mark.WARNING: logging.WARNING, Mark.ERROR: logging.ERROR}
 
 
 class MonthBusy(ClusterBusy):
     """Another task loads the month."""
 
 
-class HistoryTask(SiteTask):
-    """Tells the loader, whatever way the task ends. A copy that finds the month in another's hands says nothing: the
-    other one does.
-    """
+class BackfillTask(SiteTask):
+    """Writes the status of its month, however the task ends. A copy whose month another task has writes nothing."""
 
     def on_retry(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         if isinstance(exc, MonthBusy):
             return
-        board, month, entry = _place(args)
-        if entry is None or entry.state is not State.ENDED:
-            board.note(month, Entry(State.WAITING, _said(exc), entry.outcome if entry else None))
+        run, month, status = _status(args)
+        if status is None or not status.has_ended:
+            waits = MonthStatus(MonthState.WAITING, _error_text(exc), status.outcome if status else None)
+            run.try_write(month, waits)
 
     def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         if isinstance(exc, MonthBusy):
             return
-        board, month, entry = _place(args)
-        outcome = (entry.outcome if entry else None) or MonthOutcome(month, Ending.FAILED)
-        if entry is None or entry.state is not State.ENDED:
-            board.note(month, Entry(State.ENDED, outcome=outcome.failed(_said(exc))))
+        run, month, status = _status(args)
+        outcome = (status.outcome if status else None) or MonthOutcome(month, Ending.FAILED)
+        if status is None or not status.has_ended:
+            run.try_write(month, MonthStatus(MonthState.ENDED, outcome=outcome.failed(_error_text(exc))))
 
 
-@app.task(name="history.month", bind=True, base=HistoryTask)
+@app.task(name="backfill.month", bind=True, base=BackfillTask)
 def month(
-    self: HistoryTask, offering_uuid: str, month_name: str, run_id: str, wish: Mapping[str, Any]
+    self: BackfillTask, offering_uuid: str, month_name: str, run_id: str, options: Mapping[str, Any]
 ) -> str:
-    """One month, told once: a copy of the message that comes later finds it done."""
+    """Load one month. A copy of the message that comes later finds it done."""
     with held(broker.locks()) as locks:
-        is_ours = locks.take(f"history:{offering_uuid}:{month_name}")
+        is_ours = locks.take(f"backfill:{offering_uuid}:{month_name}")
         # Read under the lock, in which the end is written too: a copy that waited for it finds the end.
-        board, _, known = _place((offering_uuid, month_name, run_id))
+        run, _, known = _status((offering_uuid, month_name, run_id))
         if known is not None and known.is_done:
             return "done already"
         if not is_ours:
             self.come_back(MonthBusy(f"{month_name} is being loaded by another task"))
         earlier = known.outcome if known else None
-        running = str(self.request.hostname or "")
-        board.note(month_name, Entry(State.RUNNING, running, earlier))
-        outcome = _load(offering_uuid, Month.parse(month_name), history.wish_from(wish))
+        worker = str(self.request.hostname or "")
+        run.try_write(month_name, MonthStatus(MonthState.RUNNING, worker, earlier))
+        outcome = _load(offering_uuid, Month.parse(month_name), LoadOptions.from_json(options))
         whole = outcome.after(earlier)
-        _log(offering_uuid, outcome)
         if outcome.error is None:
-            board.note(month_name, Entry(State.ENDED, outcome=whole))
+            run.try_write(month_name, MonthStatus(MonthState.ENDED, outcome=whole))
             return str(outcome.ending)
-        board.note(month_name, Entry(State.RUNNING, running, whole))
+        run.try_write(month_name, MonthStatus(MonthState.RUNNING, worker, whole))
     if isinstance(outcome.error, PassUnfinished):
         # As a new task: an outage that comes later has all its attempts still.
-        send(offering_uuid, Month.parse(month_name), run_id, history.wish_from(wish))
+        enqueue_month(offering_uuid, Month.parse(month_name), run_id, LoadOptions.from_json(options))
         return "makes way"
     self.come_back(outcome.error)
     return "unreachable"
 
 
-def send(offering_uuid: str, which: Month, run_id: str, wish: Wish) -> None:
+def enqueue_month(offering_uuid: str, which: Month, run_id: str, options: LoadOptions) -> None:
     """Queue a month for the head node of its offering. Raises ConfigError when it is not ours."""
     month.apply_async(
-        (offering_uuid, str(which), run_id, wish.as_json()),
+        (offering_uuid, str(which), run_id, options.as_json()),
         queue=table.queue_name(current.offering(offering_uuid).queue),
-        priority=table.HISTORY_PRIORITY,
+        priority=table.BACKFILL_PRIORITY,
     )
 
 
-def _load(offering_uuid: str, which: Month, wish: Wish) -> MonthOutcome:
+def _load(offering_uuid: str, which: Month, options: LoadOptions) -> MonthOutcome:
+    """Load a month until the time is up or something more urgent waits, and log its outcome. Raises SiteAgentError."""
     offering = current.offering(offering_uuid)
     queue = table.queue_name(offering.queue)
     until_s = time.monotonic() + PASS_BUDGET_S
-    site = history_site.connect(current.settings(), offering, history_site.token_in_file(offering))
+
+    def interrupted() -> bool:
+        return time.monotonic() > until_s or broker.urgent_waits(queue, table.BACKFILL_PRIORITY)
+
+    site = staff.connect(current.settings(), offering, staff.token_in_file(offering))
     try:
-        history_site.check(site, is_staff_needed=wish.staff_check)
-        return history.load_month(
-            site,
-            which,
-            wish,
-            interrupted=lambda: (
-                time.monotonic() > until_s or broker.urgent_waits(queue, table.HISTORY_PRIORITY)
-            ),
-        )
+        staff.check(site, is_staff_needed=options.staff_check)
+        outcome = load_month(site, which, options, interrupted=interrupted)
     except SiteAgentError as error:
         if not error.retryable:
             raise
-        return MonthOutcome(str(which), Ending.AGAIN, error=error)
+        outcome = MonthOutcome(str(which), Ending.AGAIN, error=error)
     finally:
         site.client.close()
-
-
-def _place(args: Any) -> tuple[Board, str, Entry | None]:
-    _, month_name, run_id = args[:3]
-    board = Board(broker.client(), run_id)
-    return board, month_name, board.known(month_name)
-
-
-def _said(error: Exception) -> str:
-    return words(error) if isinstance(error, SiteAgentError) else f"{type(error).__name__}: {error}"
-
-
-def _log(offering_uuid: str, outcome: MonthOutcome) -> None:
-    name = current.offering(offering_uuid).name
     for line in outcome.lines:
-        log.log(LOUD.get(line.mark, logging.DEBUG), "history of offering %s: %s", name, line.text)
+        log.log(
+            LOG_LEVELS.get(line.mark, logging.DEBUG), "usage of offering %s: %s", offering.name, line.text
+        )
     log.info(
-        "history of offering %s: %s %s, %d resources, %d of them changed, %d held, %d figures lowered, %d requests, "
+        "usage of offering %s: %s %s, %d resources, %d of them changed, %d held, %d figures lowered, %d requests, "
         "%d cluster commands, %.1f s",
-        name,
+        offering.name,
         outcome.month,
         outcome.ending,
         outcome.resources,
-        outcome.told,
+        outcome.submitted,
         len(outcome.held),
         outcome.lowered,
         outcome.requests,
         outcome.commands,
         outcome.seconds,
     )
+    return outcome
+
+
+def _status(args: Any) -> tuple[RunStatus, str, MonthStatus | None]:
+    """Return the statuses of a task's run, its month and that month's status, from the task's arguments."""
+    _, month_name, run_id = args[:3]
+    run = RunStatus(broker.client(), run_id)
+    return run, month_name, run.try_read(month_name)
+
+
+def _error_text(error: Exception) -> str:
+    if isinstance(error, SiteAgentError):
+        return staff.error_text(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The base of all tasks: what happens after a pass. Which error is retried how often is a table, not code."""
+"""The base of all tasks: log a pass, and retry it by the error that it ended with (`POLICIES`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from celery import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from agent.core.backoff import Backoff
 from agent.core.errors import (
     AnswerTooSlow,
     BackendUnavailable,
@@ -35,28 +36,29 @@ class OutOfTime(SiteAgentError):
     retryable = True
 
 
+DEFAULT_BACKOFF = Backoff(base_s=5, cap_s=COUNTDOWN_MAX_S, jitter=0.2)
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Wait `base_s`, doubled each time up to `cap_s`, give or take `jitter`; after `attempts` the next poll goes on."""
+    """After `attempts` the next poll goes on. No wait is longer than the back-off's `cap_s`."""
 
     attempts: int = 10
-    base_s: float = 5
-    cap_s: float = COUNTDOWN_MAX_S
-    jitter: float = 0.2
+    backoff: Backoff = DEFAULT_BACKOFF
 
-    def countdown_s(self, retries: int, random_unit: float) -> float:
-        wait_s = self.base_s * 2.0 ** min(retries, 30)
-        return min(self.cap_s, min(self.cap_s, wait_s) * (1 + self.jitter * (2 * random_unit - 1)))
+    def countdown_s(self, retries: int, spread: float) -> float:
+        """Return the wait before the next attempt, longer or shorter by a random `spread` between -1 and 1."""
+        return min(self.backoff.cap_s, self.backoff.wait_s(retries, spread))
 
 
 POLICIES: Mapping[type[SiteAgentError], RetryPolicy] = {
-    PassUnfinished: RetryPolicy(attempts=100, base_s=1, cap_s=2),
-    JobsStillActive: RetryPolicy(base_s=20, cap_s=120),
-    ClusterBusy: RetryPolicy(base_s=10, cap_s=60),
-    BackendUnavailable: RetryPolicy(base_s=5, cap_s=120),
-    AnswerTooSlow: RetryPolicy(attempts=3, base_s=COUNTDOWN_MAX_S, jitter=0),
+    PassUnfinished: RetryPolicy(100, Backoff(base_s=1, cap_s=2, jitter=0.2)),
+    JobsStillActive: RetryPolicy(10, Backoff(base_s=20, cap_s=120, jitter=0.2)),
+    ClusterBusy: RetryPolicy(10, Backoff(base_s=10, cap_s=60, jitter=0.2)),
+    BackendUnavailable: RetryPolicy(10, Backoff(base_s=5, cap_s=120, jitter=0.2)),
+    AnswerTooSlow: RetryPolicy(3, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
     # For a day, or a little longer.
-    OfferingPaused: RetryPolicy(attempts=300, base_s=COUNTDOWN_MAX_S, jitter=0),
+    OfferingPaused: RetryPolicy(300, Backoff(base_s=COUNTDOWN_MAX_S, cap_s=COUNTDOWN_MAX_S, jitter=0)),
     SiteAgentError: RetryPolicy(),
 }
 
@@ -66,7 +68,7 @@ def policy_for(error: SiteAgentError) -> RetryPolicy:
 
 
 class SiteTask(Task):
-    """Arguments are identifiers only. A task that fails for a while comes back by itself, visibly."""
+    """Takes identifiers only as arguments. A task whose error may pass retries itself; Flower shows the retries."""
 
     throws = (SiteAgentError,)
 
@@ -82,8 +84,20 @@ class SiteTask(Task):
             raise
 
     def finish(self, report: PassReport) -> dict[str, int]:
-        """Log the pass, and come back soon where something in it may work later."""
-        self._log(report)
+        """Log the pass, and retry where something in it may work later. Raises the error that ended the pass."""
+        if report.results:
+            # Orders that the policy lets wait are logged once, when they are held.
+            log.log(
+                logging.INFO if report.outcomes or report.failed else logging.DEBUG,
+                "%s of offering %s: %s%s in %.1f s, %d requests, %d cluster commands",
+                report.mode,
+                report.offering_name,
+                ", ".join(f"{count} {result}" for result, count in sorted(report.counted().items())),
+                "".join(f", plan {plan.id} is held" for plan in report.held),
+                report.effort.seconds,
+                report.effort.requests.total(),
+                report.effort.commands.total(),
+            )
         error = report.retryable_error
         if error is not None:
             self.come_back(error)
@@ -96,8 +110,11 @@ class SiteTask(Task):
         retry could. Flower shows both with the reason.
         """
         policy = policy_for(error)
-        countdown_s = policy.countdown_s(self.request.retries, random.random())  # noqa: S311  (jitter, not a secret)
-        if self._expires_within(countdown_s):
+        countdown_s = policy.countdown_s(self.request.retries, random.uniform(-1, 1))  # noqa: S311  (jitter, not a secret)
+        # A retry keeps the expiry of its task: for a pass, when beat sends the next one.
+        expires = maybe_iso8601(self.request.expires)
+        next_try = datetime.now(UTC) + timedelta(seconds=countdown_s)
+        if expires is not None and maybe_make_aware(expires) <= next_try:
             log.warning(
                 "%s %s: not tried again by itself, the next pass goes on: %s",
                 self.name,
@@ -112,30 +129,8 @@ class SiteTask(Task):
                 self.request.args,
                 self.request.retries + 2,
                 policy.attempts,
-                (datetime.now(UTC) + timedelta(seconds=countdown_s)).strftime("%H:%M:%SZ"),
+                next_try.strftime("%H:%M:%SZ"),
                 countdown_s,
                 error,
             )
         raise self.retry(exc=error, countdown=countdown_s, max_retries=policy.attempts - 1)
-
-    def _expires_within(self, seconds: float) -> bool:
-        """Would a retry be thrown away? It keeps the end of life of its task: for a pass, when beat sends the next."""
-        expires = maybe_iso8601(self.request.expires)
-        if expires is None:
-            return False
-        return bool(maybe_make_aware(expires) <= datetime.now(UTC) + timedelta(seconds=seconds))
-
-    def _log(self, report: PassReport) -> None:
-        if report.results:
-            # Orders that the policy lets wait have been told of once: nothing is new about them.
-            log.log(
-                logging.INFO if report.outcomes or report.failed else logging.DEBUG,
-                "%s of offering %s: %s%s in %.1f s, %d requests, %d cluster commands",
-                report.mode,
-                report.offering_name,
-                ", ".join(f"{count} {result}" for result, count in sorted(report.counted().items())),
-                "".join(f", plan {plan.id} is held" for plan in report.held),
-                report.effort.seconds,
-                report.effort.requests.total(),
-                report.effort.commands.total(),
-            )

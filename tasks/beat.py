@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The scheduler: in memory, so nothing on disk can be corrupt; every entry is due at start, spread over seconds.
+"""Beat's scheduler: in memory, so nothing on disk can be corrupt; every entry is due at start, spread over seconds.
 
 A marker in Redis keeps a pass that still waits in the queue from being queued again: after an outage there
 is one task per offering and mode, not a hundred. Two beats at once do no harm for the same reason.
 
-While a bridge says that it listens to an offering's events, the polls of what they tell are left out, but for one in
-each reconciliation period.
+While a bridge's heartbeat says that events cover a mode of an offering, its polls are left out, but for one in each
+reconciliation period.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import beat_schedule as table
 from agent.config.model import Mode, Offering
 from agent.run.event_coverage import Polls, modes_by_events
 from tasks import broker, current, event_coverage
-from tasks.locks import mark_queued, unmark_queued
+from tasks.locks import mark_queued
 
 log = logging.getLogger(__name__)
 
@@ -41,48 +41,38 @@ class SiteScheduler(Scheduler):
             entry.last_run_at = entry.default_now() - period + timedelta(seconds=first_s)
 
     def install_default_entries(self, data: Any) -> None:
-        """No clean-up of results: we keep none."""
+        """Add none: Celery's own entry cleans up results, and there are none."""
 
     def apply_async(
         self, entry: ScheduleEntry, producer: Any = None, advance: bool = True, **options: Any
     ) -> Any:
+        """Queue an entry's task, unless events cover it or one waits already. Raises SchedulingError."""
         (offering_uuid,) = entry.args
-        if not self._is_due(entry, offering_uuid):
-            return None
+        poll = self._poll_of(entry)
+        is_covered = poll is not None and poll[1] in _covered_modes(offering_uuid)
+        if poll is not None:
+            now_s = time.monotonic()
+            if news := self._polls.news(entry.name, is_covered, now_s):
+                log.warning("offering %s, %s: %s", poll[0].name, poll[1], news)
+            if not self._polls.is_due(entry.name, is_covered, now_s):
+                return None
         if not self._mark(entry, offering_uuid):
             log.debug("%s of %s waits in the queue already", entry.task, offering_uuid)
             return None
+        if is_covered:
+            # The next one comes a full period later: it does not expire with the short one.
+            entry = copy.copy(entry)
+            entry.options = {**entry.options, "expires": self._polls.full_period_s}
         try:
-            sent = super().apply_async(self._lasting(entry), producer=producer, advance=advance, **options)
+            sent = super().apply_async(entry, producer=producer, advance=advance, **options)
         except SchedulingError:  # whatever the broker raised: beat's own class wraps all of it
-            self._unmark(entry, offering_uuid)
+            broker.clear_marker(entry.task, offering_uuid)
             raise
         self._polls.note_started(entry.name, time.monotonic())
         return sent
 
-    def _is_due(self, entry: ScheduleEntry, offering_uuid: str) -> bool:
-        """False for a poll of what a bridge tells of already."""
-        found = self._poll_of(entry)
-        if found is None:
-            return True
-        offering, mode = found
-        now_s, listened_to = time.monotonic(), _signs(offering_uuid)
-        news = self._polls.news(entry.name, mode in listened_to, now_s)
-        if news:
-            log.warning("offering %s, %s: %s", offering.name, mode, news)
-        return self._polls.is_due(entry.name, mode in listened_to, now_s)
-
-    def _lasting(self, entry: ScheduleEntry) -> ScheduleEntry:
-        """A pass that has no other soon after it does not end with its period."""
-        found = self._poll_of(entry)
-        if found is None or found[1] not in _signs(found[0].uuid):
-            return entry
-        lasting = copy.copy(entry)
-        lasting.options = {**entry.options, "expires": self._polls.full_period_s}
-        return lasting
-
     def _poll_of(self, entry: ScheduleEntry) -> tuple[Offering, Mode] | None:
-        """The offering and mode of a poll that events may replace."""
+        """Return the offering and mode of a poll that events may replace."""
         mode = MODE_OF.get(entry.task)
         offering = current.settings().offering(entry.args[0])
         if mode is None or offering is None or mode not in modes_by_events(offering):
@@ -96,25 +86,18 @@ class SiteScheduler(Scheduler):
     def _mark(self, entry: ScheduleEntry, offering_uuid: str) -> bool:
         if not broker.uses_redis():
             return True
+        period_s = entry.schedule.run_every.total_seconds()
         try:
-            return mark_queued(
-                broker.client(), entry.task, offering_uuid, entry.schedule.run_every.total_seconds()
-            )
+            return mark_queued(broker.client(), entry.task, offering_uuid, period_s)
         except RedisError as error:
             log.warning("no marker for %s: %s", entry.task, error)
             return True
 
-    def _unmark(self, entry: ScheduleEntry, offering_uuid: str) -> None:
-        try:
-            unmark_queued(broker.client(), entry.task, offering_uuid)
-        except RedisError as error:
-            log.debug("marker of %s stays until it expires: %s", entry.task, error)
 
-
-def _signs(offering_uuid: str) -> frozenset[Mode]:
-    """Without Redis nobody is known to listen."""
+def _covered_modes(offering_uuid: str) -> frozenset[Mode]:
+    """Return the modes that events cover; none where Redis does not answer."""
     try:
-        return event_coverage.of(offering_uuid)
+        return event_coverage.covered_modes(offering_uuid)
     except RedisError as error:
-        log.debug("no signs of life: %s", error)
+        log.debug("no heartbeats can be read: %s", error)
         return frozenset()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""This process's own use of the broker: locks and markers in its Redis, and the messages of a dead predecessor.
+"""Use the broker's Redis from this process: locks, markers, waiting messages, and recovery after a killed worker.
 
 The client comes from Celery's transport, so that Sentinel, TLS and passwords of the broker URL hold here too.
 """
@@ -24,8 +24,8 @@ UNACKED_KEYS = ("unacked_key", "unacked_index_key", "unacked_mutex_key")
 _owner = f"process-{os.getpid()}"
 
 
-def be(node_name: str) -> None:
-    """This process is the worker of that name, and so are the children that it forks."""
+def set_node_name(node_name: str) -> None:
+    """Make this process, and the children that it forks, the worker of that name."""
     global _owner
     _owner = node_name
     for key in UNACKED_KEYS:
@@ -33,28 +33,30 @@ def be(node_name: str) -> None:
 
 
 def uses_redis() -> bool:
+    """Return whether the broker is Redis; with another one there are no markers and no heartbeats."""
     return bool(app.connection_for_write().transport.driver_type == "redis")
 
 
 @cache
 def _client_of(_pid: int) -> Any:
-    """One connection per process: a forked child must not share its parent's socket."""
     return app.connection_for_write().default_channel.client
 
 
 def client() -> Any:
+    """Return this process's redis-py client: a forked child must not share its parent's socket."""
     return _client_of(os.getpid())
 
 
 def locks() -> Locks:
+    """Return locks in Redis, or lock files of this node with another broker."""
     return RedisLocks(client(), _owner) if uses_redis() else FileLocks(settings().state_dir)
 
 
-def take_over() -> None:
-    """What a worker of our name left behind when it was killed: free its locks, hand its tasks out again.
+def recover_predecessor() -> None:
+    """Free the locks of a killed worker of our name, and put its unacknowledged tasks back into their queues.
 
-    Without it a killed worker's tasks wait for the visibility timeout. Right because node names are unique
-    among the workers of a broker.
+    Otherwise a killed worker's tasks wait for the visibility timeout. Safe because node names are unique among the
+    workers of a broker.
     """
     if not uses_redis():
         return
@@ -74,24 +76,24 @@ def take_over() -> None:
 
 
 def urgent_waits(queue: str, below: int) -> bool:
-    """Does a task of a smaller priority number than `below` wait in this queue? False where nobody can tell."""
+    """Return whether a task of a priority number below this one waits in the queue; False where that is unknown."""
     if not uses_redis():
         return False
     steps = [step for step in app.conf.broker_transport_options["priority_steps"] if step < below]
     try:
-        return any(client().llen(waiting_in(queue, step)) for step in steps)
+        return any(client().llen(priority_key(queue, step)) for step in steps)
     except RedisError as error:
         log.debug("whether something waits in %s is not known: %s", queue, error)
         return False
 
 
-def waiting_in(queue: str, step: int) -> str:
-    """The key under which messages of a priority step wait: Celery documents it (Routing Tasks, Redis)."""
+def priority_key(queue: str, step: int) -> str:
+    """Return the key of a queue's messages of one priority step, as Celery documents it (Routing Tasks, Redis)."""
     return f"{queue}{app.conf.broker_transport_options['sep']}{step}" if step else queue
 
 
-def taken_up(task: str, offering_uuid: str) -> None:
-    """A periodic task has begun: from now on beat may queue the next one."""
+def clear_marker(task: str, offering_uuid: str) -> None:
+    """Let beat queue a periodic task again, now that this one has begun."""
     if not uses_redis():
         return
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Bursts become one task: a job whose like waits in the queue already is not queued again, and one that finds its
-like at work leaves a note, for which the worker starts it once more at its end.
+"""Single flight: a task about a subject is not queued while one waits, and one that finds another at work asks for a
+rerun, which the worker starts when the other one ends.
 
-Both rest on every task reading the truth when it begins. The marker of a waiting job is set in two steps, so that a
-producer which dies between marker and queue leaves no marker that others would believe. Without Redis every job is
+Both rest on every task reading the truth when it begins. The marker of a waiting task is set in two steps, so that a
+producer which dies between marker and queue leaves no marker that others would believe. Without Redis every task is
 queued, and comes back while another is at work.
 """
 
@@ -26,16 +26,16 @@ from tasks import broker
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.limits import COUNTDOWN_MAX_S, LOCK_TTL_S
-from tasks.locks import Held, held
+from tasks.locks import HeldLocks, held
 
 log = logging.getLogger(__name__)
 
-MARKER, AGAIN, RETRY = "site-event:", "site-again:", "site-retry:"
+MARKER, RERUN, RETRY = "site-event:", "site-rerun:", "site-retry:"
 WAITING = b"waiting"
 # A marker outlives its task's start only where the task was lost: events are ignored for that long.
 WAITING_MS = 60_000
-CLAIM_MS = 15_000
-# Makes a claim a marker, if it is still ours.
+PROVISIONAL_MS = 15_000
+# Makes a provisional marker a marker, if it is still ours.
 CONFIRM = """
 if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3]) end
 return 1
@@ -43,86 +43,73 @@ return 1
 
 
 def send_once(subject: str, publish: Callable[[], None]) -> bool:
-    """Publish a task about `subject`; False when one waits already. Raises RedisError, and what `publish` does."""
+    """Publish a task about `subject`; False when one waits already. Raises RedisError, and what `publish` raises."""
     if not broker.uses_redis():
         publish()
         return True
     client, key = broker.client(), MARKER + subject
-    claim = f"claim {uuid.uuid4().hex}"
-    if not client.set(key, claim, nx=True, px=CLAIM_MS) and client.get(key) == WAITING:
+    provisional = f"provisional {uuid.uuid4().hex}"
+    if not client.set(key, provisional, nx=True, px=PROVISIONAL_MS) and client.get(key) == WAITING:
         return False
     publish()
     try:
-        client.eval(CONFIRM, 1, key, claim, WAITING, WAITING_MS)
+        client.eval(CONFIRM, 1, key, provisional, WAITING, WAITING_MS)
     except RedisError as error:
         log.debug("no marker for %s: %s", subject, error)
     return True
 
 
 @contextmanager
-def flight(task: SiteTask, subject: str, *, is_poll: bool = False) -> Iterator[Held | None]:
-    """The lock of `subject` for the body; None where another task is at work on it, which then does ours as well.
+def single_flight(task: SiteTask, subject: str, *, is_poll: bool = False) -> Iterator[HeldLocks | None]:
+    """Hold the lock of `subject` for the body. Yield None where another task holds it, which is then asked for a rerun.
 
-    A poll leaves no note: what is at work does the same.
+    A poll asks for none: the task at work does the same.
     """
     is_ours = False
     try:
         with held(broker.locks()) as locks:
-            is_ours = locks.take(subject) or (not is_poll and _left_note(task, subject, locks))
-            if is_ours:
-                _take_up(subject)
+            is_ours = locks.take(subject) or (not is_poll and _request_rerun(task, subject, locks))
+            if is_ours and broker.uses_redis():
+                # From now on an event queues a new task: it may tell what comes after our reading.
+                _best_effort(lambda client: client.delete(MARKER + subject))
             yield locks if is_ours else None
     finally:
-        if is_ours:
-            _follow_up(subject)
+        if is_ours and broker.uses_redis():
+            key = RERUN + subject
+            request = _best_effort(lambda client: client.pipeline().get(key).delete(key).execute()[0])
+            if request:
+                found: dict[str, Any] = json.loads(request)
+                app.send_task(found["task"], found["args"], queue=found["queue"], priority=found["priority"])
 
 
 def finish(task: SiteTask, subject: str, report: PassReport) -> object:
-    """As the task's own, but of several tasks about one subject that fail only one comes back by itself."""
+    """Finish a task; of several tasks about one subject that fail only the first one retries by itself."""
     if report.retryable_error is not None and not _is_first_to_retry(task, subject):
         log.info("%s: another task about it comes back: %s", subject, report.retryable_error)
         return dict(report.counted())
     return task.finish(report)
 
 
-def _left_note(task: SiteTask, subject: str, locks: Held) -> bool:
-    """Leave a note for the task at work; True when it ended meanwhile, and the lock is ours after all."""
+def _request_rerun(task: SiteTask, subject: str, locks: HeldLocks) -> bool:
+    """Ask the task at work for a rerun; True when it ended meanwhile, and the lock is ours after all."""
     if not broker.uses_redis():
         task.come_back(ClusterBusy(f"{subject} is being worked on by another task"))
     delivery = task.request.delivery_info or {}
-    note = {
+    request = {
         "task": task.name,
         "args": list(task.request.args or ()),
         "queue": delivery.get("routing_key"),
         "priority": delivery.get("priority"),
     }
-    key = AGAIN + subject
+    key = RERUN + subject
     try:
-        _insisting(lambda client: client.set(key, json.dumps(note), ex=2 * LOCK_TTL_S))
+        _ask_twice(lambda client: client.set(key, json.dumps(request), ex=2 * LOCK_TTL_S))
     except RedisError as error:
-        task.come_back(QueueUnavailable(f"Redis keeps no note for {subject}: {error}"))
+        task.come_back(QueueUnavailable(f"Redis takes no request to run {subject} again: {error}"))
     if not locks.take(subject):
         return False
-    _quietly(lambda client: client.delete(key))
+    _best_effort(lambda client: client.delete(key))
     return True
-
-
-def _take_up(subject: str) -> None:
-    """From now on an event about it queues a new task: what it tells may come after our reading."""
-    if broker.uses_redis():
-        _quietly(lambda client: client.delete(MARKER + subject))
-
-
-def _follow_up(subject: str) -> None:
-    """Start what left a note while we were at work."""
-    if not broker.uses_redis():
-        return
-    note = _quietly(
-        lambda client: client.pipeline().get(AGAIN + subject).delete(AGAIN + subject).execute()[0]
-    )
-    if note:
-        found: dict[str, Any] = json.loads(note)
-        app.send_task(found["task"], found["args"], queue=found["queue"], priority=found["priority"])
 
 
 def _is_first_to_retry(task: SiteTask, subject: str) -> bool:
@@ -131,27 +118,27 @@ def _is_first_to_retry(task: SiteTask, subject: str) -> bool:
     key, own = RETRY + subject, str(task.request.id)
 
     def ask(client: Any) -> bool:
-        lasts_s = COUNTDOWN_MAX_S + LOCK_TTL_S
-        if client.set(key, own, nx=True, ex=lasts_s):
+        ttl_s = COUNTDOWN_MAX_S + LOCK_TTL_S
+        if client.set(key, own, nx=True, ex=ttl_s):
             return True
         if client.get(key) != own.encode():
             return False
-        client.expire(key, lasts_s)
+        client.expire(key, ttl_s)
         return True
 
-    return bool(_quietly(ask, otherwise=True))
+    return bool(_best_effort(ask, otherwise=True))
 
 
-def _quietly(ask: Callable[[Any], Any], *, otherwise: Any = None) -> Any:
+def _best_effort(ask: Callable[[Any], Any], *, otherwise: Any = None) -> Any:
     try:
-        return _insisting(ask)
+        return _ask_twice(ask)
     except RedisError as error:
         log.debug("no markers: %s", error)
         return otherwise
 
 
-def _insisting(ask: Callable[[Any], Any]) -> Any:
-    """Twice: after Redis was restarted the first use of a connection fails. Raises RedisError."""
+def _ask_twice(ask: Callable[[Any], Any]) -> Any:
+    """Ask Redis twice: after it was restarted the first use of a connection fails. Raises RedisError."""
     try:
         return ask(broker.client())
     except RedisConnectionError:

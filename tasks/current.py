@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The settings and sites of this process, made once. A configuration that is wrong ends the process with a sentence."""
+"""The settings and sites of this process, made once. A wrong configuration ends the process with a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHOUT_LOGINS = frozenset(
 
 
 def needs_logins(words: Sequence[str]) -> bool:
-    """Does the process that was started with these words talk to Waldur? `celery -A tasks worker -n beat` does."""
+    """Return whether the process started with these words talks to Waldur: `celery -A tasks worker -n beat` does."""
     command = next((word for word in words if word == "worker" or word in WITHOUT_LOGINS), "worker")
     return command == "worker"
 
@@ -34,13 +34,14 @@ _given: list[Settings] = []
 
 
 def use(loaded: Settings) -> None:
-    """Take these settings. Before the first use of any others."""
+    """Use these settings in this process. Call it before the first use of `settings`."""
     _given[:] = [loaded]
     settings.cache_clear()
 
 
 @cache
 def settings() -> Settings:
+    """Return the settings of this process. Raises SystemExit where they are wrong."""
     if _given:
         return _given[0]
     try:
@@ -54,7 +55,7 @@ def settings() -> Settings:
 
 
 def offering(offering_uuid: str) -> Offering:
-    """The offering as this process knows it. Raises ConfigError when its configuration has none of that uuid."""
+    """Return an offering of this process's configuration. Raises ConfigError when it has none of that uuid."""
     found = settings().offering(offering_uuid)
     if found is None:
         raise ConfigError(
@@ -66,5 +67,5 @@ def offering(offering_uuid: str) -> Offering:
 
 @cache
 def site(offering_uuid: str, mode: Mode) -> Site:
-    """The site of an offering, its connections kept for the life of the process. Raises ConfigError."""
+    """Return the site of an offering; its connections last as long as the process. Raises ConfigError."""
     return sites.connect(settings(), offering(offering_uuid), mode)

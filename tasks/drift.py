@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The drift report: what a pass would do, looked at on a schedule, and nothing of it done."""
+"""The drift report: what a pass would do, computed on a schedule; nothing is applied."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tasks.base import SiteTask
 
 @app.task(name=table.DRIFT_TASK, bind=True)
 def report(self: SiteTask, offering_uuid: str) -> dict[str, object]:
-    """All modes of one offering. What cannot be compared now is compared the next time."""
-    broker.taken_up(self.name, offering_uuid)
+    """Compare all modes of one offering. What cannot be compared now is compared the next time."""
+    broker.clear_marker(self.name, offering_uuid)
     found: dict[str, object] = {}
     offering = current.offering(offering_uuid)
     for mode in table.STEERING:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What events mean: each job of the bridge becomes a task on the queue of its offering's head node."""
+"""Turn each job of the bridge into a task on the queue of its offering's head node."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,11 +32,11 @@ MODE_OF: Mapping[JobKind, Mode] = {
 
 
 class TaskQueue:
-    """The bridge's outbox."""
+    """The outbox of the bridge."""
 
     def __init__(self) -> None:
-        # How many signs of life Redis had counted, by offering.
-        self._signs: dict[str, int] = {}
+        # How many heartbeats Redis had counted, by offering.
+        self._heartbeats: dict[str, int] = {}
 
     def send(self, job: Job) -> bool:
         """Queue the job; False when one like it waits already, or the offering has no backend for it. Raises
@@ -46,42 +46,44 @@ class TaskQueue:
         if mode is not None and (not offering.backend_of(mode) or mode in offering.stopped):
             return False
         try:
-            return SENDERS[job.kind](job)
+            return _enqueue(job)
         except (OperationalError, RedisError, OSError) as error:
             raise QueueUnavailable(f"the queue takes no tasks: {error}") from error
 
-    def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
-        """Tell beat which modes of an offering need no short polls for now. Where Redis has lost what it held (it came
-        back empty, or from an old file), acknowledged messages are lost with it, and everything is looked at once.
-        Raises QueueUnavailable.
+    def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+        """Tell beat which modes of an offering need no short polls for now. Raises QueueUnavailable.
+
+        Where Redis has lost data (it came back empty, or from an old file), acknowledged messages are lost with it,
+        and all modes are queued once.
         """
-        count = event_coverage.renew(offering_uuid, modes)
-        if 0 < count <= self._signs.get(offering_uuid, 0):
+        count = event_coverage.send_heartbeat(offering_uuid, modes)
+        if 0 < count <= self._heartbeats.get(offering_uuid, 0):
             for kind in MODE_OF:
                 self.send(Job(kind, offering_uuid))
             log.warning(
-                "Redis has lost what it held, queued tasks as well: everything of offering %s is looked at once",
+                "Redis has lost data, queued tasks as well: all orders and members of offering %s are read again",
                 offering_uuid,
             )
-        self._signs[offering_uuid] = count
+        self._heartbeats[offering_uuid] = count
 
 
 @app.task(name="events.import_resources", bind=True)
 def import_resources(self: SiteTask, offering_uuid: str, request_uuid: str) -> str:
-    """Offer for import what stands on the cluster without a resource in Waldur."""
+    """Offer the cluster's accounts without a resource in Waldur for import."""
     with _alone(self, f"import:{offering_uuid}"):
         return imports.run(current.site(offering_uuid, Mode.ORDER_PROCESS), request_uuid)
 
 
 @app.task(name="events.periodic_limits", bind=True)
 def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, Any]) -> list[str]:
-    """Set what a policy computed; it is told what came of it, when there is no further attempt as well."""
+    """Set the limits that a policy computed, and report the result to Waldur; a failure at the last attempt."""
     offering = current.offering(offering_uuid)
     try:
         with _locked(f"periodic_limits:{document.get('resource_uuid')}"):
             return periodic_limits.run(current.site(offering_uuid, Mode.ORDER_PROCESS), document)
     except SiteAgentError as error:
-        if not error.retryable or _is_last_attempt(self, error):
+        is_last = self.request.retries + 1 >= policy_for(error).attempts
+        if is_last or not error.retryable:
             periodic_limits.report_failure(offering, current.settings().state_dir, document, error)
         if error.retryable:
             self.come_back(error)
@@ -90,13 +92,9 @@ def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, 
 
 @app.task(name="events.rotate_key", bind=True)
 def rotate_key(self: SiteTask, offering_uuid: str, key_uuid: str) -> str:
-    """No backend here makes keys: Waldur is told, so that nobody waits for one."""
+    """Refuse to rotate a key, for no backend makes any."""
     with _alone(self, f"key:{key_uuid}"):
         return api_keys.refuse(current.site(offering_uuid, Mode.ORDER_PROCESS), key_uuid)
-
-
-def _is_last_attempt(task: SiteTask, error: SiteAgentError) -> bool:
-    return bool(task.request.retries + 1 >= policy_for(error).attempts)
 
 
 @contextmanager
@@ -110,7 +108,7 @@ def _locked(subject: str) -> Iterator[None]:
 
 @contextmanager
 def _alone(task: SiteTask, subject: str) -> Iterator[None]:
-    """The body under a lock; it comes back where the lock is taken, or an error may pass."""
+    """Run the body under a lock; retry the task where the lock is taken or an error may pass."""
     try:
         with _locked(subject):
             yield
@@ -120,38 +118,31 @@ def _alone(task: SiteTask, subject: str) -> Iterator[None]:
         raise
 
 
-def _membership(job: Job) -> bool:
-    return membership.enqueue_part(
-        job.offering_uuid, resource_uuid=job.resource_uuid, project_uuid=job.project_uuid
-    )
+def _enqueue(job: Job) -> bool:
+    """Queue a job; False when one like it waits already. Raises RedisError and kombu's OperationalError."""
+    offering_uuid, argument = job.offering_uuid, job.request_uuid
+    match job.kind:
+        case JobKind.ORDERS:
+            return orders.enqueue_orders(offering_uuid)
+        case JobKind.MEMBERSHIP:
+            return membership.enqueue_part(
+                offering_uuid, resource_uuid=job.resource_uuid, project_uuid=job.project_uuid
+            )
+        case JobKind.IMPORT:
+            return _enqueue_once(import_resources, offering_uuid, argument, f"import:{argument}")
+        case JobKind.KEY_ROTATION:
+            return _enqueue_once(rotate_key, offering_uuid, argument, f"key:{argument}")
+        case JobKind.PERIODIC_LIMITS:
+            # The message itself is the task's argument; the same one again is not queued again.
+            document = dict(job.document)
+            subject = f"periodic_limits:{periodic_limits.digest(document)}"
+            return _enqueue_once(set_periodic_limits, offering_uuid, document, subject)
 
 
-def _import(job: Job) -> bool:
-    return _sent_once(import_resources, (job.offering_uuid, job.request_uuid), f"import:{job.request_uuid}")
+def _enqueue_once(task: SiteTask, offering_uuid: str, argument: str | dict[str, Any], subject: str) -> bool:
+    queue = table.queue_name(current.offering(offering_uuid).queue)
 
+    def publish() -> None:
+        task.apply_async((offering_uuid, argument), queue=queue, priority=table.EVENT_PRIORITY)
 
-def _key_rotation(job: Job) -> bool:
-    return _sent_once(rotate_key, (job.offering_uuid, job.request_uuid), f"key:{job.request_uuid}")
-
-
-def _periodic_limits(job: Job) -> bool:
-    """The message itself is the task's argument; the same one again is not queued again."""
-    document = dict(job.document)
-    subject = f"periodic_limits:{periodic_limits.digest(document)}"
-    return _sent_once(set_periodic_limits, (job.offering_uuid, document), subject)
-
-
-def _sent_once(task: SiteTask, arguments: tuple[Any, ...], subject: str) -> bool:
-    queue = table.queue_name(current.offering(arguments[0]).queue)
-    return coalescing.send_once(
-        subject, lambda: task.apply_async(arguments, queue=queue, priority=table.EVENT_PRIORITY)
-    )
-
-
-SENDERS: Mapping[JobKind, Callable[[Job], bool]] = {
-    JobKind.ORDERS: lambda job: orders.enqueue_orders(job.offering_uuid),
-    JobKind.MEMBERSHIP: _membership,
-    JobKind.IMPORT: _import,
-    JobKind.PERIODIC_LIMITS: _periodic_limits,
-    JobKind.KEY_ROTATION: _key_rotation,
-}
+    return coalescing.send_once(subject, publish)

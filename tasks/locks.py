@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Single flight: locks that keep two tasks from doing the same work, and markers that keep beat from piling up.
+"""Locks that keep two tasks from doing the same work, and markers that keep beat from queueing a task twice.
 
-They save work; correctness never rests on them. With Redis they are keys with an end of life above the time
-limit; with another broker they are lock files of this node. A lock's value begins with the worker's name, so
-that a worker which starts can free what its dead predecessor held.
+They save work; correctness never rests on them. With Redis they are keys that expire after the time limit; with
+another broker they are lock files of this node. A lock's value begins with the worker's name, so that a worker which
+starts can free the locks of its killed predecessor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ RELEASE_WAITS_S = (0.0, 0.2, 1.0, 3.0)
 
 
 class Locks(Protocol):
-    def take(self, name: str) -> bool: ...
+    def take(self, name: str) -> bool:
+        """Take a lock; False when another task holds it."""
+        ...
 
     def release(self, name: str) -> None: ...
 
@@ -61,8 +63,8 @@ class RedisLocks:
         return True
 
     def release(self, name: str) -> None:
-        """A Redis that was restarted meanwhile refuses the old connection, and is asked again: the lock would keep
-        everybody out until its end of life. One that is away for longer leaves it to that.
+        """Free a lock. Try again where Redis refuses the old connection after a restart: the lock would keep everybody
+        out until it expires. Leave it to expire where Redis is away for longer.
         """
         lock, token = self._held.pop(name, (None, ""))
         if lock is None:
@@ -78,7 +80,7 @@ class RedisLocks:
             return
 
     def free_predecessors(self) -> int:
-        """Delete the locks that a worker of our name left behind. Only right when no such worker lives."""
+        """Delete the locks of a dead worker of our name; return how many. Wrong while such a worker lives."""
         freed = 0
         for key in self._client.scan_iter(match=f"{LOCK_PREFIX}*"):
             value = self._client.get(key)
@@ -117,7 +119,7 @@ class FileLocks:
             os.close(descriptor)
 
 
-class Held:
+class HeldLocks:
     """Locks taken within one task, released together at its end."""
 
     def __init__(self, locks: Locks, stack: ExitStack) -> None:
@@ -132,16 +134,17 @@ class Held:
 
 
 @contextmanager
-def held(locks: Locks) -> Iterator[Held]:
+def held(locks: Locks) -> Iterator[HeldLocks]:
+    """Release at the end of the body what is taken within."""
     with ExitStack() as stack:
-        yield Held(locks, stack)
+        yield HeldLocks(locks, stack)
 
 
 def mark_queued(client: Any, task: str, offering_uuid: str, period_s: float) -> bool:
     """Set the marker of a periodic task; False when one is in the queue already.
 
-    It ends with the task's own life (beat_schedule: one period), a little earlier, so that the next period finds
-    the way free: a task that expired in the queue never takes its marker away.
+    It expires a little before the task (beat_schedule: one period), so that the next period can queue one: a task that
+    expired in the queue never clears its marker.
     """
     key = f"{MARKER_PREFIX}{task}:{offering_uuid}"
     return bool(client.set(key, "1", nx=True, px=max(1, int(1000 * MARKER_SHARE * period_s))))

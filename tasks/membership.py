@@ -17,9 +17,9 @@ MODE = Mode.MEMBERSHIP_SYNC
 
 @app.task(name="membership_sync.poll", bind=True)
 def poll(self: SiteTask, offering_uuid: str) -> object:
-    """All resources of the offering. What does not fit into a task's time is done by the next one, at once."""
-    broker.taken_up(self.name, offering_uuid)
-    with coalescing.flight(self, _subject(offering_uuid), is_poll=True) as locks:
+    """Reconcile all resources of the offering. The next task does what does not fit into a task's time, at once."""
+    broker.clear_marker(self.name, offering_uuid)
+    with coalescing.single_flight(self, _subject(offering_uuid), is_poll=True) as locks:
         if locks is None:
             return "another pass is under way"
         report = passes.sync_members(current.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
@@ -28,12 +28,12 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
 
 @app.task(name="membership_sync.part", bind=True)
 def part(self: SiteTask, offering_uuid: str, resource_uuid: str = "", project_uuid: str = "") -> object:
-    """One resource, one project, or with neither everything, read again before anything is done: the message was
-    a hint.
+    """Reconcile one resource, one project, or with neither everything. All is read again before anything is done: the
+    message was a hint.
     """
     reach = Reach(resource_uuid, project_uuid)
     subject = _subject(resource_uuid or project_uuid or offering_uuid)
-    with coalescing.flight(self, subject) as locks:
+    with coalescing.single_flight(self, subject) as locks:
         if locks is None:
             return "another task is at work on it and goes once more"
         site = current.site(offering_uuid, MODE)

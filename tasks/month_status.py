@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Where workers write what became of the months of a run, and its loader reads it: one Redis hash for each run.
+"""The status of each month of a run: written by workers, read by the loader, one Redis hash for each run.
 
-It ends by itself. Without it nothing is lost but the news: a month whose end nobody has heard of is sent again, and
-tells Waldur nothing that is there already.
+The hash expires. Without it only the news is lost: a month whose end nobody has heard of is sent again, and submits
+nothing that Waldur has already.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from redis import RedisError
 
-from agent.run.backfill.results import Ending, MonthOutcome, outcome_from
+from agent.run.backfill.results import Ending, MonthOutcome
 
 log = logging.getLogger(__name__)
 
-PREFIX = "site-history:"
-LIFE_S = 7 * 24 * 3600
+PREFIX = "site-backfill:"
+TTL_S = 7 * 24 * 3600
 
 
-class State(StrEnum):
+class MonthState(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
@@ -32,75 +32,79 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One month. `words`: the worker that runs it, or why it waits. `outcome`: what was done of it so far."""
+class MonthStatus:
+    """One month. `detail`: the worker that runs it, or why it waits. `outcome`: what was done of it so far."""
 
-    state: State
-    words: str = ""
+    state: MonthState
+    detail: str = ""
     outcome: MonthOutcome | None = None
 
     @property
     def is_done(self) -> bool:
-        return self.state is State.ENDED and self.outcome is not None and self.outcome.ending is Ending.DONE
+        return self.has_ended and self.outcome is not None and self.outcome.ending is Ending.DONE
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state is MonthState.ENDED
 
     def dump(self) -> str:
         outcome = self.outcome.as_json() if self.outcome else None
-        return json.dumps({"state": self.state, "words": self.words, "outcome": outcome}, ensure_ascii=False)
+        return json.dumps(
+            {"state": self.state, "detail": self.detail, "outcome": outcome}, ensure_ascii=False
+        )
+
+    @classmethod
+    def parse(cls, text: bytes | str) -> MonthStatus:
+        """Read what `dump` wrote. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
+        document = json.loads(text)
+        outcome = document.get("outcome")
+        return cls(
+            MonthState(document["state"]),
+            str(document.get("detail", "")),
+            MonthOutcome.from_json(outcome) if outcome else None,
+        )
 
 
-class Board:
-    """The hash of one run. `client` is any redis-py client."""
+class RunStatus:
+    """The statuses of one run. `client` is any redis-py client."""
 
     def __init__(self, client: Any, run_id: str) -> None:
         self._client = client
         self._key = PREFIX + run_id
 
-    def read(self, months: Iterable[str]) -> dict[str, Entry]:
-        """Entries of these months, without those that nobody has written. Raises RedisError."""
+    def read(self, months: Iterable[str]) -> dict[str, MonthStatus]:
+        """Return the statuses of these months; without those that are not written or damaged. Raises RedisError."""
         names = list(months)
         texts = self._client.hmget(self._key, names) if names else []
         found = {}
         for name, text in zip(names, texts, strict=True):
-            entry = _entry(text)
-            if entry is not None:
-                found[name] = entry
+            if text is None:
+                continue
+            try:
+                found[name] = MonthStatus.parse(text)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
         return found
 
-    def write(self, entries: Mapping[str, Entry]) -> None:
-        """Raises RedisError."""
-        if entries:
+    def write(self, statuses: Mapping[str, MonthStatus]) -> None:
+        """Write these statuses. Raises RedisError."""
+        if statuses:
             pipe = self._client.pipeline()
-            pipe.hset(self._key, mapping={name: entry.dump() for name, entry in entries.items()})
-            pipe.expire(self._key, LIFE_S)
+            pipe.hset(self._key, mapping={name: status.dump() for name, status in statuses.items()})
+            pipe.expire(self._key, TTL_S)
             pipe.execute()
 
-    def note(self, month: str, entry: Entry) -> None:
-        """As `write`, from a worker: an outage of the broker stops no month."""
+    def try_write(self, month: str, status: MonthStatus) -> None:
+        """Write a status from a worker: an outage of the broker stops no month."""
         try:
-            self.write({month: entry})
+            self.write({month: status})
         except RedisError as error:
-            log.warning("the loader does not hear of %s (%s): %s", month, entry.state, error)
+            log.warning("the loader does not hear of %s (%s): %s", month, status.state, error)
 
-    def known(self, month: str) -> Entry | None:
-        """As `read`, from a worker."""
+    def try_read(self, month: str) -> MonthStatus | None:
+        """Return a status for a worker; None as well where Redis does not answer."""
         try:
             return self.read([month]).get(month)
         except RedisError as error:
-            log.debug("what is known of %s cannot be read: %s", month, error)
+            log.debug("the status of %s cannot be read: %s", month, error)
             return None
-
-
-def _entry(text: bytes | str | None) -> Entry | None:
-    """What is damaged counts as not written."""
-    if text is None:
-        return None
-    try:
-        document = json.loads(text)
-        outcome = document.get("outcome")
-        return Entry(
-            State(document["state"]),
-            str(document.get("words", "")),
-            outcome_from(outcome) if outcome else None,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None

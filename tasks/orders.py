@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Order tasks: the periodic pass over an offering, and one order that an event told of."""
+"""Order tasks: the periodic pass over an offering, the orders that events told of, and one order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MODE = Mode.ORDER_PROCESS
 
 @app.task(name="order_process.poll", bind=True)
 def poll(self: SiteTask, offering_uuid: str) -> object:
-    """All orders of the offering that wait for us, as one batch."""
-    broker.taken_up(self.name, offering_uuid)
-    with coalescing.flight(self, _subject(offering_uuid), is_poll=True) as locks:
+    """Process all orders of the offering that wait for the agent, as one batch."""
+    broker.clear_marker(self.name, offering_uuid)
+    with coalescing.single_flight(self, _subject(offering_uuid), is_poll=True) as locks:
         if locks is None:
             return "another pass is under way"
         report = passes.process_orders(current.site(offering_uuid, MODE), lock=locks.take)
@@ -28,8 +28,8 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
 
 @app.task(name="order_process.events", bind=True)
 def events(self: SiteTask, offering_uuid: str) -> object:
-    """All orders that wait, since events told of some: a burst of them is one batch, as in a poll."""
-    with coalescing.flight(self, _subject(offering_uuid)) as locks:
+    """Process all orders that wait, since events told of some: a burst of events is one batch, as in a poll."""
+    with coalescing.single_flight(self, _subject(offering_uuid)) as locks:
         if locks is None:
             return "another pass is under way and goes once more"
         report = passes.process_orders(current.site(offering_uuid, MODE), lock=locks.take)
@@ -37,7 +37,7 @@ def events(self: SiteTask, offering_uuid: str) -> object:
 
 
 def enqueue_orders(offering_uuid: str) -> bool:
-    """Queue a look at the orders of an offering for its head node; False when one waits already. Raises ConfigError
+    """Queue a pass over the orders of an offering for its head node; False when one waits already. Raises ConfigError
     when the offering is not ours.
     """
     queue = table.queue_name(current.offering(offering_uuid).queue)
@@ -49,7 +49,7 @@ def enqueue_orders(offering_uuid: str) -> bool:
 
 @app.task(name="order_process.order", bind=True)
 def order(self: SiteTask, offering_uuid: str, order_uuid: str) -> object:
-    """One order, read again before anything is done: the message was a hint."""
+    """Process one order, read again before anything is done: the message was a hint."""
     with held(broker.locks()) as locks:
         if not locks.take(f"order:{order_uuid}"):
             self.come_back(ClusterBusy(f"order {order_uuid} is being worked on by another task"))

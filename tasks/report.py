@@ -17,8 +17,8 @@ MODE = Mode.REPORT
 
 @app.task(name="report.poll", bind=True)
 def poll(self: SiteTask, offering_uuid: str) -> object:
-    """All resources of the offering. What is not told when something urgent comes is told by the next task, at once."""
-    broker.taken_up(self.name, offering_uuid)
+    """Submit usage of all resources. Makes way when something urgent comes: the next task submits the rest, at once."""
+    broker.clear_marker(self.name, offering_uuid)
     queue = table.queue_name(current.offering(offering_uuid).queue)
     with held(broker.locks()) as locks:
         if not locks.take(f"{MODE}:{offering_uuid}"):

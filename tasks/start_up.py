@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What happens when a process of the cluster starts: logs, Sentry, the checks that refuse, and the take-over.
+"""Start a process of the cluster: logs, Sentry, checks that refuse, and recovery after a killed predecessor.
 
-A worker checks the backends of the queues that it serves; beat and Flower check none. slurmdbd away is a
+A worker checks the backends of the queues that it serves; beat and Flower check none. An outage of slurmdbd is a
 warning: the tasks retry.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from celery import signals
@@ -28,23 +27,32 @@ log = logging.getLogger(__name__)
 
 
 @signals.setup_logging.connect
-def _logging(**_: Any) -> None:
+def _set_up_logging(**_: Any) -> None:
     """Connecting this signal keeps Celery from putting its own handlers on the root logger."""
     logs.set_up(settings().log_level)
     sentry.set_up(settings())
 
 
 @signals.celeryd_init.connect
-def _name(sender: str, options: dict[str, Any], **_: Any) -> None:
+def _set_node_name(sender: str, options: dict[str, Any], **_: Any) -> None:
+    known = sorted(queue.name for queue in app.conf.task_queues)
     for option in ("queues", "exclude_queues"):
-        _refuse_unknown_queues(sender, maybe_list(options.get(option)) or ())
-    broker.be(sender)
+        unknown = sorted(set(maybe_list(options.get(option)) or ()) - set(known))
+        if unknown:
+            near = [name for name in map(table.queue_name, unknown) if name in known]
+            hint = f" (did you mean {', '.join(near)}?)" if near else ""
+            _refuse(
+                f"worker {sender} does not start: the configuration {settings().source} has no queue "
+                f"{', '.join(unknown)}{hint}; its queues are: {', '.join(known)}"
+            )
+    broker.set_node_name(sender)
 
 
 @signals.celeryd_after_setup.connect
-def _worker(sender: str, instance: Any, **_: Any) -> None:
+def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     _check_schedule()
-    served = _served(instance.app.amqp.queues.consume_from)
+    queues = set(instance.app.amqp.queues.consume_from)
+    served = [offering for offering in settings().offerings if table.queue_name(offering.queue) in queues]
     problems = [problem for mode in table.TASK_OF for problem in sites.unusable(served, mode)]
     for problem in problems:
         log.log(logging.WARNING if problem.severity is Severity.WARNING else logging.ERROR, "%s", problem)
@@ -57,30 +65,13 @@ def _worker(sender: str, instance: Any, **_: Any) -> None:
     for mode in table.TASK_OF:
         for offering in served:
             if (offering.path, mode) in wanted - stopped:
-                _look(offering, mode)
-    broker.take_over()
+                _log_health(offering, mode)
+    broker.recover_predecessor()
 
 
 @signals.beat_init.connect
-def _beat(**_: Any) -> None:
+def _check_beat(**_: Any) -> None:
     _check_schedule()
-
-
-def _refuse_unknown_queues(sender: str, names: Iterable[str]) -> None:
-    known = sorted(queue.name for queue in app.conf.task_queues)
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        near = [name for name in map(table.queue_name, unknown) if name in known]
-        hint = f" (did you mean {', '.join(near)}?)" if near else ""
-        _refuse(
-            f"worker {sender} does not start: the configuration {settings().source} has no queue "
-            f"{', '.join(unknown)}{hint}; its queues are: {', '.join(known)}"
-        )
-
-
-def _served(queues: Iterable[str]) -> list[Offering]:
-    names = set(queues)
-    return [offering for offering in settings().offerings if table.queue_name(offering.queue) in names]
 
 
 def _check_schedule() -> None:
@@ -90,8 +81,8 @@ def _check_schedule() -> None:
         _refuse(f"the beat table names tasks that do not exist: {', '.join(missing)}")
 
 
-def _look(offering: Offering, mode: Mode) -> None:
-    """Say at start what an operator should know of the cluster; nothing here ends the worker."""
+def _log_health(offering: Offering, mode: Mode) -> None:
+    """Log the problems of a mode's cluster. None of them ends the worker."""
     try:
         health = sites.connect(settings(), offering, mode).backend.check()
     except BackendError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""One connection to a broker, kept for ever: opened, watched, and opened again after a wait that grows, with jitter.
+"""One connection to a broker, kept for ever: opened, watched, and opened again after a back-off with jitter.
 
-A link has a thread of its own. What comes over it goes into the inbox, with a way to acknowledge it; the
-acknowledgement of a connection that is gone does nothing, and the broker delivers the message again.
+A connection has a thread of its own. Messages go into the inbox, with a way to acknowledge them. To acknowledge a
+message of a connection that has ended does nothing: the broker delivers it again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from agent.bridge.inbox import Inbox
-from agent.bridge.model import Gap, Login, Source
+from agent.bridge.model import Login, Source
+from agent.bridge.subscriptions import Subscriptions
+from agent.core.backoff import Backoff
 from agent.core.errors import SiteAgentError
 
 log = logging.getLogger(__name__)
@@ -23,101 +24,79 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 15.0
 # The first failures of a row are warnings: a broker that is restarted needs nobody.
 WARNINGS_FIRST = 3
-# A connection that stood this long was a good one: the next wait begins with the shortest again.
+# After a connection that lasted this long, the next wait begins with the shortest again.
 GOOD_AFTER_S = 30.0
+RECONNECT = Backoff(base_s=1.0, cap_s=120.0, jitter=0.25)
+
+SourcesCallback = Callable[[Iterable[Source]], None]
 
 
-OnLost = Callable[[Iterable[Source]], None]
-
-
-class LinkFailed(SiteAgentError):
+class ConnectionFailed(SiteAgentError):
     """The connection could not be made, or ended."""
 
     retryable = True
 
 
-class LinkRefused(LinkFailed):
+class LoginRefused(ConnectionFailed):
     """The broker answers, and refuses the login or its virtual host: perhaps Waldur has to make it anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Waits `base_s`, doubled with each failure up to `cap_s`, and up to a quarter longer."""
-
-    base_s: float = 1.0
-    cap_s: float = 120.0
-    jitter: float = 0.25
-
-    def wait_s(self, failures: int, random_unit: float) -> float:
-        return float(
-            min(self.cap_s, self.base_s * 2.0 ** min(failures, 30)) * (1 + self.jitter * random_unit)
-        )
-
-
-RECONNECT = Backoff()
-
-
-class Link:
-    """The base of both wires. `on_lost` is called with sources that the broker does not have (any more), `on_refused`
-    with all of a login that it refuses.
+class BrokerConnection:
+    """The base of the STOMP and the MQTT connection. `on_lost` is called with sources that the broker does not have
+    (any more), `on_refused` with all sources of a login that it refuses.
     """
 
     # After a connection was away this long, messages may have been thrown away meanwhile.
     gap_after_s: float = 300.0
 
-    def __init__(self, login: Login, inbox: Inbox, *, on_lost: OnLost, on_refused: OnLost) -> None:
+    def __init__(
+        self, login: Login, inbox: Inbox, *, on_lost: SourcesCallback, on_refused: SourcesCallback
+    ) -> None:
         self.login = login
+        self.subscriptions = Subscriptions(inbox, self.gap_after_s)
+        # Of all connections together: they share the number of messages that may be unacknowledged.
+        self.total_sources = 1
         self._inbox = inbox
         self._on_lost = on_lost
         self._on_refused = on_refused
-        # Of all links: they share what may come unacknowledged.
-        self.sources_in_all = 1
-        self._lock = threading.Lock()
-        self._wanted: frozenset[Source] = frozenset()
-        self._heard: dict[Source, float] = {}
-        self._subscribed: frozenset[Source] = frozenset()
         self._failures = 0
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"link-{login.user[:8]}", daemon=True)
-
-    @property
-    def subscribed(self) -> frozenset[Source]:
-        """What is listened to now; empty while there is no connection."""
-        return self._subscribed
+        self._thread = threading.Thread(target=self._run, name=f"broker-{login.user[:8]}", daemon=True)
 
     @property
     def is_alive(self) -> bool:
+        """Whether the connection's thread runs, connected or not."""
         return self._thread.is_alive()
 
     @property
-    def is_over(self) -> bool:
-        """We end the connection: at the end, and to leave a source (what was not acknowledged comes again)."""
-        return self._stopping.is_set() or not self._wanted or not self._subscribed <= self._wanted
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
+    def should_end(self) -> bool:
+        """Whether we end the session: because we stop, or to leave a source."""
+        return self.is_stopping or self.subscriptions.must_reconnect
 
     def want(self, sources: Iterable[Source]) -> None:
-        """Listen to exactly these. A connection that stands, or is being made, takes up new ones by itself."""
-        wanted = frozenset(sources)
-        with self._lock:
-            if wanted == self._wanted:
-                return
-            self._wanted = wanted
+        """Listen to exactly these. A session that is open, or being opened, takes up new ones by itself."""
+        if self.subscriptions.want(sources):
             self._failures = 0
-        self._wake.set()
-        self.look_again()
+            self._wake.set()
+            self.update_subscriptions()
 
     def start(self) -> None:
         self._thread.start()
 
     def stop_receiving(self) -> None:
-        """Begin to stop: nothing new comes; what came can still be acknowledged."""
+        """Take no more messages; those that came can still be acknowledged."""
         self._stopping.set()
         self._wake.set()
 
     def close(self) -> None:
         """End the connection, after the last acknowledgement. Waits for nothing."""
         self.stop_receiving()
-        self.hang_up()
+        self.disconnect()
 
     def join(self, timeout_s: float) -> None:
         """Wait until a connection that was closed has ended."""
@@ -125,53 +104,44 @@ class Link:
             self._thread.join(max(0.0, timeout_s))
 
     def session(self) -> None:
-        """Connect, listen to what is wanted, and return when it `is_over`. Raises LinkFailed."""
+        """Connect, listen to what is wanted, and return when it `should_end`. Raises ConnectionFailed."""
         raise NotImplementedError
 
-    def look_again(self) -> None:
-        """What is wanted has changed. Safe to call from any thread, at any time."""
+    def update_subscriptions(self) -> None:
+        """Take up changes of the wanted sources. Safe to call from any thread, at any time."""
         raise NotImplementedError
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Make `session` return. Safe to call from any thread, at any time."""
         raise NotImplementedError
 
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopping.is_set()
-
-    def _note_subscribed(self, sources: Iterable[Source]) -> None:
-        """These are listened to from now on, too."""
-        found = frozenset(sources)
-        now_s = time.monotonic()
-        for source in found:
-            away_s = now_s - self._heard[source] if source in self._heard else None
-            if away_s is None:
-                self._inbox.put_gap(Gap(source.offering_uuid, "nobody listened before"))
-            elif away_s > self.gap_after_s:
-                self._inbox.put_gap(Gap(source.offering_uuid, f"nobody listened for {away_s:.0f} s"))
-            self._heard[source] = now_s
-        self._subscribed |= found
-
-    def _forget(self, lost: Iterable[Source]) -> None:
-        """The broker does not have these: Waldur makes them again, and what was in them is gone."""
-        gone = frozenset(lost)
-        for source in gone:
-            self._heard.pop(source, None)
-        self._on_lost(gone)
-        with self._lock:
-            self._subscribed -= gone
-            self._wanted -= gone
+    def _report_lost(self, sources: Iterable[Source]) -> None:
+        """Forget sources that the broker does not have, and have Waldur make them again."""
+        lost = frozenset(sources)
+        self._on_lost(lost)
+        self.subscriptions.forget(lost)
 
     def _run(self) -> None:
+        """Open one session after the other until the connection is closed."""
         while not self.is_stopping:
             self._wake.clear()
-            if not self._wanted:
+            if not self.subscriptions.wanted:
                 self._wake.wait()
                 continue
             began_s = time.monotonic()
-            problem = self._attempt()
-            self._note_unsubscribed()
+            problem: ConnectionFailed | None = None
+            try:
+                self.session()
+            except LoginRefused as error:
+                problem = error
+                if not self.is_stopping:
+                    self._on_refused(self.subscriptions.wanted)
+            except ConnectionFailed as error:
+                problem = error
+            except Exception:  # as in the message loop: a connection that has no thread would never come back
+                log.exception("internal error in the connection to %s", self.login)
+                problem = ConnectionFailed("internal error, see above")
+            self.subscriptions.note_disconnected()
             if time.monotonic() - began_s > GOOD_AFTER_S:
                 self._failures = 0
             if problem is None or self.is_stopping:
@@ -181,24 +151,3 @@ class Link:
             level = logging.WARNING if self._failures <= WARNINGS_FIRST else logging.ERROR
             log.log(level, "%s: %s; again in %.0f s", self.login, problem, wait_s)
             self._wake.wait(wait_s)
-
-    def _attempt(self) -> LinkFailed | None:
-        """One connection from its beginning to its end; what ended it, None where we did."""
-        try:
-            self.session()
-        except LinkRefused as error:
-            if not self.is_stopping:
-                self._on_refused(self._wanted)
-            return error
-        except LinkFailed as error:
-            return error
-        except Exception:  # as in the message loop: a link that has no thread would never come back
-            log.exception("a fault of the bridge itself, with %s", self.login)
-            return LinkFailed("a fault of the bridge itself")
-        return None
-
-    def _note_unsubscribed(self) -> None:
-        now_s = time.monotonic()
-        for source in self._subscribed:
-            self._heard[source] = now_s
-        self._subscribed = frozenset()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Messages that could not be understood are parked in the bridge's own state file, so that nothing behind them waits.
-
-A person lists them and may replay them, after an update for example.
+"""Dead letters: messages that could not be understood. They go into the bridge's own state file, so that nothing waits
+behind them; a person lists them and may replay them, after an update for example.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from agent.state.store import Store
 log = logging.getLogger(__name__)
 
 ID_LENGTH = 12
-TOLD_AT_MOST = 1000
+LOGGED_AT_MOST = 1000
 # Below `state_dir`: the bridge may run as another user than the worker, who has a file of its own.
 FOLDER = "bridge"
 
 
 def letter(received: Received, reason: str) -> DeadLetter:
+    """Return the message as a dead letter; the same message from the same source has the same id."""
     try:
         text, is_base64 = received.body.decode(), False
     except UnicodeDecodeError:
@@ -52,28 +52,28 @@ class DeadLetters:
     def __init__(self, state_dir: Path) -> None:
         self._store = Store(state_dir / FOLDER)
         # Ids that went into the log instead.
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     @property
     def path(self) -> Path:
         return self._store.path
 
-    def park(self, found: DeadLetter) -> bool:
-        """Return whether it is new: the same message a thousand times is one letter. Where it cannot be written the
-        message goes into the log, once, with a warning.
+    def add(self, found: DeadLetter) -> bool:
+        """Add one and return whether it is new: the same message a thousand times is one letter. Where it cannot be
+        written the message goes into the log, once, with a warning.
         """
         try:
             return dead_letters.park(self._store, found)
         except StateError as error:
-            if found.id not in self._told:
-                log.warning("a message that is not understood cannot be kept (%s): %.500s", error, found.body)
-            if len(self._told) >= TOLD_AT_MOST:
-                self._told.clear()
-            self._told.add(found.id)
+            if found.id not in self._logged:
+                log.warning("a dead letter cannot be written (%s): %.500s", error, found.body)
+            if len(self._logged) >= LOGGED_AT_MOST:
+                self._logged.clear()
+            self._logged.add(found.id)
             return False
 
     def all(self) -> list[DeadLetter]:
-        """Return them, oldest first, each once. Raises StateError."""
+        """Return all, oldest first, each once. Raises StateError."""
         return dead_letters.listed(self._store)
 
     def take(self, wanted: Callable[[DeadLetter], bool]) -> int:

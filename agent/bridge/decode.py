@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From the bytes of a message to the jobs it asks for, pure. What cannot be understood raises Undecodable.
+"""From the bytes of a message to the jobs it asks for; pure. A message that cannot be understood raises Undecodable.
 
 Only identifiers are taken: what a message says of states, names or roles may be old. The exceptions are periodic
 limits and key rotations, which Waldur cannot be asked about; they go on whole, to be judged where they are applied.
@@ -8,8 +8,8 @@ limits and key rotations, which Waldur cannot be asked about; they go on whole, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, assert_never
 
 from agent.core.account_names import uuid_hex
 from agent.core.errors import SiteAgentError
@@ -21,8 +21,6 @@ MAX_BYTES = 64 * 1024
 SETTLED = frozenset(
     {"done", "erred", "canceled", "rejected", "pending-consumer", "pending-project", "pending-start-date"}
 )
-# What a message names, when it names something: the first that is there says how far the pass goes.
-Document = Mapping[str, Any]
 
 
 class Undecodable(SiteAgentError):
@@ -32,94 +30,81 @@ class Undecodable(SiteAgentError):
 def jobs(
     body: bytes, size: int, *, offering_uuid: str, object_type: ObjectType | None
 ) -> tuple[ObjectType, list[Job]]:
-    """What a message from a queue of this offering (and type, if the queue has one) asks for; it may be nothing."""
+    """Return the type of a message and the jobs that it asks for, perhaps none.
+
+    It came from a queue of this offering; `object_type` is the queue's, None where each message names its own.
+    Raises Undecodable.
+    """
     if size > MAX_BYTES:
         raise Undecodable(f"it has {size} bytes; no message of Waldur's has more than {MAX_BYTES}")
-    document = _document(body)
-    _check_offering(document, offering_uuid)
-    kind = _kind(document, object_type)
-    return kind, JOBS[kind](document, offering_uuid)
-
-
-def _document(body: bytes) -> Document:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Undecodable(f"it is not JSON: {error}"[:200]) from error
     if not isinstance(document, Mapping):
         raise Undecodable("it is not a JSON object")
-    return document
+    # Servers of early 2025 did not name the offering.
+    if document.get("offering_uuid") is not None:
+        named = _uuid(document, "offering_uuid")
+        if named != offering_uuid:
+            raise Undecodable(f"it is about offering {named}, and came for {offering_uuid}")
+    if object_type is None:
+        name = str(document.get("object_type"))
+        try:
+            object_type = ObjectType(name)
+        except ValueError as error:
+            raise Undecodable(f"its object_type is {name[:40]!r}, which is not known") from error
+    return object_type, _jobs_for(object_type, document, offering_uuid)
 
 
-def _check_offering(document: Document, offering_uuid: str) -> None:
-    """Waldur adds the offering to every message; servers of early 2025 did not."""
-    if document.get("offering_uuid") is None:
-        return
-    named = _uuid(document, "offering_uuid")
-    if named != offering_uuid:
-        raise Undecodable(f"it is about offering {named}, and came for {offering_uuid}")
-
-
-def _kind(document: Document, object_type: ObjectType | None) -> ObjectType:
-    if object_type is not None:
-        return object_type
-    told = document.get("object_type")
-    try:
-        return ObjectType(str(told))
-    except ValueError as error:
-        raise Undecodable(f"its object_type is {str(told)[:40]!r}, which is not known") from error
-
-
-def _order(document: Document, offering_uuid: str) -> list[Job]:
-    """All orders that wait are one pass: a burst of messages becomes a batch."""
-    _uuid(document, "order_uuid")
-    if document.get("order_state") in SETTLED:
-        return []
-    return [Job(JobKind.ORDERS, offering_uuid)]
-
-
-def _user_role(document: Document, offering_uuid: str) -> list[Job]:
-    """A role, or a whole project or resource to be looked at again. Every role of a project is one job."""
-    if document.get("resource_uuid") is not None:
-        return _resource(document, offering_uuid)
-    return _project(document, offering_uuid)
-
-
-def _project(document: Document, offering_uuid: str) -> list[Job]:
-    return [Job(JobKind.MEMBERSHIP, offering_uuid, project_uuid=_uuid(document, "project_uuid"))]
-
-
-def _resource(document: Document, offering_uuid: str) -> list[Job]:
-    return [Job(JobKind.MEMBERSHIP, offering_uuid, resource_uuid=_uuid(document, "resource_uuid"))]
-
-
-def _offering_user(document: Document, offering_uuid: str) -> list[Job]:
-    """A person may be in any project of the offering: one pass over all of them, whatever the number of persons."""
-    _uuid(document, "offering_user_uuid")
-    return [Job(JobKind.MEMBERSHIP, offering_uuid)]
-
-
-def _importable(document: Document, offering_uuid: str) -> list[Job]:
-    return [Job(JobKind.IMPORT, offering_uuid, request_uuid=_uuid(document, "backend_resource_request_uuid"))]
-
-
-def everything(_: Document, offering_uuid: str) -> list[Job]:
-    """A full pass, which is two: they do not depend on each other."""
+def full_pass(offering_uuid: str) -> list[Job]:
+    """Return the jobs of a full pass: orders and members, which do not depend on each other."""
     return [Job(JobKind.ORDERS, offering_uuid), Job(JobKind.MEMBERSHIP, offering_uuid)]
 
 
-def _periodic_limits(document: Document, offering_uuid: str) -> list[Job]:
-    """What is wrong in the settings is reported to the policy; without policy and resource there is nobody to tell."""
-    _uuid(document, "policy_uuid")
-    resource_uuid = _uuid(document, "resource_uuid")
-    return [Job(JobKind.PERIODIC_LIMITS, offering_uuid, resource_uuid=resource_uuid, document=dict(document))]
+def _jobs_for(object_type: ObjectType, document: Mapping[str, Any], offering_uuid: str) -> list[Job]:
+    match object_type:
+        case ObjectType.ORDER:
+            # All orders that wait are one pass: a burst of messages becomes a batch.
+            _uuid(document, "order_uuid")
+            is_settled = str(document.get("order_state")) in SETTLED
+            return [] if is_settled else [Job(JobKind.ORDERS, offering_uuid)]
+        case ObjectType.USER_ROLE if document.get("resource_uuid") is None:
+            # Every role of a project is one job.
+            return [Job(JobKind.MEMBERSHIP, offering_uuid, project_uuid=_uuid(document, "project_uuid"))]
+        case ObjectType.SERVICE_ACCOUNT | ObjectType.COURSE_ACCOUNT:
+            return [Job(JobKind.MEMBERSHIP, offering_uuid, project_uuid=_uuid(document, "project_uuid"))]
+        case ObjectType.USER_ROLE | ObjectType.RESOURCE:
+            return [Job(JobKind.MEMBERSHIP, offering_uuid, resource_uuid=_uuid(document, "resource_uuid"))]
+        case ObjectType.OFFERING_USER:
+            # A person may be in any project of the offering: one pass over all, whatever the number of persons.
+            _uuid(document, "offering_user_uuid")
+            return [Job(JobKind.MEMBERSHIP, offering_uuid)]
+        case ObjectType.OFFERING_RESOURCES_SYNC:
+            return full_pass(offering_uuid)
+        case ObjectType.IMPORTABLE_RESOURCES:
+            request_uuid = _uuid(document, "backend_resource_request_uuid")
+            return [Job(JobKind.IMPORT, offering_uuid, request_uuid=request_uuid)]
+        case ObjectType.PERIODIC_LIMITS:
+            # Wrong settings are reported to the policy; without policy and resource there is nobody to report to.
+            _uuid(document, "policy_uuid")
+            resource_uuid = _uuid(document, "resource_uuid")
+            return [
+                Job(
+                    JobKind.PERIODIC_LIMITS,
+                    offering_uuid,
+                    resource_uuid=resource_uuid,
+                    document=dict(document),
+                )
+            ]
+        case ObjectType.KEY_ROTATION:
+            return [Job(JobKind.KEY_ROTATION, offering_uuid, request_uuid=_uuid(document, "api_key_uuid"))]
+        case _:
+            assert_never(object_type)
 
 
-def _key_rotation(document: Document, offering_uuid: str) -> list[Job]:
-    return [Job(JobKind.KEY_ROTATION, offering_uuid, request_uuid=_uuid(document, "api_key_uuid"))]
-
-
-def _uuid(document: Document, key: str) -> str:
+def _uuid(document: Mapping[str, Any], key: str) -> str:
+    """Return the uuid under this key as 32 hex digits. Raises Undecodable."""
     value = document.get(key)
     if not isinstance(value, str):
         raise Undecodable(f"it has no {key}")
@@ -127,17 +112,3 @@ def _uuid(document: Document, key: str) -> str:
         return uuid_hex(value)
     except ValueError as error:
         raise Undecodable(f"its {key} is no uuid: {value[:40]!r}") from error
-
-
-JOBS: Mapping[ObjectType, Callable[[Document, str], list[Job]]] = {
-    ObjectType.ORDER: _order,
-    ObjectType.USER_ROLE: _user_role,
-    ObjectType.RESOURCE: _resource,
-    ObjectType.OFFERING_USER: _offering_user,
-    ObjectType.SERVICE_ACCOUNT: _project,
-    ObjectType.COURSE_ACCOUNT: _project,
-    ObjectType.IMPORTABLE_RESOURCES: _importable,
-    ObjectType.OFFERING_RESOURCES_SYNC: everything,
-    ObjectType.PERIODIC_LIMITS: _periodic_limits,
-    ObjectType.KEY_ROTATION: _key_rotation,
-}

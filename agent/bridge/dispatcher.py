@@ -10,28 +10,28 @@ import threading
 from collections import Counter
 
 from agent.bridge import dead_letters, decode
-from agent.bridge.connection import Backoff
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
 from agent.bridge.inbox import Inbox
 from agent.bridge.model import Gap, Outbox, Received
+from agent.core.backoff import Backoff
 from agent.core.errors import ConfigError
 from agent.core.events import Job, ObjectType, QueueUnavailable
 from agent.state.dead_letters import DeadLetter
 
 log = logging.getLogger(__name__)
 
-RETRY = Backoff(base_s=0.2, cap_s=5.0)
+RETRY = Backoff(base_s=0.2, cap_s=5.0, jitter=0)
 
 
 class Dispatcher:
-    """`counts`: messages by what became of them, and jobs."""
+    """Hands what is in the inbox to the outbox, in a thread of its own. `counts`: messages by result, and jobs."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox, letters: DeadLetters) -> None:
         self.counts: Counter[str] = Counter()
         self._inbox = inbox
         self._outbox = outbox
-        self._letters = letters
+        self._dead_letters = letters
         self._give_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
@@ -53,10 +53,10 @@ class Dispatcher:
             try:
                 self.handle(item)
             except Exception:  # the message loop: one message must not end the others
-                log.exception("a fault of the bridge itself; the message is parked: %.200r", item)
+                log.exception("internal error; the message becomes a dead letter: %.200r", item)
                 self.counts["faults"] += 1
                 if isinstance(item, Received):
-                    self._park(item, "a fault of the bridge itself: see its log")
+                    self._set_aside(item, "internal error of the bridge: see its log")
                     item.acknowledge()
             if self._give_up.is_set():
                 return
@@ -64,9 +64,9 @@ class Dispatcher:
     def handle(self, item: Received | Gap) -> None:
         """Bring one item to the queue, however long that takes; not at all once we are to give up."""
         if isinstance(item, Gap):
-            log.info("offering %s: %s; everything is looked at once", item.offering_uuid, item.reason)
+            log.info("offering %s: %s; a full pass is queued", item.offering_uuid, item.reason)
             self.counts["gaps"] += 1
-            self._queue(decode.everything({}, item.offering_uuid))
+            self._queue(decode.full_pass(item.offering_uuid))
             return
         self.counts["received"] += 1
         source = item.source
@@ -78,7 +78,7 @@ class Dispatcher:
                 raise Undecodable(f"messages of type {object_type} were not asked for")
             is_queued = self._queue(jobs)
         except (Undecodable, ConfigError) as error:
-            self._park(item, str(error))
+            self._set_aside(item, str(error))
             is_queued = True
         else:
             self.counts["settled" if not jobs else "understood"] += is_queued
@@ -86,35 +86,36 @@ class Dispatcher:
             item.acknowledge()
 
     def _queue(self, jobs: list[Job]) -> bool:
-        """True when all of them are queued. Raises ConfigError for an offering that is not ours."""
-        return all(self._queue_one(job) for job in jobs)
+        """Queue the jobs, however long that takes; False once we are to give up. Raises ConfigError for an
+        offering that is not ours.
+        """
+        for job in jobs:
+            failures = 0
+            while True:
+                if self._give_up.is_set():
+                    return False
+                try:
+                    self.counts["queued" if self._outbox.send(job) else "waiting already"] += 1
+                    break
+                except QueueUnavailable as error:
+                    if failures == 0:
+                        log.warning("%s; nothing is acknowledged until it is back", error)
+                    self._give_up.wait(RETRY.wait_s(failures, 0))
+                    failures += 1
+            if failures:
+                log.warning("the queue takes tasks again")
+        return True
 
-    def _queue_one(self, job: Job) -> bool:
-        failures = 0
-        while not self._give_up.is_set():
-            try:
-                self.counts["queued" if self._outbox.send(job) else "waiting already"] += 1
-            except QueueUnavailable as error:
-                if failures == 0:
-                    log.warning("%s; nothing is acknowledged until it is back", error)
-                self._give_up.wait(RETRY.wait_s(failures, 0.0))
-                failures += 1
-            else:
-                if failures:
-                    log.warning("the queue takes tasks again")
-                return True
-        return False
-
-    def _park(self, item: Received, reason: str) -> None:
+    def _set_aside(self, item: Received, reason: str) -> None:
         found = dead_letters.letter(item, reason)
-        self.counts["parked"] += 1
-        if self._letters.park(found):
-            log.warning("message %s from %s is parked: %s", found.id, item.source.name, reason)
+        self.counts["dead letters"] += 1
+        if self._dead_letters.add(found):
+            log.warning("message %s from %s is a dead letter: %s", found.id, item.source.name, reason)
 
 
-def replayed(letter: DeadLetter, outbox: Outbox) -> list[Job]:
-    """Queue what a dead letter asks for; the jobs. Raises Undecodable where it still cannot be understood,
-    ConfigError and QueueUnavailable.
+def replay(letter: DeadLetter, outbox: Outbox) -> list[Job]:
+    """Queue the jobs that a dead letter asks for, and return them. Raises Undecodable where it still cannot be
+    understood, ConfigError and QueueUnavailable.
     """
     object_type = ObjectType(letter.object_type) if letter.object_type else None
     _, jobs = decode.jobs(

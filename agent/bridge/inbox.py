@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What came and is not in the queue of tasks yet. Its size is bounded by what brokers hand out unacknowledged;
-for messages that cannot be acknowledged (MQTT at QoS 0) by a number, and then a gap is noted instead.
+"""Messages that came and are not in the queue of tasks yet. Their number is bounded by what brokers hand out
+unacknowledged; for messages that cannot be acknowledged (MQTT at QoS 0) by a number, and then a gap is noted instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEAD_BYTES = 4096
 
 
 class Inbox:
-    """Filled by links, emptied by one dispatcher."""
+    """Filled by the connections, emptied by one dispatcher."""
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[Received | Gap | None] = queue.SimpleQueue()
@@ -32,7 +32,7 @@ class Inbox:
         self._items.put(received)
 
     def put_volatile(self, received: Received) -> bool:
-        """False when there is no room: the message is left out, and a gap noted."""
+        """Add a message that no broker keeps. Without room it is left out, a gap noted, and False returned."""
         if self._items.qsize() >= VOLATILE_AT_MOST:
             self.put_gap(Gap(received.source.offering_uuid, "more came than could be queued"))
             return False
@@ -40,7 +40,7 @@ class Inbox:
         return True
 
     def put_gap(self, gap: Gap) -> None:
-        """Gaps of one offering that wait are one."""
+        """Add a gap, unless one of its offering waits already."""
         with self._lock:
             if gap.offering_uuid in self._gaps:
                 return
@@ -48,7 +48,7 @@ class Inbox:
         self._items.put(gap)
 
     def get(self) -> Received | Gap | None:
-        """The next item; None once `end` was called and everything before it was taken."""
+        """Wait for the next item and return it; None once `end` was called and everything before it was taken."""
         item = self._items.get()
         if isinstance(item, Gap):
             with self._lock:
@@ -63,10 +63,10 @@ class Inbox:
 
 
 def prefetch(sources: int) -> int:
-    """How many messages a source may have on their way to us, so that all together stay bounded."""
+    """Return how many messages a source may have on their way to us, so that all together stay bounded."""
     return max(1, min(PER_SOURCE_AT_MOST, UNACKNOWLEDGED_AT_MOST // max(1, sources)))
 
 
 def cut(body: bytes) -> bytes:
-    """A message that is too large is not kept whole."""
+    """Return the body, only its beginning where it is too large for a message."""
     return body if len(body) <= MAX_BYTES else body[:HEAD_BYTES]

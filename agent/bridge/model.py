@@ -80,12 +80,12 @@ class Gap:
 
 
 class Outbox(Protocol):
-    """Where jobs go. Both raise QueueUnavailable, and then nothing was queued."""
+    """Where jobs and heartbeats go. Both methods raise QueueUnavailable, and then nothing was queued."""
 
     def send(self, job: Job) -> bool:
         """Queue the job; False when one like it waits already, so that none more is needed."""
         ...
 
-    def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
-        """Say that for some time to come events of this offering reach the queue, for these modes."""
+    def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+        """Tell beat that events of this offering reach the queue for some time to come, for these modes."""
         ...

@@ -18,7 +18,13 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from agent.bridge import inbox, tls
-from agent.bridge.connection import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused, OnLost
+from agent.bridge.connection import (
+    CONNECT_TIMEOUT_S,
+    BrokerConnection,
+    ConnectionFailed,
+    LoginRefused,
+    SourcesCallback,
+)
 from agent.bridge.inbox import Inbox
 from agent.bridge.model import Login, Received, Source
 
@@ -32,69 +38,89 @@ UNSUPPORTED_VERSION = "Unsupported protocol version"
 REFUSALS = ("Bad user name or password", "Not authorized", "Client identifier not valid", "Banned")
 
 
-class MqttLink(Link):
-    """`instance` tells bridges apart: a broker ends a connection when another comes with the same client id."""
+class MqttConnection(BrokerConnection):
+    """A connection over MQTT. `instance` tells bridges apart: a broker ends a connection when another comes with the
+    same client id.
+    """
 
     # Messages at QoS 0 are kept by no broker.
     gap_after_s = 0.0
 
     def __init__(
-        self, login: Login, inbox: Inbox, *, on_lost: OnLost, on_refused: OnLost, instance: str
+        self,
+        login: Login,
+        inbox: Inbox,
+        *,
+        on_lost: SourcesCallback,
+        on_refused: SourcesCallback,
+        instance: str,
     ) -> None:
         super().__init__(login, inbox, on_lost=on_lost, on_refused=on_refused)
         self.version = MQTTProtocolVersion.MQTTv5
         self._client_id = f"waldur-site-{login.user.partition('-')[0][:32]}-{instance}"
         self._client: Client | None = None
-        self._problem: LinkFailed | None = None
-        self._is_answered = False
-        # What the broker has not answered yet, in the order in which it was asked for.
-        self._asked: list[Source] = []
-        self._asking = threading.Lock()
+        self._problem: ConnectionFailed | None = None
+        self._has_answer = False
+        # Subscriptions that the broker has not answered yet, in the order in which they were asked for.
+        self._pending: list[Source] = []
+        self._subscribe_lock = threading.Lock()
 
     def session(self) -> None:
         self._problem = None
-        self._is_answered = False
-        self._asked = []
+        self._has_answer = False
+        self._pending = []
         version = self.version
-        client = self._client = self._made()
-        address = self.login.address
+        options: dict[str, Any] = {}
+        if version is MQTTProtocolVersion.MQTTv5:
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = SESSION_EXPIRY_S
+            properties.ReceiveMaximum = inbox.PER_SOURCE_AT_MOST
+            options = {"clean_start": False, "properties": properties}
+        client = self._client = self._new_client()
         try:
-            client.connect(address.host, address.port, KEEPALIVE_S, **self._session_options())
+            client.connect(self.login.address.host, self.login.address.port, KEEPALIVE_S, **options)
             client.loop_forever()
         except (OSError, ValueError) as error:
-            raise LinkFailed(str(error) or type(error).__name__) from error
+            raise ConnectionFailed(str(error) or type(error).__name__) from error
         finally:
             self._client = None
-        if not self._is_answered:
-            self._try_the_other_version()
+        if not self._has_answer and self.subscriptions.wanted and not self.is_stopping:
+            # RabbitMQ (3.10) hangs up on MQTT 5 without a word, and over a WebSocket on a wrong login as well: the
+            # other version is tried.
+            is_v5 = version is MQTTProtocolVersion.MQTTv5
+            self.version = MQTTProtocolVersion.MQTTv311 if is_v5 else MQTTProtocolVersion.MQTTv5
+            if not is_v5:
+                self._problem = LoginRefused(
+                    "the broker hangs up without a word: perhaps it refuses the login"
+                )
         if self._problem is not None:
             raise self._problem
-        if not self.is_over and self.version is version:
-            raise LinkFailed("the connection ended")
+        if not self.should_end and self.version is version:
+            raise ConnectionFailed("the connection ended")
 
-    def look_again(self) -> None:
+    def update_subscriptions(self) -> None:
         client = self._client
         if client is not None and client.is_connected():
-            self._match(client)
+            self._subscribe_to_missing(client)
 
-    def hang_up(self) -> None:
-        """While a connection is being made this does nothing (paho forgets it): `_match` ends that one."""
+    def disconnect(self) -> None:
+        """Does nothing while a connection is being made (paho forgets it): `_subscribe_to_missing` ends that one."""
         client = self._client
         if client is not None:
             client.disconnect()
 
-    def _match(self, client: Client) -> None:
-        """Subscribe to what is wanted and not subscribed, one request at a time; end what is over."""
-        with self._asking:
-            if self.is_over:
+    def _subscribe_to_missing(self, client: Client) -> None:
+        """Subscribe to what is wanted and not subscribed, one request at a time; or end the session."""
+        with self._subscribe_lock:
+            if self.should_end:
                 client.disconnect()
                 return
-            if not self._asked:
-                self._asked = sorted(self._wanted - self._subscribed, key=lambda s: s.name)
-                if self._asked:
-                    client.subscribe([(source.name, QOS) for source in self._asked])
+            if not self._pending:
+                self._pending = sorted(self.subscriptions.missing, key=lambda s: s.name)
+                if self._pending:
+                    client.subscribe([(source.name, QOS) for source in self._pending])
 
-    def _made(self) -> Client:
+    def _new_client(self) -> Client:
         is_v5 = self.version is MQTTProtocolVersion.MQTTv5
         client = Client(
             CallbackAPIVersion.VERSION2,
@@ -116,54 +142,33 @@ class MqttLink(Link):
         client.on_message = self._on_message
         return client
 
-    def _session_options(self) -> dict[str, Any]:
-        if self.version is not MQTTProtocolVersion.MQTTv5:
-            return {}
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = SESSION_EXPIRY_S
-        properties.ReceiveMaximum = inbox.PER_SOURCE_AT_MOST
-        return {"clean_start": False, "properties": properties}
-
     def _on_connect(self, client: Client, _: Any, flags: Any, reason: Any, __: Any) -> None:
-        self._is_answered = True
-        if reason.is_failure:
-            self._problem = self._refusal(str(reason))
-            client.disconnect()
+        self._has_answer = True
+        if not reason.is_failure:
+            self._subscribe_to_missing(client)
             return
-        self._match(client)
-
-    def _try_the_other_version(self) -> None:
-        """RabbitMQ (3.10) hangs up on MQTT 5 without a word, and over a WebSocket on a wrong login as well."""
-        if self._wanted and not self.is_stopping:
-            is_v5 = self.version is MQTTProtocolVersion.MQTTv5
-            self.version = MQTTProtocolVersion.MQTTv311 if is_v5 else MQTTProtocolVersion.MQTTv5
-            if not is_v5:
-                self._problem = LinkRefused(
-                    "the broker hangs up without a word: perhaps it refuses the login"
-                )
-
-    def _refusal(self, reason: str) -> LinkFailed | None:
-        """What to raise. An old broker is asked again at once, in its own version."""
-        if reason == UNSUPPORTED_VERSION and self.version is MQTTProtocolVersion.MQTTv5:
+        if str(reason) == UNSUPPORTED_VERSION and self.version is MQTTProtocolVersion.MQTTv5:
+            # An old broker is asked again at once, in its own version.
             self.version = MQTTProtocolVersion.MQTTv311
             log.info("%s knows no MQTT 5: going on with 3.1.1", self.login.address)
-            return None
-        kind = LinkRefused if reason in REFUSALS else LinkFailed
-        return kind(f"the broker refuses the connection: {reason}")
+        else:
+            kind = LoginRefused if str(reason) in REFUSALS else ConnectionFailed
+            self._problem = kind(f"the broker refuses the connection: {reason}")
+        client.disconnect()
 
     def _on_subscribe(self, client: Client, _: Any, __: int, reasons: Any, ___: Any) -> None:
         """The broker answers for each topic, in the order in which they were asked for."""
-        answered = list(zip(self._asked, reasons, strict=False))
+        answered = list(zip(self._pending, reasons, strict=False))
         lost = [source for source, reason in answered if reason.is_failure]
-        self._note_subscribed(source for source, reason in answered if not reason.is_failure)
+        self.subscriptions.note_subscribed(source for source, reason in answered if not reason.is_failure)
         if lost:
             log.warning("%s: nobody may read %s: asking Waldur for it", self.login, lost[0].name)
-            self._forget(lost)
-        self._asked = []
-        self._match(client)
+            self._report_lost(lost)
+        self._pending = []
+        self._subscribe_to_missing(client)
 
     def _on_message(self, client: Client, _: Any, message: MQTTMessage) -> None:
-        source = next((s for s in self._wanted if s.name == message.topic), None)
+        source = next((s for s in self.subscriptions.wanted if s.name == message.topic), None)
         body = bytes(message.payload)
         if source is None:  # of a subscription that this session has from before
             client.ack(message.mid, message.qos)

@@ -22,7 +22,7 @@ from stomp.exception import StompException  # type: ignore[import-untyped]
 from stomp.protocol import Protocol12  # type: ignore[import-untyped]
 
 from agent.bridge import inbox, tls
-from agent.bridge.connection import CONNECT_TIMEOUT_S, Link, LinkFailed, LinkRefused
+from agent.bridge.connection import CONNECT_TIMEOUT_S, BrokerConnection, ConnectionFailed, LoginRefused
 from agent.bridge.model import Address, Login, Received, Source
 
 log = logging.getLogger(__name__)
@@ -32,205 +32,207 @@ HEARTBEATS_MS = (10_000, 10_000)
 SILENCE = 2.5
 SILENCE_S = SILENCE * HEARTBEATS_MS[1] / 1000
 GOODBYE_S = 2.0
-# What a listener notes beside receipts.
+# The answer to a login; answers to subscriptions are receipts with the name of the source.
 CONNECTED = "connected"
 # UnicodeError: a host that is no name of DNS (`mq..example`).
 BROKEN = (StompException, OSError, UnicodeError, websocket.WebSocketException)
 
-# It tells each attempt and failure on its own; we say it once, with what to do.
+# The libraries log each attempt and failure on their own; we log it once, with what to do.
 logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
 logging.getLogger("websocket").setLevel(logging.CRITICAL)
 
 
-class StompLink(Link):
-    _ears: _Ears | None = None
+class StompConnection(BrokerConnection):
+    _listener: _Listener | None = None
+    # The queue at which the connection ended last time, perhaps because it is not there.
     _suspected: Source | None = None
     # Queues that were not there once. They come last: a missing one ends the connection for all.
     _doubtful: frozenset[Source] = frozenset()
 
     def session(self) -> None:
-        ears = self._ears = _Ears(_open(self.login.address, self.login.vhost), self._take)
+        connection = _new_connection(self.login.address, self.login.vhost)
+        listener = self._listener = _Listener(connection, self._receive)
         try:
-            ears.log_in(self.login)
-            self._listen(ears)
+            listener.log_in(self.login)
+            while not self.should_end:
+                missing = sorted(self.subscriptions.missing, key=lambda s: (s in self._doubtful, s.name))
+                for source in missing:
+                    if not self.should_end:
+                        self._subscribe(listener, source)
+                if not missing:
+                    listener.events.wait_for_change()
+                if listener.events.ended.is_set():
+                    raise ConnectionFailed(listener.problem or "the connection ended")
         except BROKEN as error:
-            raise LinkFailed(_words(error)) from error
+            raise ConnectionFailed(_reason(error)) from error
         finally:
-            self._ears = None
-            ears.hang_up(patience_s=GOODBYE_S if self.is_over else 0)
+            self._listener = None
+            listener.disconnect(timeout_s=GOODBYE_S if self.should_end else 0)
 
-    def look_again(self) -> None:
-        ears = self._ears
-        if ears is not None:
-            ears.news.poke()
+    def update_subscriptions(self) -> None:
+        listener = self._listener
+        if listener is not None:
+            listener.events.note_change()
 
-    def hang_up(self) -> None:
-        """The session's own thread ends the connection: the library does not bear it while one is being made."""
-        ears = self._ears
-        if ears is not None:
-            ears.news.leave()
+    def disconnect(self) -> None:
+        """Have the session's own thread disconnect: the library does not bear it while one is being made."""
+        listener = self._listener
+        if listener is not None:
+            listener.events.stop_waiting()
 
-    def _take(self, received: Received) -> None:
+    def _receive(self, received: Received) -> None:
         if not self.is_stopping:
             self._inbox.put(received)
 
-    def _listen(self, ears: _Ears) -> None:
-        """Until it is over. Raises LinkFailed when the connection ends."""
-        while not self.is_over:
-            rest = sorted(self._wanted - self._subscribed, key=lambda s: (s in self._doubtful, s.name))
-            for source in rest:
-                self._subscribe(ears, source)
-            if not rest:
-                ears.news.wait()
-            if ears.news.gone.is_set():
-                raise LinkFailed(ears.problem or "the connection ended")
+    def _subscribe(self, listener: _Listener, source: Source) -> None:
+        """Subscribe to one source and wait for the answer: a queue that is not there ends the connection, and is then
+        known. Raises ConnectionFailed.
 
-    def _subscribe(self, ears: _Ears, source: Source) -> None:
-        """One after the other: a queue that is not there ends the connection, and is then known."""
-        if self.is_over:
+        Over a WebSocket RabbitMQ (3.10) ends the connection without a word when a queue is not there: twice at the
+        same queue is taken for that, and once where it was missing before.
+        """
+        listener.subscribe(source, inbox.prefetch(self.total_sources))
+        if listener.events.is_stopped:
             return
-        ears.subscribe(source, inbox.prefetch(self.sources_in_all))
-        if ears.news.is_left:
-            return
-        if ears.news.gone.is_set():
-            self._suspect(source, ears)
+        if listener.events.ended.is_set():
+            if listener.has_no_queue or self._suspected == source or source in self._doubtful:
+                self._suspected = None
+                self._doubtful |= {source}
+                self._report_lost([source])
+                raise ConnectionFailed(f"the broker has no queue {source.name}: asking Waldur for it")
+            self._suspected = source
+            raise ConnectionFailed(listener.problem or "the connection ended while subscribing")
         self._suspected = None
         self._doubtful -= {source}
-        self._note_subscribed([source])
-
-    def _suspect(self, source: Source, ears: _Ears) -> None:
-        """Raises LinkFailed. Over a WebSocket RabbitMQ (3.10) ends the connection without a word when a queue is not
-        there: twice at the same queue is taken for that, and once where it was missing before.
-        """
-        if ears.has_no_queue or self._suspected == source or source in self._doubtful:
-            self._suspected = None
-            self._doubtful |= {source}
-            self._forget([source])
-            raise LinkFailed(f"the broker has no queue {source.name}: asking Waldur for it")
-        self._suspected = source
-        raise LinkFailed(ears.problem or "the connection ended while subscribing")
+        self.subscriptions.note_subscribed([source])
 
 
-class _News:
-    """What one thread waits for, and others note: words of the broker, and that something has changed. `gone` is set
-    when the connection has ended, `is_left` when nobody waits for it any more.
+class _ConnectionEvents:
+    """What the session's thread waits for, and other threads note: answers of the broker, a change of what is wanted,
+    the end of the connection (`ended`), and that nobody wants to wait any more (`is_stopped`).
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._said: set[str] = set()
-        self._is_poked = False
-        self.is_left = False
-        self.gone = threading.Event()
+        self._condition = threading.Condition()
+        self._answers: set[str] = set()
+        self._is_changed = False
+        self.is_stopped = False
+        self.ended = threading.Event()
 
-    def poke(self) -> None:
-        with self._changed:
-            self._is_poked = True
-            self._changed.notify_all()
+    def note_change(self) -> None:
+        with self._condition:
+            self._is_changed = True
+            self._condition.notify_all()
 
-    def leave(self) -> None:
-        """Wait for nothing any more."""
-        with self._changed:
-            self.is_left = True
-            self._changed.notify_all()
+    def note_answer(self, answer: str) -> None:
+        with self._condition:
+            self._answers.add(answer)
+            self._condition.notify_all()
 
-    def end(self) -> None:
-        with self._changed:
-            self.gone.set()
-            self._changed.notify_all()
+    def note_end(self) -> None:
+        with self._condition:
+            self.ended.set()
+            self._condition.notify_all()
 
-    def note(self, said: str) -> None:
-        with self._changed:
-            self._said.add(said)
-            self._changed.notify_all()
+    def stop_waiting(self) -> None:
+        with self._condition:
+            self.is_stopped = True
+            self._condition.notify_all()
 
-    def wait(self) -> None:
-        """Until somebody poked, or the connection is gone or not wanted."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_poked or self.is_left or self.gone.is_set())
-            self._is_poked = False
+    def wait_for_change(self) -> None:
+        """Wait until something changed, the connection has ended, or nobody wants to wait any more."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._is_changed or self.is_stopped or self.ended.is_set())
+            self._is_changed = False
 
-    def wait_for(self, said: str) -> None:
-        """Until the broker has said it, or the connection is gone. Raises LinkFailed after a while."""
-        with self._changed:
-            if not self._changed.wait_for(
-                lambda: said in self._said or self.is_left or self.gone.is_set(), CONNECT_TIMEOUT_S
+    def wait_for_answer(self, answer: str) -> None:
+        """Wait until the broker gave this answer, or as above. Raises ConnectionFailed after CONNECT_TIMEOUT_S."""
+        with self._condition:
+            if not self._condition.wait_for(
+                lambda: answer in self._answers or self.is_stopped or self.ended.is_set(), CONNECT_TIMEOUT_S
             ):
-                raise LinkFailed(f"the broker did not answer within {CONNECT_TIMEOUT_S:.0f} s")
+                raise ConnectionFailed(f"the broker did not answer within {CONNECT_TIMEOUT_S:.0f} s")
 
 
-class _Ears(stomp.ConnectionListener):  # type: ignore[misc]
-    """One connection, and what the broker says over it."""
+class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
+    """One connection of the library, and what the broker sends over it."""
 
-    def __init__(self, connection: Any, take: Callable[[Received], None]) -> None:
+    def __init__(self, connection: Any, receive: Callable[[Received], None]) -> None:
         self._connection = connection
-        self._take = take
-        self._by_name: dict[str, Source] = {}
-        self.news = _News()
+        self._receive = receive
+        self._source_by_name: dict[str, Source] = {}
+        self.events = _ConnectionEvents()
         self.problem = ""
-        connection.set_listener("ears", self)
+        connection.set_listener("bridge", self)
 
     @property
     def has_no_queue(self) -> bool:
         return "not_found" in self.problem.lower() or "no queue" in self.problem.lower()
 
     def log_in(self, login: Login) -> None:
-        """Raises LinkRefused, LinkFailed; what the network says comes as it is."""
+        """Raises LoginRefused, ConnectionFailed; errors of the network come as they are."""
         try:
             self._connection.connect(login.user, login.passcode.reveal())
         except (TypeError, AttributeError) as error:
             # stomp.py 9 reads its socket's name after its other thread saw the socket closed.
-            raise LinkFailed("the broker hung up before the login") from error
-        self.news.wait_for(CONNECTED)
-        if self.news.gone.is_set():
-            raise LinkRefused(f"the broker refuses the login: {self.problem or 'it hung up'}")
+            raise ConnectionFailed("the broker hung up before the login") from error
+        self.events.wait_for_answer(CONNECTED)
+        if self.events.ended.is_set():
+            raise LoginRefused(f"the broker refuses the login: {self.problem or 'it hung up'}")
 
     def subscribe(self, source: Source, prefetch: int) -> None:
-        self._by_name[source.name] = source
+        """Subscribe and wait for the receipt, or for the end of the connection."""
+        self._source_by_name[source.name] = source
         headers = {"prefetch-count": str(prefetch), "receipt": source.name}
-        place = f"/amq/queue/{source.name}"
-        self._connection.subscribe(place, id=source.name, ack="client-individual", headers=headers)
-        self.news.wait_for(source.name)
+        destination = f"/amq/queue/{source.name}"
+        self._connection.subscribe(destination, id=source.name, ack="client-individual", headers=headers)
+        self.events.wait_for_answer(source.name)
 
-    def hang_up(self, *, patience_s: float) -> None:
-        """End the connection; what was sent over it goes out before, within `patience_s`."""
+    def disconnect(self, *, timeout_s: float) -> None:
+        """End the connection; what was sent over it goes out before, within `timeout_s`."""
         try:
-            if patience_s and not self.news.gone.is_set() and self._connection.is_connected():
+            if timeout_s and not self.events.ended.is_set() and self._connection.is_connected():
                 self._connection.disconnect()
-                self.news.gone.wait(patience_s)
+                self.events.ended.wait(timeout_s)
             self._connection.transport.disconnect_socket()
         except BROKEN as error:
-            log.debug("no goodbye: %s", error)
-        self.news.end()
+            log.debug("could not disconnect properly: %s", error)
+        self.events.note_end()
 
     def on_connected(self, frame: Any) -> None:
-        self.news.note(CONNECTED)
+        self.events.note_answer(CONNECTED)
 
     def on_receipt(self, frame: Any) -> None:
-        self.news.note(str(frame.headers.get("receipt-id")))
+        self.events.note_answer(str(frame.headers.get("receipt-id")))
 
     def on_error(self, frame: Any) -> None:
         body = frame.body.decode(errors="replace") if isinstance(frame.body, bytes) else str(frame.body or "")
         self.problem = " ".join(f"{frame.headers.get('message', '')}: {body}".split())[:300]
-        self.news.end()  # after an ERROR a connection is over, though the broker may leave it open for a while
+        self.events.note_end()  # after an ERROR a connection is over, though the broker may leave it open for a while
 
     def on_message(self, frame: Any) -> None:
-        """In the library's own thread: nothing here may block or raise."""
-        source = self._by_name.get(str(frame.headers.get("subscription")))
+        """Runs in the library's own thread: nothing here may block or raise."""
+        source = self._source_by_name.get(str(frame.headers.get("subscription")))
         if source is not None:
             body = frame.body if isinstance(frame.body, bytes) else str(frame.body or "").encode()
-            acknowledge = partial(_acknowledge, self._connection, frame.headers.get("ack"))
-            self._take(Received(source, inbox.cut(body), len(body), acknowledge))
+            acknowledge = partial(self._acknowledge, frame.headers.get("ack"))
+            self._receive(Received(source, inbox.cut(body), len(body), acknowledge))
+
+    def _acknowledge(self, tag: Any) -> None:
+        try:
+            self._connection.ack(tag)
+        except BROKEN as error:
+            log.debug("a message was not acknowledged: %s", error)
 
     def on_heartbeat_timeout(self) -> None:
         self.problem = f"nothing was heard for {SILENCE_S:.0f} s"
-        self.news.end()
+        self.events.note_end()
 
     def on_disconnected(self) -> None:
-        self.news.end()
+        self.events.note_end()
 
     def on_receiver_loop_completed(self, frame: Any) -> None:
-        self.news.end()
+        self.events.note_end()
 
 
 class _WebSocket(WSTransport):  # type: ignore[misc]
@@ -241,7 +243,7 @@ class _WebSocket(WSTransport):  # type: ignore[misc]
         self._address = address
 
     def attempt_connection(self) -> None:
-        """Raises OSError or WebSocketException, where the library tells a log and hides the reason."""
+        """Raises OSError or WebSocketException, where the library writes a log line and hides the reason."""
         address = self._address
         self.connection_error = False
         self.current_host_and_port = (address.host, address.port)
@@ -260,7 +262,8 @@ class _WebSocketConnection(StompConnection12):  # type: ignore[misc]
         Protocol12.__init__(self, transport, HEARTBEATS_MS, heart_beat_receive_scale=SILENCE)
 
 
-def _open(address: Address, vhost: str) -> Any:
+def _new_connection(address: Address, vhost: str) -> Any:
+    """Return a connection of the library that is not connected yet."""
     if address.path:
         return _WebSocketConnection(address, vhost)
     place = (address.host, address.port)
@@ -280,18 +283,10 @@ def _open(address: Address, vhost: str) -> Any:
     return connection
 
 
-def _acknowledge(connection: Any, tag: Any) -> None:
-    """On a connection that is gone it does nothing: the broker delivers the message again."""
-    try:
-        connection.ack(tag)
-    except BROKEN as error:
-        log.debug("a message was not acknowledged: %s", error)
-
-
-def _words(error: BaseException) -> str:
-    """The innermost reason: the library's own errors are often without words."""
+def _reason(error: BaseException) -> str:
+    """Return the innermost reason: the library's own errors are often without words."""
     cause = error.__cause__ or error.__context__
     text = str(error).strip()
     if not text and cause is not None:
-        return _words(cause)
+        return _reason(cause)
     return text or f"no connection ({type(error).__name__})"

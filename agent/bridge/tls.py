@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import ssl
 
-from agent.bridge.connection import LinkFailed
+from agent.bridge.connection import ConnectionFailed
 from agent.bridge.model import Address
 
 
 def context(address: Address) -> ssl.SSLContext:
-    """Raises LinkFailed where the file of authorities cannot be used."""
+    """Raises ConnectionFailed where the file of authorities cannot be used."""
     try:
         made = ssl.create_default_context(cafile=address.ca_file or None)
     except OSError as error:
-        raise LinkFailed(f"the certificates in {address.ca_file} cannot be used: {error}") from error
+        raise ConnectionFailed(f"the certificates in {address.ca_file} cannot be used: {error}") from error
     if not address.verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE

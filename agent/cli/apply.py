@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import config_option, json_option, number, print_json, settings_from
+from agent.cli.options import config_option, json_option, load_settings, number, print_json
 from agent.core.errors import ConfigError
 from agent.run.preview import files as plan_files
 from agent.run.preview.previews import preview
@@ -21,7 +21,7 @@ from agent.run.site import connect
 @json_option
 def command(file: Path, config_file: Path | None, as_json: bool) -> int:
     """Carry out the plan in FILE, which `plan --out` wrote. Refused when the cluster or Waldur moved since."""
-    settings = settings_from(config_file)
+    settings = load_settings(config_file)
     looked_at = plan_files.read(file)
     offering = settings.offering(looked_at.offering)
     if offering is None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,42 @@ from typing import Any
 import click
 
 from agent.cli.moments import DURATION, age
-from agent.cli.options import config_option, json_option, number, print_json, settings_from
+from agent.cli.options import config_option, json_option, load_settings, number, print_json
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
-from agent.state import journal
-from agent.state import plans as held
-from agent.state.plans import Approval, HeldRow, Shelf
+from agent.state import held_plans, journal
+from agent.state.held_plans import Approval, HeldPlans, HeldRow
 from agent.state.store import stamp
 
 LINES_SHOWN = 20
 
-Entry = tuple[Shelf, HeldRow, Approval | None]
+
+@dataclass(frozen=True, slots=True)
+class ListedPlan:
+    """A held plan of one offering, with its approval if it has one."""
+
+    held: HeldPlans
+    plan: HeldRow
+    approval: Approval | None
+
+    def as_json(self) -> dict[str, Any]:
+        approval = self.approval
+        approved = {"by": approval.by, "expires": stamp(approval.expires)} if approval else None
+        return {**self.plan.as_json(), "offering_name": self.held.offering.name, "approved": approved}
+
+    def lines(self, *, indent: str = "") -> list[str]:
+        """Return what the plan is about, why and since when it is held, and how it is released."""
+        held, plan, approval = self.held, self.plan, self.approval
+        release = f"release: approve {plan.id}"
+        if approval:
+            release = (
+                f"approved by {approval.by} until {stamp(approval.expires)}: the next pass carries it out"
+            )
+        return [
+            f"{indent}plan {plan.id}  {held.offering.name}, {held.mode}, {plan.scope}, held for {age(plan.since)}",
+            f"{indent}  {plan.reason}",
+            f"{indent}  {number(len(plan.lines), 'action')}; {release}",
+        ]
 
 
 @click.command()
@@ -34,97 +60,73 @@ def command(
     plan_id: str | None, config_file: Path | None, lasts: timedelta, revoke: bool, as_json: bool
 ) -> int:
     """List the plans that are held, or approve one. It is carried out by the next pass, only if it is the same then."""
-    settings = settings_from(config_file)
-    entries = waiting(settings)
-    if plan_id is None:
-        if revoke:
-            raise click.UsageError("name the plan whose approval is to be revoked.")
-        _list(entries, as_json=as_json)
-        return 0
+    settings = load_settings(config_file)
     if revoke:
+        if plan_id is None:
+            raise click.UsageError("name the plan whose approval is to be revoked.")
         return _revoke(settings, plan_id)
-    shelf, plan, _ = _named(plan_id, entries)
-    by = held.operator()
+    waiting = waiting_plans(settings)
+    if plan_id is None:
+        _print(waiting, as_json=as_json)
+        return 0
+    found = [each for each in waiting if plan_id and each.plan.id.startswith(plan_id)]
+    if len(found) != 1:
+        known = ", ".join(sorted(each.plan.id for each in waiting)) or "none"
+        problem = "is not held" if not found else "could be several plans"
+        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {known}")
+    held, plan = found[0].held, found[0].plan
+    by = journal.operator()
     expires = datetime.now(UTC) + lasts
     try:
-        shelf.approve(plan.id, expires=expires, by=by)
+        held.approvals.approve(plan.id, expires=expires, by=by)
     except StateError as error:
         raise SiteAgentError(f"plan {plan.id} is not approved: {error}") from error
     text = f"approved plan {plan.id} until {stamp(expires)}: {plan.reason}"
-    journal.note(settings.state_dir, shelf.offering, text, by=by, mode=shelf.mode)
+    journal.note(settings.state_dir, held.offering, text, by=by, mode=held.mode)
     if as_json:
         print_json({"approved": plan.id, "expires": stamp(expires), "by": by})
     else:
         # Groups, homes and periodic limits go with the passes of the modes.
-        mode = f"{shelf.mode} " if shelf.mode in set(Mode) else ""
+        mode = f"{held.mode} " if held.mode in set(Mode) else ""
         click.echo(
             f"plan {plan.id} is approved until {stamp(expires)}: "
-            f"the next {mode}pass of {shelf.offering.name} carries it out if it is still the same"
+            f"the next {mode}pass of {held.offering.name} carries it out if it is still the same"
         )
     return 0
 
 
-def waiting(settings: Settings) -> list[Entry]:
-    """The held plans of all offerings, each with its approval if it has one."""
-    found: list[Entry] = []
-    for shelf in held.shelves(settings.state_dir, settings.offerings):
-        approvals = {approval.plan: approval for approval in shelf.approvals()}
-        found += [(shelf, plan, approvals.get(plan.id)) for plan in shelf.waiting()]
+def waiting_plans(settings: Settings) -> list[ListedPlan]:
+    """Return the held plans of all offerings."""
+    found: list[ListedPlan] = []
+    for held in held_plans.all_held(settings.state_dir, settings.offerings):
+        approvals = {approval.plan: approval for approval in held.approvals.open()}
+        found += [ListedPlan(held, plan, approvals.get(plan.id)) for plan in held.waiting()]
     return found
 
 
-def as_document(entry: Entry) -> dict[str, Any]:
-    shelf, plan, approval = entry
-    approved = {"by": approval.by, "expires": stamp(approval.expires)} if approval else None
-    return {**plan.as_json(), "offering_name": shelf.offering.name, "approved": approved}
-
-
-def lines_of(entry: Entry, *, indent: str = "") -> list[str]:
-    """A held plan for people: what, why, since when, and how it is let go."""
-    shelf, plan, approval = entry
-    how = f"release: approve {plan.id}"
-    if approval:
-        how = f"approved by {approval.by} until {stamp(approval.expires)}: the next pass carries it out"
-    return [
-        f"{indent}plan {plan.id}  {shelf.offering.name}, {shelf.mode}, {plan.scope}, held for {age(plan.since)}",
-        f"{indent}  {plan.reason}",
-        f"{indent}  {number(len(plan.lines), 'action')}; {how}",
-    ]
-
-
-def _list(entries: list[Entry], *, as_json: bool) -> None:
+def _print(waiting: list[ListedPlan], *, as_json: bool) -> None:
     if as_json:
-        print_json({"held": [as_document(entry) for entry in entries]})
+        print_json({"held": [each.as_json() for each in waiting]})
         return
-    if not entries:
+    if not waiting:
         click.echo("no plan is held")
-    for entry in entries:
-        lines = entry[1].lines
+    for each in waiting:
+        lines = each.plan.lines
         more = len(lines) - LINES_SHOWN
         shown = [f"    {line}" for line in lines[:LINES_SHOWN]]
-        click.echo("\n".join([*lines_of(entry), *shown, *([f"    and {more} more"] if more > 0 else [])]))
-
-
-def _named(plan_id: str, entries: list[Entry]) -> Entry:
-    """The held plan of this id, or of the only one that begins with it."""
-    found = [entry for entry in entries if entry[1].id.startswith(plan_id)] if plan_id else []
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(sorted(entry[1].id for entry in entries)) or "none"
-    problem = "is not held" if not found else "could be several plans"
-    raise SiteAgentError(f"plan {plan_id} {problem}; held are: {known}")
+        click.echo("\n".join([*each.lines(), *shown, *([f"    and {more} more"] if more > 0 else [])]))
 
 
 def _revoke(settings: Settings, plan_id: str) -> int:
-    for shelf in held.shelves(settings.state_dir, settings.offerings):
-        for approval in shelf.approvals():
+    for held in held_plans.all_held(settings.state_dir, settings.offerings):
+        for approval in held.approvals.open():
             if plan_id and approval.plan.startswith(plan_id):
                 try:
-                    shelf.revoke(approval.plan)
+                    held.approvals.revoke(approval.plan)
                 except StateError as error:
                     raise SiteAgentError(f"the approval of plan {approval.plan} stays: {error}") from error
                 text = f"revoked the approval of plan {approval.plan}"
-                journal.note(settings.state_dir, shelf.offering, text, by=held.operator(), mode=shelf.mode)
+                journal.note(settings.state_dir, held.offering, text, by=journal.operator(), mode=held.mode)
                 click.echo(f"plan {approval.plan} is not approved any more; what was begun is not undone")
                 return 0
     raise SiteAgentError(f"plan {plan_id} is not approved")

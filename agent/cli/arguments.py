@@ -24,7 +24,7 @@ def blank_typed(words: Sequence[str]) -> None:
 
 
 def typed(words: Sequence[str]) -> Iterator[str]:
-    """The values of the option for a token, in all ways to write it."""
+    """Yield the values of the option for a token, in all ways to write it."""
     for number, word in enumerate(words):
         following = words[number + 1 : number + 2]
         if word in (OPTION, SHORT):
@@ -36,12 +36,12 @@ def typed(words: Sequence[str]) -> Iterator[str]:
 
 
 def holds(word: str, token: str) -> bool:
-    """`TOKEN`, `--user-token=TOKEN` or `-tTOKEN`, and no word that happens to have the same letters in it."""
+    """Whether a word is `TOKEN`, `--user-token=TOKEN` or `-tTOKEN`, and has not just the same letters in it."""
     return word == token or (word.startswith("-") and word.endswith((f"={token}", f"t{token}")))
 
 
 def blank(token: str) -> bool:
-    """Overwrite the token in this process's own arguments; whether it is not there any more."""
+    """Overwrite the token in this process's own arguments; return whether it is gone from there."""
     try:
         fields = _read(STAT).decode("utf-8", "replace").rpartition(")")[2].split()
         start, end = int(fields[ARG_START]), int(fields[ARG_END])

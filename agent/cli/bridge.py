@@ -14,8 +14,8 @@ import click
 
 from agent import __version__
 from agent.bridge.instance import Instance
-from agent.bridge.service import Bridge, Parts
-from agent.cli.options import config_option, settings_from
+from agent.bridge.service import Bridge, BridgeParts
+from agent.cli.options import config_option, load_settings
 from agent.config.model import Settings
 from agent.run import event_coverage
 from agent.run import site as sites
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "WALDUR_SITE_AGENT_CONFIG"
 STOPS = (signal.SIGTERM, signal.SIGINT)
+# Their versions are shown in Waldur.
 PACKAGES = ("celery", "kombu", "redis", "paho-mqtt", "stomp.py", "requests")
 
 
@@ -34,8 +35,8 @@ def command(config_file: Path | None) -> int:
     """Listen to Waldur's events (STOMP or MQTT) for all offerings that have them, and queue tasks."""
     if config_file is not None:
         os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
-    settings = settings_from(config_file)
-    bridge = made(settings)
+    settings = load_settings(config_file)
+    bridge = _new_bridge(settings)
     if bridge is None:
         click.echo(
             "no offering here has stomp_enabled or mqtt_enabled: there is nothing to listen to", err=True
@@ -47,32 +48,27 @@ def command(config_file: Path | None) -> int:
     return 0
 
 
-def made(settings: Settings) -> Bridge | None:
-    """The bridge of these settings; None where no offering has events."""
+def _new_bridge(settings: Settings) -> Bridge | None:
+    """Return the bridge of these settings; None where no offering has events."""
     # Imported here: Celery reads its settings from the file that the variable names.
     from tasks.events import TaskQueue
 
     offerings = [offering for offering in settings.offerings if event_coverage.wanted_types(offering)]
     if not offerings:
         return None
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
     return Bridge(
-        Parts(
+        BridgeParts(
             offerings=offerings,
             clients={o.uuid: sites.client(o, "event_process") for o in offerings},
-            program=Program(__version__, _packages(), settings.source, datetime.now(UTC)),
+            program=Program(__version__, packages, settings.source, datetime.now(UTC)),
             outbox=TaskQueue(),
             state_dir=settings.state_dir,
             instance=Instance(settings.state_dir).name,
         )
     )
-
-
-def _packages() -> dict[str, str]:
-    """The packages whose versions matter to who looks for a fault."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

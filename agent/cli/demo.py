@@ -43,7 +43,10 @@ STYLES = {"done": "green", "erred": "red", "executing": "yellow"}
     help="Kind of cluster.",
 )
 def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
-    """Start a simulated Waldur, a broker, an emulated cluster, worker, beat and Flower, and place orders."""
+    """Start a simulated Waldur, a broker, an emulated cluster, worker, beat and Flower, and place orders.
+
+    Where mosquitto is installed, the bridge and one order that arrives by an event are shown too.
+    """
     for stop in STOPS:
         signal.signal(stop, _interrupt)
     console = options.console(stderr=as_json)
@@ -52,7 +55,7 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
     try:
         code = _demo(folder, console, CLUSTERS[backend], once=once, as_json=as_json)
     except KeyboardInterrupt:
-        _say(console, "stopped before the end")
+        _print(console, "stopped before the end")
         code = STOPPED
     except SiteAgentError as error:
         if as_json:
@@ -60,7 +63,7 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
         raise
     finally:
         if keep or code == 1:
-            _say(console, f"configuration and logs are in {folder}")
+            _print(console, f"configuration and logs are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return code
@@ -68,10 +71,7 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
 
 def _demo(folder: Path, console: Console, kind: DemoCluster, *, once: bool, as_json: bool) -> int:
     started_s = time.monotonic()
-    _say(
-        console,
-        f"starting the simulated Waldur, the broker, {kind.told}, worker, beat, bridge and Flower ...",
-    )
+    _print(console, f"starting the simulated Waldur, the broker, {kind.title}, worker, beat and Flower ...")
     is_complete = True
     with scenario.running(folder, kind) as demo:
         demo.place_orders()
@@ -80,11 +80,11 @@ def _demo(folder: Path, console: Console, kind: DemoCluster, *, once: bool, as_j
             demo.measure_event()
         summary = demo.summary()
         if not as_json:
-            _tell(demo, console, time.monotonic() - started_s, runs_on=not once)
+            _print_result(demo, console, time.monotonic() - started_s, runs_on=not once)
         for fault in summary["faults"]:
-            _say(console, fault, style="red")
+            _print(console, fault, style="red")
         if not once:
-            is_complete = _stay(demo, console)
+            is_complete = _wait_for_end(demo, console)
     if as_json:
         print_json(summary)
     return 0 if summary["ok"] and is_complete else 1
@@ -109,18 +109,23 @@ def _table(demo: Demo) -> Table:
     return table
 
 
-def _tell(demo: Demo, console: Console, seconds: float, *, runs_on: bool) -> None:
-    """What happened, and where everything is while it `runs_on`: addresses of what ends now help nobody."""
+def _print_result(demo: Demo, console: Console, seconds: float, *, runs_on: bool) -> None:
+    """Print what happened and, while it `runs_on`, the addresses of everything."""
     console.print(_tree(demo.cluster()))
-    _say(
+    _print(
         console,
         f"{len(demo.ended)} orders went from Waldur through beat, {demo.broker} and the worker to {demo.kind.tool}, "
         f"{seconds:.0f} s after the start.",
     )
-    if demo.event_latency_s is not None:
-        _say(
+    if demo.mosquitto_port is None:
+        _print(
             console,
-            f"One more order went by an event, through {demo.event_broker} and the bridge: "
+            "mosquitto is not installed, so no MQTT events are shown: the orders arrived by polling.",
+        )
+    elif demo.event_latency_s is not None:
+        _print(
+            console,
+            "One more order went by an event, through mosquitto and the bridge: "
             f"{demo.event_latency_s:.1f} s from Waldur to {demo.kind.tool} and back.",
         )
     if not runs_on:
@@ -130,11 +135,11 @@ def _tell(demo: Demo, console: Console, seconds: float, *, runs_on: bool) -> Non
         f"Waldur: {demo.waldur.url}",
         f"configuration and logs: {demo.folder}",
     ):
-        _say(console, sentence)
+        _print(console, sentence)
 
 
-def _say(console: Console, sentence: str, *, style: str = "") -> None:
-    """A sentence as it is: no markup is looked for in it, and it is not broken into lines."""
+def _print(console: Console, sentence: str, *, style: str = "") -> None:
+    """Print a sentence as it is: without markup and without line breaks."""
     console.print(Text(sentence, style=style), soft_wrap=True)
 
 
@@ -153,21 +158,21 @@ def _tree(snapshot: Snapshot) -> Tree:
     return root
 
 
-def _stay(demo: Demo, console: Console) -> bool:
-    """Until Ctrl-C; False when a part ends before."""
-    _say(console, "Everything keeps running: place more orders, look at Flower. Ctrl-C stops it all.")
+def _wait_for_end(demo: Demo, console: Console) -> bool:
+    """Wait for Ctrl-C and return True; False when a part ends before."""
+    _print(console, "Everything keeps running: place more orders, look at Flower. Ctrl-C stops it all.")
     try:
         while not demo.children.dead():
             time.sleep(0.5)
     except KeyboardInterrupt:
-        _say(console, "stopping")
+        _print(console, "stopping")
         return True
-    _say(console, f"{', '.join(demo.children.dead())} ended", style="red")
+    _print(console, f"{', '.join(demo.children.dead())} ended", style="red")
     return False
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """The first signal stops the demo; the stopping itself takes seconds and is not interrupted."""
+    """Stop the demo at the first signal. Stopping takes seconds and is not interrupted by further ones."""
     for stop in STOPS:
         signal.signal(stop, signal.SIG_IGN)
     raise KeyboardInterrupt

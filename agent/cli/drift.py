@@ -11,81 +11,74 @@ import click
 
 from agent.cli import plan
 from agent.cli.options import (
+    EXIT_CHANGES,
     STEERING,
-    chosen,
-    complain,
     config_option,
+    exit_code_option,
     json_option,
+    load_settings,
     number,
     offering_option,
+    print_error,
     print_json,
-    settings_from,
+    select_offerings,
 )
-from agent.cli.plan import EXIT_CHANGES, Planned
+from agent.cli.plan import OfferingPlan
 from agent.config.model import Mode
 from agent.run.preview import drift
-from agent.run.preview.previews import Preview
-
-Report = dict[Mode, Planned]
 
 
 @click.command()
 @config_option
 @offering_option
 @json_option
-@click.option("--exit-code", is_flag=True, help=f"End with {EXIT_CHANGES} when something differs.")
+@exit_code_option("something differs")
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, exit_code: bool) -> int:
     """Report how the cluster differs from what Waldur wants, in every mode. Reads both, changes neither."""
-    settings = settings_from(config_file)
-    reports = [
-        {mode: plan.made(settings, offering, mode) for mode in STEERING if offering.backend_of(mode)}
-        for offering in chosen(settings, offering_uuid)
+    settings = load_settings(config_file)
+    compared = [
+        (mode, plan.plan_offering(settings, offering, mode))
+        for offering in select_offerings(settings, offering_uuid)
+        for mode in STEERING
+        if offering.backend_of(mode)
     ]
     if as_json:
-        print_json(
-            {"drift": [_document(mode, planned) for report in reports for mode, planned in report.items()]}
-        )
+        print_json({"drift": [_document(mode, planned) for mode, planned in compared]})
     else:
-        for report in reports:
-            for mode, planned in report.items():
-                _print(mode, planned)
-    made = [planned for report in reports for planned in report.values()]
-    if any(planned.error for planned in made):
+        for mode, planned in compared:
+            _print(mode, planned)
+    if any(planned.error for _, planned in compared):
         return 1
-    return EXIT_CHANGES if exit_code and any(p.plan and _differences(p.plan) for p in made) else 0
+    return EXIT_CHANGES if exit_code and any(_kinds(planned) for _, planned in compared) else 0
 
 
-def _differences(found: Preview) -> int:
-    """Everything that differs, whether or not the policy lets a pass mend it."""
-    return len(drift.actions(found))
+def _kinds(planned: OfferingPlan) -> dict[str, int]:
+    """Count everything that differs by kind, whether or not the policy lets a pass change it."""
+    actions = drift.actions(planned.plan) if planned.plan else ()
+    return dict(sorted(Counter(action.verb for action in actions).items()))
 
 
-def _document(mode: Mode, planned: Planned) -> dict[str, Any]:
-    found = planned.plan
+def _document(mode: Mode, planned: OfferingPlan) -> dict[str, Any]:
+    kinds = _kinds(planned)
     return {
         "mode": mode,
-        "differences": _differences(found) if found else None,
-        "by_kind": dict(sorted(_kinds(found).items())) if found else {},
-        **plan.document(planned),
+        "differences": sum(kinds.values()) if planned.plan else None,
+        "by_kind": kinds,
+        **planned.as_json(),
     }
 
 
-def _kinds(found: Preview) -> Counter[str]:
-    return Counter(action.verb for action in drift.actions(found))
-
-
-def _print(mode: Mode, planned: Planned) -> None:
+def _print(mode: Mode, planned: OfferingPlan) -> None:
     if planned.error is not None:
-        complain(planned.offering, planned.error)
+        print_error(planned.offering, planned.error)
     if planned.plan is None:
         return
-    count = _differences(planned.plan)
-    if not count and not planned.plan.unplanned:
+    kinds = _kinds(planned)
+    if not kinds and not planned.plan.unplanned:
         click.echo(f"# {planned.offering.name}, {mode}: no drift")
         return
-    kinds = ", ".join(f"{count} x {verb}" for verb, count in sorted(_kinds(planned.plan).items()))
-    click.echo(
-        f"# {planned.offering.name}, {mode}: {number(count, 'difference')} ({kinds or 'none planned'})"
-    )
-    for line in plan.lines_of(planned.plan):
+    listed = ", ".join(f"{count} x {verb}" for verb, count in kinds.items()) or "none planned"
+    count = number(sum(kinds.values()), "difference")
+    click.echo(f"# {planned.offering.name}, {mode}: {count} ({listed})")
+    for line in planned.lines():
         click.echo(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`events dead-letters`: messages that the bridge could not understand, to be looked at and tried again."""
+"""`events dead-letters`: list messages that the bridge could not understand, and try them again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.text import Text
 
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.decode import Undecodable
-from agent.bridge.dispatcher import replayed
+from agent.bridge.dispatcher import replay
 from agent.cli.bridge import CONFIG_VARIABLE
-from agent.cli.options import config_option, console, json_option, number, print_json, settings_from
+from agent.cli.options import config_option, console, json_option, load_settings, number, print_json
 from agent.core.errors import ConfigError
 from agent.state.dead_letters import DeadLetter
 
@@ -23,13 +23,13 @@ BODY_SHOWN = 200
 
 @click.group()
 def command() -> None:
-    """What became of Waldur's events."""
+    """Look at what became of Waldur's events."""
 
 
 @command.group("dead-letters")
 def dead_letters() -> None:
-    """Messages that could not be understood. The bridge keeps them in its state folder; where that is not the one of
-    the configuration, name it with WALDUR_SITE_AGENT_STATE_DIR.
+    """List or replay messages that could not be understood. The bridge keeps them in its state folder;
+    where that is not the one of the configuration, name it with WALDUR_SITE_AGENT_STATE_DIR.
     """
 
 
@@ -37,13 +37,29 @@ def dead_letters() -> None:
 @config_option
 @json_option
 def list_command(config_file: Path | None, as_json: bool) -> int:
-    """Show the messages that are parked, oldest first."""
-    found = _file(config_file).all()
+    """Show the dead letters, oldest first."""
+    found = DeadLetters(load_settings(config_file).state_dir).all()
     if as_json:
-        print_json({"dead_letters": [_document(letter) for letter in found]})
+        document = [
+            {
+                "id": letter.id,
+                "time": letter.time,
+                "offering": letter.offering_uuid,
+                "source": letter.source,
+                "reason": letter.reason,
+                "size": letter.size,
+                "body": letter.body,
+            }
+            for letter in found
+        ]
+        print_json({"dead_letters": document})
         return 0
     if found:
-        console().print(_table(found))
+        table = Table("id", "time", "offering", "bytes", "reason", "body")
+        for letter in found:
+            cells = (letter.id, letter.time, letter.offering_uuid, str(letter.size), letter.reason)
+            table.add_row(*map(Text, cells), Text(letter.body[:BODY_SHOWN]))
+        console().print(table)
     click.echo(number(len(found), "dead letter"))
     return 0
 
@@ -54,57 +70,34 @@ def list_command(config_file: Path | None, as_json: bool) -> int:
 @click.option("--drop", is_flag=True, help="Throw them away instead.")
 @config_option
 def replay_command(ids: tuple[str, ...], everything: bool, drop: bool, config_file: Path | None) -> int:
-    """Queue what these messages ask for, as if they came now. What can be understood is parked no longer. Exit code 1
-    when some still cannot.
+    """Queue what these messages ask for, as if they came now. What can be understood is removed from the dead
+    letters. Exit code 1 when some still cannot.
     """
     if bool(ids) == everything:
         raise click.UsageError("name the dead letters by their ids, or give --all")
     if config_file is not None:
         os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
-    letters = _file(config_file)
+    letters = DeadLetters(load_settings(config_file).state_dir)
     found = {letter.id: letter for letter in letters.all()}
     unknown = sorted(set(ids) - found.keys())
     if unknown:
         raise ConfigError(f"no dead letter {', '.join(unknown)}")
-    chosen = [letter for letter in found.values() if everything or letter.id in ids]
-    done = {letter.id for letter in chosen if drop or _queued(letter)}
+    selected = [letter for letter in found.values() if everything or letter.id in ids]
+    done = {letter.id for letter in selected if drop or _replay(letter)}
     letters.take(lambda letter: letter.id in done)
     click.echo(f"{number(len(done), 'dead letter')} {'dropped' if drop else 'replayed'}")
-    return 0 if len(done) == len(chosen) else 1
+    return 0 if len(done) == len(selected) else 1
 
 
-def _queued(letter: DeadLetter) -> bool:
+def _replay(letter: DeadLetter) -> bool:
+    """Queue what one dead letter asks for; False, with a line on stderr, where it still cannot be understood."""
     # Imported here: Celery reads its settings from the file that the variable names.
     from tasks.events import TaskQueue
 
     try:
-        jobs = replayed(letter, TaskQueue())
+        jobs = replay(letter, TaskQueue())
     except (Undecodable, ConfigError) as error:
         click.secho(f"{letter.id}: still not understood: {error}", fg="red", err=True)
         return False
     click.echo(f"{letter.id}: {', '.join(job.kind for job in jobs) or 'nothing to be done'}")
     return True
-
-
-def _file(config_file: Path | None) -> DeadLetters:
-    return DeadLetters(settings_from(config_file).state_dir)
-
-
-def _document(letter: DeadLetter) -> dict[str, object]:
-    return {
-        "id": letter.id,
-        "time": letter.time,
-        "offering": letter.offering_uuid,
-        "source": letter.source,
-        "reason": letter.reason,
-        "size": letter.size,
-        "body": letter.body,
-    }
-
-
-def _table(found: list[DeadLetter]) -> Table:
-    table = Table("id", "time", "offering", "bytes", "reason", "body")
-    for letter in found:
-        cells = (letter.id, letter.time, letter.offering_uuid, str(letter.size), letter.reason)
-        table.add_row(*map(Text, cells), Text(letter.body[:BODY_SHOWN]))
-    return table

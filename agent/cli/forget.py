@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import chosen, config_option, number, offering_option, settings_from
+from agent.cli.options import config_option, load_settings, number, offering_option, select_offerings
 from agent.state import forget, journal
-from agent.state.plans import operator
 
 
 @click.command()
@@ -23,12 +22,12 @@ def command(what: str, config_file: Path | None, offering_uuid: str | None) -> i
     refused-months: closed months that Waldur did not take. live-jobs: the jobs that explain a decrease of usage.
     named-accounts: which accounts the offering names and reports; nobody is removed on its cluster until its next pass.
     """
-    settings = settings_from(config_file)
-    for offering in chosen(settings, offering_uuid):
+    settings = load_settings(config_file)
+    for offering in select_offerings(settings, offering_uuid):
         count = forget.forget(settings.state_dir, what, offering.uuid)
         if count:
             journal.note(
-                settings.state_dir, offering, f"made the agent forget {what} ({count})", by=operator()
+                settings.state_dir, offering, f"made the agent forget {what} ({count})", by=journal.operator()
             )
         click.echo(f"{offering.name}: {number(count, 'hint')} forgotten ({what})")
     return 0

@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from agent.cli.options import (
-    chosen,
-    complain,
     config_option,
     console,
     json_option,
+    load_settings,
     offering_option,
+    print_error,
     print_json,
-    settings_from,
+    select_offerings,
 )
 from agent.config.model import Offering
 from agent.core.errors import SiteAgentError
@@ -28,7 +31,30 @@ from agent.run.site import client
 
 STYLES = {"created": "green", "updated": "yellow", "failed": "red"}
 
-Result = tuple[Offering, list[Loaded], SiteAgentError | None]
+
+@dataclass(frozen=True, slots=True)
+class ComponentsOutcome:
+    """One offering: what became of its components, or what stopped it."""
+
+    offering: Offering
+    loaded: Sequence[Loaded] = ()
+    error: SiteAgentError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "offering": self.offering.uuid,
+            "name": self.offering.name,
+            "components": [
+                {
+                    "component": item.change.name,
+                    "result": _result(item),
+                    "differences": {k: list(v) for k, v in item.change.differences.items()},
+                    "error": str(item.error) if item.error else None,
+                }
+                for item in self.loaded
+            ],
+            "error": str(self.error) if self.error else None,
+        }
 
 
 @click.command()
@@ -37,67 +63,45 @@ Result = tuple[Offering, list[Loaded], SiteAgentError | None]
 @json_option
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
     """Create or update the offering's components in Waldur. Components that only Waldur has are left alone."""
-    settings = settings_from(config_file)
-    done: list[Result] = []
-    for offering in chosen(settings, offering_uuid):
+    settings = load_settings(config_file)
+    done: list[ComponentsOutcome] = []
+    for offering in select_offerings(settings, offering_uuid):
         try:
-            done.append((offering, components.load(client(offering, "load_components"), offering), None))
+            loaded = components.load(client(offering, "load_components"), offering)
+            done.append(ComponentsOutcome(offering, loaded))
         except SiteAgentError as error:
-            done.append((offering, [], error))
+            done.append(ComponentsOutcome(offering, error=error))
     if as_json:
-        print_json({"offerings": [_document(*each) for each in done]})
+        print_json({"offerings": [each.as_json() for each in done]})
     else:
-        _print(done)
-    failed = any(error or any(item.error for item in loaded) for _, loaded, error in done)
+        for each in done:
+            _print(each)
+    failed = any(each.error or any(item.error for item in each.loaded) for each in done)
     return 1 if failed else 0
 
 
-def _document(offering: Offering, loaded: list[Loaded], error: SiteAgentError | None) -> dict[str, object]:
-    return {
-        "offering": offering.uuid,
-        "name": offering.name,
-        "components": [
-            {
-                "component": item.change.name,
-                "result": _result(item),
-                "differences": {k: list(v) for k, v in item.change.differences.items()},
-                "error": str(item.error) if item.error else None,
-            }
-            for item in loaded
-        ],
-        "error": str(error) if error else None,
-    }
-
-
-def _print(done: list[Result]) -> None:
-    for offering, loaded, error in done:
-        if error is not None:
-            complain(offering, error)
-        elif loaded:
-            console().print(_table(offering, loaded))
-        else:
-            click.echo(f"{offering.name}: no backend_components are configured")
-
-
-def _table(offering: Offering, loaded: list[Loaded]) -> Table:
-    table = Table(title=Text(offering.name), title_justify="left")
+def _print(outcome: ComponentsOutcome) -> None:
+    """Print what was changed; of a component that was not there, what it is now."""
+    if outcome.error is not None:
+        print_error(outcome.offering, outcome.error)
+        return
+    if not outcome.loaded:
+        click.echo(f"{outcome.offering.name}: no backend_components are configured")
+        return
+    table = Table(title=Text(outcome.offering.name), title_justify="left")
     for title in ("component", "result", "what"):
         table.add_column(title, overflow="fold")
-    for item in loaded:
+    for item in outcome.loaded:
+        is_new = item.change.change is Change.CREATE
+        differences = ", ".join(
+            f"{key}: {wanted}" if is_new else f"{key}: {there} -> {wanted}"
+            for key, (there, wanted) in item.change.differences.items()
+            if not (there is None and wanted is None)
+        )
         result = _result(item)
-        what = str(item.error) if item.error else _differences(item)
+        what = str(item.error) if item.error else differences
         table.add_row(Text(item.change.name), Text(result, style=STYLES.get(result, "")), Text(what))
-    return table
-
-
-def _differences(item: Loaded) -> str:
-    """What was changed; of a component that was not there, what it is now."""
-    changes = item.change.differences.items()
-    return ", ".join(
-        f"{key}: {wanted}" if item.change.change is Change.CREATE else f"{key}: {there} -> {wanted}"
-        for key, (there, wanted) in changes
-        if not (there is None and wanted is None)
-    )
+    console().print(table)
 
 
 def _result(item: Loaded) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The command `manage.py` (installed: `waldur-site-cluster`): finds the sub-command, and speaks of its errors.
+"""The command `manage.py` (installed: `waldur-site-cluster`): finds the sub-command, and prints its errors.
 
 Sub-commands are imported when they are called: `--help` and `--version` answer at once.
 """
@@ -46,9 +46,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Drop hints that were written down, so that they are asked for once more.",
     ),
     "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
-    "usage": ("agent.cli.usage.command", "Show what accounts have used, as a table or a page with charts."),
+    "usage": ("agent.cli.usage.usage", "Show what accounts have used, as a table or a page with charts."),
     "usage-check": (
-        "agent.cli.usage.check",
+        "agent.cli.usage.usage_check",
         "Count a month in every way: would bills move, and does the cluster agree?",
     ),
     "load-components": (
@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Bring the configured components into the offerings in Waldur.",
     ),
     "historical-usage": (
-        "agent.cli.backfill.command",
+        "agent.cli.backfill.historical_usage",
         "Load usage of past months into Waldur, with a staff token.",
     ),
     "create-homedirs": (
@@ -71,6 +71,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class LazyGroup(click.Group):
+    """Imports a sub-command when it is called."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -106,11 +108,13 @@ def main() -> NoReturn:
 
 
 def run(words: list[str], command: click.Command = cli, name: str = "") -> int:
-    """The exit code of one command line; of one command where that is given, under a name of its own."""
+    """Run one command line and return its exit code; of one command where that is given, under a name of its own."""
+    called = os.path.basename(sys.argv[0])
+    program = name or (called if called == PROGRAM else "manage.py")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names that the locale cannot print end no command
     try:
-        code = command.main(words, prog_name=name or _called(), standalone_mode=False)
+        code = command.main(words, prog_name=program, standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("stopped", err=True)
         return 130
@@ -128,12 +132,6 @@ def run(words: list[str], command: click.Command = cli, name: str = "") -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception:
-        log.exception("this is a fault of the agent itself; please report it with the lines below")
+        log.exception("internal error of the agent; please report it with the lines below")
         return 1
     return code if isinstance(code, int) else 0
-
-
-def _called() -> str:
-    """The name we were called by, for the usage lines."""
-    name = os.path.basename(sys.argv[0])
-    return name if name == PROGRAM else "manage.py"

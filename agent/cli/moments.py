@@ -51,7 +51,7 @@ MOMENT = Moment()
 
 
 def age(since: datetime) -> str:
-    """How long ago, in the two biggest units that say something."""
+    """Return how long ago a time is, in its two biggest units: `2 d 5 h`."""
     minutes = max(0, int((datetime.now(UTC) - since).total_seconds() // 60))
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What several commands share: the configuration file, the choice of offerings, modes, and JSON on stdout."""
+"""Options and outputs that several commands share: configuration file, offerings, modes, JSON, error lines."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PIPE_WIDTH = 1000
+# The exit code of `--exit-code` when there is something to do, or something differs.
+EXIT_CHANGES = 3
 
 MODES = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC, Mode.REPORT)
 # Modes that change the cluster, and so can tell how far it is from what Waldur wants.
@@ -50,8 +52,8 @@ def offering_option(function: Function) -> Function:
     return click.option("--offering", "offering_uuid", metavar="UUID", help="This offering only.")(function)
 
 
-def hex_of(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """A uuid in the spelling that Waldur uses."""
+def parse_uuid(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Return an option's uuid in the spelling that Waldur uses. Raises click's BadParameter."""
     try:
         return uuid_hex(text) if text else None
     except ValueError as error:
@@ -62,8 +64,12 @@ def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")(function)
 
 
-def settings_from(config_file: Path | None) -> Settings:
-    """The settings, with logs and Sentry set up as they say. Raises ConfigError with every problem."""
+def exit_code_option(condition: str) -> Callable[[Function], Function]:
+    return click.option("--exit-code", is_flag=True, help=f"End with {EXIT_CHANGES} when {condition}.")
+
+
+def load_settings(config_file: Path | None) -> Settings:
+    """Return the settings, with logs and Sentry set up as they say. Raises ConfigError with every problem."""
     settings, warnings = configuration.usable(config_file, os.environ)
     logs.set_up(settings.log_level)
     sentry.set_up(settings)
@@ -72,7 +78,8 @@ def settings_from(config_file: Path | None) -> Settings:
     return settings
 
 
-def chosen(settings: Settings, offering_uuid: str | None) -> list[Offering]:
+def select_offerings(settings: Settings, offering_uuid: str | None) -> list[Offering]:
+    """Return the offering of `--offering`, or all. Raises ConfigError, and click's BadParameter."""
     if offering_uuid is None:
         return list(settings.offerings)
     try:
@@ -89,17 +96,17 @@ def print_json(document: Any) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """For people. Where nobody looks at once (a pipe, the mail of cron) rows are not folded."""
+    """Return a console for tables. In a pipe, or in the mail of cron, rows are not folded."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
 
 
-def complain(offering: Offering, error: SiteAgentError) -> None:
-    """What stopped one offering, on stderr; the others go on."""
+def print_error(offering: Offering, error: SiteAgentError) -> None:
+    """Print on stderr what stopped one offering; the others go on."""
     click.secho(f"error: {offering.name}: {error}", fg="red", err=True)
 
 
-def say_unserved(mode: str) -> None:
+def print_unserved(mode: str) -> None:
     click.echo(f"no offering here has a backend for {mode}: is its key in the configuration?", err=True)
 
 

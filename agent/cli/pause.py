@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import chosen, config_option, settings_from
+from agent.cli.options import config_option, load_settings, select_offerings
 from agent.core.errors import SiteAgentError, StateError
-from agent.state import journal
-from agent.state import plans as held
+from agent.state import journal, pauses
 
 
 @click.command()
@@ -20,14 +19,14 @@ from agent.state import plans as held
 @click.option("--reason", default="", help="Why; `status` shows it.")
 def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str) -> int:
     """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""
-    settings = settings_from(config_file)
-    (offering,) = chosen(settings, offering_uuid)
-    by = held.operator()
+    settings = load_settings(config_file)
+    (offering,) = select_offerings(settings, offering_uuid)
+    by = journal.operator()
     try:
         if off:
-            held.resume(settings.state_dir, offering)
+            pauses.resume(settings.state_dir, offering)
         else:
-            held.pause(settings.state_dir, offering, by=by, reason=reason)
+            pauses.pause(settings.state_dir, offering, by=by, reason=reason)
     except StateError as error:
         raise SiteAgentError(f"nothing is changed: {error}") from error
     said = "goes on" if off else f"is paused; `pause {offering.uuid} --off` lets it go on"

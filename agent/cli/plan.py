@@ -11,17 +11,19 @@ from typing import Any
 import click
 
 from agent.cli.options import (
+    EXIT_CHANGES,
     MODE_EPILOG,
-    chosen,
-    complain,
     config_option,
-    hex_of,
+    exit_code_option,
     json_option,
+    load_settings,
     mode_argument,
     offering_option,
+    parse_uuid,
+    print_error,
     print_json,
-    say_unserved,
-    settings_from,
+    print_unserved,
+    select_offerings,
 )
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
@@ -30,39 +32,77 @@ from agent.run.preview.previews import Preview, preview, preview_of_resource
 from agent.run.results import withheld
 from agent.run.site import connect
 
-EXIT_CHANGES = 3
-
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """One offering: its plan, or what kept it from being made."""
+class OfferingPlan:
+    """One offering: its plan, or the error that kept it from being made."""
 
     offering: Offering
     plan: Preview | None = None
     error: SiteAgentError | None = None
     commands: Sequence[str] = ()
 
+    def as_json(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "offering": self.offering.uuid,
+            "name": self.offering.name,
+            "actions": [action.as_json() for action in plan.happens] if plan else [],
+            **withheld(plan.held if plan else (), plan.refused if plan else ()),
+            "notes": list(plan.notes) if plan else [],
+            "unplanned": [result.as_json() for result in plan.unplanned] if plan else [],
+            "error": str(self.error) if self.error else None,
+        }
+
+    def lines(self) -> list[str]:
+        """Return what happens, what is held or left out and why, and what else should be known."""
+        plan = self.plan
+        if plan is None:
+            return []
+        lines = [plan.happens.render() or "nothing to do"]
+        for held in plan.held:
+            lines.append(
+                f"held: plan {held.id} ({held.scope}): {held.reason}; `approve {held.id}` releases it"
+            )
+            lines += [f"  {action.line()}" for action in held.actions]
+        lines += [f"left out: {r.action.line()}: {r.sentence}" for r in plan.refused]
+        lines += [f"note: {note}" for note in plan.notes]
+        for result in plan.unplanned:
+            about = result.as_json()
+            what = f"resource {about.get('resource')}"
+            if "order" in about:
+                what = f"order {about['order']} ({about['type']})"
+            lines.append(f"{what} {result.result}: {result.message}")
+        return lines
+
 
 @click.command(epilog=MODE_EPILOG)
 @mode_argument
 @config_option
 @offering_option
-@click.option("--resource", "resource_uuid", metavar="UUID", callback=hex_of,
+@click.option("--resource", "resource_uuid", metavar="UUID", callback=parse_uuid,
               help="This resource only; for membership_sync, with --offering where there are several.")  # fmt: skip
 @json_option
 @click.option("--commands", "as_commands", is_flag=True, help="Print the cluster commands that would be run.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the plan of one offering to a file, for `apply FILE`.")  # fmt: skip
-@click.option("--exit-code", is_flag=True, help=f"End with {EXIT_CHANGES} when there is something to do.")
-def command(mode: str, config_file: Path | None, offering_uuid: str | None, **options: Any) -> int:
+@exit_code_option("there is something to do")
+def command(
+    mode: str,
+    config_file: Path | None,
+    offering_uuid: str | None,
+    resource_uuid: str | None,
+    as_json: bool,
+    as_commands: bool,
+    out: Path | None,
+    exit_code: bool,
+) -> int:
     """Show what a pass of MODE would do. Reads Waldur and the cluster, changes neither."""
-    as_json, as_commands, out = options["as_json"], options["as_commands"], options["out"]
     if as_json and as_commands:
         raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
-    settings = settings_from(config_file)
-    served = [o for o in chosen(settings, offering_uuid) if o.backend_of(Mode(mode))]
-    resource = options["resource_uuid"]
-    if resource and (mode != Mode.MEMBERSHIP_SYNC or len(served) != 1 or out):
+    settings = load_settings(config_file)
+    served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode(mode))]
+    if resource_uuid and (mode != Mode.MEMBERSHIP_SYNC or len(served) != 1 or out):
         raise click.UsageError(
             "--resource shows the membership plan of one resource of one offering: choose it with --offering, and "
             "leave out --out, which is about all of them."
@@ -70,16 +110,21 @@ def command(mode: str, config_file: Path | None, offering_uuid: str | None, **op
     if out and len(served) != 1:
         raise click.UsageError("--out writes the plan of one offering: choose it with --offering.")
     planned = [
-        made(settings, offering, Mode(mode), as_commands=as_commands, resource_uuid=resource)
+        plan_offering(settings, offering, Mode(mode), as_commands=as_commands, resource_uuid=resource_uuid)
         for offering in served
     ]
     if not served:
-        say_unserved(mode)
+        print_unserved(mode)
     if as_json:
-        print_json({"offerings": [document(each) for each in planned]})
+        print_json({"offerings": [each.as_json() for each in planned]})
     else:
         for each in planned:
-            _print(each, as_commands=as_commands)
+            if each.error is not None:
+                print_error(each.offering, each.error)
+            if each.plan is not None:
+                click.echo(f"# {each.offering.name}")
+                for line in each.commands if as_commands else each.lines():
+                    click.echo(line)
     if any(each.error for each in planned):
         return 1
     if out and planned[0].plan:
@@ -88,64 +133,22 @@ def command(mode: str, config_file: Path | None, offering_uuid: str | None, **op
             f"written to {out}: `apply {out}` carries it out until {file.expires:%Y-%m-%d %H:%MZ}", err=True
         )
     changes = any(each.plan and each.plan.happens for each in planned)
-    return EXIT_CHANGES if options["exit_code"] and changes else 0
+    return EXIT_CHANGES if exit_code and changes else 0
 
 
-def made(
+def plan_offering(
     settings: Settings,
     offering: Offering,
     mode: Mode,
     *,
     as_commands: bool = False,
     resource_uuid: str | None = None,
-) -> Planned:
-    """The plan of one offering; what keeps it from being made stops no other."""
+) -> OfferingPlan:
+    """Return the plan of one offering, or the error that kept it from being made: it stops no other offering."""
     try:
         site = connect(settings, offering, mode)
         plan = preview_of_resource(site, resource_uuid) if resource_uuid else preview(site, mode)
         commands = site.backend.commands(plan.happens.cluster_actions()) if as_commands else ()
-        return Planned(offering, plan, commands=commands)
+        return OfferingPlan(offering, plan, commands=commands)
     except SiteAgentError as error:
-        return Planned(offering, error=error)
-
-
-def document(planned: Planned) -> dict[str, Any]:
-    plan = planned.plan
-    return {
-        "offering": planned.offering.uuid,
-        "name": planned.offering.name,
-        "actions": [action.as_json() for action in plan.happens] if plan else [],
-        **withheld(plan.held if plan else (), plan.refused if plan else ()),
-        "notes": list(plan.notes) if plan else [],
-        "unplanned": [result.as_json() for result in plan.unplanned] if plan else [],
-        "error": str(planned.error) if planned.error else None,
-    }
-
-
-def lines_of(plan: Preview) -> list[str]:
-    """A plan for people: what happens, what waits or is left out and why, and what should be known."""
-    lines = [plan.happens.render() or "nothing to do"]
-    for held in plan.held:
-        lines.append(f"held: plan {held.id} ({held.scope}): {held.reason}; `approve {held.id}` releases it")
-        lines += [f"  {action.line()}" for action in held.actions]
-    lines += [f"left out: {r.action.line()}: {r.sentence}" for r in plan.refused]
-    lines += [f"note: {note}" for note in plan.notes]
-    for result in plan.unplanned:
-        about = result.as_json()
-        what = (
-            f"order {about['order']} ({about['type']})"
-            if "order" in about
-            else f"resource {about['resource']}"
-        )
-        lines.append(f"{what} {result.result}: {result.message}")
-    return lines
-
-
-def _print(planned: Planned, *, as_commands: bool) -> None:
-    if planned.error is not None:
-        complain(planned.offering, planned.error)
-    if planned.plan is None:
-        return
-    click.echo(f"# {planned.offering.name}")
-    for line in planned.commands if as_commands else lines_of(planned.plan):
-        click.echo(line)
+        return OfferingPlan(offering, error=error)

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from agent.cli.options import (
-    chosen,
     config_option,
     json_option,
+    load_settings,
     offering_option,
     print_json,
-    say_unserved,
-    settings_from,
+    print_unserved,
+    select_offerings,
 )
 from agent.cli.run import print_passes
 from agent.config.model import Mode
@@ -36,9 +36,9 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
     The first call shows the plan and writes it down; `approve` lets it go, and the next call carries it out. Limits and
     members are those that Waldur has now. What stands is left alone. Exit code 1 when something needs a look.
     """
-    settings = settings_from(config_file)
+    settings = load_settings(config_file)
     passed = []
-    for offering in chosen(settings, offering_uuid):
+    for offering in select_offerings(settings, offering_uuid):
         if not offering.backend_of(MODE):
             continue
         try:
@@ -47,7 +47,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
             report = PassReport(MODE, offering.uuid, offering.name, error=error)
         passed.append((offering, report))
     if not passed:
-        say_unserved(MODE)
+        print_unserved(MODE)
     if as_json:
         print_json(summary(report for _, report in passed))
     else:

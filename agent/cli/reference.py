@@ -34,7 +34,7 @@ def create_homedirs() -> NoReturn:
 def load_historical_usage() -> NoReturn:
     """`waldur_site_load_historical_usage`: options of `historical-usage`; as before, failed months end with 0."""
     arguments.blank_typed(sys.argv[1:])
-    from agent.cli.backfill.command import command
+    from agent.cli.backfill.historical_usage import command
 
     sys.exit(run(["--months-may-fail", *sys.argv[1:]], command, "waldur_site_load_historical_usage"))
 

@@ -11,19 +11,19 @@ from rich.text import Text
 
 from agent.cli.options import (
     MODE_EPILOG,
-    chosen,
-    complain,
     config_option,
     console,
     json_option,
+    load_settings,
     mode_argument,
     number,
     offering_option,
+    print_error,
     print_json,
-    say_unserved,
-    settings_from,
+    print_unserved,
+    select_offerings,
 )
-from agent.config.model import Mode, Offering, Settings
+from agent.config.model import Mode, Offering
 from agent.core.errors import SiteAgentError
 from agent.run.passes import PASSES
 from agent.run.results import OrderResult, PassReport, ResourceResult, summary
@@ -48,11 +48,17 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
         raise click.UsageError(
             "add --once. Passes that repeat are run by `celery -A tasks worker` and `celery -A tasks beat`."
         )
-    settings = settings_from(config_file)
-    served = [o for o in chosen(settings, offering_uuid) if o.backend_of(Mode(mode))]
-    passed = [(offering, _pass(settings, offering, Mode(mode))) for offering in served]
+    settings = load_settings(config_file)
+    served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode(mode))]
+    passed = []
+    for offering in served:
+        try:
+            report = PASSES[Mode(mode)](connect(settings, offering, Mode(mode)))
+        except SiteAgentError as error:
+            report = PassReport(Mode(mode), offering.uuid, offering.name, error=error)
+        passed.append((offering, report))
     if not served:
-        say_unserved(mode)
+        print_unserved(mode)
     if as_json:
         print_json(summary(report for _, report in passed))
     else:
@@ -60,25 +66,34 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
     return 1 if any(report.failed for _, report in passed) else 0
 
 
-def _pass(settings: Settings, offering: Offering, mode: Mode) -> PassReport:
-    """One offering; what stops it is said and does not stop the others."""
-    try:
-        site = connect(settings, offering, mode)
-    except SiteAgentError as error:
-        return PassReport(mode, offering.uuid, offering.name, error=error)
-    return PASSES[mode](site)
-
-
 def print_passes(passed: Passed) -> None:
-    """What became of each order or resource, and a line for each offering."""
+    """Print the result of each order or resource, and a line for each offering."""
     for offering, report in passed:
         if report.error is not None:
-            complain(offering, report.error)
+            print_error(offering, report.error)
             continue
+        is_orders = report.mode == Mode.ORDER_PROCESS
         if report.results:
-            console().print(_table(report))
+            table = Table(title=Text(report.offering_name), title_justify="left")
+            table.add_column("order" if is_orders else "resource", no_wrap=True)
+            for title in ("type", "account", "result", "message"):
+                table.add_column(title, overflow="fold")
+            rows: list[tuple[str, str, OrderResult | ResourceResult]] = [
+                *((order.order_uuid, order.type, order) for order in report.orders),
+                *((resource.resource_uuid, "resource", resource) for resource in report.resources),
+            ]
+            for uuid, kind, outcome in rows:
+                result = Text(outcome.result, style=STYLES[outcome.result])
+                table.add_row(Text(uuid), Text(kind), Text(outcome.account), result, Text(outcome.message))
+            console().print(table)
+        resources = number(report.in_step + len(report.resources), "resource")
+        seen = (
+            number(len(report.orders), "order")
+            if is_orders
+            else f"{resources}, {report.in_step} of them in step"
+        )
         click.echo(
-            f"{report.offering_name}: {_looked_at(report)}, "
+            f"{report.offering_name}: {seen}, "
             f"{number(report.effort.requests.total(), 'request')}, "
             f"{number(report.effort.commands.total(), 'cluster command')}, {report.effort.seconds:.1f} s"
         )
@@ -86,26 +101,3 @@ def print_passes(passed: Passed) -> None:
             click.echo(f"{report.offering_name}: {note}")
         for problem in (*report.problems, *report.home_problems):
             click.echo(f"{report.offering_name}: {problem}", err=True)
-
-
-def _table(report: PassReport) -> Table:
-    table = Table(title=Text(report.offering_name), title_justify="left")
-    table.add_column("order" if report.mode == Mode.ORDER_PROCESS else "resource", no_wrap=True)
-    for title in ("type", "account", "result", "message"):
-        table.add_column(title, overflow="fold")
-    for order in report.orders:
-        _add_row(table, order.order_uuid, order.type, order)
-    for resource in report.resources:
-        _add_row(table, resource.resource_uuid, "resource", resource)
-    return table
-
-
-def _add_row(table: Table, uuid: str, kind: str, outcome: OrderResult | ResourceResult) -> None:
-    result = Text(outcome.result, style=STYLES[outcome.result])
-    table.add_row(Text(uuid), Text(kind), Text(outcome.account), result, Text(outcome.message))
-
-
-def _looked_at(report: PassReport) -> str:
-    if report.mode == Mode.ORDER_PROCESS:
-        return number(len(report.orders), "order")
-    return f"{number(report.in_step + len(report.resources), 'resource')}, {report.in_step} of them in step"

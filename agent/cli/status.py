@@ -9,24 +9,28 @@ from typing import Any
 
 import click
 
-from agent.cli import approve
+from agent.cli.approve import ListedPlan, waiting_plans
 from agent.cli.moments import age
 from agent.cli.options import (
-    chosen,
     config_option,
     json_option,
+    load_settings,
     number,
     offering_option,
     print_json,
-    settings_from,
+    select_offerings,
 )
 from agent.config.model import Mode, Offering, Settings
-from agent.state import drifts, passes
-from agent.state import plans as held
-from agent.state.plans import Shelf
+from agent.state import drifts, left_out, passes, pauses
 
 PASSES_SHOWN = 3
 LEFT_OUT_SHOWN = 3
+HOMES_WAIT = {
+    "waiting": "for users that this head node does not know yet",
+    "unknown": "could not be looked up",
+    "later": "left for the next pass",
+    "failed": "failed",
+}
 
 
 @click.command()
@@ -35,29 +39,29 @@ LEFT_OUT_SHOWN = 3
 @json_option
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
     """Show how far each offering's passes may go, what waits for a person, and how the last passes ended."""
-    settings = settings_from(config_file)
-    offerings = chosen(settings, offering_uuid)
-    entries = [entry for entry in approve.waiting(settings) if entry[0].offering in offerings]
+    settings = load_settings(config_file)
+    offerings = select_offerings(settings, offering_uuid)
+    waiting = waiting_plans(settings)
     if as_json:
         print_json({
             "state_dir": str(settings.state_dir),
-            "offerings": [_document(settings, offering, entries) for offering in offerings],
+            "offerings": [_document(settings, offering, waiting) for offering in offerings],
         })  # fmt: skip
     else:
         for offering in offerings:
-            click.echo("\n".join(_lines(settings, offering, entries)))
+            click.echo("\n".join(_lines(settings, offering, waiting)))
     return 0
 
 
-def _document(settings: Settings, offering: Offering, entries: list[approve.Entry]) -> dict[str, Any]:
+def _document(settings: Settings, offering: Offering, waiting: list[ListedPlan]) -> dict[str, Any]:
     return {
         "offering": offering.uuid,
         "name": offering.name,
         "mode": offering.policy.mode,
         "paused": _pause(settings, offering) or None,
-        "held": [approve.as_document(entry) for entry in entries if entry[0].offering is offering],
+        "held": [each.as_json() for each in waiting if each.held.offering is offering],
         "left_out": {
-            mode: Shelf(settings.state_dir, offering, mode).left_out().as_json()
+            mode: left_out.last(settings.state_dir, offering.uuid, mode).as_json()
             for mode in Mode
             if offering.backend_of(mode)
         },
@@ -69,84 +73,60 @@ def _document(settings: Settings, offering: Offering, entries: list[approve.Entr
     }
 
 
-def _lines(settings: Settings, offering: Offering, entries: list[approve.Entry]) -> list[str]:
-    found = [f"{offering.name} ({offering.uuid})", f"  mode: {offering.policy.mode}"]
+def _lines(settings: Settings, offering: Offering, waiting: list[ListedPlan]) -> list[str]:
+    state_dir = settings.state_dir
+    lines = [f"{offering.name} ({offering.uuid})", f"  mode: {offering.policy.mode}"]
     if pause := _pause(settings, offering):
-        found.append(f"  paused {pause}; `pause {offering.uuid} --off` lets it go on")
-    for entry in entries:
-        if entry[0].offering is offering:
-            found += approve.lines_of(entry, indent="  ")
+        lines.append(f"  paused {pause}; `pause {offering.uuid} --off` lets it go on")
+    for each in waiting:
+        if each.held.offering is offering:
+            lines += each.lines(indent="  ")
     for mode in Mode:
-        if offering.backend_of(mode):
-            found += _left_out(Shelf(settings.state_dir, offering, mode))
-            found += _passes(settings, offering, mode)
-            found += _drift(settings, offering, mode)
-    return found
+        if not offering.backend_of(mode):
+            continue
+        ignored = left_out.last(state_dir, offering.uuid, mode)
+        if ignored.count:
+            shown = ignored.lines[:LEFT_OUT_SHOWN]
+            more = ignored.count - len(shown)
+            lines.append(f"  {mode}: {number(ignored.count, 'action')} left out since {ignored.since}")
+            lines += [f"    {line}" for line in shown]
+            lines += [f"    and {more} more"] if more > 0 else []
+        ended = passes.last(state_dir, offering.uuid, mode)
+        if not ended:
+            lines.append(f"  {mode}: no pass has ended on this head node yet")
+        for entry in ended[:PASSES_SHOWN]:
+            lines += _pass_lines(mode, entry)
+        drift = drifts.last(state_dir, offering.uuid, mode)
+        if drift is not None and drift.differences:
+            kinds = ", ".join(f"{count} {verb}" for verb, count in drift.kinds.items())
+            lines.append(
+                f"  {mode}: drift since {drift.since}: {kinds} (looked at {drift.looked}; `drift` looks now)"
+            )
+    return lines
 
 
-def _drift(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
-    found = drifts.last(settings.state_dir, offering.uuid, mode)
-    if found is None or not found.differences:
-        return []
-    kinds = ", ".join(f"{count} {verb}" for verb, count in found.kinds.items())
-    return [f"  {mode}: drift since {found.since}: {kinds} (looked at {found.looked}; `drift` looks now)"]
+def _pass_lines(mode: Mode, entry: dict[str, Any]) -> list[str]:
+    """Return what one pass did to orders or resources, by kind where no resource needed anything; then homes that are
+    not there yet, and failures.
+    """
+    try:
+        ended = f"{age(datetime.fromisoformat(entry['ended']))} ago"
+    except (KeyError, TypeError, ValueError):
+        ended = "some time ago"
+    results = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
+    actions = number(entry.get("actions", 0), "action")
+    done = f"{results or 'nothing to do'}, {actions}"
+    if not results and entry.get("actions"):
+        kinds = ", ".join(f"{count} {verb}" for verb, count in (entry.get("kinds") or {}).items())
+        done = f"{entry.get('in_step', 0)} in step, {actions}{f' ({kinds})' if kinds else ''}"
+    subject = f" of {entry['subject']}" if entry.get("subject") else ""
+    lines = [f"  {mode}{subject}: {entry.get('result')} {ended}: {done}, {entry.get('seconds')} s"]
+    homes = entry.get("homes") or {}
+    if waits := [f"{homes[state]} {text}" for state, text in HOMES_WAIT.items() if homes.get(state)]:
+        lines.append(f"    homes wait: {', '.join(waits)}")
+    return [*lines, *(f"    {failure}" for failure in entry.get("failures", ()))]
 
 
 def _pause(settings: Settings, offering: Offering) -> str:
-    note = held.pause_note(settings.state_dir, offering)
+    note = pauses.pause_note(settings.state_dir, offering)
     return note or (offering.policy.paused_why if offering.policy.paused else "")
-
-
-def _left_out(shelf: Shelf) -> list[str]:
-    left_out = shelf.left_out()
-    if not left_out.count:
-        return []
-    shown = left_out.lines[:LEFT_OUT_SHOWN]
-    more = left_out.count - len(shown)
-    head = f"  {shelf.mode}: {number(left_out.count, 'action')} left out since {left_out.since}"
-    return [head, *(f"    {line}" for line in shown), *([f"    and {more} more"] if more > 0 else [])]
-
-
-def _passes(settings: Settings, offering: Offering, mode: Mode) -> list[str]:
-    listed = passes.last(settings.state_dir, offering.uuid, mode)
-    if not listed:
-        return [f"  {mode}: no pass has ended on this head node yet"]
-    found = []
-    for entry in listed[:PASSES_SHOWN]:
-        what = f" of {entry['subject']}" if entry.get("subject") else ""
-        found.append(
-            f"  {mode}{what}: {entry.get('result')} {_ago(entry)}: {_done(entry)}, {entry.get('seconds')} s"
-        )
-        found += _homes(entry)
-        found += [f"    {failure}" for failure in entry.get("failures", ())]
-    return found
-
-
-def _done(entry: dict[str, Any]) -> str:
-    """What became of the orders or resources, and how much was done; by kind where no resource needed anything."""
-    counts = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
-    actions = number(entry.get("actions", 0), "action")
-    if counts or not entry.get("actions"):
-        return f"{counts or 'nothing to do'}, {actions}"
-    kinds = ", ".join(f"{count} {verb}" for verb, count in (entry.get("kinds") or {}).items())
-    return f"{entry.get('in_step', 0)} in step, {actions}{f' ({kinds})' if kinds else ''}"
-
-
-def _homes(entry: dict[str, Any]) -> list[str]:
-    """Homes that are not there yet, and why; those that are need no line."""
-    homes = entry.get("homes") or {}
-    told = {
-        "waiting": "for users that this head node does not know yet",
-        "unknown": "could not be looked up",
-        "later": "left for the next pass",
-        "failed": "failed",
-    }
-    parts = [f"{homes[state]} {words}" for state, words in told.items() if homes.get(state)]
-    return [f"    homes wait: {', '.join(parts)}"] if parts else []
-
-
-def _ago(entry: dict[str, Any]) -> str:
-    try:
-        return f"{age(datetime.fromisoformat(entry['ended']))} ago"
-    except (KeyError, TypeError, ValueError):
-        return "some time ago"

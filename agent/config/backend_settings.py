@@ -21,7 +21,7 @@ COMPUTED_BY_WALDUR = "it has no effect here: Waldur's periodic usage policy comp
 
 @dataclass(frozen=True, slots=True)
 class CommonSettings:
-    """What the rest of the agent needs to know of `backend_settings`."""
+    """The part of `backend_settings` that the rest of the agent uses."""
 
     names: NameRules = field(default_factory=NameRules)
     homes: HomeRules = field(default_factory=HomeRules)
@@ -32,39 +32,32 @@ class CommonSettings:
 
 
 def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findings) -> CommonSettings:
-    """The common settings of one offering; problems are noted under `path`."""
+    """Return the common settings of one offering; problems are noted under `path`."""
     values = checked(BACKEND_SETTINGS, section, path, findings=findings, open_ended=True)
+    limits_path = below(path, "periodic_limits")
+    note_policy_keys(values["periodic_limits"], limits_path, findings)
+    periodic_limits = checked(
+        PERIODIC_LIMITS, values["periodic_limits"], limits_path, findings=findings, open_ended=True
+    )
     return CommonSettings(
-        names=_names(values),
+        names=NameRules(
+            customer_prefix=values["customer_prefix"] or "",
+            project_prefix=values["project_prefix"] or "",
+            allocation_prefix=values["allocation_prefix"] or "",
+            max_length=values["allocation_name_max_len"] or None,
+            check_uniqueness=bool(values["check_backend_id_uniqueness"]),
+            check_all_offerings=bool(values["check_all_offerings"]),
+            max_attempts=max(1, values["backend_id_max_retries"]),
+        ),
         homes=read_homes(values, path, findings),
         soft_delete=bool(values["soft_delete"]),
-        periodic_limits_enabled=_periodic_limits(
-            values["periodic_limits"], below(path, "periodic_limits"), findings
-        ),
+        periodic_limits_enabled=bool(periodic_limits["enabled"]),
         cluster_name=values["cluster_name"],
         command_prefix=values["command_prefix"],
     )
 
 
 def note_policy_keys(section: Mapping[Any, Any], path: str, findings: Findings) -> None:
-    """Tell of keys that old versions read and Waldur has taken over."""
+    """Warn of keys that old versions read and Waldur has taken over."""
     for name in sorted(POLICY_KEYS & section.keys()):
         findings.warn(below(path, name), COMPUTED_BY_WALDUR)
-
-
-def _names(values: Mapping[str, Any]) -> NameRules:
-    return NameRules(
-        customer_prefix=values["customer_prefix"] or "",
-        project_prefix=values["project_prefix"] or "",
-        allocation_prefix=values["allocation_prefix"] or "",
-        max_length=values["allocation_name_max_len"] or None,
-        check_uniqueness=bool(values["check_backend_id_uniqueness"]),
-        check_all_offerings=bool(values["check_all_offerings"]),
-        max_attempts=max(1, values["backend_id_max_retries"]),
-    )
-
-
-def _periodic_limits(section: Mapping[Any, Any], path: str, findings: Findings) -> bool:
-    note_policy_keys(section, path, findings)
-    enabled = checked(PERIODIC_LIMITS, section, path, findings=findings, open_ended=True)["enabled"]
-    return bool(enabled)

@@ -38,14 +38,18 @@ Extras = Mapping[str, Mapping[str, Any]]
 def read_components(
     section: Mapping[Any, Any], path: str, findings: Findings
 ) -> tuple[Mapping[str, Component], Extras]:
-    """The components by name, and for each the keys that only its backend may know."""
+    """Return the components by name, and for each the keys that only its backend may know."""
     components: dict[str, Component] = {}
     extras: dict[str, Mapping[str, Any]] = {}
     for name, body in section.items():
         place = below(path, key_name(name))
-        body = _map_of(name, body, place, findings)
-        if body is None:
+        if not isinstance(name, str):
+            findings.error(place, f"the name {shown(name)} is not text: put it in quotes")
             continue
+        if not isinstance(body, Mapping | None):
+            findings.error(place, f"it is {shown(body)}; a map of keys is needed")
+            continue
+        body = body or {}
         note_policy_keys(body, place, findings)
         extra = {key: value for key, value in body.items() if key not in _KNOWN_KEYS}
         findings.add(unknown_keys(extra, COMPONENT.fields, place))
@@ -60,8 +64,24 @@ def read_components(
 def _component(name: str, body: Mapping[Any, Any], path: str, findings: Findings) -> Component | None:
     noted_before = len(findings.problems)
     values = checked(COMPONENT, body, path, findings=findings, open_ended=True)
-    targets = _targets(values["target_components"], below(path, "target_components"), findings)
-    _note_what_waldur_refuses(name, values, path, findings)
+    targets: dict[str, float] = {}
+    for target, settings in values["target_components"].items():
+        place = below(below(path, "target_components"), key_name(target))
+        if isinstance(target, str) and isinstance(settings, Mapping | None):
+            targets[target] = checked(TARGET, settings or {}, place, findings=findings)["factor"]
+        else:
+            what = "a name in quotes with a map of keys is needed"
+            findings.stop(place, f"it is {shown(target)}: {shown(settings)}; {what}", ALL_MODES)
+    if not _WALDUR_TYPE.fullmatch(name):
+        findings.warn(path, "Waldur takes component names of letters, digits and `_ - / :`, 50 at most")
+    if len(values["measured_unit"] or "") > _MAX_UNIT_LENGTH:
+        findings.warn(below(path, "measured_unit"), f"Waldur takes at most {_MAX_UNIT_LENGTH} characters")
+    period = values["limit_period"]
+    if period and period not in _LIMIT_PERIODS:
+        findings.warn(
+            below(path, "limit_period"),
+            f"Waldur does not know {shown(period)}; use one of {', '.join(_LIMIT_PERIODS)}",
+        )
     noted = findings.problems[noted_before:]
     if has_errors(noted) or any(problem.stops == ALL_MODES for problem in noted):
         return None
@@ -76,38 +96,3 @@ def _component(name: str, body: Mapping[Any, Any], path: str, findings: Findings
         targets=MappingProxyType(targets),
         waldur_fields=MappingProxyType({k: values[k] for k in sorted(_WALDUR_KEYS) if values[k] is not None}),
     )
-
-
-def _targets(section: Mapping[Any, Any], path: str, findings: Findings) -> dict[str, float]:
-    targets: dict[str, float] = {}
-    for name, body in section.items():
-        place = below(path, key_name(name))
-        if not isinstance(name, str) or not isinstance(body, Mapping | None):
-            what = "a name in quotes with a map of keys is needed"
-            findings.stop(place, f"it is {shown(name)}: {shown(body)}; {what}", ALL_MODES)
-            continue
-        targets[name] = checked(TARGET, body or {}, place, findings=findings)["factor"]
-    return targets
-
-
-def _map_of(name: Any, body: Any, path: str, findings: Findings) -> Mapping[Any, Any] | None:
-    if not isinstance(name, str):
-        findings.error(path, f"the name {shown(name)} is not text: put it in quotes")
-        return None
-    if body is not None and not isinstance(body, Mapping):
-        findings.error(path, f"it is {shown(body)}; a map of keys is needed")
-        return None
-    return body if body is not None else {}
-
-
-def _note_what_waldur_refuses(name: str, values: Mapping[str, Any], path: str, findings: Findings) -> None:
-    if not _WALDUR_TYPE.fullmatch(name):
-        findings.warn(path, "Waldur takes component names of letters, digits and `_ - / :`, 50 at most")
-    if len(values["measured_unit"] or "") > _MAX_UNIT_LENGTH:
-        findings.warn(below(path, "measured_unit"), f"Waldur takes at most {_MAX_UNIT_LENGTH} characters")
-    period = values["limit_period"]
-    if period and period not in _LIMIT_PERIODS:
-        findings.warn(
-            below(path, "limit_period"),
-            f"Waldur does not know {shown(period)}; use one of {', '.join(_LIMIT_PERIODS)}",
-        )

@@ -56,7 +56,7 @@ class Variables:
 
 
 def read_variables(environ: Mapping[str, str], findings: Findings) -> Variables:
-    """All variables at once; one that cannot be used is a problem under its own name."""
+    """Read all variables; one that cannot be used is a problem under its own name."""
 
     def read(name: str, kind: Callable[[Any], Any], default: Any = None) -> Any:
         return variable(environ, name, kind, default=default, findings=findings)
@@ -79,7 +79,7 @@ def read_variables(environ: Mapping[str, str], findings: Findings) -> Variables:
 def variable(
     environ: Mapping[str, str], name: str, kind: Callable[[Any], Any], *, default: Any, findings: Findings
 ) -> Any:
-    """One variable, converted; `default` when it is not set or not usable."""
+    """Return one variable, converted; `default` when it is not set or not usable."""
     written = environ.get(name, "").strip()
     if not written:
         return default
@@ -92,7 +92,7 @@ def variable(
 
 
 def default_state_dir(environ: Mapping[str, str], *, is_root: bool, system: Path = STATE_FOLDER) -> Path:
-    """Where state lives when nobody says: systemd's StateDirectory, the system's folder, the user's own.
+    """Return where state lives when nobody says: systemd's StateDirectory, the system's folder, the user's own.
 
     The user's own only on hosts without the system's folder: where it exists, an operator who may not write there
     must be told so, for with another folder he would hold other locks than the workers.
@@ -108,7 +108,7 @@ def default_state_dir(environ: Mapping[str, str], *, is_root: bool, system: Path
 
 
 def shared_lock_dir(environ: Mapping[str, str], *, is_root: bool) -> Path | None:
-    """Where agents with different state_dirs keep each other out. Others than root have no such folder of their own."""
+    """Return where agents with different state_dirs lock each other out; None where nothing says so, but for root."""
     written = environ.get(LOCK_DIR, "").strip()
     if written:
         return Path(written).absolute()

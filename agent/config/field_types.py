@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The kinds of values a key may have: each converts what YAML gave, or refuses it with a sentence.
+"""The types of a key's value. Each function returns what YAML gave, converted, or raises ValidationError.
 
-The sentence goes on after "`key`" and says what to write instead. Numbers and switches may be text too.
+The sentence of the error goes on after "`key`" and says what to write instead. Numbers and switches may be text too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def shown(value: object) -> str:
-    """A value in a message: short, and without anything inside it that could be a secret."""
+    """Return a value for a message: short, and without anything inside it that could be a secret."""
     if isinstance(value, Mapping):
         return "a map"
     if isinstance(value, list | tuple | set):
@@ -51,7 +51,7 @@ def secret_text(value: Any) -> str:
 
 
 def text_or_number(value: Any) -> str:
-    """Names that are often digits only, such as a cluster called 2024."""
+    """Return a name; some are digits only, such as a cluster called 2024."""
     return shown(value) if isinstance(value, int | float) and not isinstance(value, bool) else text(value)
 
 
@@ -66,7 +66,7 @@ def flag(value: Any) -> bool:
 
 
 def number(*, above: float | None = None, at_least: float | None = None) -> Callable[[Any], float]:
-    """A finite number greater than `above`, or from `at_least` on."""
+    """Return a converter to a finite number greater than `above`, or from `at_least` on."""
     wanted = "a number"
     if above is not None:
         wanted = f"a number greater than {above}"
@@ -86,7 +86,7 @@ def number(*, above: float | None = None, at_least: float | None = None) -> Call
 
 
 def whole(at_least: int | None = None, at_most: int | None = None) -> Callable[[Any], int]:
-    """A whole number within bounds; `2.0` and `"2"` are whole too."""
+    """Return a converter to a whole number within bounds; `2.0` and `"2"` are whole too."""
     wanted = "a whole number"
     if at_least is not None and at_most is not None:
         wanted = f"a whole number from {at_least} to {at_most}"
@@ -125,7 +125,7 @@ def log_level(value: Any) -> str:
 
 
 def web_url(value: Any) -> str:
-    """A URL that starts with http:// or https:// and names a host."""
+    """Return a URL that starts with http:// or https:// and names a host."""
     address = text(value)
     if not address.lower().startswith(("http://", "https://")):
         raise ValidationError(f"is {shown(value)}; it must start with http:// or https://")
@@ -139,7 +139,7 @@ def web_url(value: Any) -> str:
 
 
 def api_url(value: Any) -> str:
-    """Waldur's address with the slash at its end that relative paths need."""
+    """Return Waldur's address with the slash at its end that relative paths need."""
     address = web_url(value)
     return address if address.endswith("/") else f"{address}/"
 
@@ -158,14 +158,25 @@ def secret_url(value: Any) -> str:
 
 
 def broker_url(value: Any) -> str:
-    address = secret_text(value)
-    if address and "://" not in address:
+    """Return the broker's URL, or several with `;` between them.
+
+    `rediss://` verifies the server's certificate unless the URL says otherwise: kombu 5.6 and 5.7 verify nothing where
+    `ssl_cert_reqs` is absent, and the password would go to whoever answers.
+    """
+    addresses = secret_text(value).split(";")
+    if addresses != [""] and not all("://" in address for address in addresses):
         raise ValidationError("is not a URL; write something like redis://127.0.0.1:6379/0")
-    return address
+    return ";".join(map(_with_verified_tls, addresses))
+
+
+def _with_verified_tls(address: str) -> str:
+    if not address.startswith("rediss://") or "ssl_cert_reqs=" in address:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}ssl_cert_reqs=required"
 
 
 def offering_uuid(value: Any) -> str:
-    """32 hex digits, from either spelling."""
+    """Return 32 hex digits, from either spelling."""
     try:
         return uuid_hex(text(value))
     except ValueError as error:
@@ -192,7 +203,7 @@ def queue_name(value: Any) -> str:
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """A list of names or patterns, or one of them; numbers are names too."""
+    """Return names or patterns, from a list or a single one; numbers are names too."""
     written = value if isinstance(value, list | tuple) else [value]
     found = tuple(text_or_number(name) for name in written)
     if not all(found):
@@ -201,7 +212,7 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def command_words(value: Any) -> tuple[str, ...]:
-    """Words of a command: a list, or one text split as a shell does."""
+    """Return the words of a command, from a list or from one text split as a shell does."""
     if isinstance(value, list | tuple) and all(isinstance(word, str) and word for word in value):
         return tuple(value)
     if isinstance(value, str):
@@ -213,7 +224,7 @@ def command_words(value: Any) -> tuple[str, ...]:
 
 
 def umask(value: Any) -> int:
-    """Octal digits in quotes. Without quotes YAML makes 63 of 0077, which is the same umask."""
+    """Return a umask, from octal digits in quotes. Without quotes YAML makes 63 of 0077, which is the same umask."""
     found = -1
     if isinstance(value, int) and not isinstance(value, bool):
         found = value

@@ -28,7 +28,7 @@ class Findings:
         self._problems.append(Problem(Severity.WARNING, path, message, strict_error))
 
     def stop(self, path: str, message: str, modes: frozenset[Mode]) -> None:
-        """A value that one offering's modes cannot do with. The others go on, and so do the other offerings."""
+        """Add a value that stops modes of one offering. Its other modes go on, and so do the other offerings."""
         names = sorted(modes)
         off = f"until then {', '.join(names)} {'is' if len(names) == 1 else 'are'} off for this offering"
         self._problems.append(Problem(Severity.WARNING, path, f"{message}; {off}", True, modes))
@@ -49,7 +49,7 @@ class Findings:
 
 
 def unknown_keys(mapping: Mapping[Any, Any], known: Iterable[str], path: str) -> list[Problem]:
-    """A warning for each key that is not `known`, with the nearest that is; `strict` makes it an error."""
+    """Return a warning for each key that is not `known`, with the nearest that is; `strict` makes it an error."""
     names = sorted(known)
     found: list[Problem] = []
     for key in mapping:
@@ -64,7 +64,7 @@ def unknown_keys(mapping: Mapping[Any, Any], known: Iterable[str], path: str) ->
 
 
 def judged(problems: Iterable[Problem], *, strict: bool) -> tuple[Problem, ...]:
-    """The problems as `strict` sees them: what it marks becomes an error."""
+    """Return the problems with those that `strict` marks as errors, where it is set."""
     return tuple(replace(p, severity=Severity.ERROR) if strict and p.strict_error else p for p in problems)
 
 
@@ -73,10 +73,10 @@ def has_errors(problems: Iterable[Problem]) -> bool:
 
 
 def below(path: str, key: str) -> str:
-    """The path of a key inside the map at `path`."""
+    """Return the path of a key inside the map at `path`."""
     return f"{path}.{key}" if path else key
 
 
 def key_name(key: object) -> str:
-    """A key as text; YAML also allows numbers, dates and lists there."""
+    """Return a key as text; YAML also allows numbers, dates and lists there."""
     return key if isinstance(key, str) else shown(key)

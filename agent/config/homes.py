@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The home directories of `backend_settings`: umask, base path and quota; no value here stops the agent.
+"""Read the home directories of `backend_settings`: umask, base path and quota. No value here stops the agent.
 
 What cannot be used is left out with a warning that `config-check` makes an error: homes are made all the same.
 """
@@ -46,7 +46,7 @@ SOFT_AND_HARD = (("block_softlimit", "block_hardlimit"), ("inode_softlimit", "in
 
 
 def read_homes(values: Mapping[str, Any], path: str, findings: Findings) -> HomeRules:
-    """The rules for homes from the checked values of `backend_settings`, which stand at `path`."""
+    """Return the rules for homes from the checked values of `backend_settings`, which stand at `path`."""
     base_path = values["homedir_base_path"]
     problem = _not_a_folder(base_path) if base_path else ""
     if base_path and not base_path.strip("/"):
@@ -89,41 +89,51 @@ def _umask(values: Mapping[str, Any], path: str, findings: Findings) -> int:
 
 
 def _quota(section: Mapping[Any, Any], path: str, findings: Findings) -> HomeQuota | None:
-    """The quota of every home, or None: there is none, or it cannot be used."""
+    """Return the quota of every home; None where there is none, or it cannot be used."""
     given = {key_name(name): value for name, value in section.items() if value is not None}
     if not given:
         return None
     refused = _Refusals(path, findings)
     provider = refused.read(given, "provider", field_types.choice(*QuotaProvider), needed=True)
     for problem in unknown_keys(section, QUOTA_KEYS, path):
-        refused.say(problem.path.removeprefix(f"{path}."), problem.message)
+        refused.add(problem.path.removeprefix(f"{path}."), problem.message)
     if provider is None:
         return None
     provider = QuotaProvider(provider)
     names = LIMITS[provider]
-    limits = {key: refused.read(given, key, _kind_of(provider, key)) for key in names if key in given}
+    limits: dict[str, Any] = {}
+    for key in names:
+        if key in given:
+            kind: Callable[[Any], Any] = field_types.whole(0, MAX_COUNT)
+            if key == "max_bytes":
+                kind = _bytes
+            elif key.startswith("block_"):
+                kind = _size_for(provider)
+            limits[key] = refused.read(given, key, kind)
     mount_point = ""
+    unused = given.keys() & QUOTA_KEYS - names.keys() - {"provider"}
     if provider is not QuotaProvider.CEPH_XATTR:
         mount_point = refused.read(given, "mount_point", _folder, needed=True) or ""
-    for key in sorted((given.keys() & QUOTA_KEYS) - names.keys() - {"provider"} - _used(provider)):
+        unused -= {"mount_point"}
+    for key in sorted(unused):
         findings.warn(below(path, key), f"`{key}` has no meaning for {provider}", strict_error=True)
-    _compare(limits, refused)
+    _check_order(limits, refused)
     if not limits:
-        refused.say("", f"no limit is set: give one of {', '.join(names)}")
+        refused.add("", f"no limit is set: give one of {', '.join(names)}")
     if refused.any:
         return None
     return HomeQuota(provider, tuple((names[key], str(limits[key])) for key in limits), mount_point)
 
 
 class _Refusals:
-    """Notes what makes the quota unusable; each is a warning, and an error for `config-check`."""
+    """Collects what makes the quota unusable; each is a warning, and an error for `config-check`."""
 
     def __init__(self, path: str, findings: Findings) -> None:
         self._path = path
         self._findings = findings
         self.any = False
 
-    def say(self, key: str, sentence: str) -> None:
+    def add(self, key: str, sentence: str) -> None:
         self.any = True
         where = below(self._path, key) if key else self._path
         self._findings.warn(where, f"{sentence}. Homes are made without a quota", strict_error=True)
@@ -131,26 +141,16 @@ class _Refusals:
     def read(
         self, given: Mapping[str, Any], key: str, kind: Callable[[Any], Any], *, needed: bool = False
     ) -> Any:
-        """The converted value; None when it is missing or refused."""
+        """Return the converted value; None when it is missing or refused."""
         if key not in given:
             if needed:
-                self.say(key, f"`{key}` is missing")
+                self.add(key, f"`{key}` is missing")
             return None
         try:
             return kind(given[key])
         except ValidationError as error:
-            self.say(key, f"`{key}` {' '.join(map(str, error.messages))}")
+            self.add(key, f"`{key}` {' '.join(map(str, error.messages))}")
             return None
-
-
-def _used(provider: QuotaProvider) -> frozenset[str]:
-    return frozenset() if provider is QuotaProvider.CEPH_XATTR else frozenset({"mount_point"})
-
-
-def _kind_of(provider: QuotaProvider, key: str) -> Callable[[Any], Any]:
-    if key == "max_bytes":
-        return _bytes
-    return _size_for(provider) if key.startswith("block_") else field_types.whole(0, MAX_COUNT)
 
 
 def _bytes(value: Any) -> str:
@@ -189,15 +189,15 @@ def _amount(size: str) -> int:
     return int(size) if unit.isdigit() else int(size[:-1]) << 10 * (UNITS.index(unit) + 1)
 
 
-def _compare(limits: Mapping[str, Any], refused: _Refusals) -> None:
-    """A soft limit above the hard one: XFS keeps neither, and says nothing (fs/xfs/xfs_qm_syscalls.c)."""
+def _check_order(limits: Mapping[str, Any], refused: _Refusals) -> None:
+    """Refuse a soft limit above the hard one: XFS keeps neither, and says nothing (fs/xfs/xfs_qm_syscalls.c)."""
     for soft, hard in SOFT_AND_HARD:
         low, high = limits.get(soft), limits.get(hard)
         if low is None or high is None or refused.any:
             continue
         low_amount, high_amount = (v if isinstance(v, int) else _amount(v) for v in (low, high))
         if 0 < high_amount < low_amount:
-            refused.say(soft, f"`{soft}` is {shown(low)}, more than `{hard}`, which is {shown(high)}")
+            refused.add(soft, f"`{soft}` is {shown(low)}, more than `{hard}`, which is {shown(high)}")
 
 
 def _folder(value: Any) -> str:

@@ -49,12 +49,12 @@ _VARIABLE_OF = {
 
 
 def configures(environ: Mapping[str, str]) -> bool:
-    """Do the variables name an offering and the way to it? Then no file is needed."""
+    """Whether the variables name an offering and the way to it: then no file is needed."""
     return all(environ.get(name) for name in API_VARIABLES)
 
 
 def tree_of(environ: Mapping[str, str], findings: Findings) -> Mapping[str, Any]:
-    """The whole configuration, as a YAML file would give it."""
+    """Return the whole configuration, as a YAML file would give it."""
     offering = {
         "name": environ.get("WALDUR_OFFERING_NAME") or "Single offering",
         "waldur_api_url": environ.get("WALDUR_API_URL", ""),
@@ -66,7 +66,7 @@ def tree_of(environ: Mapping[str, str], findings: Findings) -> Mapping[str, Any]
 
 
 def completed(tree: Mapping[Any, Any], environ: Mapping[str, str], findings: Findings) -> Mapping[Any, Any]:
-    """A file of the oldest service names offerings and tokens only; the rest comes from the variables."""
+    """Complete a file of the oldest service: it names offerings and tokens only, the rest comes from the variables."""
     entries = tree.get("offerings")
     if not isinstance(entries, list) or not any(_is_bare(entry) for entry in entries):
         return tree
@@ -75,12 +75,12 @@ def completed(tree: Mapping[Any, Any], environ: Mapping[str, str], findings: Fin
 
 
 def in_variables(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """The same problems under the names of the variables they come from."""
+    """Return the same problems under the names of the variables that they come from."""
     return tuple(replace(problem, path=_variable_path(problem.path)) for problem in problems)
 
 
 def without_echo(problems: Iterable[Problem]) -> Iterable[Problem]:
-    """Without the advice for YAML's keys where the variable that says which modes run is wrong or not set."""
+    """Leave out the advice for YAML's keys where the variable that says which modes run is wrong or not set."""
     several = tuple(problems)
     if not any(problem.path in (DIRECTION, MODE) for problem in several):
         return several
@@ -99,10 +99,11 @@ def _variable_path(path: str) -> str:
 
 
 def _site(environ: Mapping[str, str], findings: Findings) -> dict[str, Any]:
-    """The part of an offering that was never in a file."""
+    """Return the part of an offering that was never in a file."""
     backend_type = environ.get("WALDUR_BACKEND_TYPE") or "slurm"
     settings: dict[str, Any] = {key: environ.get(name) or usual for key, (name, usual) in SETTINGS.items()}
-    settings["enable_user_homedir_account_creation"] = _homes(environ)
+    makes_homes = environ.get("ENABLE_USER_HOMEDIR_ACCOUNT_CREATION", "").strip().lower() in _HOMES_YES
+    settings["enable_user_homedir_account_creation"] = makes_homes
     # The oldest service called the commands by their bare names, in the container as on the head node.
     settings["slurm_bin_path"] = ""
     deployment = variable(
@@ -116,11 +117,17 @@ def _site(environ: Mapping[str, str], findings: Findings) -> dict[str, Any]:
         settings["command_prefix"] = ["docker", "exec", environ.get("SLURM_CONTAINER_NAME") or "slurmctld"]
     if environ.get(USERNAME_SOURCE):
         findings.warn(USERNAME_SOURCE, "it has no effect: usernames are those of Waldur's offering users")
+    components: Mapping[Any, Any] = {}
+    file = Path(environ.get(TRES_FILE) or "config-components.yaml")
+    if os.path.exists(file):
+        components = read_yaml(file, findings) or {}
+    else:
+        findings.error(TRES_FILE, f"the TRES file {file} does not exist; name it in this variable")
     return {
         "backend_type": backend_type,
         **{BACKEND_KEYS[mode]: backend_type for mode in _modes(environ, findings)},
         "backend_settings": settings,
-        "backend_components": _components(environ, findings),
+        "backend_components": components,
     }
 
 
@@ -133,15 +140,3 @@ def _modes(environ: Mapping[str, str], findings: Findings) -> tuple[Mode, ...]:
         return (Mode(word),) if word else ()
     findings.error(DIRECTION, "it is not set: pull processes orders, push reports usage and syncs members")
     return ()
-
-
-def _homes(environ: Mapping[str, str]) -> bool:
-    return environ.get("ENABLE_USER_HOMEDIR_ACCOUNT_CREATION", "").strip().lower() in _HOMES_YES
-
-
-def _components(environ: Mapping[str, str], findings: Findings) -> Mapping[Any, Any]:
-    file = Path(environ.get(TRES_FILE) or "config-components.yaml")
-    if not os.path.exists(file):
-        findings.error(TRES_FILE, f"the TRES file {file} does not exist; name it in this variable")
-        return {}
-    return read_yaml(file, findings) or {}

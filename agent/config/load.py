@@ -27,7 +27,7 @@ ENVIRONMENT = "the environment"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadResult:
     """`settings` is None when one of the `problems` is an error.
 
     `offerings` are there even then, some as drafts: their backends can still be judged, as strictly as `strict`
@@ -42,7 +42,7 @@ class Loaded:
 
 
 def find_config(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The file to load, existing or not; None when the environment alone configures, or nothing is there."""
+    """Return the file to load, existing or not; None when the environment alone configures, or nothing is there."""
     if explicit is not None:
         return explicit
     if environ.get(CONFIG_VARIABLE):
@@ -56,8 +56,8 @@ def find_config(explicit: Path | None, environ: Mapping[str, str]) -> Path | Non
 
 def load(
     path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None, with_logins: bool = True
-) -> Loaded:
-    """Settings from `path`, or from where `find_config` points, and everything there is to say about them.
+) -> LoadResult:
+    """Load settings from `path`, or from where `find_config` points, with all problems.
 
     `strict` makes errors of unknown keys and of two brokers at once; None leaves that to the key `strict`.
     Without `with_logins` no file or variable with an offering's secret is looked at.
@@ -77,7 +77,7 @@ def load(
     if file is None:
         problems = legacy_env.in_variables(problems)
     offerings = settings.offerings if settings else ()
-    return Loaded(
+    return LoadResult(
         None if has_errors(problems) else settings,
         problems,
         offerings,
@@ -87,7 +87,7 @@ def load(
 
 
 def require(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """The settings; ConfigError with every error in it when they cannot be used."""
+    """Return the settings. Raises ConfigError with every error in it when they cannot be used."""
     loaded = load(path, environ)
     if loaded.settings is None:
         raise ConfigError(error_text(loaded.problems))
@@ -95,7 +95,7 @@ def require(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def error_text(problems: tuple[Problem, ...]) -> str:
-    """All errors, one per line, under the sentence that the reference prints too."""
+    """Return all errors, one per line, under the sentence that the reference prints too."""
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     lines = (f"  {': '.join(filter(None, (problem.path, problem.message)))}" for problem in errors)
     return "\n".join(["Configuration validation failed: nothing was started", *lines])

@@ -120,7 +120,7 @@ class Offering:
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
 
     def backend_of(self, mode: Mode) -> str:
-        """The backend's entry-point name, empty where this mode is switched off."""
+        """Return the backend's entry-point name, empty where this mode is switched off."""
         return self.backends.get(mode, "")
 
 

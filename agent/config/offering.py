@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""One entry of `offerings`: the rules between its keys, and the frozen value made of it."""
+"""Read one entry of `offerings`: the rules between its keys, and the frozen value made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ from agent.config.components import read_components
 from agent.config.environment import CA_FILE
 from agent.config.field_types import QUEUE_NAME, shown
 from agent.config.findings import Findings, below, key_name
-from agent.config.model import EventSettings, Mode, Offering, OidcClient, Problem, WaldurAccess
+from agent.config.model import EventSettings, Mode, Offering, OidcClient, WaldurAccess
 from agent.config.policy import of_offering, read_policy
 from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, checked
 from agent.config.secret import Secret
@@ -34,7 +34,7 @@ NOTHING_SCHEDULED = f"nothing is scheduled for it: none of {', '.join(BACKEND_KE
 # Versions with MQTT used this path and port 443, whatever verify_ssl said.
 MQTT_PATH = "/rmqws"
 TCP = EVENT_TRANSPORTS[1]
-# By MQTT or STOMP, and with TLS or not.
+# The usual ports, by MQTT or STOMP, and with TLS or not.
 TCP_PORTS = {(True, True): 8883, (True, False): 1883, (False, True): 61614, (False, False): 61613}
 
 
@@ -50,7 +50,7 @@ class OfferingDefaults:
 def read_offering(
     section: Mapping[Any, Any], path: str, *, defaults: OfferingDefaults, sources: Sources
 ) -> Offering:
-    """The offering. With errors noted under `path` it is a draft, which only its backends should look at."""
+    """Return the offering. With errors noted under `path` it is a draft, which only its backends should look at."""
     findings = sources.findings
     noted_before = len(findings.problems)
     values = checked(OFFERING, section, path, findings=findings)
@@ -68,7 +68,12 @@ def read_offering(
     backends = {mode: values[key] for mode, key in BACKEND_KEYS.items() if values[key]}
     if not backends:
         findings.warn(path, NOTHING_SCHEDULED)
-    uuid = values["waldur_offering_uuid"] or _text(section.get("waldur_offering_uuid"))
+    written_uuid = section.get("waldur_offering_uuid")
+    uuid = values["waldur_offering_uuid"] or (written_uuid.strip() if isinstance(written_uuid, str) else "")
+    reasons: dict[Mode, list[str]] = {}
+    for problem in findings.problems[noted_before:]:
+        for mode in problem.stops:
+            reasons.setdefault(mode, []).append(f"{problem.path}: {problem.message}")
     return Offering(
         name=values["name"] or uuid,
         uuid=uuid,
@@ -95,25 +100,12 @@ def read_offering(
         limits_source=LimitsSource(values["limits_source"]),
         usage_source=UsageSource(values["usage_source"]),
         staff_token_file=sources.located(values["staff_token_file"]) if values["staff_token_file"] else None,
-        stopped=_stopped(findings.problems[noted_before:]),
+        stopped=MappingProxyType({mode: "; ".join(several) for mode, several in reasons.items()}),
     )
 
 
-def _text(value: object) -> str:
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _stopped(problems: Iterable[Problem]) -> Mapping[Mode, str]:
-    """The modes that cannot run as it is written, each with every reason."""
-    reasons: dict[Mode, list[str]] = {}
-    for problem in problems:
-        for mode in problem.stops:
-            reasons.setdefault(mode, []).append(f"{problem.path}: {problem.message}")
-    return MappingProxyType({mode: "; ".join(several) for mode, several in reasons.items()})
-
-
 def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Sources) -> WaldurAccess:
-    """The way to Waldur. A static token wins over OIDC, as in the reference; half of OIDC is no way."""
+    """Return the way to Waldur. A static token wins over OIDC, as in the reference; half of OIDC is no way."""
     if not values["verify_ssl"]:
         sources.findings.warn(
             below(path, "verify_ssl"),
@@ -123,11 +115,11 @@ def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Source
     secret = secret_of(values, "oidc_client_secret", path, sources=sources)
     url, client_id = values["oidc_token_url"], values["oidc_client_id"]
     missing = [key for key, value in zip(OIDC_KEYS, (url, client_id, secret), strict=True) if not value]
-    is_told = token is None or secret is None
-    is_told |= any(
+    is_noted = token is None or secret is None
+    is_noted |= any(
         sources.findings.has_error_at(below(path, key)) for key in ("waldur_api_token", *OIDC_KEYS)
     )
-    if not is_told:
+    if not is_noted:
         _note_login(path, missing, has_token=bool(token), findings=sources.findings)
     return WaldurAccess(
         url=values["waldur_api_url"] or "",
@@ -167,36 +159,26 @@ def _events(values: Mapping[str, Any], path: str, findings: Findings) -> EventSe
             f"MISCONFIGURATION for offering {values['name']}: membership by events needs "
             "`stomp_enabled: true`; members are synced by polling",
         )
+    port = 443 if values["verify_ssl"] or mqtt else 80  # behind Waldur's web server
+    ws_path = values["stomp_ws_path"]
+    if ws_path and not ws_path.startswith("/"):
+        ws_path = f"/{ws_path}"
+    ws_path = ws_path or (MQTT_PATH if mqtt else STOMP_PATH)
+    if values["event_transport"] == TCP:
+        port, ws_path = TCP_PORTS[mqtt, bool(values["websocket_use_tls"])], ""
     return EventSettings(
         stomp_enabled=stomp,
         mqtt_enabled=mqtt,
         membership_by_events=(stomp or mqtt) and wanted is not False,
         ws_host=values["stomp_ws_host"] or urlsplit(values["waldur_api_url"] or "").hostname or "",
-        ws_port=values["stomp_ws_port"] or _port(values, is_mqtt=mqtt),
-        ws_path=""
-        if _is_tcp(values)
-        else _rooted(values["stomp_ws_path"]) or (MQTT_PATH if mqtt else STOMP_PATH),
+        ws_port=values["stomp_ws_port"] or port,
+        ws_path=ws_path,
         use_tls=values["websocket_use_tls"],
     )
 
 
-def _is_tcp(values: Mapping[str, Any]) -> bool:
-    return bool(values["event_transport"] == TCP)
-
-
-def _port(values: Mapping[str, Any], *, is_mqtt: bool) -> int:
-    """Where brokers listen usually: to TCP with and without TLS, or behind Waldur's web server."""
-    if _is_tcp(values):
-        return TCP_PORTS[is_mqtt, bool(values["websocket_use_tls"])]
-    return 443 if values["verify_ssl"] or is_mqtt else 80
-
-
-def _rooted(place: str) -> str:
-    return place if not place or place.startswith("/") else f"/{place}"
-
-
 def _queue(values: Mapping[str, Any], common: CommonSettings, path: str, findings: Findings) -> str:
-    """Named after the cluster unless the offering says otherwise."""
+    """Return the queue's name: the cluster's, unless the offering says otherwise."""
     if values["queue"] or not common.cluster_name:
         return values["queue"] or DEFAULT_QUEUE
     if not QUEUE_NAME.fullmatch(common.cluster_name):

@@ -31,7 +31,7 @@ HOUR_KEYS = {
 def read_policy(
     section: Mapping[Any, Any], path: str, *, above: PolicyRules, findings: Findings
 ) -> PolicyRules:
-    """The rules of one section, with those `above` it for what it does not say."""
+    """Return the rules of one section, with those `above` it for what it does not say."""
     values = checked(POLICY, section, path, findings=findings)
     given = {key_name(name) for name, value in section.items() if value is not None} & values.keys()
     changes = {name: values[name] for name in given}
@@ -58,7 +58,7 @@ def _with_budgets(
     given: Set[str],
     findings: Findings,
 ) -> PolicyRules:
-    """The rules with the budgets of one section. What it does not say stays; `given`: the keys beside `budgets`."""
+    """Return the rules with the budgets of one section, which may say a part. `given`: the keys beside `budgets`."""
     budgets: dict[Cost, Budget] = dict(rules.budgets)
     hours: dict[str, Any] = {}
     for name, written in section.items():
@@ -89,7 +89,7 @@ def _with_budgets(
 
 
 def of_offering(rules: PolicyRules, backend_settings: Mapping[Any, Any], names: NameRules) -> PolicyRules:
-    """The rules with what follows from the backend's settings: its foundations are protected, its prefixes ours."""
+    """Return the rules with what the backend's settings add: protected foundations, and prefixes that are ours."""
     foundations = {
         fold(str(backend_settings[key])) for key in FOUNDATIONS if backend_settings.get(key) not in (None, "")
     }

@@ -13,12 +13,12 @@ from agent.config.secret import MASK, is_secret_key, mask_url
 
 
 def render(settings: Settings) -> dict[str, Any]:
-    """A tree of dicts, lists, texts and numbers; nothing in it is secret."""
+    """Return a tree of dicts, lists, texts and numbers; nothing in it is secret."""
     return {field.name: plain(getattr(settings, field.name)) for field in fields(settings)}
 
 
 def plain(value: Any) -> Any:
-    """One value without types of ours and without secrets."""
+    """Return one value without types of ours and without secrets."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _kept(field.name, getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

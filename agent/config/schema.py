@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Every key of the configuration with its kind and default, as marshmallow schemas: one class per map.
+"""Every key of the configuration with its type and default, as marshmallow schemas: one class per map.
 
-The schemas judge single values only. Rules between keys are in `offering`, `backend_settings`, `components`;
+The schemas check single values only. Rules between keys are in `offering`, `backend_settings`, `components`;
 keys that only one backend knows are in that backend's own schema. docs/configuration.md lists the same keys.
 """
 
@@ -45,8 +45,9 @@ ORDERS = frozenset({Mode.ORDER_PROCESS})
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What a value of the wrong kind does where it is not an error of the whole file, since the reference starts
-    with it: it `stops` modes of its offering, where a guess could harm, or `value` counts `meanwhile`.
+    """The effect of a wrong value that is not an error of the whole file, since the reference starts with it.
+
+    It `stops` modes of its offering, where a guess could harm, or `value` counts `meanwhile`.
     """
 
     stops: frozenset[Mode] = frozenset()
@@ -249,7 +250,7 @@ COMMON_BACKEND_KEYS: frozenset[str] = frozenset(BACKEND_SETTINGS.fields)
 def checked(
     schema: Schema, section: Mapping[Any, Any], path: str, *, findings: Findings, open_ended: bool = False
 ) -> dict[str, Any]:
-    """The section's values, converted, with the default (or None) for every key not given or not usable.
+    """Return the section's values, converted, with the default (or None) for every key not given or not usable.
 
     A null counts as not given. Keys that the schema lacks are reported, unless the section is `open_ended`.
     """
@@ -265,22 +266,19 @@ def checked(
         for name, sentences in refusal.messages_dict.items():
             message = f"`{name}` {' '.join(map(str, sentences))}"
             wrong = schema.fields[name].metadata.get("wrong") if name in given else None
-            _note(message, below(path, str(name)), wrong, findings)
-            if wrong is not None:
-                values[name] = wrong.value
+            place = below(path, str(name))
+            if wrong is None:
+                findings.error(place, message)
+                continue
+            values[name] = wrong.value
+            if wrong.stops:
+                findings.stop(place, message, wrong.stops)
+            else:
+                findings.warn(place, f"{message}; until then {wrong.meanwhile}", strict_error=True)
     return values
 
 
-def _note(message: str, path: str, wrong: Wrong | None, findings: Findings) -> None:
-    if wrong is None:
-        findings.error(path, message)
-    elif wrong.stops:
-        findings.stop(path, message, wrong.stops)
-    else:
-        findings.warn(path, f"{message}; until then {wrong.meanwhile}", strict_error=True)
-
-
 def default_of(schema: Schema, name: str) -> Any:
-    """What a key means when it is not written; None for keys that have to be."""
+    """Return what a key means when it is not written; None for keys that have to be."""
     field = schema.fields[name]
     return None if field.required else field.load_default

@@ -51,7 +51,7 @@ class SecretUrl(Secret):
 
 
 def mask_url(url: str) -> str:
-    """The URL with the password and the query's values left out: Sentinel URLs carry passwords in both.
+    """Return the URL with the password and the query's values left out: Sentinel URLs carry passwords in both.
 
     Works on text, not on a parsed URL: a password with `/`, `?` or `[` in it must not show either.
     """
@@ -59,7 +59,7 @@ def mask_url(url: str) -> str:
 
 
 def is_secret_key(name: str) -> bool:
-    """Does a key of this name hold a secret? (`token_file` and `token_env` do not.)"""
+    """Whether a key of this name holds a secret (`token_file` and `token_env` do not)."""
     return _SECRET_KEY.search(name) is not None
 
 

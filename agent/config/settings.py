@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""From the tree of a configuration to `Settings`: the root's keys, and what the environment says instead."""
+"""Make `Settings` of the tree of a configuration: the root's keys, and what the environment says instead."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from agent.config.sources import Sources, secret_of
 from agent.core.policy import PolicyRules
 
 DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
+UNVERIFIED_TLS = re.compile(r"ssl_cert_reqs=(cert_)?(none|optional)|ssl_check_hostname=false", re.IGNORECASE)
 # Other spellings that Python's logging takes.
 _LEVEL_ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 
@@ -33,12 +35,26 @@ def read_settings(
     variables: Variables,
     sources: Sources,
 ) -> Settings:
-    """The settings; of use only when `sources.findings` has no error in the end."""
+    """Return the settings; of use only when `sources.findings` has no error in the end."""
     values = checked(ROOT, tree, "", findings=sources.findings)
     policy = read_policy(values["policy"], "policy", above=PolicyRules(), findings=sources.findings)
     defaults = OfferingDefaults(variables.verify_ssl, values["global_proxy"], policy)
     sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", field_types.secret_url, sources)
     broker_url = variables.broker_url or _secret(values, "broker_url", field_types.broker_url, sources)
+    if UNVERIFIED_TLS.search(broker_url):
+        sources.findings.warn(
+            "broker_url",
+            "TLS does not verify the broker: whoever answers there gets the password. Remove ssl_cert_reqs and "
+            "ssl_check_hostname; ssl_ca_certs=FILE names an authority of your own",
+        )
+    # A lock file lives there, so a command in a shell has to find the same folder as the service does: systemd's own
+    # variable, which only services see, comes last.
+    if variables.state_dir:
+        state_dir = Path(variables.state_dir).absolute()
+    elif values["state_dir"]:
+        state_dir = sources.located(values["state_dir"]).absolute()
+    else:
+        state_dir = environment.default_state_dir(sources.environ, is_root=os.geteuid() == 0)
     return Settings(
         offerings=_offerings(values["offerings"], defaults, sources),
         source=source,
@@ -52,7 +68,7 @@ def read_settings(
         log_shipping=_log_shipping(values["log_shipping"], sources),
         periods=variables.periods,
         broker_url=SecretUrl(broker_url or DEFAULT_BROKER_URL),
-        state_dir=_state_dir(values["state_dir"], variables, sources),
+        state_dir=state_dir,
         strict=values["strict"],
     )
 
@@ -107,15 +123,3 @@ def _log_shipping(section: Mapping[Any, Any], sources: Sources) -> LogShipping:
         buffer_mb=values["buffer_size_mb"],
         log_level=level,
     )
-
-
-def _state_dir(written: str, variables: Variables, sources: Sources) -> Path:
-    """The variable, the key, then the system's. systemd's own variable comes last: only services see it.
-
-    A lock file lives there, so a command in a shell has to find the same folder as the service does.
-    """
-    if variables.state_dir:
-        return Path(variables.state_dir).absolute()
-    if written:
-        return sources.located(written).absolute()
-    return environment.default_state_dir(sources.environ, is_root=os.geteuid() == 0)

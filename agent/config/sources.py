@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where values come from: YAML files, files with one secret in them, and the environment's variables.
+"""Read the sources of values: YAML files, files with one secret in them, and the environment's variables.
 
 Reads only. What cannot be read becomes a problem; its sentence shows neither secrets nor lines of files.
 """
@@ -40,7 +40,7 @@ class Sources:
     with_logins: bool = True
 
     def located(self, name: str) -> Path:
-        """The file of that name; systemd's credential of the same name where only that can be read."""
+        """Return the file of that name; systemd's credential of the same name where only that can be read."""
         file = self.folder / os.path.expanduser(name)
         granted = self.environ.get(CREDENTIALS, "")
         if not granted or "\0" in name or os.access(file, os.R_OK):
@@ -50,7 +50,7 @@ class Sources:
 
 
 def read_yaml(file: Path, findings: Findings) -> Mapping[Any, Any] | None:
-    """The map in a YAML file, or None with a problem. Says so when everybody may read a secret in it."""
+    """Return the map in a YAML file, or None with a problem. Warns when everybody may read a secret in it."""
     place = str(file)
     content = _text_of(file, place, findings)
     if content is None:
@@ -67,7 +67,7 @@ def read_yaml(file: Path, findings: Findings) -> Mapping[Any, Any] | None:
 
 
 def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Sources) -> str | None:
-    """The secret from `key`, the file in `key_file` or the variable in `key_env`; empty when none is given,
+    """Return the secret from `key`, the file in `key_file` or the variable in `key_env`; empty when none is given,
     and a placeholder for one of an offering (its `path` is not empty) where logins are not wanted.
 
     None when the way that is given does not lead to a secret; the problem is then noted.
@@ -83,12 +83,16 @@ def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Source
         return NOT_READ
     place = below(path, given[0])
     if given[0].endswith("_env"):
-        return _from_variable(values[given[0]], place, sources)
+        variable = values[given[0]]
+        value = sources.environ.get(variable, "").strip()
+        if not value:
+            sources.findings.error(place, f"the environment variable {variable} is not set")
+        return value or None
     return secret_in(sources.located(values[given[0]]), place, sources.findings)
 
 
 def secret_in(file: Path, place: str, findings: Findings) -> str | None:
-    """The one line of a file that holds a secret; None, noted at `place`, where it has none."""
+    """Return the one line of a file that holds a secret; None, noted at `place`, where it has none."""
     content = _text_of(file, place, findings)
     if content is None:
         return None
@@ -102,7 +106,7 @@ def secret_in(file: Path, place: str, findings: Findings) -> str | None:
 
 
 def is_open_to_all(file: Path) -> bool:
-    """May every user of this machine read the file?"""
+    """Whether every user of this machine may read the file."""
     try:
         return bool(file.stat().st_mode & stat.S_IROTH)
     except OSError:
@@ -110,26 +114,19 @@ def is_open_to_all(file: Path) -> bool:
 
 
 def holds_secret(tree: Any) -> bool:
-    """Is there a key with a secret written out, anywhere in the tree?"""
+    """Whether there is a key with a secret written out, anywhere in the tree."""
     if isinstance(tree, list):
         return any(holds_secret(item) for item in tree)
     if not isinstance(tree, Mapping):
         return False
-    return any(_is_secret(name, value) or holds_secret(value) for name, value in tree.items())
-
-
-def _is_secret(name: Any, value: Any) -> bool:
-    if not isinstance(name, str) or not isinstance(value, str) or not value:
-        return False
-    return is_secret_key(name) or (name in ("broker_url", "global_proxy") and MASK in mask_url(value))
-
-
-def _from_variable(variable: str, place: str, sources: Sources) -> str | None:
-    value = sources.environ.get(variable, "").strip()
-    if not value:
-        sources.findings.error(place, f"the environment variable {variable} is not set")
-        return None
-    return value
+    for name, value in tree.items():
+        if isinstance(name, str) and isinstance(value, str) and value:
+            has_password = name in ("broker_url", "global_proxy") and MASK in mask_url(value)
+            if is_secret_key(name) or has_password:
+                return True
+        elif holds_secret(value):
+            return True
+    return False
 
 
 def _text_of(file: Path, place: str, findings: Findings) -> str | None:
@@ -145,7 +142,7 @@ def _text_of(file: Path, place: str, findings: Findings) -> str | None:
 
 
 def _parsed(content: str, place: str, findings: Findings) -> Any:
-    """The tree of a YAML text; None, noted, when it is empty or broken."""
+    """Return the tree of a YAML text; None, noted, when it is empty or broken."""
     try:
         loader = yaml.SafeLoader(content)
         node = loader.get_single_node()
@@ -156,7 +153,7 @@ def _parsed(content: str, place: str, findings: Findings) -> Any:
             findings.error(place, "the file is empty")
         return tree
     except yaml.YAMLError as error:
-        findings.error(place, f"this is not YAML: {_sentence_of(error)}")
+        findings.error(place, f"this is not YAML: {_describe(error)}")
     except _BAD_SCALAR:
         findings.error(place, "this is not YAML: a number, date or tag in it cannot be read")
     except RecursionError:
@@ -187,8 +184,8 @@ def _note_doubles(root: yaml.Node, findings: Findings) -> None:
                 waiting.append((value, below(path, key.value)))
 
 
-def _sentence_of(error: yaml.YAMLError) -> str:
-    """What is wrong and where, without the line itself: a token could stand in it."""
+def _describe(error: yaml.YAMLError) -> str:
+    """Return what is wrong and where, without the line itself: a token could stand in it."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem is None:
         return "it has a character that YAML does not allow"
     problem = error.problem

@@ -321,9 +321,9 @@ class AccountSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class AssociationWishes:
-    """What Waldur says about the associations and the state of an allocation; which of it counts, the backend's
-    settings decide.
+class RequestedState:
+    """What Waldur requests for the associations and the state of an allocation. The backend's settings decide which of
+    it counts.
     """
 
     qos: str = ""
@@ -364,7 +364,7 @@ class AllocationSpec:
     """All that one allocation needs on a cluster: its account, the accounts above it, limits and members.
 
     `limits` by name in the cluster's units. `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
-    `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `wishes` and
+    `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `requested` and
     its settings.
     """
 
@@ -372,7 +372,7 @@ class AllocationSpec:
     ancestors: tuple[AccountSpec, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     members: tuple[str, ...] = ()
-    wishes: AssociationWishes = field(default_factory=AssociationWishes)
+    requested: RequestedState = field(default_factory=RequestedState)
     default_account: str = ""
     partitions: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()

@@ -9,7 +9,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 # To read a plan back, every kind must be known.
-from agent.core import directory_actions, host_actions, periodic, usage_actions, waldur_actions  # noqa: F401
+from agent.core import (  # noqa: F401
+    directory_actions,
+    host_actions,
+    periodic_actions,
+    usage_actions,
+    waldur_actions,
+)
 from agent.core.actions import KINDS, Action, ClusterAction
 from agent.core.errors import SiteAgentError
 

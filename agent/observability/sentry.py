@@ -44,7 +44,7 @@ def set_up(settings: Settings) -> None:
 
 
 def redacted(value: Any, secrets: Iterable[str] = ()) -> Any:
-    """The same structure without `secrets`, values of secret keys and parameters, and passwords in URLs."""
+    """Return the same structure without `secrets`, values of secret keys and parameters, and passwords in URLs."""
     if isinstance(value, dict):
         return {key: _kept(key, item, secrets) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From the wish for an allocation and the cluster's state to the actions between them.
+"""From the desired state of an allocation and the cluster's state to the actions between them.
 
 wanted      there        action
 account     -            CreateAccount (parents first)
@@ -46,7 +46,7 @@ def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Clus
 
 
 def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: str) -> list[ClusterAction]:
-    """One action for all TRES whose limit differs; TRES without a wish keep theirs."""
+    """One action for all TRES whose limit differs; TRES without a desired value keep theirs."""
     snapshot.require(Part.ACCOUNTS)
     standing = snapshot.accounts.get(account)
     before = standing.limits if standing else {}
@@ -74,14 +74,14 @@ def grown(snapshot: Snapshot, actions: Iterable[Action]) -> Snapshot:
 
 
 def removal(
-    account: str, snapshot: Snapshot, *, home: str, reason: str, leaving: Set[str] = frozenset()
+    account: str, snapshot: Snapshot, *, default_account: str, reason: str, leaving: Set[str] = frozenset()
 ) -> list[ClusterAction]:
     """All that must happen before an account can go, and its going. The account must have no children.
 
     A QoS named like the account, which it alone has, was made for it and goes after it: a QoS that is a default
     cannot go before.
     """
-    steps = emptying(account, snapshot, home=home, reason=reason, leaving=leaving)
+    steps = emptying(account, snapshot, default_account=default_account, reason=reason, leaving=leaving)
     if obstacle(account, snapshot):
         return steps
     own_qos = [DeleteQos(account=account, reason=reason)] if _is_own_qos(account, snapshot) else []
@@ -99,7 +99,7 @@ def obstacle(account: str, snapshot: Snapshot) -> str:
 
 
 def emptying(
-    account: str, snapshot: Snapshot, *, home: str, reason: str, leaving: Set[str] = frozenset()
+    account: str, snapshot: Snapshot, *, default_account: str, reason: str, leaving: Set[str] = frozenset()
 ) -> list[ClusterAction]:
     """Jobs cancelled and members removed; the account itself stays. Without members it has no jobs.
 
@@ -109,7 +109,9 @@ def emptying(
     if obstacle(account, snapshot):
         return [BlockSubmission(account=account, reason=reason)]
     users = snapshot.users_of(account)
-    moved, removed = departures(account, users, snapshot, home=home, reason=reason, leaving=lambda _: leaving)
+    moved, removed = departures(
+        account, users, snapshot, default_account=default_account, reason=reason, leaving=lambda _: leaving
+    )
     stopped = _stopped(account, snapshot, reason) if users or snapshot.active_jobs.get(account) else ()
     return [*moved, *stopped, *removed]
 
@@ -119,14 +121,14 @@ def departures(
     users: Iterable[str],
     snapshot: Snapshot,
     *,
-    home: str,
+    default_account: str,
     reason: str,
     leaving: Callable[[str], Set[str]] = lambda _: frozenset(),
 ) -> tuple[list[ClusterAction], list[ClusterAction]]:
-    """Default accounts that must move, and the removals: these members of an account go.
+    """Return the moves of default accounts, and the removals, with which these members leave an account.
 
-    Users keep a valid default account: `home` where they are in it, else another of theirs that is not among the
-    accounts they are `leaving` as well. Who has no other account keeps none: SLURM then forgets the user.
+    Users keep a valid default account: `default_account` where they are in it, else another of theirs that is not
+    among the accounts they are `leaving` as well. Who has no other account keeps none: SLURM then forgets the user.
     """
     moved: list[ClusterAction] = []
     removed: list[ClusterAction] = []
@@ -134,7 +136,7 @@ def departures(
         is_default = snapshot.default_accounts.get(user) == account
         others = snapshot.accounts_of(user) - {account} - leaving(user)
         if is_default and others:
-            target = home if home in others else min(others)
+            target = default_account if default_account in others else min(others)
             moved.append(MoveDefaultAccount(account=target, user=user, before=account, reason=reason))
         removed.append(
             RemoveMember(account=account, user=user, is_default=is_default and not others, reason=reason)
@@ -181,7 +183,7 @@ def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[
 def _present_qos(spec: AllocationSpec, snapshot: Snapshot) -> frozenset[str]:
     """What the account has, its own or inherited, or will inherit from the nearest account above it that stands."""
     upwards = (spec.account, *reversed(spec.ancestors))
-    names = (upwards[0].name, *(tier.parent for tier in upwards))
+    names = (upwards[0].name, *(account.parent for account in upwards))
     return next((snapshot.qos_of(name) for name in names if name in snapshot.accounts), frozenset())
 
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from agent.core.account_names import NameRules
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Component, Resource
+from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedState, Resource
 
 
 @dataclass(frozen=True, slots=True)
 class OfferingRules:
-    """What the site wants for every allocation of one offering. `home` is where default accounts go back to."""
+    """What the site wants for every allocation of one offering. `default_account`: where those of users go back to."""
 
     names: NameRules
     components: tuple[Component, ...]
     soft_delete: bool = False
-    home: str = "root"
+    default_account: str = "root"
     offering_partitions: tuple[str, ...] = ()
     offering_enforces_qos: bool = False
 
@@ -51,13 +51,13 @@ def allocation(
         ),
         limits=dict(limits or {}),
         members=members,
-        wishes=wishes(resource, rules),
+        requested=requested_state(resource, rules),
     )
 
 
-def wishes(resource: Resource, rules: OfferingRules) -> AssociationWishes:
+def requested_state(resource: Resource, rules: OfferingRules) -> RequestedState:
     """What Waldur says about the associations and the state of a resource's account."""
-    return AssociationWishes(
+    return RequestedState(
         qos=_word(resource.attributes.get("qos")),
         partition=_word(resource.attributes.get("partition")),
         offering_partitions=rules.offering_partitions,

@@ -26,7 +26,7 @@ from agent.core.directory_actions import (
 
 
 @dataclass(frozen=True, slots=True)
-class GroupWishes:
+class DesiredGroups:
     """`members`: usernames by account. `complete`: the accounts of which no member is missing there, so that who is
     not named may go. `ended`: accounts that are gone, whose groups go with them.
     """
@@ -41,25 +41,25 @@ class GroupWishes:
 
 
 def changes(
-    wishes: GroupWishes, standing: Mapping[str, DirectoryGroup], reason: str = "member of the allocation"
+    desired: DesiredGroups, standing: Mapping[str, DirectoryGroup], reason: str = "member of the allocation"
 ) -> list[DirectoryAction]:
-    """What makes the groups as wished; `standing` holds each group that exists under one of the names."""
+    """Return what makes the groups as desired; `standing` holds each group that exists under one of the names."""
     actions: list[DirectoryAction] = []
-    for account in sorted(wishes.members.keys() - wishes.ended):
+    for account in sorted(desired.members.keys() - desired.ended):
         group = standing.get(account)
         if group is not None and group.obstacle:
             continue
-        wanted = wishes.members[account]
+        wanted = desired.members[account]
         present = group.members if group else frozenset()
         if group is None:
             actions.append(CreateGroup(group=account, reason="the allocation has none"))
         actions += [AddToGroup(group=account, user=user, reason=reason) for user in sorted(wanted - present)]
-        if account in wishes.complete:
+        if account in desired.complete:
             actions += [
                 RemoveFromGroup(group=account, user=user, reason="not a member of the allocation")
                 for user in sorted(present - wanted)
             ]
-    return actions + _deletions(wishes.ended, standing)
+    return actions + _deletions(desired.ended, standing)
 
 
 def _deletions(ended: Iterable[str], standing: Mapping[str, DirectoryGroup]) -> list[DirectoryAction]:

@@ -22,8 +22,8 @@ from agent.core.actions import (
     SetUserLimits,
 )
 from agent.core.errors import PlanRefused, SiteAgentError
+from agent.core.members import DesiredMembers
 from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
-from agent.core.people import People
 from agent.core.units import targets_of
 from agent.core.waldur_actions import (
     FailResource,
@@ -67,7 +67,7 @@ class ResourceCase:
     """
 
     resource: Resource
-    people: People
+    members: DesiredMembers
     orders: frozenset[OrderType] = frozenset()
     user_limits: Mapping[str, Mapping[str, Any]] | None = None
     also_named_by: str = ""
@@ -116,9 +116,9 @@ class _Draft:
 
 
 def skip(
-    case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, tiers: Set[str] = frozenset()
+    case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, hierarchy: Set[str] = frozenset()
 ) -> str:
-    """Why nothing is planned for a resource now, empty when something may be. `tiers`: accounts of projects and
+    """Why nothing is planned for a resource now, empty when something may be. `hierarchy`: accounts of projects and
     customers, which are nobody's allocation whatever a backend id says.
     """
     if not case.account:
@@ -128,11 +128,11 @@ def skip(
     standing = snapshot.accounts.get(case.account)
     if standing is None:
         return f"account {case.account} is not on the cluster {snapshot.cluster}"
-    if not standing.parent or case.account == rules.offering.home:
+    if not standing.parent or case.account == rules.offering.default_account:
         return (
             f"account {case.account} is no allocation: it is what the site's own accounts and users stand on"
         )
-    if case.account in tiers or snapshot.children_of(case.account):
+    if case.account in hierarchy or snapshot.children_of(case.account):
         return (
             f"account {case.account} is no allocation: it is a project's or customer's, or has accounts below it. "
             "Correct the backend id of the resource"
@@ -151,10 +151,10 @@ def plans(
     drafts: list[_Draft] = []
     skipped = []
     wanted = (spec for spec in specs.values() if isinstance(spec, AllocationSpec))
-    tiers = {tier.name for spec in wanted for tier in spec.ancestors}
+    hierarchy = {ancestor.name for spec in wanted for ancestor in spec.ancestors}
     for case in merged(cases):
         spec = specs.get(case.resource.uuid)
-        if why := skip(case, rules, snapshot, tiers):
+        if why := skip(case, rules, snapshot, hierarchy):
             skipped.append(ResourcePlan(case, skipped=why))
         elif isinstance(spec, PlanRefused) or spec is None:
             skipped.append(ResourcePlan(case, refusal=spec))
@@ -226,13 +226,13 @@ def merged(cases: Sequence[ResourceCase]) -> list[ResourceCase]:
 
 
 def _joined(case: ResourceCase, naming: Iterable[ResourceCase]) -> ResourceCase:
-    people, also, shared = case.people, case.also_named_by, case.shared_with
+    members, also, shared = case.members, case.also_named_by, case.shared_with
     for other in naming:
         if other is not case:
-            people = people.joined(other.people)
+            members = members.joined(other.members)
             also = also or other.also_named_by
             shared = shared or f"resource {other.resource.uuid}"
-    return replace(case, people=people, also_named_by=also, shared_with=shared)
+    return replace(case, members=members, also_named_by=also, shared_with=shared)
 
 
 def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, snapshot: Snapshot) -> _Draft:
@@ -275,11 +275,11 @@ def _departures(
     drafts = list(drafts)
     leavers = {}
     for draft in drafts:
-        people = draft.case.people
-        stale = snapshot.users_of(draft.case.account) - people.wanted - people.kept
+        members = draft.case.members
+        stale = snapshot.users_of(draft.case.account) - members.wanted - members.kept
         if not stale or draft.case.also_named_by:
             continue
-        if unclear := people.unclear(stale):
+        if unclear := members.unclear(stale):
             draft.notes.append(
                 f"{', '.join(sorted(unclear)[:5])} ({len(unclear)} in all) stay for now: a member without a name may "
                 "be meant, and Waldur knows nobody else who is called so"
@@ -287,7 +287,7 @@ def _departures(
             stale -= unclear
             if not stale:
                 continue
-        if why := rules.nobody_leaves or _nobody_leaves(people, snapshot):
+        if why := rules.nobody_leaves or _nobody_leaves(members, snapshot):
             draft.notes.append(f"{len(stale)} who are not of its team stay for now: {why}")
         else:
             leavers[draft.case.account] = stale
@@ -295,12 +295,12 @@ def _departures(
         return {}
     grown = accounts.grown(snapshot, [action for draft in drafts for action in draft.built])
     return standing_accounts.departures(
-        leavers, grown, home=rules.offering.home, reason="not of its team any more"
+        leavers, grown, default_account=rules.offering.default_account, reason="not of its team any more"
     )
 
 
-def _nobody_leaves(people: People, snapshot: Snapshot) -> str:
-    if not people.complete:
+def _nobody_leaves(members: DesiredMembers, snapshot: Snapshot) -> str:
+    if not members.complete:
         return "Waldur's service and course accounts could not be read"
     if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
         return "the default accounts were not read"
@@ -343,7 +343,7 @@ def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> I
         else:
             wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
     known = {tres for component in components for tres in targets_of(component)}
-    leaving = snapshot.users_of(case.account) - case.people.wanted - case.people.kept
+    leaving = snapshot.users_of(case.account) - case.members.wanted - case.members.kept
     for action in standing_accounts.user_limits(case.account, wanted, known, snapshot, case.reason):
         if action.user not in leaving:
             yield action
@@ -387,8 +387,8 @@ def _qos_of(account: str, snapshot: Snapshot) -> str:
 
 
 def _finished(draft: _Draft, leaving: Sequence[ClusterAction]) -> ResourcePlan:
-    if draft.case.people.nameless:
-        draft.notes.append(f"{draft.case.people.nameless} of its team have no username here yet")
+    if draft.case.members.nameless:
+        draft.notes.append(f"{draft.case.members.nameless} of its team have no username here yet")
     return ResourcePlan(
         draft.case, (*draft.built, *leaving, *draft.kept), draft.spec, tuple(dict.fromkeys(draft.notes))
     )

@@ -196,7 +196,9 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
         return refusal(case, PlanRefused(why))
     else:
         change = accounts.emptying if rules.soft_delete else accounts.removal
-        steps += change(account, snapshot, home=rules.home, reason=case.reason, leaving=leaving)
+        steps += change(
+            account, snapshot, default_account=rules.default_account, reason=case.reason, leaving=leaving
+        )
         if rules.soft_delete:
             reason = f"{case.reason}, soft delete"
             steps += accounts.limits(account, _no_limits_left(rules, snapshot), snapshot, reason)
@@ -212,7 +214,7 @@ def _untouchable(account: str, rules: OfferingRules, snapshot: Snapshot) -> str:
             f"account {account} has accounts below it ({', '.join(children[:5])}): removing it would remove their "
             "users' access too. Move or remove these first"
         )
-    if account == rules.home or not snapshot.accounts[account].parent:
+    if account == rules.default_account or not snapshot.accounts[account].parent:
         return f"account {account} is no allocation: it is what the site's own accounts and users stand on"
     return ""
 
@@ -232,7 +234,7 @@ def _with_project(
     if (
         standing is None
         or not standing.parent
-        or project in {rules.home, *needed}
+        or project in {rules.default_account, *needed}
         or snapshot.users_of(project)
         or snapshot.children_of(project) - going
     ):

@@ -2,7 +2,7 @@
 """Keeping an account that stands in step: its place, members, state and limits. Nothing here makes allocations.
 
 wanted                          there                       action
-below its project's account     elsewhere                   CreateAccount (tiers above), MoveAccount
+below its project's account     elsewhere                   CreateAccount (accounts above), MoveAccount
 member                          -                           AddMember
 -                               member                      MoveDefaultAccount, BlockMember, CancelJobs, RemoveMember
 a default account               a member without one        MoveDefaultAccount
@@ -33,7 +33,7 @@ NO_LIMIT = -1
 
 
 def place(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
-    """The account below its project's, and that below its customer's. A site with one tier of projects is left
+    """The account below its project's, and that below its customer's. A site with one level of accounts is left
     alone: there nothing changes when a project moves to another customer.
     """
     if len(spec.ancestors) < 2:
@@ -42,11 +42,11 @@ def place(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Cluster
     if project.name == customer.name:
         return []
     moves = []
-    for tier in (project, spec.account):
-        standing = snapshot.accounts.get(tier.name)
-        if standing is not None and standing.parent and standing.parent != tier.parent:
+    for account in (project, spec.account):
+        standing = snapshot.accounts.get(account.name)
+        if standing is not None and standing.parent and standing.parent != account.parent:
             moves.append(
-                MoveAccount(account=tier.name, before=standing.parent, after=tier.parent, reason=reason)
+                MoveAccount(account=account.name, before=standing.parent, after=account.parent, reason=reason)
             )
     return [*accounts.missing_accounts(spec.ancestors, snapshot, reason), *moves] if moves else []
 
@@ -72,7 +72,7 @@ def state(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[Clu
 
 
 def departures(
-    leavers: Mapping[str, Set[str]], snapshot: Snapshot, *, home: str, reason: str
+    leavers: Mapping[str, Set[str]], snapshot: Snapshot, *, default_account: str, reason: str
 ) -> dict[str, list[ClusterAction]]:
     """The members who leave, by account: all accounts of a pass at once, for who leaves several of them.
 
@@ -86,7 +86,12 @@ def departures(
     found = {}
     for account, users in leavers.items():
         moved, removed = accounts.departures(
-            account, users, snapshot, home=home, reason=reason, leaving=lambda user: gone[user]
+            account,
+            users,
+            snapshot,
+            default_account=default_account,
+            reason=reason,
+            leaving=lambda user: gone[user],
         )
         found[account] = [*moved, *_ended_jobs(account, users, snapshot, reason), *removed]
     return found

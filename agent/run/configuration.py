@@ -22,7 +22,7 @@ from backends.usernames import registry as usernames
 
 def checked(
     path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None, with_logins: bool = True
-) -> load.Loaded:
+) -> load.LoadResult:
     """The settings and all problems of all parts; no settings when one of them is an error."""
     loaded = load.load(path, environ, strict=strict, with_logins=with_logins)
     problems = (*of_backends(loaded.offerings, strict=loaded.strict), *of_state(loaded.settings))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What events cover, and for how long that is believed: a bridge says so again and again, or polls go on as usual.
+"""Decide which polls events make unnecessary, and for how long a bridge's heartbeat is valid.
 
 Pure. The bridge asks which types an offering needs and which modes they cover; beat asks which polls to leave out.
 """
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from agent.config.model import Mode, Offering
 from agent.core.events import ObjectType
 
-# A sign is renewed three times in its life.
-RENEW_S = 15.0
-VALID_S = 50.0
-# A bridge that starts with beat needs this long until its first sign.
-PATIENCE_S = 90.0
+# Three heartbeats come while one is valid.
+HEARTBEAT_S = 15.0
+HEARTBEAT_VALID_S = 50.0
+# A bridge that starts with beat needs this long until its first heartbeat.
+START_GRACE_S = 90.0
 # Of a full period: a poll that comes a moment too soon for it counts, else the next one would come much too late.
 EARLY = 0.98
 
@@ -37,11 +37,12 @@ COVERING: Mapping[Mode, frozenset[ObjectType]] = {
 
 
 def has_events(offering: Offering) -> bool:
+    """Return whether the offering's configuration switches events on."""
     return offering.events.stomp_enabled or offering.events.mqtt_enabled
 
 
 def modes_by_events(offering: Offering) -> frozenset[Mode]:
-    """The modes of an offering that its configuration wants events for."""
+    """Return the modes of an offering for which its configuration wants events."""
     if not has_events(offering):
         return frozenset()
     wanted = {Mode.ORDER_PROCESS}
@@ -51,7 +52,7 @@ def modes_by_events(offering: Offering) -> frozenset[Mode]:
 
 
 def wanted_types(offering: Offering) -> tuple[ObjectType, ...]:
-    """The types of messages that the offering's backends need; none without events."""
+    """Return the types of messages that the offering's backends need; none without events."""
     modes = modes_by_events(offering)
     found: list[ObjectType] = []
     if Mode.ORDER_PROCESS in modes:
@@ -67,14 +68,14 @@ def wanted_types(offering: Offering) -> tuple[ObjectType, ...]:
 
 
 def covered(offering: Offering, listened_to: Set[ObjectType]) -> frozenset[Mode]:
-    """The modes whose polls are not needed while these types are listened to."""
+    """Return the modes whose polls are not needed while these types are listened to."""
     return frozenset(mode for mode in modes_by_events(offering) if COVERING[mode] <= listened_to)
 
 
 @dataclass(slots=True)
 class Polls:
-    """Which polls to start, by name, for the life of a beat: of what a live bridge tells one per `full_period_s`, of
-    everything else all. Times are monotonic seconds.
+    """Decides for the life of a beat which polls to start, by name: one per `full_period_s` of what events cover, and
+    all others. Times are monotonic seconds.
     """
 
     full_period_s: float
@@ -83,7 +84,7 @@ class Polls:
     _polled: set[str] = field(default_factory=set)
 
     def is_due(self, poll: str, is_covered: bool, now_s: float) -> bool:
-        """Whether this poll is to be started. The first one after a start always is."""
+        """Return whether this poll is to be started. The first one after a start always is."""
         last_s = self._last_s.get(poll)
         return not is_covered or last_s is None or now_s - last_s >= EARLY * self.full_period_s
 
@@ -91,12 +92,12 @@ class Polls:
         self._last_s[poll] = now_s
 
     def news(self, poll: str, is_covered: bool, now_s: float) -> str:
-        """What an operator should know of a poll that events may replace, once: that none come, and that they do."""
+        """Return the line for the log when events stop or begin to cover a poll; empty when nothing has changed."""
         if is_covered:
             was_polled = poll in self._polled
             self._polled.discard(poll)
             return "a bridge listens to its events again: the short polls stop" if was_polled else ""
-        if poll in self._polled or now_s - self.started_s < PATIENCE_S:
+        if poll in self._polled or now_s - self.started_s < START_GRACE_S:
             return ""
         self._polled.add(poll)
         return "no bridge listens to its events: it is polled as usual"

@@ -17,15 +17,15 @@ from hashlib import sha256
 from typing import Protocol
 from uuid import uuid4
 
-from agent.config.model import Mode
+from agent.config.model import Mode, Offering
 from agent.core.actions import Action
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.policy import Charge, PolicyMode, PolicyRules
 from agent.plan.policy.gate import (
     ID_LENGTH,
-    Approvals,
     Decision,
+    EarlierPlans,
     HeldPlan,
     WaitingPlan,
     lowered_accounts,
@@ -35,8 +35,8 @@ from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state import charges, plans
-from agent.state.plans import HeldRow, Kept, Shelf
+from agent.state import charges, empty_answers, held_plans, left_out, pauses
+from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
 from agent.state.store import Source, Store, reading
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def rules_of(site: Site) -> PolicyRules:
     """Return the offering's rules, with a pause by command. Where nobody can tell whether it is paused, it is."""
     rules = site.offering.policy
     try:
-        note = plans.pause_note(site.state_dir, site.offering)
+        note = pauses.pause_note(site.state_dir, site.offering)
     except StateError as error:
         note = f"perhaps: {error}"
     return replace(rules, paused=True, paused_why=note) if note and not rules.paused else rules
@@ -133,7 +133,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
         return _written_down(run, key, plan, decision, site.state_dir)
     try:
         with Store(site.state_dir).write() as db:
-            plans.drop_copied_back(db)
+            held_plans.drop_copied_back(db)
             charges.forget_old(db, datetime.now(UTC))
             decision = _decided(site, run.rules, key, plan, db, context)
             _reserve(run, key, decision.charges, db)
@@ -150,7 +150,9 @@ def is_known(run: Pass, key: str, plan: Planned) -> bool:
     """Return whether what a pass saw may replace what was known: an answer that is empty by mistake must not. Raises
     StateError.
     """
-    return not plan.context.sees_nothing or Shelf(run.site.state_dir, run.site.offering, key).believes_empty()
+    return not plan.context.sees_nothing or empty_answers.is_believed(
+        run.site.state_dir, run.site.offering.uuid, key
+    )
 
 
 def _decided(
@@ -162,8 +164,8 @@ def _decided(
     decides.
     """
     with reading(source) as db:
-        shelf = Shelf(db, site.offering, key)
-        found, waiting = shelf.approvals(), shelf.waiting()
+        held = HeldPlans(db, site.offering, key)
+        found, waiting = held.approvals.open(), held.waiting()
         history = charges.history(db, site.backend.cluster, datetime.now(UTC))
     waits = [
         WaitingPlan(each.id, each.scope, each.reason, each.keys, each.sticky)
@@ -172,14 +174,13 @@ def _decided(
     ]
     if plan.is_whole:
         waits = _joined(waits, approved={each.plan for each in found})
-    approvals = Approvals(
-        ids=frozenset(each.plan for each in found),
-        begun=frozenset(key for each in found for key in each.begun),
-        standing=tuple(waits),
+    earlier = EarlierPlans(
+        approved=frozenset(each.plan for each in found),
+        begun={each.plan: each.begun for each in found if each.begun},
+        waiting=tuple(waits),
         figures={each.plan: each.figures for each in found},
-        started={each.plan: each.begun for each in found if each.begun},
     )
-    return decide_on(plan.actions, plan.snapshot, rules, approvals, context, history)
+    return decide_on(plan.actions, plan.snapshot, rules, earlier, context, history)
 
 
 def _joined(waits: Sequence[WaitingPlan], approved: Set[str]) -> list[WaitingPlan]:
@@ -221,32 +222,32 @@ def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source
     A plan about everything of the offering tells which held plans are gone. A plan for one order or resource says
     nothing of the others; what of it belongs to a plan that waits, waits with that.
     """
-    site, shelf = run.site, Shelf(source, run.site.offering, key)
-    parts = set() if plan.is_whole else {waiting.id for waiting in shelf.waiting()}
-    decision = replace(decision, held=tuple(_kept(site, shelf, each, parts) for each in decision.held))
+    site, uuid, held = run.site, run.site.offering.uuid, HeldPlans(source, run.site.offering, key)
+    parts = set() if plan.is_whole else {waiting.id for waiting in held.waiting()}
+    decision = replace(decision, held=tuple(_hold(site, held, each, parts) for each in decision.held))
     for each in decision.released:
         if each.id in parts:
             continue  # the whole of it is begun, and told of, by a pass over everything
-        shelf.drop(each.id)
-        if shelf.begin(each.id, each.keys):
+        held.drop(each.id)
+        if held.approvals.begin(each.id, each.keys):
             log.warning("plan %s of offering %s was approved: %s", each.id, site.offering.name, each.reason)
     if not plan.is_whole:
         return decision
-    _leave_out(shelf, decision)
+    _leave_out(source, site.offering, key, decision)
     is_blind = plan.context.has_gaps or not may_tell(run.rules)
     if not is_blind and all(refused.why is not Why.INCOMPLETE for refused in decision.refused):
-        shelf.note_answer(is_empty=plan.context.sees_nothing)
-        if plan.context.sees_nothing and not shelf.believes_empty():
+        empty_answers.note(source, uuid, key, is_empty=plan.context.sees_nothing)
+        if plan.context.sees_nothing and not empty_answers.is_believed(source, uuid, key):
             return decision
-        for gone in shelf.keep_only({each.id: each.keys for each in decision.held}):
+        for gone in held.keep_only({each.id: each.keys for each in decision.held}):
             log.info("plan %s of offering %s is not held any more", gone, site.offering.name)
         still = {each.id: each.keys for each in (*decision.held, *decision.released)}
-        shelf.close_approvals(still=still)
+        held.approvals.close(still=still)
     return decision
 
 
-def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan:
-    """Written down, and told where that is news; where it cannot be written, nobody is sent to `approve`."""
+def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str]) -> HeldPlan:
+    """Write a held plan down; log it where that is news. Where it cannot be written nobody is sent to `approve`."""
     row = HeldRow(
         id=plan.id,
         scope=plan.scope,
@@ -257,18 +258,18 @@ def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan
         figures=plan.figures,
         sticky=plan.sticky,
     )
-    kept = Kept.KNOWN if plan.id in parts else shelf.hold(row)
-    if kept is Kept.UNWRITTEN:
+    result = HoldResult.KNOWN if plan.id in parts else held.hold(row)
+    if result is HoldResult.UNWRITTEN:
         plan = replace(
             plan,
             unwritten=f"it cannot be written to {site.state_dir}, so that nobody can approve it: mend that (a full "
             "disk?), and the next pass writes it down",
         )
-    if kept is not Kept.KNOWN or (plan.figures and shelf.withdraw(plan.id)):
+    if result is not HoldResult.KNOWN or (plan.figures and held.approvals.withdraw(plan.id)):
         log.warning(
             "plan %s of offering %s (%s) is held: %s. Nothing of it is done%s",
             plan.id,
-            shelf.offering.name,
+            site.offering.name,
             plan.scope,
             plan.reason,
             f"; {plan.unwritten}" if plan.unwritten else f" until `approve {plan.id}`; `approve` lists it",
@@ -276,15 +277,16 @@ def _kept(site: Site, shelf: Shelf, plan: HeldPlan, parts: Set[str]) -> HeldPlan
     return plan
 
 
-def _leave_out(shelf: Shelf, decision: Decision) -> None:
+def _leave_out(source: Source, offering: Offering, key: str, decision: Decision) -> None:
     """Write down what is refused, and tell it where it is not what was refused before; that amounts grow is no news."""
     lines = sorted(f"{r.action.line()}: {r.sentence}" for r in decision.refused)
     sentences = "; ".join(sorted({r.sentence for r in decision.refused}))
-    if shelf.leave_out(lines, meant=plan_id(sentences, (r.action for r in decision.refused))):
+    meant = plan_id(sentences, (r.action for r in decision.refused))
+    if left_out.write(source, offering.uuid, key, lines, meant=meant):
         log.warning(
             "%s of offering %s: %d actions are left out: %s%s",
-            shelf.mode,
-            shelf.offering.name,
+            key,
+            offering.name,
             len(lines),
             "; ".join(lines[:SHOWN]),
             f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else "",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from agent.config.model import Mode
 from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
 from agent.core.model import OfferingUser, Snapshot
-from agent.plan.groups import GroupWishes
+from agent.plan.groups import DesiredGroups
 from agent.plan.membership import ResourcePlan
 from agent.plan.orders import CREATING
 from agent.run import engine, gate
@@ -69,8 +69,8 @@ def provide_for_orders(run: Pass) -> None:
         if action.account in joined:
             joined[action.account].add(action.user)
     ended = frozenset(action.account for action in only(DeleteAccount, done))
-    wishes = GroupWishes({account: frozenset(users) for account, users in joined.items()}, ended=ended)
-    people.provide(run, wishes, (user for users in joined.values() for user in users), is_whole=False)
+    desired = DesiredGroups({account: frozenset(users) for account, users in joined.items()}, ended=ended)
+    people.provide(run, desired, (user for users in joined.values() for user in users), is_whole=False)
 
 
 def resume_periodic_limits(run: Pass, lock: Lock) -> None:
@@ -88,12 +88,12 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
     """Groups and homes of the accounts that a membership pass looked at."""
     if not gate.may_tell(run.rules):
         return
-    wishes = group_wishes(synced)
-    users = (user for members in wishes.members.values() for user in members)
-    people.provide(run, wishes, users, is_whole=synced.plan.is_whole)
+    desired = desired_groups(synced)
+    users = (user for members in desired.members.values() for user in members)
+    people.provide(run, desired, users, is_whole=synced.plan.is_whole)
 
 
-def group_wishes(synced: Synced) -> GroupWishes:
+def desired_groups(synced: Synced) -> DesiredGroups:
     """The groups as the accounts that are in step want them."""
     in_step = [
         plan for plan in synced.plan.plans if plan.spec and plan.case.resource.uuid not in synced.errors
@@ -104,14 +104,14 @@ def group_wishes(synced: Synced) -> GroupWishes:
         members[plan.account] = members.get(plan.account, frozenset()).union(own)
     held = {a.account for p in synced.decision.held for a in p.actions if isinstance(a, ClusterAction)}
     complete = {plan.account for plan in in_step if plan.account not in held and _is_all(synced, plan)}
-    return GroupWishes(members, complete=complete)
+    return DesiredGroups(members, complete=complete)
 
 
 def _is_all(synced: Synced, plan: ResourcePlan) -> bool:
     """Whether nobody is in the account but those who are wanted there: then who else is in the group may go."""
     case = plan.case
     nobody_leaves = synced.plan.facts.rules.nobody_leaves
-    is_known = case.people.complete and not (case.people.kept or nobody_leaves)
+    is_known = case.members.complete and not (case.members.kept or nobody_leaves)
     return is_known and not (case.also_named_by or case.shared_with)
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -16,7 +17,9 @@ from agent import __version__
 from agent.config.environment import shared_lock_dir
 from agent.config.model import Mode, Offering, Problem, Settings, Severity
 from agent.core.errors import ConfigError
+from agent.core.model import AccountingType, Component, OfferingFacts, WaldurComponent
 from agent.core.units import targets_of
+from agent.plan.allocations import OfferingRules
 from agent.waldur.client import WaldurClient
 from backends import registry
 from backends.base import Backend, BackendContext
@@ -159,3 +162,39 @@ def unusable(offerings: Iterable[Offering], mode: Mode) -> list[Problem]:
             if missing:
                 found.append(Problem(Severity.ERROR, offering.path, f"offering {offering.name}: {missing}"))
     return found
+
+
+def offering_rules(site: Site, facts: OfferingFacts) -> OfferingRules:
+    """Return what the site wants of every allocation: its configuration, and components that only Waldur has.
+
+    Left out are components with a factor that makes no limit, like any unknown component.
+    """
+    offering = site.offering
+    added = []
+    for component in facts.components:
+        made = _waldur_component(component)
+        if component.type not in offering.components and isfinite(made.unit_factor) and made.unit_factor > 0:
+            added.append(made)
+    return OfferingRules(
+        names=offering.names,
+        components=(*offering.components.values(), *added),
+        soft_delete=offering.soft_delete,
+        offering_partitions=facts.partitions,
+        offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
+        default_account=site.backend.default_account,
+    )
+
+
+def _waldur_component(component: WaldurComponent) -> Component:
+    """Return a component that only Waldur has. Its billing type may be one that the configuration does not offer."""
+    fields = component.fields
+    amount, factor = fields.get("limit_amount"), fields.get("unit_factor")
+    billing = fields.get("billing_type")
+    return Component(
+        name=component.type,
+        measured_unit=str(fields.get("measured_unit") or ""),
+        accounting_type=AccountingType(billing) if billing in list(AccountingType) else AccountingType.FIXED,
+        label=str(fields.get("name") or component.type),
+        unit_factor=float(factor) if isinstance(factor, int | float) and factor else 1.0,
+        limit=float(amount) if isinstance(amount, int | float) else None,
+    )

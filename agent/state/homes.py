@@ -15,7 +15,7 @@ from agent.state.store import Db, Source, Store, note, recall
 WHAT = "what was done about homes"
 
 
-class HomeMemory:
+class HomeState:
     """Read when made; what has changed is written by `save`."""
 
     def __init__(self, source: Source, offering_uuid: str) -> None:

@@ -10,6 +10,7 @@ and goes on.
 from __future__ import annotations
 
 import fcntl
+import getpass
 import json
 import logging
 import os
@@ -155,6 +156,16 @@ def note(state_dir: Path, offering: Offering | None, text: str, *, by: str, mode
         "pid": os.getpid(),
     }
     _append(state_dir, [line])
+
+
+def operator() -> str:
+    """Return who runs this command, also behind sudo."""
+    try:
+        own = getpass.getuser()
+    except (KeyError, OSError):
+        own = str(os.getuid())
+    behind = os.environ.get("SUDO_USER", "")
+    return f"{behind} as {own}" if behind and behind != own else own
 
 
 def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an answer, or the lack of one, says: JSON, Waldur's own words in a refusal, the reason of a failure."""
+"""Read an answer, or the lack of one: JSON, Waldur's own words in a refusal, the reason of a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OBJECT = re.compile(r"<[^>]*>: |\(<[^>]*>, |HTTPS?Connection(Pool)?\([^)]*\): ?
 
 
 def document(answer: requests.Response) -> Any:
-    """The JSON of an answer; ValueError where there is none."""
+    """Return the JSON of an answer. Raises ValueError where there is none."""
     try:
         return json.loads(answer.content)
     except RecursionError as error:
@@ -32,7 +32,7 @@ def document(answer: requests.Response) -> Any:
 
 
 def detail(answer: requests.Response, mask: Mask) -> str:
-    """Waldur's own words: the texts of its JSON, or the title or the beginning of what else came."""
+    """Return Waldur's own words: the texts of its JSON, or the title or the beginning of what else came."""
     try:
         texts = "; ".join(_texts(document(answer), ""))
     except ValueError:
@@ -41,7 +41,7 @@ def detail(answer: requests.Response, mask: Mask) -> str:
 
 
 def page(answer: requests.Response, mask: Mask) -> str:
-    """The title of an HTML page, else the first words of whatever it is."""
+    """Return the title of an HTML page, else the first words of whatever it is."""
     text = answer.content[:PAGE_BYTES].decode("utf-8", "replace")
     title = _TITLE.search(text)
     words = " ".join(_UNSEEN.sub(" ", title[1] if title else text).split())
@@ -49,7 +49,7 @@ def page(answer: requests.Response, mask: Mask) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """The innermost reasons, without the object addresses that the libraries print."""
+    """Return the innermost reasons, without the object addresses that the libraries print."""
     reason = getattr(error, "reason", None)
     if isinstance(reason, BaseException):
         return cause(reason)

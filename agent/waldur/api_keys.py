@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Keys of resources (8.1): what cannot be done here is said, so that nobody waits for it."""
+"""Keys of resources (8.1): Waldur is told what cannot be done here, so that nobody waits for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a request proves who sends it: a static token, or an OIDC access token that renews itself."""
+"""The login of requests: a static token, or an OIDC access token by client credentials that renews itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import requests
 from requests.auth import AuthBase
@@ -24,7 +23,7 @@ RENEW_BEFORE_S = 30.0
 
 
 class WaldurAuth(AuthBase):
-    """Puts the proof on a request. `mask` takes it out of a text: error pages may show the request's headers."""
+    """Puts the token on a request. `mask` takes it out of a text: error pages may show the request's headers."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         raise NotImplementedError
@@ -69,14 +68,14 @@ class OidcAuth(WaldurAuth):
         return text.replace(token, MASK) if token else text
 
     def forget(self, refused: requests.PreparedRequest) -> None:
-        """The server refused this request's token: fetch a new one, unless another thread did so already."""
+        """Have the next request fetch a token, where the server refused this one and no other thread did so."""
         with self._lock:
             if refused.headers.get("Authorization") == self._header:
                 self._header = ""
 
 
 def auth_for(access: WaldurAccess, session: requests.Session) -> WaldurAuth:
-    """The way of `access`; OIDC requests go over the same session, so proxy and TLS settings hold for them.
+    """Return the login that `access` gives. OIDC requests go over the same session, with its proxy and TLS settings.
 
     Raises ConfigError for a token that no header can carry.
     """
@@ -93,7 +92,10 @@ def auth_for(access: WaldurAccess, session: requests.Session) -> WaldurAuth:
 
 
 def _client_credentials(session: requests.Session, client: OidcClient) -> tuple[str, float]:
-    """An access token and its lifetime in seconds. Redirects are not followed: the secret is for one address."""
+    """Return an access token and its lifetime in seconds. Raises WaldurError, WaldurAnswerError.
+
+    Redirects are not followed: the secret is for one address.
+    """
     form = {
         "grant_type": "client_credentials",
         "client_id": client.client_id,
@@ -102,7 +104,11 @@ def _client_credentials(session: requests.Session, client: OidcClient) -> tuple[
     where = mask_url(client.token_url)
     try:
         answer = session.post(
-            client.token_url, data=form, timeout=OIDC_TIMEOUT_S, auth=_no_auth, allow_redirects=False
+            client.token_url,
+            data=form,
+            timeout=OIDC_TIMEOUT_S,
+            auth=lambda request: request,
+            allow_redirects=False,
         )
     except (OSError, HTTPError) as error:
         raise WaldurError(
@@ -120,10 +126,6 @@ def _client_credentials(session: requests.Session, client: OidcClient) -> tuple[
             status=answer.status_code,
             detail=detail,
         )
-    return _granted(answer, where)
-
-
-def _granted(answer: requests.Response, where: str) -> tuple[str, float]:
     try:
         document = answers.document(answer)
     except ValueError:
@@ -136,20 +138,13 @@ def _granted(answer: requests.Response, where: str) -> tuple[str, float]:
             path=where,
             status=answer.status_code,
         )
-    return token, _lifetime_s(document.get("expires_in"))
-
-
-def _lifetime_s(expires_in: Any) -> float:
     try:
-        seconds = float(expires_in)
+        lifetime_s = float(document.get("expires_in"))
     except (TypeError, ValueError):
-        return DEFAULT_LIFETIME_S
-    return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_LIFETIME_S
+        lifetime_s = 0.0
+    is_usable = math.isfinite(lifetime_s) and lifetime_s > 0
+    return token, lifetime_s if is_usable else DEFAULT_LIFETIME_S
 
 
 def _fits_header(text: str) -> bool:
     return text.isascii() and text.isprintable()
-
-
-def _no_auth(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""One client per offering: requests and their failures, told in our errors with Waldur's own words.
+"""One client per offering: requests, and errors with Waldur's own words and what to do.
 
-Repeats happen on two levels. Here, within seconds, for what is safe to send twice (GET always; POST only
+Requests are repeated on two levels. Here, within seconds, for what is safe to send twice (GET always; POST only
 where Waldur's answer does not depend on how often it is sent). Above, in the queue, for whole passes.
 """
 
@@ -23,12 +23,12 @@ from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.waldur import answers, transport
 from agent.waldur.auth import OidcAuth, auth_for
 from agent.waldur.features import Features
-from agent.waldur.transport import Patience, Tally
+from agent.waldur.transport import RequestCounter, Timeouts
 
 log = logging.getLogger(__name__)
 
 PAGE_SIZE = 300
-PATIENCE = Patience()
+TIMEOUTS = Timeouts()
 
 Params = Sequence[tuple[str, str]]
 
@@ -43,17 +43,17 @@ class WaldurClient:
         user_agent: str,
         offering_uuid: str,
         attempts: int = 4,
-        patience: Patience = PATIENCE,
+        timeouts: Timeouts = TIMEOUTS,
     ) -> None:
         self.url = access.url
         self.offering_uuid = offering_uuid
         self._attempts = attempts
-        self._timeout = (patience.connect_s, patience.read_s)
-        self._tally = Tally()
+        self._timeout = (timeouts.connect_s, timeouts.read_s)
+        self._counter = RequestCounter()
         self.features = Features()
-        retries = transport.retries(attempts, patience)
-        self._once = transport.session(access, self._tally, retries)
-        self._repeated = transport.session(access, self._tally, retries.new(allowed_methods=None))
+        retry = transport.new_retry(attempts, timeouts)
+        self._once = transport.new_session(access, self._counter, retry)
+        self._repeated = transport.new_session(access, self._counter, retry.new(allowed_methods=None))
         self._auth = auth_for(access, self._repeated)
         for session in (self._once, self._repeated):
             session.headers.update({"User-Agent": user_agent, "Accept": "application/json"})
@@ -61,21 +61,21 @@ class WaldurClient:
 
     @property
     def sent(self) -> Counter[str]:
-        return self._tally.counts
+        return self._counter.counts
 
     def close(self) -> None:
         self._once.close()
         self._repeated.close()
 
     def get(self, path: str, params: Params = ()) -> Mapping[str, Any]:
-        """One object. Raises WaldurAnswerError where something else comes."""
+        """Return one object. Raises WaldurAnswerError where something else comes."""
         document = self._json(self._send("GET", path, params=params), path)
         if not isinstance(document, Mapping):
             raise WaldurAnswerError(f"GET {path}: the answer is not an object", method="GET", path=path)
         return document
 
     def pages(self, path: str, params: Params = ()) -> Iterator[Mapping[str, Any]]:
-        """All items of a list, page by page as the `Link` header says, whatever the page's size.
+        """Yield all items of a list, page by page as the `Link` header says, whatever the page's size.
 
         Only the link's query is followed, so the token never goes to another address than ours. Raises
         WaldurAnswerError where a page is not a list of objects, where the pages lead in a circle, or where they
@@ -88,53 +88,59 @@ class WaldurClient:
             if query in asked:
                 raise _incomplete(path, "the pages lead in a circle")
             asked.add(query)
-            answer = self._page(path, query, first=len(asked) == 1)
+            try:
+                answer = self._send("GET", path, params=query)
+            except WaldurError as error:
+                if len(asked) == 1 or error.status != 404:
+                    raise
+                raise _incomplete(path, f"it became shorter while it was read ({error.detail})") from error
             page = self._json(answer, path)
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise _incomplete(path, "the page is not a list of objects")
             yield from page
             received += len(page)
             # The largest count counts: what left the list while it was read moved others past the page's edge.
-            announced = max(announced, _count(answer.headers.get("X-Result-Count")))
-            query = _next_query(answer, path)
+            count = answer.headers.get("X-Result-Count", "")
+            announced = max(announced, int(count) if count.isdecimal() and count.isascii() else 0)
+            query = None
+            link = answer.links.get("next", {}).get("url")
+            if link is not None:
+                query = tuple(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True))
+                if not query:
+                    raise _incomplete(path, "the link to the next page names no page")
         if received < announced:
             raise _incomplete(path, f"{announced} items were announced, {received} came")
 
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
-        """Send a POST; `repeatable` where sending it twice does the same as sending it once."""
+        """Send a POST and return the JSON of the answer, None without one.
+
+        `repeatable` where sending it twice does the same as sending it once.
+        """
         answer = self._send("POST", path, body={} if body is None else body, repeatable=repeatable)
         return self._json(answer, path) if answer.content.strip() else None
 
     def change(self, method: str, path: str, body: Any) -> Mapping[str, Any]:
-        """Send a PATCH or PUT, which do the same when they are sent twice; the object as it is afterwards."""
+        """Send a PATCH or PUT, which do the same when they are sent twice; return the object as it is afterwards."""
         document = self._json(self._send(method, path, body=body, repeatable=True), path)
         if not isinstance(document, Mapping):
             raise WaldurAnswerError(f"{method} {path}: the answer is not an object", method=method, path=path)
         return document
 
     def if_supported(self, feature: str) -> bool:
-        """False while this server is known to lack `feature`."""
+        """Return False while this server is known to lack `feature`."""
         return not self.features.lacks(feature)
 
     def note_missing(self, feature: str, error: WaldurError) -> None:
-        """Remember, and say once, that this server lacks an endpoint that newer ones have. Raises the error where it
+        """Remember, and log once, that this server lacks an endpoint that newer ones have. Raises the error where it
         had it before.
         """
         if self.features.note_missing(feature, error):
             log.info("%s has no %s (%s): done without it", mask_url(self.url), feature, error.status)
 
-    def _page(self, path: str, query: Params, *, first: bool) -> requests.Response:
-        try:
-            return self._send("GET", path, params=query)
-        except WaldurError as error:
-            if first or error.status != 404:
-                raise
-            raise _incomplete(path, f"it became shorter while it was read ({error.detail})") from error
-
     def _send(
         self, method: str, path: str, *, params: Params = (), body: Any = None, repeatable: bool = False
     ) -> requests.Response:
-        """One answer of success. A refused access token is renewed, and an answer cut off asked for again, once."""
+        """Return an answer of success. A refused token is renewed and an answer cut off asked for again, once."""
         session = self._repeated if repeatable else self._once
         for last in (False, True):
             try:
@@ -151,7 +157,12 @@ class WaldurClient:
                 if is_cut_off and not last and self._attempts > 1:
                     log.warning("%s %s: %s; asked again", method, path, answers.cause(error))
                     continue
-                raise self._no_answer(method, path, error) from error
+                hint = next((text for kind, text in _NO_ANSWER_HINTS.items() if isinstance(error, kind)), "")
+                raise WaldurError(
+                    f"{method} {path}: no answer from {mask_url(self.url)}: {answers.cause(error)}{hint}",
+                    method=method,
+                    path=path,
+                ) from error
             if answer.status_code == 401 and isinstance(self._auth, OidcAuth) and not last:
                 self._auth.forget(answer.request)
                 continue
@@ -174,17 +185,16 @@ class WaldurClient:
                 status=answer.status_code,
             ) from error
 
-    def _no_answer(self, method: str, path: str, error: Exception) -> WaldurError:
-        hint = next((text for kind, text in _NO_ANSWER_HINTS.items() if isinstance(error, kind)), "")
-        return WaldurError(
-            f"{method} {path}: no answer from {mask_url(self.url)}: {answers.cause(error)}{hint}",
-            method=method,
-            path=path,
-        )
-
     def _failure(self, method: str, path: str, answer: requests.Response) -> WaldurError:
+        """Return the error for a refusal; WaldurLacks where the endpoint is missing.
+
+        A missing object (404 too) is told in words, a missing address on a page.
+        """
         status, detail = answer.status_code, answers.detail(answer, self._auth.mask)
-        kind = WaldurLacks if _is_missing(status, detail) else WaldurError
+        is_missing = status == 405 or (
+            status == 404 and not detail.endswith(("matches the given query.", "Invalid page."))
+        )
+        kind = WaldurLacks if is_missing else WaldurError
         sentence = f"{method} {path}: Waldur answered {status}: {detail}"
         hint = self._hint(answer)
         return kind(
@@ -196,7 +206,7 @@ class WaldurClient:
         )
 
     def _hint(self, answer: requests.Response) -> str:
-        """What the operator should look at, empty where Waldur's words are enough."""
+        """Return what the operator should look at; empty where Waldur's words are enough."""
         status = answer.status_code
         if status < 400:
             place = self._auth.mask(mask_url(answer.headers.get("Location", "nowhere")))[:200]
@@ -226,24 +236,3 @@ def _incomplete(path: str, problem: str) -> WaldurAnswerError:
     return WaldurAnswerError(
         f"GET {path}: {problem}: the listing is incomplete and not used", method="GET", path=path
     )
-
-
-def _is_missing(status: int, detail: str) -> bool:
-    """Whether the endpoint is missing. A missing object (404 too) is told in words, a missing address on a page."""
-    return status == 405 or (
-        status == 404 and not detail.endswith(("matches the given query.", "Invalid page."))
-    )
-
-
-def _next_query(answer: requests.Response, path: str) -> Params | None:
-    link = answer.links.get("next", {}).get("url")
-    if link is None:
-        return None
-    query = tuple(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True))
-    if not query:
-        raise _incomplete(path, "the link to the next page names no page")
-    return query
-
-
-def _count(header: str | None) -> int:
-    return int(header) if header is not None and header.isdecimal() and header.isascii() else 0

@@ -40,7 +40,7 @@ class AgentQueue:
 
 
 def agent_queue(client: WaldurClient, identity: str, types: Sequence[ObjectType]) -> AgentQueue:
-    """The queue of the agent, for these types and no others. Raises WaldurError: 409 where another user has it."""
+    """Declare the agent's queue for these types and no others. Raises WaldurError: 409 where another user has it."""
     answer = client.post(
         f"{IDENTITIES}{identity}/register_queue/", {"object_types": list(types)}, repeatable=True
     )
@@ -50,7 +50,7 @@ def agent_queue(client: WaldurClient, identity: str, types: Sequence[ObjectType]
 
 
 def subscription(client: WaldurClient, identity: str, object_type: ObjectType) -> Subscription:
-    """The subscription of the token's user to a type: one for all of their offerings.
+    """Return the subscription of the token's user to a type: one for all of their offerings.
 
     Without an identity the server has no way to find it: ours are told by their description.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a server has, and what it lacks because it is older: seen from its answers, and not taken for ever.
+"""Which features a server has, and which it lacks because it is older, as its answers show.
 
 A gateway that mislays an address for a moment answers like a server that never had it (404). What was there once
 is therefore never lacking, and what seems to be lacking is asked for again after a while.
@@ -16,7 +16,7 @@ FORGOTTEN_AFTER_S = 3600.0
 
 
 class Features:
-    """Features by name. Safe for use by several threads."""
+    """The features of one server by name. Safe for use by several threads."""
 
     def __init__(self) -> None:
         self._there: set[str] = set()
@@ -24,12 +24,12 @@ class Features:
         self._lock = threading.Lock()
 
     def lacks(self, feature: str) -> bool:
-        """True where the server was seen to lack it, not too long ago."""
+        """Whether the server was seen to lack it, not too long ago."""
         since_s = self._missing.get(feature)
         return since_s is not None and time.monotonic() - since_s < FORGOTTEN_AFTER_S
 
     def has(self, feature: str) -> bool:
-        """True where the server was seen to have it."""
+        """Whether the server was seen to have it."""
         return feature in self._there
 
     def forget(self, feature: str) -> None:
@@ -42,7 +42,9 @@ class Features:
             self._there.add(feature)
 
     def note_missing(self, feature: str, error: WaldurError) -> bool:
-        """Whether that is news. Raises the error where the server had the feature before."""
+        """Note that the server lacks a feature; return whether that is new. Raises the error where it had the
+        feature before.
+        """
         with self._lock:
             if feature in self._there:
                 raise error

@@ -31,7 +31,7 @@ class Program:
 
 
 def register(client: WaldurClient, program: Program) -> str:
-    """The uuid of the offering's identity, made or brought up to date. Raises WaldurError."""
+    """Make the offering's identity, or bring it up to date, and return its uuid. Raises WaldurError."""
     name = f"agent-{client.offering_uuid}"
     body = {
         "offering": client.offering_uuid,
@@ -52,13 +52,13 @@ def register(client: WaldurClient, program: Program) -> str:
 
 
 def register_service(client: WaldurClient, identity: str, name: str) -> str:
-    """The uuid of a service of the identity; one that Waldur took for idle is active again."""
+    """Make a service of the identity, or activate it again, and return its uuid."""
     body = {"name": name, "mode": name}
     return _uuid(client.post(f"{IDENTITIES}{identity}/register_service/", body, repeatable=True), "a service")
 
 
 def register_processor(client: WaldurClient, service: str, name: str, *, backend: str, version: str) -> None:
-    """Also the sign of life: ten minutes without one make the service idle."""
+    """Also the heartbeat: ten minutes without one make the service idle."""
     body = {"name": name, "backend_type": backend[:BACKEND_TYPE_LENGTH], "backend_version": version}
     client.post(f"{SERVICES}{service}/register_processor/", body, repeatable=True)
 

@@ -35,13 +35,13 @@ def fail(client: WaldurClient, request_uuid: str, message: str) -> None:
 
 
 def offered(client: WaldurClient) -> frozenset[str]:
-    """Accounts that were offered before and not imported yet."""
+    """Return accounts that were offered before and not imported yet."""
     found = client.pages(OFFERED, [("offering_uuid", client.offering_uuid)])
     return frozenset(str(item.get("backend_id") or "") for item in found)
 
 
 def offer(client: WaldurClient, account: str, project_uuid: str, limits: Mapping[str, Any]) -> None:
-    """Not to be repeated blindly: a second one is a second row."""
+    """Offer an account. Not repeated by itself: a second request makes a second row."""
     body = {
         "name": account[:NAME_LENGTH],
         "project": project_uuid,
@@ -53,7 +53,7 @@ def offer(client: WaldurClient, account: str, project_uuid: str, limits: Mapping
 
 
 def project_with_slug(client: WaldurClient, slug: str) -> str:
-    """The project's uuid; empty where the token sees none of that slug. Servers that do not filter name others too."""
+    """Return the project's uuid; empty where the token sees none of that slug. Some servers do not filter."""
     params = [("slug", slug), ("field", "uuid"), ("field", "slug")]
     for item in client.pages("projects/", params):
         if item.get("slug") == slug:
@@ -62,5 +62,5 @@ def project_with_slug(client: WaldurClient, slug: str) -> str:
 
 
 def is_gone(error: WaldurError) -> bool:
-    """The request was withdrawn, or another agent has it."""
+    """Whether the request was withdrawn, or another agent has it."""
     return error.status in (404, 409)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whose token it is that the client has."""
+"""The user whose token the client has."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Me:
 
 
 def whoami(client: WaldurClient) -> Me:
-    """Raises WaldurError. Servers of 2024 show `is_staff` to staff only."""
+    """Return the token's user. Raises WaldurError. Servers of 2024 show `is_staff` to staff only."""
     record = client.get(PATH, [("field", "username"), ("field", "is_staff")])
     return Me(str(record.get("username") or "unknown"), record.get("is_staff") is True)

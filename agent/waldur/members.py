@@ -18,20 +18,20 @@ ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")
 
 
 def team(client: WaldurClient, resource_uuid: str) -> list[TeamMember]:
-    """Everyone with a role in the resource's project."""
+    """Return everyone with a role in the resource's project."""
     path = f"marketplace-provider-resources/{resource_uuid}/team/"
     return [records.team_member(item) for item in client.pages(path)]
 
 
 def offering_users(client: WaldurClient, *, with_persons: bool = False) -> list[OfferingUser]:
-    """Users of the offering in whatever state, restricted ones too; with their names and e-mail when asked."""
+    """Return users of the offering in whatever state, restricted ones too; with their names and e-mail when asked."""
     names = (*USER_FIELDS, *(PERSON_FIELDS if with_persons else ()))
     params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in names)]
     return [records.offering_user(item) for item in client.pages("marketplace-offering-users/", params)]
 
 
 def project_accounts(client: WaldurClient) -> dict[str, frozenset[str]]:
-    """Usernames of active service and course accounts by project uuid; empty on servers without them."""
+    """Return usernames of active service and course accounts by project uuid; empty on servers without them."""
     found: dict[str, set[str]] = {}
     for item in listed_accounts(client):
         if item.get("state") == "OK" and item.get("username"):
@@ -40,7 +40,7 @@ def project_accounts(client: WaldurClient) -> dict[str, frozenset[str]]:
 
 
 def listed_accounts(client: WaldurClient) -> Iterator[Mapping[str, Any]]:
-    """Service and course accounts of all projects, in whatever state."""
+    """Return service and course accounts of all projects, in whatever state."""
     for listing in ACCOUNT_LISTS:
         path = f"marketplace-provider-offerings/{client.offering_uuid}/{listing}/"
         yield from if_there(client, listing, path) or ()
@@ -49,7 +49,7 @@ def listed_accounts(client: WaldurClient) -> Iterator[Mapping[str, Any]]:
 def if_there(
     client: WaldurClient, feature: str, path: str, params: Params = ()
 ) -> list[Mapping[str, Any]] | None:
-    """A list that older servers lack: None there, and asked for once only. Raises WaldurLacks where the server had
+    """Return a list, None on servers that lack it, which are asked once only. Raises WaldurLacks where the server had
     it before: then a gateway is at fault, and nothing is known.
     """
     if not client.if_supported(feature):

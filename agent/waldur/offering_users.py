@@ -39,7 +39,7 @@ def ask_validation(client: WaldurClient, uuid: str, comment: str, comment_url: s
 
 
 def assign_username(client: WaldurClient, user: OfferingUser, username: str) -> OfferingUser:
-    """Write the name; the user as Waldur has it then (OK). Raises WaldurAnswerError where it is not kept."""
+    """Write the name and return the user as Waldur has it then (OK). Raises WaldurAnswerError where it is not kept."""
     path = f"{PATH}{user.uuid}/"
     seen = records.offering_user(client.change("PATCH", path, {"username": username}))
     if seen.username != username:

@@ -17,7 +17,9 @@ FIELDS = ("uuid", "customer_uuid", "components", "partitions", "plugin_options")
 
 
 def facts(client: WaldurClient) -> OfferingFacts:
-    """Raises WaldurError with a hint (404) where the offering does not exist or the token may not see it."""
+    """Return the offering. Raises WaldurError, with a hint (404) where it does not exist or the token may not
+    see it.
+    """
     path = f"{PATH}{client.offering_uuid}/"
     try:
         return records.offering(client.get(path, [("field", name) for name in FIELDS]), client.offering_uuid)
@@ -36,7 +38,7 @@ def facts(client: WaldurClient) -> OfferingFacts:
 
 
 def plan_quotas(client: WaldurClient, plan_uuid: str) -> dict[str, int]:
-    """Amounts of a plan's fixed components, zeros left out."""
+    """Return the amounts of a plan's fixed components, zeros left out."""
     return records.quotas(client.get(f"marketplace-plans/{plan_uuid}/", [("field", "quotas")]))
 
 

@@ -21,7 +21,7 @@ FIELDS = (
 
 
 def actionable(client: WaldurClient, states: tuple[OrderState, ...] = ACTIONABLE) -> list[Order]:
-    """Orders of the offering in `states`, oldest first."""
+    """Return orders of the offering in `states`, oldest first."""
     params = [("offering_uuid", client.offering_uuid), *(("state", s.value) for s in states)]
     params += [("field", name) for name in FIELDS]
     return [records.order(item) for item in client.pages("marketplace-orders/", params)]
@@ -33,7 +33,7 @@ def get(client: WaldurClient, order_uuid: str) -> Order:
 
 
 def approve(client: WaldurClient, order_uuid: str) -> None:
-    """Approve; the caller reads the state afterwards, which need not be `executing` (a start date ahead)."""
+    """Approve an order; the caller reads the state afterwards, which need not be `executing` (a start date ahead)."""
     _move(client, order_uuid, "approve_by_provider", {}, ends_in=OrderState.EXECUTING)
 
 
@@ -42,7 +42,7 @@ def complete(client: WaldurClient, order_uuid: str) -> None:
 
 
 def fail(client: WaldurClient, order_uuid: str, message: str, traceback: str = "") -> None:
-    """Set erred. Both keys are sent always: the server answers 500 where one is missing (8.0).
+    """Set an order erred. Both keys are sent always: the server answers 500 where one is missing (8.0).
 
     Waldur does not look at the order's state here, and flips a healthy resource for an order that is done: so
     only an order that is executing now is failed. Raises WaldurError with 409 for any other.

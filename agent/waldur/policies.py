@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.core.errors import WaldurLacks
-from agent.core.periodic import GRANULARITIES, Granularity
+from agent.core.periodic import Granularity
 from agent.waldur.client import WaldurClient
 
 PATH = "marketplace-slurm-periodic-usage-policies/"
 REPORT = "report-command-result"
 MESSAGE_LENGTH = 2000
+# As Waldur numbers them in `period`.
+GRANULARITIES = {1: Granularity.TOTAL, 2: Granularity.MONTH, 3: Granularity.QUARTER, 4: Granularity.YEAR}
 
 
 def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:
-    """None where the policy has a period that we do not know. Raises WaldurError."""
+    """Return the policy's period, None where it has a period that we do not know. Raises WaldurError."""
     found = client.get(f"{PATH}{policy_uuid}/", [("field", "period")]).get("period")
     return GRANULARITIES.get(found) if isinstance(found, int) else None
 
@@ -23,7 +25,7 @@ def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:
 def report(
     client: WaldurClient, policy_uuid: str, resource_uuid: str, *, error: str, commands: Sequence[str]
 ) -> None:
-    """Tell the policy what came of its settings; an empty `error` is success. Servers before 8.0 have no such call."""
+    """Report what came of a policy's settings; an empty `error` is success. Servers before 8.0 have no such call."""
     if not client.if_supported(REPORT):
         return
     body = {

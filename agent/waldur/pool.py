@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answer | WaldurError]:
-    """`ask` for every key; what failed stands in the result as the error itself."""
+    """Call `ask` for every key, several at a time; what failed is in the result as the error itself."""
 
     def attempt(key: Key) -> Answer | WaldurError:
         try:

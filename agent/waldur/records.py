@@ -98,14 +98,19 @@ def offering(record: Json, offering_uuid: str) -> OfferingFacts:
     return OfferingFacts(
         uuid=offering_uuid,
         customer_uuid=hex_text(record, "customer_uuid"),
-        components=tuple(_component(item) for item in _maps(record, "components", "an offering")),
+        components=tuple(
+            WaldurComponent(
+                uuid=_text(item, "uuid"), type=_required(item, "type", "a component"), fields=dict(item)
+            )
+            for item in _maps(record, "components", "an offering")
+        ),
         partitions=tuple(sorted({_text(item, "partition_name") for item in partitions} - {""})),
         plugin_options=_map(record, "plugin_options"),
     )
 
 
 def quotas(record: Json) -> dict[str, int]:
-    """Amounts of a plan's components, zeros left out."""
+    """Return the amounts of a plan's components, zeros left out. Raises WaldurAnswerError."""
     try:
         amounts = {name: float(amount or 0) for name, amount in _map(record, "quotas").items()}
         return {name: int(amount) for name, amount in amounts.items() if amount}
@@ -121,19 +126,18 @@ def uuid(record: Json, what: str, key: str = "uuid") -> str:
         raise _unusable(what, f"a {key} that is no uuid: {text[:80]!r}") from error
 
 
+def last_part(url: object) -> str:
+    """Return the uuid at the end of an object's address."""
+    return str(url or "").rstrip("/").rpartition("/")[2]
+
+
 def hex_text(record: Json, key: str) -> str:
-    """A uuid that need not be there, in hex so that it compares; whatever else it is stays as it came."""
+    """Return a uuid that need not be there, in hex so that it compares; whatever else it is stays as it came."""
     text = _text(record, key)
     try:
         return uuid_hex(text)
     except ValueError:
         return text
-
-
-def _component(record: Json) -> WaldurComponent:
-    return WaldurComponent(
-        uuid=_text(record, "uuid"), type=_required(record, "type", "a component"), fields=dict(record)
-    )
 
 
 def _slug(record: Json, owner: str) -> str:

@@ -50,7 +50,7 @@ def get(client: WaldurClient, resource_uuid: str, *, fields: Iterable[str] = FIE
 
 
 def by_uuid(client: WaldurClient, uuids: Iterable[str]) -> dict[str, Resource | WaldurError]:
-    """Resources by uuid: those in progress from one listing, the others one by one; what failed as the error."""
+    """Return resources by uuid: those in progress from one listing, the others one by one; what failed as the error."""
     wanted = set(uuids)
     read: dict[str, Resource | WaldurError] = {}
     if len(wanted) >= LIST_FROM:
@@ -59,7 +59,7 @@ def by_uuid(client: WaldurClient, uuids: Iterable[str]) -> dict[str, Resource | 
 
 
 def holders_of(client: WaldurClient, account: str, *, everywhere: bool = False) -> list[Resource]:
-    """Resources that have this account's name as their backend id, ended ones too.
+    """Return resources that have this account's name as their backend id, ended ones too.
 
     The offering's own; with `everywhere` those of all offerings that the token's user sees.
     """
@@ -69,7 +69,7 @@ def holders_of(client: WaldurClient, account: str, *, everywhere: bool = False) 
 def holders_of_each(
     client: WaldurClient, accounts: Iterable[str], *, everywhere: bool = False
 ) -> Mapping[str, list[Resource] | WaldurError]:
-    """The same for several names: a request for each, or one listing where they are more than go out at once."""
+    """Return the same for several names: a request for each, or one listing where they are more than go out at once."""
     names = sorted(set(accounts))
     if len(names) <= POOL_SIZE:
         return pool.each(names, lambda name: holders_of(client, name, everywhere=everywhere))
@@ -81,7 +81,7 @@ def holders_of_each(
 
 
 def nameless(client: WaldurClient, project_uuid: str) -> frozenset[str]:
-    """Uuids of a project's resources that have not ended and have no backend id."""
+    """Return uuids of a project's resources that have not ended and have no backend id."""
     found = _holders(client, [("project_uuid", project_uuid)], everywhere=False)
     return frozenset(r.uuid for r in found if not r.backend_id and r.state is not ResourceState.TERMINATED)
 

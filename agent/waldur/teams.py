@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from agent.core.errors import WaldurError
+from agent.core.members import ProjectAccounts
 from agent.core.model import TeamMember
-from agent.core.people import ProjectAccounts
 from agent.waldur import members, pool, records
 from agent.waldur.client import WaldurClient
 
@@ -26,14 +26,14 @@ UserLimits = Mapping[str, Mapping[str, Mapping[str, object]]]
 
 
 def provider_uuid(client: WaldurClient, customer_uuid: str) -> str:
-    """The service provider that an organization is; empty where it is none that the token may see."""
+    """Return an organization's service provider; empty where the token sees none."""
     params = [("customer_uuid", customer_uuid), ("field", "uuid")]
     return next((records.uuid(item, "a provider") for item in client.pages(PROVIDERS, params)), "")
 
 
 def of_projects(client: WaldurClient, provider: str) -> Teams:
-    """People with a role by project uuid, for all projects that the provider serves. Raises WaldurError, with 403
-    where the token may not see them all.
+    """Return people with a role by project uuid, for all projects that the provider serves. Raises WaldurError, with
+    403 where the token may not see them all.
     """
     found: dict[str, dict[str, TeamMember]] = defaultdict(dict)
     for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/"):
@@ -45,12 +45,12 @@ def of_projects(client: WaldurClient, provider: str) -> Teams:
 def of_resources(
     client: WaldurClient, resources: Iterable[str]
 ) -> Mapping[str, list[TeamMember] | WaldurError]:
-    """The team of each of these resources, several at a time; what failed as the error."""
+    """Return the team of each of these resources, several at a time; what failed as the error."""
     return pool.each(resources, lambda uuid: members.team(client, uuid))
 
 
 def accounts_of_projects(client: WaldurClient) -> Mapping[str, ProjectAccounts]:
-    """Service and course accounts by project uuid; empty on servers without them. Raises WaldurError."""
+    """Return service and course accounts by project uuid; empty on servers without them. Raises WaldurError."""
     active: dict[str, set[str]] = defaultdict(set)
     unsettled: dict[str, set[str]] = defaultdict(set)
     ended: dict[str, set[str]] = defaultdict(set)
@@ -68,7 +68,7 @@ def accounts_of_projects(client: WaldurClient) -> Mapping[str, ProjectAccounts]:
 
 
 def user_limits(client: WaldurClient) -> UserLimits | None:
-    """Limits of single users, by resource and offering user; None where the server has no such limits."""
+    """Return limits of single users, by resource and offering user; None where the server has no such limits."""
     found: dict[str, dict[str, dict[str, object]]] = defaultdict(lambda: defaultdict(dict))
     listing = members.if_there(
         client, "component-user-usage-limits", LIMITS, [("offering_uuid", client.offering_uuid)]
@@ -76,11 +76,6 @@ def user_limits(client: WaldurClient) -> UserLimits | None:
     if listing is None:
         return None
     for item in listing:
-        place = found[_last(item.get("resource"))][_last(item.get("user"))]
+        place = found[records.last_part(item.get("resource"))][records.last_part(item.get("user"))]
         place[str(item.get("component_type") or "")] = item.get("limit")
     return found
-
-
-def _last(url: object) -> str:
-    """The uuid at the end of an object's address."""
-    return str(url or "").rstrip("/").rpartition("/")[2]

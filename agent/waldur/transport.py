@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How requests travel: pooled sessions, what is repeated after which wait, and how many were sent.
+"""Sessions with pooled connections, retries with back-off (urllib3's), and a count of the requests sent.
 
 Knows nothing of Waldur's API. What is configured comes before the environment; the environment's proxies and
 REQUESTS_CA_BUNDLE count where the configuration says nothing.
@@ -36,8 +36,8 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a connection and an answer may take, and the longest waits between attempts.
+class Timeouts:
+    """How long a connection and an answer may take, and the longest waits between attempts, in seconds.
 
     Four attempts at a server that hangs must end within a task's soft limit of 240 s.
     """
@@ -48,8 +48,8 @@ class Patience:
     retry_after_max_s: int = 30
 
 
-class Tally:
-    """Requests sent, by method and path pattern; counted by many threads at once."""
+class RequestCounter:
+    """The requests sent, by method and path pattern; counted by many threads at once."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Tally:
             self.counts[kind] += number
 
 
-class Repeats(Retry):
+class LoggedRetry(Retry):
     """urllib3's Retry with a log line of ours; a Retry-After that cannot be read means the usual back-off."""
 
     def parse_retry_after(self, retry_after: str) -> float:
@@ -69,7 +69,7 @@ class Repeats(Retry):
         except (InvalidHeader, ValueError, OverflowError):
             return 0.0
 
-    def increment(self, method: Any = None, url: Any = None, *args: Any, **kwargs: Any) -> Repeats:
+    def increment(self, method: Any = None, url: Any = None, *args: Any, **kwargs: Any) -> LoggedRetry:
         again = super().increment(method, url, *args, **kwargs)
         last = again.history[-1]
         reason = cause(last.error) if last.error else f"answered {last.status}"
@@ -93,30 +93,30 @@ class Session(requests.Session):
         )
 
 
-def retries(attempts: int, patience: Patience) -> Repeats:
-    """The repeats of what only reads. Connections that were refused are repeated for every method."""
-    return Repeats(
+def new_retry(attempts: int, timeouts: Timeouts) -> LoggedRetry:
+    """Return the retries of requests that only read. Connections that were refused are repeated for every method."""
+    return LoggedRetry(
         total=attempts - 1,
         allowed_methods=frozenset({"GET", "HEAD"}),
         status_forcelist=RETRY_STATUSES,
         backoff_factor=0.3,
-        backoff_max=patience.backoff_max_s,
+        backoff_max=timeouts.backoff_max_s,
         backoff_jitter=0.2,
-        retry_after_max=patience.retry_after_max_s,
+        retry_after_max=timeouts.retry_after_max_s,
         raise_on_status=False,
         redirect=0,
     )
 
 
-def session(access: WaldurAccess, sent: Tally, repeats: Repeats) -> Session:
-    """A session for this way to Waldur. Raises ConfigError for a proxy that cannot be one."""
+def new_session(access: WaldurAccess, sent: RequestCounter, retry: LoggedRetry) -> Session:
+    """Return a session for this way to Waldur. Raises ConfigError for a proxy that cannot be one."""
     made = Session()
-    adapter = _CountingAdapter(sent, max_retries=repeats, pool_maxsize=POOL_SIZE)
+    adapter = _CountingAdapter(sent, max_retries=retry, pool_maxsize=POOL_SIZE)
     made.mount("http://", adapter)
     made.mount("https://", adapter)
     made.verify = (access.ca_file or True) if access.verify_ssl else False
     if not access.verify_ssl:
-        # Said once by the configuration's own warning, not with every connection.
+        # The configuration warns of it once, not with every connection.
         warnings.simplefilter("ignore", InsecureRequestWarning)
     if access.proxy:
         proxy = _usable_proxy(access.proxy)
@@ -125,7 +125,7 @@ def session(access: WaldurAccess, sent: Tally, repeats: Repeats) -> Session:
 
 
 def _usable_proxy(proxy: str) -> str:
-    """The proxy, or a ConfigError: the libraries' own errors would show its password."""
+    """Return the proxy. Raises ConfigError: the libraries' own errors would show its password."""
     try:
         place = parse_url(proxy)
     except LocationParseError:
@@ -140,9 +140,9 @@ def _usable_proxy(proxy: str) -> str:
 
 
 class _CountingAdapter(HTTPAdapter):
-    """Counts requests by method and path pattern, the repeats that were answered included."""
+    """Counts requests by method and path pattern, retries that were answered included."""
 
-    def __init__(self, sent: Tally, **options: Any) -> None:
+    def __init__(self, sent: RequestCounter, **options: Any) -> None:
         self._sent = sent
         super().__init__(**options)
 
@@ -150,6 +150,6 @@ class _CountingAdapter(HTTPAdapter):
         kind = f"{request.method} {_UUID.sub('{uuid}', urlsplit(str(request.url)).path)}"
         self._sent.add(kind, 1)
         answer = super().send(request, *args, **kwargs)
-        repeats = getattr(answer.raw, "retries", None)
-        self._sent.add(kind, len(repeats.history) if repeats else 0)
+        retries = getattr(answer.raw, "retries", None)
+        self._sent.add(kind, len(retries.history) if retries else 0)
         return answer

@@ -38,7 +38,7 @@ USER_FIELDS = ("username", "usage", "component_usage")
 
 
 def of_month(client: WaldurClient, month: Month) -> list[UsageRecord]:
-    """What the offering's resources have in a month."""
+    """Return what the offering's resources have in a month. Raises WaldurError."""
     day = month.first_day.isoformat()
     params = [("offering_uuid", client.offering_uuid), ("billing_period", day)]
     items = client.pages(PATH, [*params, *(("field", name) for name in RECORD_FIELDS)])
@@ -55,7 +55,7 @@ def of_month(client: WaldurClient, month: Month) -> list[UsageRecord]:
 
 
 def of_users(client: WaldurClient, month: Month) -> list[UserUsageRecord]:
-    """What users have in a month, in all resources of the offering."""
+    """Return what users have in a month, in all resources of the offering. Raises WaldurError."""
     params = [
         ("offering_uuid", client.offering_uuid),
         ("billing_period_year", str(month.year)),
@@ -64,7 +64,7 @@ def of_users(client: WaldurClient, month: Month) -> list[UserUsageRecord]:
     items = client.pages(USER_PATH, [*params, *(("field", name) for name in USER_FIELDS)])
     return [
         UserUsageRecord(
-            record=_last_part(item.get("component_usage")),
+            record=records.hex_text({"uuid": records.last_part(item.get("component_usage"))}, "uuid"),
             username=str(item.get("username") or ""),
             amount=amount(item.get("usage")),
         )
@@ -93,7 +93,12 @@ def set_users(
     A share that Waldur refuses keeps none of the others back: the result names who was refused, and why. Raises
     WaldurError where nothing could be sent, and where the month or its date is refused. `date` is that of the record.
     """
-    items = [_share(client, name, value, links.get(name, ""), date) for name, value in amounts]
+    items = []
+    for name, value in amounts:
+        item = {"username": name, "usage": value, **_dated(date)}
+        if link := links.get(name):
+            item["user"] = f"{client.url}marketplace-offering-users/{link}/"
+        items.append(item)
     if client.if_supported(BULK):
         try:
             return _in_bulk(client, record_uuid, items)
@@ -113,7 +118,7 @@ def set_users(
 def _in_bulk(
     client: WaldurClient, record_uuid: str, items: Sequence[Mapping[str, str]]
 ) -> dict[str, WaldurError]:
-    """Waldur takes a list whole or not at all: where it refuses, who is at fault is found by halves."""
+    """Send a list of shares. Waldur takes it whole or not at all: where it refuses, the culprit is found by halves."""
     try:
         client.post(f"{PATH}{record_uuid}/{BULK}/", {"usages": items}, repeatable=True)
     except WaldurError as error:
@@ -129,7 +134,7 @@ def _in_bulk(
 
 
 def takes_dates(client: WaldurClient) -> bool:
-    """Whether past months can be told of at all. One request, until the answer is known. Raises WaldurError."""
+    """Whether usage of past months can be submitted. One request, until the answer is known. Raises WaldurError."""
     features = client.features
     if features.has(DATES) or features.lacks(DATES):
         return features.has(DATES)
@@ -158,12 +163,12 @@ def refuses_date(error: WaldurError) -> bool:
 
 
 def refuses_month(error: WaldurError) -> bool:
-    """Whether it is no fault of what was told, but of when it was used."""
+    """Whether Waldur refuses the month, not the figures."""
     return is_backfill(error) or refuses_date(error)
 
 
 def amount(value: Any) -> Decimal | None:
-    """A number as Waldur prints it: text with decimals in 8.x, a number before."""
+    """Return a number as Waldur prints it: text with decimals in 8.x, a number before; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -175,16 +180,3 @@ def amount(value: Any) -> Decimal | None:
 
 def _dated(date: datetime | None) -> dict[str, str]:
     return {DATE: date.isoformat()} if date else {}
-
-
-def _share(
-    client: WaldurClient, username: str, value: str, link: str, date: datetime | None
-) -> dict[str, str]:
-    item = {"username": username, "usage": value, **_dated(date)}
-    return {**item, "user": f"{client.url}marketplace-offering-users/{link}/"} if link else item
-
-
-def _last_part(url: Any) -> str:
-    """The uuid at the end of a link, in hex."""
-    text = url.rstrip("/").rpartition("/")[2] if isinstance(url, str) else ""
-    return records.hex_text({"uuid": text}, "uuid")

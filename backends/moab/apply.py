@@ -23,16 +23,16 @@ from backends.process import Runner
 
 
 class Writer:
-    """Applies actions to one MAM. `home`: what accounts at the top stand below."""
+    """Applies actions to one MAM. `default_account`: what accounts at the top stand below."""
 
     def __init__(
-        self, runner: Runner, programs: Programs, lock: WriteLock, *, sight: Sight, home: str
+        self, runner: Runner, programs: Programs, lock: WriteLock, *, sight: Sight, default_account: str
     ) -> None:
         self._runner = runner
         self._programs = programs
         self._lock = lock
         self._sight = sight
-        self._home = home
+        self._default_account = default_account
 
     def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
         """One outcome for each. Raises BackendError where MAM could not be read before anything was tried."""
@@ -40,7 +40,7 @@ class Writer:
         if usable:
             hand = Hand(self._runner, self._programs, self._lock)
             with self._lock:
-                outcomes += Batch(hand, self._sight, self._home).carried_out(usable)
+                outcomes += Batch(hand, self._sight, self._default_account).carried_out(usable)
         return outcomes
 
     def shown(self, actions: Sequence[ClusterAction]) -> list[str]:
@@ -52,7 +52,7 @@ class Writer:
             usable,
             self._sight.read(),
             lambda words: self._runner.argv((self._programs.path(words[0]), *words[1:])),
-            self._home,
+            self._default_account,
         )
 
 

@@ -46,15 +46,17 @@ class MoabBackend:
         self._lock = WriteLock(context.state_dir, "mam", shared=shared)
         unseen = Unseen(context.state_dir / f"mam-unseen-{_place(settings)}.json")
         sight = Sight(self._reader.ledger, self._reader.funds_of, unseen)
-        self._writer = Writer(self._runner, self._programs, self._lock, sight=sight, home=settings.home)
+        self._writer = Writer(
+            self._runner, self._programs, self._lock, sight=sight, default_account=settings.default_account
+        )
 
     @property
     def cluster(self) -> str:
         return self._settings.cluster_name
 
     @property
-    def home(self) -> str:
-        return self._settings.home
+    def default_account(self) -> str:
+        return self._settings.default_account
 
     @property
     def executed(self) -> Counter[str]:

@@ -81,10 +81,10 @@ class Hand:
 class Batch:
     """Everything that one call of `apply` does. Raises BackendError where MAM cannot be read at the beginning."""
 
-    def __init__(self, hand: Hand, sight: Sight, home: str) -> None:
+    def __init__(self, hand: Hand, sight: Sight, default_account: str) -> None:
         self._hand = hand
         self._sight = sight
-        self._home = home
+        self._default_account = default_account
         self._failures = FailurePropagation()
         self._ledger = sight.read()
         self._stood = frozenset(self._ledger.accounts)
@@ -155,7 +155,7 @@ class Batch:
                 f"account {name} cannot be made: MAM has funds of an account of this name that is gone: {told}. Delete "
                 "them (mam-delete-fund -f) or make the account by hand, so that nobody gets what is not theirs"
             )
-        words = commands.create_account(action, self._home)
+        words = commands.create_account(action, self._default_account)
         return self._run(attempt, words, lambda ledger: name in ledger.accounts)
 
     def _make_fund(self, attempt: Attempt) -> BackendError | None:

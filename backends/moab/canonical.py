@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A wish for an allocation as MAM can keep it: two tiers, a deposit, members, and whether the account is active.
+"""The desired state of an allocation as MAM can keep it: two levels of accounts, a deposit, members, active or not.
 
 Accounts do not stand below each other in MAM: an allocation names its project's account as its organization, and
 a project's account itself; there are no customers. What MAM has nothing for (QoS, partitions, other limits) is left
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.core.account_names import fold
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Snapshot, StateSpec
+from agent.core.model import AccountSpec, AllocationSpec, RequestedState, Snapshot, StateSpec
 from backends.moab.allowed_names import checked, free_text, is_usable
 from backends.moab.components import DEPOSIT
 from backends.moab.schema import MoabSettings
@@ -23,7 +23,7 @@ def canonical(settings: MoabSettings, spec: AllocationSpec, snapshot: Snapshot) 
     return replace(
         spec,
         account=_account(spec.account, fold(spec.account.parent)),
-        ancestors=tuple(_account(tier, settings.home) for tier in spec.ancestors[-1:]),
+        ancestors=tuple(_account(ancestor, settings.default_account) for ancestor in spec.ancestors[-1:]),
         limits={name: value for name, value in spec.limits.items() if name == DEPOSIT},
         members=tuple(user for user in members if is_usable(user)),
         default_account="",
@@ -31,7 +31,7 @@ def canonical(settings: MoabSettings, spec: AllocationSpec, snapshot: Snapshot) 
         qos=(),
         default_qos="",
         own_qos=None,
-        state=_state(settings, spec.wishes),
+        state=_state(settings, spec.requested),
         notes=(*spec.notes, *_notes(settings, spec, members), *_remarks(spec, snapshot)),
     )
 
@@ -47,29 +47,29 @@ def _account(spec: AccountSpec, parent: str) -> AccountSpec:
     return replace(spec, name=name, parent=checked("account", parent), description=text)
 
 
-def _state(settings: MoabSettings, wishes: AssociationWishes) -> StateSpec:
+def _state(settings: MoabSettings, requested: RequestedState) -> StateSpec:
     """Where the site lets us: active, but for what Waldur has paused or downscaled. Else it is only told."""
     if not (settings.deactivate_when_paused or settings.deactivate_when_downscaled):
         return StateSpec(is_told=True)
-    closed = (settings.deactivate_when_paused and wishes.paused) or (
-        settings.deactivate_when_downscaled and wishes.downscaled
+    closed = (settings.deactivate_when_paused and requested.paused) or (
+        settings.deactivate_when_downscaled and requested.downscaled
     )
     return StateSpec(submission=not closed, is_told=True)
 
 
 def _notes(settings: MoabSettings, spec: AllocationSpec, members: tuple[str, ...]) -> Iterator[str]:
-    wishes = spec.wishes
+    requested = spec.requested
     for name, value in spec.limits.items():
         if name != DEPOSIT:
             yield f"limit {name}={value} is left out: MOAB knows no limit but {DEPOSIT}"
     for user in members:
         if not is_usable(user):
             yield f"member {user!r} is left out: no name that MOAB can take"
-    if wishes.qos or wishes.partition or wishes.offering_partitions:
+    if requested.qos or requested.partition or requested.offering_partitions:
         yield "QoS and partitions are left out: MOAB Accounting Manager has neither"
     for word, is_so, is_kept in (
-        ("paused", wishes.paused, settings.deactivate_when_paused),
-        ("downscaled", wishes.downscaled, settings.deactivate_when_downscaled),
+        ("paused", requested.paused, settings.deactivate_when_paused),
+        ("downscaled", requested.downscaled, settings.deactivate_when_downscaled),
     ):
         if is_so and not is_kept:
             yield (

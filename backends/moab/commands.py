@@ -35,7 +35,7 @@ Argv = Callable[[Words], Sequence[str]]
 
 
 class NotInMoab(BackendError):
-    """MAM has nothing of the kind: an operator must take the wish for it away, and no account is at fault."""
+    """MAM has nothing of the kind: an operator must remove what asks for it, and no account is at fault."""
 
     of_host = True
 
@@ -50,9 +50,9 @@ def check(action: ClusterAction) -> None:
         further(action)
 
 
-def create_account(action: CreateAccount, home: str) -> Words:
+def create_account(action: CreateAccount, default_account: str) -> Words:
     """What it stands below is its organization; at the top it is its own."""
-    organization = action.account if action.parent == home else action.parent
+    organization = action.account if action.parent == default_account else action.parent
     description = free_text(action.description, action.account)
     return ("mam-create-account", "-a", action.account, "-d", description, "-o", organization)
 
@@ -93,10 +93,10 @@ def delete_account(account: str) -> Words:
     return ("mam-delete-account", "-a", account)
 
 
-def shown(actions: Sequence[ClusterAction], ledger: Ledger, argv: Argv, home: str) -> list[str]:
+def shown(actions: Sequence[ClusterAction], ledger: Ledger, argv: Argv, default_account: str) -> list[str]:
     """What `apply` would run for these actions in this state, each as a shell takes it."""
     made = {a.account for a in only(CreateAccount, actions) if a.account not in ledger.accounts}
-    picture = _Picture(ledger, argv, home, frozenset(made))
+    picture = _Picture(ledger, argv, default_account, frozenset(made))
     return [line for kind in ORDER for action in only(kind, actions) for line in SHOWN[kind](picture, action)]
 
 
@@ -106,7 +106,7 @@ class _Picture:
 
     ledger: Ledger
     argv: Argv
-    home: str
+    default_account: str
     made: frozenset[str]
 
     def line(self, words: Words) -> str:
@@ -121,7 +121,7 @@ class _Picture:
 
 def _shown_account(now: _Picture, action: CreateAccount) -> Iterator[str]:
     if action.account in now.made:
-        yield now.line(create_account(action, now.home))
+        yield now.line(create_account(action, now.default_account))
         yield now.line(create_fund(action.account))
 
 

@@ -24,6 +24,8 @@ ACCOUNT_COLUMNS = ("Name", "Active", "Users", "Organization")
 FUND_COLUMNS = ("Id", "Allocated", "Balance", "Constraints")
 USER_COLUMNS = ("Name", "DefaultAccount")
 USAGE_COLUMNS = ("Account", "User", "Charge")
+# No amount of a site's currency has more digits, before or after the point.
+MAX_DIGITS = 15
 # MAM prints True and False; older commands of its family 1 and 0.
 _ACTIVE = {"true": True, "1": True, "false": False, "0": False}
 
@@ -103,7 +105,8 @@ def amount(command: str, text: str, line: str) -> Decimal:
 @lru_cache(maxsize=50_000)  # most jobs of a month cost one of a few amounts
 def _amount(text: str) -> Decimal:
     found = Decimal(text.strip())
-    if not found.is_finite():
+    # Sums and roundings of anything else would end in InvalidOperation, or in numbers of a million digits.
+    if not found.is_finite() or not -MAX_DIGITS <= found.adjusted() <= MAX_DIGITS:
         raise InvalidOperation
     return found
 

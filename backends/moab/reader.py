@@ -108,7 +108,7 @@ class Reader:
     def _account(self, ledger: Ledger, name: str) -> Account:
         return Account(
             name=name,
-            parent=ledger.parent(name) or self._settings.home,
+            parent=ledger.parent(name) or self._settings.default_account,
             limits=ledger.limits(name),
             submit_limit=None if ledger.accounts[name].active else 0,
             least=ledger.least(name),
@@ -119,7 +119,7 @@ class Reader:
         """Default accounts that their user is in; None where a member is no user of the list: then it is not whole."""
         members = {user for account in ledger.accounts.values() for user in account.users}
         if listed is None:
-            return dict.fromkeys(members, self._settings.home)
+            return dict.fromkeys(members, self._settings.default_account)
         if unlisted := sorted(members - listed.keys()):
             log.warning(
                 "mam-list-users leaves out %s (%s in all) who are members of accounts: the default accounts are "

@@ -26,12 +26,12 @@ OTHER_KEYS = frozenset({
 class MoabSettings:
     """Settings of one MOAB backend. `bin_path` empty: programs are found on PATH.
 
-    `home`: a name that no allocation has; MAM knows nothing of it. `deactivate_*`: whether an account is made
-    inactive while Waldur has its resource paused or downscaled. `manage_default_accounts`: whether default accounts
-    of users are looked at and moved.
+    `default_account`: a name that no allocation has; MAM knows nothing of it. `deactivate_*`: whether an account is
+    made inactive while Waldur has its resource paused or downscaled. `manage_default_accounts`: whether default
+    accounts of users are looked at and moved.
     """
 
-    home: str = "root"
+    default_account: str = "root"
     cluster_name: str = DEFAULT_CLUSTER
     bin_path: str = ""
     command_prefix: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         ))  # fmt: skip
     return Parsed(
         MoabSettings(
-            home=fold(loaded["default_account"] or "root"),
+            default_account=fold(loaded["default_account"] or "root"),
             cluster_name=loaded["cluster_name"] or DEFAULT_CLUSTER,
             bin_path=loaded["moab_bin_path"] or "",
             command_prefix=tuple(loaded["command_prefix"] or ()),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which names may reach a SLURM command.
+"""Which names may reach a SLURM command. Everything that builds argv lists asks here.
 
 sacctmgr has a grammar of its own: a comma makes a list, `=` an option, `[1-3]` three names, `set` and
 `where` change the meaning of the whole line, a leading dash is an option of the program (22.05).
@@ -19,11 +19,11 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 _USER = re.compile(r"[a-z0-9_][a-z0-9_.@-]*")
 _PARTITION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TRES = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/:.-]*")
-_WHAT = {"account": _NAME, "user": _USER, "QoS": _PARTITION, "partition": _PARTITION, "TRES": _TRES}
+_PATTERNS = {"account": _NAME, "user": _USER, "QoS": _PARTITION, "partition": _PARTITION, "TRES": _TRES}
 
 
 def checked(kind: str, name: str) -> str:
-    """The name, if a command may carry it. Raises PlanRefused with what is wrong and what is allowed."""
+    """Return the name if a command may carry it. Raises PlanRefused with what is wrong and what is allowed."""
     problem = _problem(kind, name)
     if problem:
         raise PlanRefused(f"{kind} name {name!r} cannot be used in SLURM: {problem}")
@@ -31,6 +31,7 @@ def checked(kind: str, name: str) -> str:
 
 
 def is_usable(kind: str, name: str) -> bool:
+    """Whether a command may carry the name."""
     return not _problem(kind, name)
 
 
@@ -41,11 +42,11 @@ def _problem(kind: str, name: str) -> str:
         return f"it has {len(name)} characters, {MAX_NAME_LENGTH} are possible"
     if name.lower() in RESERVED:
         return "it is a word of sacctmgr's own language"
-    if not _WHAT[kind].fullmatch(name):
+    if not _PATTERNS[kind].fullmatch(name):
         return "letters, digits, '_', '.' and '-' are possible, and '-' and '.' not at the beginning"
     return ""
 
 
 def free_text(text: str, fallback: str) -> str:
-    """A description or organization on one line: a line break or `|` would split the record when it is read."""
+    """Return a description or organization on one line: a line break or `|` would split the record when it is read."""
     return " ".join(re.sub(r'["|\x00-\x1f]', " ", text).split()) or fallback

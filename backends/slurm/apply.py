@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Carrying batches out, one after the other, under the cluster's lock; one outcome per action.
+"""Carries batches out, one after the other, under the cluster's lock; one outcome per action.
 
 A batch that is refused is tried again action by action, so that one bad name harms nobody else. After a sign
 of an outage nothing more is tried. What rc 0 really did is not judged here: the caller reads the cluster back.
@@ -8,7 +8,7 @@ of an outage nothing more is tried. What rc 0 really did is not judged here: the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from agent.core.actions import ClusterAction, Kind, Ref
@@ -18,10 +18,10 @@ from agent.core.plans import Outcome
 from backends.command_output import one_line
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
-from backends.process import CommandMissing, Completed, Runner
-from backends.slurm.commands import Batch, Grammar
+from backends.process import CommandMissing, Runner
+from backends.slurm.commands import Batch, CommandBuilder
 from backends.slurm.jobs import Jobs
-from backends.slurm.load import LoadFile
+from backends.slurm.load_file import LoadFile
 from backends.slurm.loader import Loader
 from backends.slurm.programs import Programs, failure
 
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Applies actions for one cluster."""
+    """Applies actions to one cluster. `tree` reads its accounts and associations."""
 
     def __init__(
         self,
         runner: Runner,
-        grammar: Grammar,
+        builder: CommandBuilder,
         lock: WriteLock,
         *,
         programs: Programs,
@@ -42,12 +42,12 @@ class Writer:
         jobs: Jobs,
     ) -> None:
         self._runner = runner
-        self._grammar = grammar
+        self._builder = builder
         self._lock = lock
         self._programs = programs
         self._tree = tree
         self._jobs = jobs
-        self._loader = Loader(runner, grammar, lock, programs)
+        self._loader = Loader(runner, builder, lock, programs)
 
     def apply(self, actions: Sequence[ClusterAction], cluster: str) -> list[Outcome]:
         """Carry the actions out. `cluster` is the name under which the cluster was last seen, empty if never."""
@@ -55,44 +55,55 @@ class Writer:
         if not usable:
             return outcomes
         failures = FailurePropagation()
-        with self._lock:
-            for outcome in self._loader.load(usable, cluster):
+
+        def take(found: Iterable[Outcome]) -> None:
+            for outcome in found:
                 failures.note(outcome)
                 outcomes.append(outcome)
+
+        with self._lock:
+            take(self._loader.load(usable, cluster))
             loaded = {outcome.action for outcome in outcomes}
-            left = self._grammar.batches(action for action in usable if action not in loaded)
+            left = self._builder.batches(action for action in usable if action not in loaded)
             for program, batches in groupby(left, key=lambda batch: batch.program):
-                for outcome in self._carried_out(program, list(batches), failures):
-                    failures.note(outcome)
-                    outcomes.append(outcome)
+                if program == "sacctmgr":
+                    for batch in batches:
+                        take(self._run_possible(batch, failures))
+                else:
+                    cancels = {batch: failures.error_for(batch.actions[0]) for batch in batches}
+                    take(Outcome(batch.actions[0], error) for batch, error in cancels.items() if error)
+                    take(self._jobs.cancel([batch for batch, error in cancels.items() if not error]))
         return outcomes
 
     def files(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
-        """What `apply` would load at once, instead of single commands."""
+        """Return what `apply` would load at once instead of running single commands."""
         return self._loader.planned(self._checked(actions)[0], cluster)
 
-    def _carried_out(
-        self, program: str, batches: Sequence[Batch], failures: FailurePropagation
-    ) -> Iterator[Outcome]:
-        if program == "sacctmgr":
-            for batch in batches:
-                yield from self._unless_stopped(batch, failures)
-            return
-        stopped = {batch: error for batch in batches if (error := failures.error_for(batch.actions[0]))}
-        yield from (Outcome(batch.actions[0], error) for batch, error in stopped.items())
-        yield from self._jobs.cancel([batch for batch in batches if batch not in stopped])
+    def _checked(self, actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
+        """Return the actions whose command can be written, and outcomes for those with a name SLURM cannot take."""
+        usable, refused = [], []
+        for action in actions:
+            try:
+                self._builder.single(action)
+                usable.append(action)
+            except PlanRefused as error:
+                refused.append(Outcome(action, error))
+        return usable, refused
 
-    def _unless_stopped(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
-        """The batch without the actions that must not happen any more, after what failed before them."""
+    def _run_possible(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
+        """Run the batch without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in batch.actions if (error := failures.error_for(action))}
-        stopped |= self._filled([action for action in batch.actions if action not in stopped])
+        stopped |= self._not_empty([action for action in batch.actions if action not in stopped])
         yield from (Outcome(action, error) for action, error in stopped.items())
         left = [action for action in batch.actions if action not in stopped]
-        for rest in self._grammar.batches(left) if stopped else [batch]:
+        for rest in self._builder.batches(left) if stopped else [batch]:
             yield from self._run(rest, failures)
 
-    def _filled(self, actions: Sequence[ClusterAction]) -> dict[ClusterAction, BackendError]:
-        """Deletions of accounts that are not empty: all that is below them would go along without a word (22.05)."""
+    def _not_empty(self, actions: Sequence[ClusterAction]) -> dict[ClusterAction, BackendError]:
+        """Return the deletions of accounts that are not empty, with the error of each.
+
+        Everything below a deleted account goes with it, and sacctmgr says nothing (22.05).
+        """
         if not actions or Ref(Kind.ACCOUNT) not in actions[0].ends:
             return {}
         try:
@@ -108,17 +119,6 @@ class Writer:
             if names
         }
 
-    def _checked(self, actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
-        """Actions whose command can be written, and outcomes for those with a name SLURM cannot take."""
-        usable, refused = [], []
-        for action in actions:
-            try:
-                self._grammar.single(action)
-                usable.append(action)
-            except PlanRefused as error:
-                refused.append(Outcome(action, error))
-        return usable, refused
-
     def _run(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         try:
             completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
@@ -127,17 +127,14 @@ class Writer:
             return
         error = failure(completed)
         if error is None or isinstance(error, BackendUnavailable) or len(batch.actions) == 1:
-            yield from (_outcome(action, completed, error) for action in batch.actions)
+            command = " ".join(completed.argv)
+            if completed.returncode == 0 and completed.stderr.strip():
+                log.warning("`%s` said: %s", command, one_line(completed.stderr))
+            yield from (Outcome(a, error, (command,), completed.duration_s) for a in batch.actions)
             return
         log.warning("%s; trying its %d actions one by one", error, len(batch.actions))
         for action in batch.actions:
             if stopped := failures.error_for(action):
                 yield Outcome(action, stopped)
             else:
-                yield from self._run(self._grammar.single(action), failures)
-
-
-def _outcome(action: ClusterAction, completed: Completed, error: BackendError | None) -> Outcome:
-    if completed.returncode == 0 and completed.stderr.strip():
-        log.warning("`%s` said: %s", " ".join(completed.argv), one_line(completed.stderr))
-    return Outcome(action, error, (" ".join(completed.argv),), completed.duration_s)
+                yield from self._run(self._builder.single(action), failures)

@@ -17,10 +17,10 @@ from backends.process import Runner
 from backends.slurm import parse
 from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
-from backends.slurm.commands import Grammar
+from backends.slurm.commands import CommandBuilder
 from backends.slurm.jobs import Jobs
 from backends.slurm.periodic import PeriodicSettings
-from backends.slurm.programs import Programs, answer
+from backends.slurm.programs import Programs, output
 from backends.slurm.reader import Reader
 from backends.slurm.schema import SlurmSettings
 from backends.slurm.sreport import Rollup
@@ -40,7 +40,7 @@ class SlurmBackend:
         self._runner = Runner(
             prefix=settings.command_prefix, keys="slurm_bin_path or command_prefix", passed_on=PASSED_ON
         )
-        self._grammar = Grammar(settings)
+        self._builder = CommandBuilder(settings.cluster_name)
         jobs = Jobs(self._runner, self._programs, settings.cluster_name)
         self._reader = Reader(settings, self._runner, self._programs, jobs)
         zones = Zones(self._runner)
@@ -51,7 +51,7 @@ class SlurmBackend:
         self._periodic = PeriodicSettings(self._runner, self._programs, self._lock, settings.cluster_name)
         self._writer = Writer(
             self._runner,
-            self._grammar,
+            self._builder,
             self._lock,
             programs=self._programs,
             tree=self._reader.tree,
@@ -63,7 +63,7 @@ class SlurmBackend:
         return self._reader.cluster
 
     @property
-    def home(self) -> str:
+    def default_account(self) -> str:
         return self._settings.default_account
 
     @property
@@ -91,7 +91,7 @@ class SlurmBackend:
             *(f"{load} <<'END'\n{file.text}END" for file in files),
             *(
                 shlex.join(self._runner.argv((*programs[batch.program], *batch.argv)))
-                for batch in self._grammar.batches(action for action in actions if action not in loaded)
+                for batch in self._builder.batches(action for action in actions if action not in loaded)
             ),
         ]
 
@@ -112,11 +112,11 @@ class SlurmBackend:
         return self._periodic
 
     def check(self) -> Health:
-        """Version, cluster name, and the accounts that everything hangs below."""
+        """Check the version, the cluster's name, and the accounts that everything hangs below. Raises BackendError."""
         read = self._programs.sacctmgr_read
-        version = answer(self._runner.read((self._programs.sacctmgr, "--version"))).split()[-1:]
+        version = output(self._runner.read((self._programs.sacctmgr, "--version"))).split()[-1:]
         names = parse.names(
-            "sacctmgr list cluster", answer(self._runner.read((*read, "list", "cluster", "format=cluster")))
+            "sacctmgr list cluster", output(self._runner.read((*read, "list", "cluster", "format=cluster")))
         )
         problems, warnings = [], []
         if self._settings.cluster_name and self._settings.cluster_name not in names:

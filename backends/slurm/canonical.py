@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A wish for an allocation in the spelling of this cluster: names folded, tiers placed, TRES known, QoS chosen.
+"""The desired state in the spelling of this cluster: names folded, hierarchy placed, TRES known, QoS chosen.
 
 What the cluster cannot keep is left out with a note. A name of the resource's own that it can never take raises
 PlanRefused; one of the offering is no order's fault: it is left out, or ConfigError where nothing else is left.
@@ -12,29 +12,44 @@ from dataclasses import replace
 
 from agent.core.account_names import fold
 from agent.core.errors import ConfigError, PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, Part, Snapshot
 from backends.slurm import states
 from backends.slurm.allowed_names import checked, is_usable
 from backends.slurm.schema import SlurmSettings
 
 
 def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
+    """Return the desired state as this cluster spells it. Applied twice, it changes nothing.
+
+    `snapshot` tells the TRES. Raises PlanRefused and ConfigError.
+    """
     snapshot.require(Part.TRES)
     account = _account(spec.account)
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
-    qos = _enforced_qos(settings, spec.wishes)
-    offered = spec.wishes.offering_partitions if settings.enforce_offering_partitions else ()
+    # The QoS that the order names counts where QoS are enforced on associations.
+    requested_qos = spec.requested.qos if states.enforces_qos(settings, spec.requested) else ""
+    qos = checked("QoS", requested_qos) if requested_qos else ""
+    offered = spec.requested.offering_partitions if settings.enforce_offering_partitions else ()
     unusable = [name for name in offered if not is_usable("partition", name)]
-    wishes = replace(spec.wishes, offering_partitions=tuple(n for n in offered if n not in unusable))
-    partitions = _partitions(settings, wishes, qos)
-    if unusable and not partitions:
+    requested = replace(spec.requested, offering_partitions=tuple(n for n in offered if n not in unusable))
+    partitions: tuple[str, ...] = ()
+    if qos and requested.partition:
+        partitions = (requested.partition,)
+    elif requested.offering_partitions:
+        partitions = requested.offering_partitions
+    elif settings.default_partition:
+        partitions = (settings.default_partition,)
+    elif unusable:
         # Without a partition an association is good for all of them, which the offering does not want.
         raise ConfigError(
             f"no partition of the offering in Waldur ({', '.join(map(repr, unusable))}) can be one of SLURM, and "
             "enforce_offering_partitions is on: correct them there, or set default_partition"
         )
-    own = _own_qos(settings, account.name)
-    state, state_notes = states.state(settings, spec.wishes, own)
+    partitions = tuple(checked("partition", name) for name in partitions)
+    own = replace(settings.own_qos, name=account.name) if settings.own_qos else None
+    state, state_notes = states.state(settings, spec.requested, own)
+    # What the members' default becomes by the site's policy; empty: the cluster keeps or chooses it.
+    default_accounts = {"common": settings.default_account, "individual": account.name}
     notes = [
         f"limit {tres}={value} is left out: this cluster does not track the TRES {tres} "
         "(AccountingStorageTRES in slurm.conf)"
@@ -51,9 +66,9 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         ancestors=_placed(settings, spec.ancestors),
         limits={tres: value for tres, value in spec.limits.items() if tres in snapshot.tres},
         members=tuple(user for user in members if is_usable("user", user)),
-        default_account=_default_account(settings, account.name),
+        default_account=default_accounts.get(settings.default_account_policy, ""),
         partitions=partitions,
-        wishes=wishes,
+        requested=requested,
         qos=(qos,) if qos else (),
         default_qos=qos,
         own_qos=own,
@@ -63,15 +78,16 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
 
 
 def _placed(settings: SlurmSettings, ancestors: Sequence[AccountSpec]) -> tuple[AccountSpec, ...]:
-    """The accounts above an allocation: below the root account, or in flat mode without the topmost tier."""
-    # Only a topmost tier that nobody has placed yet is dropped, so that doing it again changes nothing.
+    """Return the accounts above an allocation: below the root account, or in flat mode without the topmost one."""
+    # Only a topmost account that nobody has placed yet is dropped, so that doing it again changes nothing.
     unplaced = bool(ancestors) and not ancestors[0].parent
     kept = ancestors[1:] if settings.parent_account and unplaced else ancestors
-    if any(not tier.name for tier in kept):
+    if any(not account.name for account in kept):
         raise PlanRefused("Waldur gives no slug for the customer to name the account above the project's by")
     top = settings.parent_account or settings.root_account
     return tuple(
-        _account(replace(tier, parent=tier.parent if position else top)) for position, tier in enumerate(kept)
+        _account(replace(account, parent=account.parent if position else top))
+        for position, account in enumerate(kept)
     )
 
 
@@ -79,31 +95,3 @@ def _account(spec: AccountSpec) -> AccountSpec:
     return replace(
         spec, name=checked("account", fold(spec.name)), parent=checked("account", fold(spec.parent))
     )
-
-
-def _default_account(settings: SlurmSettings, account: str) -> str:
-    """What the members' default shall become by the site's policy; empty: the cluster keeps or chooses it."""
-    return {"common": settings.default_account, "individual": account}.get(
-        settings.default_account_policy, ""
-    )
-
-
-def _enforced_qos(settings: SlurmSettings, wishes: AssociationWishes) -> str:
-    """The QoS that the order names, where QoS are enforced on associations."""
-    enforced = states.enforces_qos(settings, wishes)
-    return checked("QoS", wishes.qos) if enforced and wishes.qos else ""
-
-
-def _partitions(settings: SlurmSettings, wishes: AssociationWishes, qos: str) -> tuple[str, ...]:
-    chosen: tuple[str, ...] = ()
-    if qos and wishes.partition:
-        chosen = (wishes.partition,)
-    elif wishes.offering_partitions:
-        chosen = wishes.offering_partitions
-    elif settings.default_partition:
-        chosen = (settings.default_partition,)
-    return tuple(checked("partition", name) for name in chosen)
-
-
-def _own_qos(settings: SlurmSettings, account: str) -> OwnQos | None:
-    return replace(settings.own_qos, name=account) if settings.own_qos else None

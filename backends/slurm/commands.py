@@ -34,10 +34,10 @@ from agent.core.actions import (
 from agent.core.errors import BackendError
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
-from backends.slurm.schema import SlurmSettings
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
+UserAction = AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits | BlockMember | AllowMember
 
 # One argument is kept below the kernel's 128 KiB: 500 names of 255 characters.
 NAMES_AT_ONCE = 500
@@ -52,255 +52,152 @@ class Batch:
     program: str = "sacctmgr"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The cluster that commands are about; without a name the one of slurm.conf."""
+class CommandBuilder:
+    """Turns actions into the commands of one cluster; without a name it is the one of slurm.conf."""
 
-    name: str = ""
-
-    @property
-    def option(self) -> tuple[str, ...]:
-        return (f"cluster={self.name}",) if self.name else ()
-
-
-class Grammar:
-    """Knows the cluster's name and the site's policies, and turns actions into commands."""
-
-    def __init__(self, settings: SlurmSettings) -> None:
-        self._place = Place(settings.cluster_name)
+    def __init__(self, cluster: str = "") -> None:
+        self._cluster = cluster
+        self._where = (f"cluster={cluster}",) if cluster else ()
 
     def batches(self, actions: Iterable[ClusterAction]) -> list[Batch]:
-        """All commands, in the order in which they may run: builders first, parents before children,
-        removals last, leaves before parents."""
+        """Return all commands in the order in which they may run.
+
+        Builders come first, parents before children; removals come last, leaves before parents. Raises PlanRefused
+        for a name that SLURM cannot take, BackendError for an action that it has no command for.
+        """
         by_kind: dict[type[ClusterAction], list[ClusterAction]] = defaultdict(list)
         for action in dict.fromkeys(actions):
             by_kind[type(action)].append(action)
-        unknown = by_kind.keys() - MAKERS.keys()
+        unknown = by_kind.keys() - BUILDERS.keys()
         if unknown:
             raise BackendError(f"SLURM has no command for {', '.join(kind.verb for kind in unknown)}")
-        return [batch for kind in ORDER for batch in MAKERS[kind](self._place, by_kind[kind])]
+        return [batch for kind in ORDER for batch in BUILDERS[kind](self, by_kind[kind])]
 
     def single(self, action: ClusterAction) -> Batch:
-        """The command for this action alone."""
+        """Return the command for this action alone. Raises what `batches` does."""
         return self.batches([action])[0]
 
-
-def _create(place: Place, actions: Sequence[CreateAccount]) -> list[Batch]:
-    found = []
-    for level in levels(actions, {a.account: a.parent for a in actions}):
-        for (parent, description, organization), group in _grouped(
-            level,
-            lambda a: (
-                a.parent,
-                free_text(a.description, a.account),
-                free_text(a.organization, a.account),
-            ),
-        ).items():
-            below = f"parent={checked('account', parent)}"
-            texts = (f"description={description}", f"organization={organization}")
-            found += _named(place, "add account", group, (below, *texts))
-    return found
-
-
-def _move(place: Place, actions: Sequence[MoveAccount]) -> list[Batch]:
-    return _modified(place, actions, lambda a: (f"parent={checked('account', a.after)}",))
-
-
-def _qos(place: Place, actions: Sequence[SetQos]) -> list[Batch]:
-    return _modified(
-        place,
-        actions,
-        lambda a: (
-            f"qos={','.join(checked('QoS', name) for name in a.after)}",
-            f"defaultqos={checked('QoS', a.default)}",
-        ),
-    )
-
-
-def _create_qos(_: Place, actions: Sequence[CreateQos]) -> list[Batch]:
-    """QoS belong to no cluster: `cluster=` is left out."""
-    found = []
-    for made in actions:
-        flags = (f"flags={made.flags}",) if made.flags else ()
-        limits = tuple(f"{option}={value}" for option, value in made.limits)
-        found.append(Batch((made,), ("add", "qos", f"name={checked('QoS', made.account)}", *flags, *limits)))
-    return found
-
-
-def _delete_qos(_: Place, actions: Sequence[DeleteQos]) -> list[Batch]:
-    return [Batch((a,), ("remove", "qos", "where", f"name={checked('QoS', a.account)}")) for a in actions]
-
-
-def _limits(place: Place, actions: Sequence[SetLimits]) -> list[Batch]:
-    return _modified(place, actions, _tres_limits)
-
-
-def _user_limits(place: Place, actions: Sequence[SetUserLimits]) -> list[Batch]:
-    """MaxTRESMins of users; those with the same values in one account share a command."""
-    found = []
-    for (account, values), group in _grouped(actions, lambda a: (a.account, _values(a.after))).items():
-        where = (f"name={_users(group)}", f"account={checked('account', account)}", *place.option)
-        found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxTRESMins={values}")))
-    return found
-
-
-def _member_submission(place: Place, actions: Sequence[BlockMember | AllowMember], value: int) -> list[Batch]:
-    """MaxSubmitJobs of users; those of one account share a command."""
-    found = []
-    for account, group in _grouped(actions, lambda a: a.account).items():
-        where = (f"name={_users(group)}", f"account={checked('account', account)}", *place.option)
-        found.append(
-            Batch(tuple(group), ("modify", "user", "where", *where, "set", f"MaxSubmitJobs={value}"))
-        )
-    return found
-
-
-def _block_members(place: Place, actions: Sequence[BlockMember]) -> list[Batch]:
-    return _member_submission(place, actions, 0)
-
-
-def _allow_members(place: Place, actions: Sequence[AllowMember]) -> list[Batch]:
-    return _member_submission(place, actions, -1)
-
-
-def _block(place: Place, actions: Sequence[BlockSubmission]) -> list[Batch]:
-    return _modified(place, actions, lambda _: ("GrpSubmitJobs=0",))
-
-
-def _allow(place: Place, actions: Sequence[AllowSubmission]) -> list[Batch]:
-    return _modified(place, actions, lambda _: ("GrpSubmitJobs=-1",))
-
-
-def _add(place: Place, actions: Sequence[AddMember]) -> list[Batch]:
-    """One call per set of users: accounts with the same new users, partitions and QoS share it."""
-    per_account = _grouped(
-        actions, lambda a: (a.account, a.default_account, a.partitions, a.qos, a.default_qos)
-    )
-    merged: dict[tuple[tuple[str, ...], tuple[str, ...]], list[AddMember]] = defaultdict(list)
-    for group in _portioned(per_account.values()):
-        users = tuple(sorted(checked("user", a.user) for a in group))
-        merged[users, _association_options(place, group[0])] += group
-    return [
-        Batch(
-            tuple(group),
-            ("add", "user", f"name={','.join(users)}", f"account={_accounts(group)}", *options),
-        )
-        for (users, options), group in merged.items()
-    ]
-
-
-def _association_options(place: Place, join: AddMember) -> tuple[str, ...]:
-    default = join.default_account
-    partitions = ",".join(checked("partition", name) for name in join.partitions)
-    qos = ",".join(checked("QoS", name) for name in join.qos)
-    options = (
-        *place.option,
-        f"DefaultAccount={checked('account', default)}" if default else "",
-        f"partitions={partitions}" if partitions else "",
-        f"qoslevel={qos}" if qos else "",
-        f"defaultqos={checked('QoS', join.default_qos)}" if join.default_qos else "",
-        # Without it each user gets a share of their own and the account's is split by head count.
-        "fairshare=parent",
-    )
-    return tuple(filter(None, options))
-
-
-def _defaults(place: Place, actions: Sequence[MoveDefaultAccount]) -> list[Batch]:
-    found = []
-    for group in _portioned(_grouped(actions, lambda a: a.account).values()):
-        where = ("modify", "user", "where", f"name={_users(group)}", *place.option)
-        home = checked("account", group[0].account)
-        found.append(Batch(tuple(group), (*where, "set", f"DefaultAccount={home}")))
-    return found
-
-
-def _cancel(place: Place, actions: Sequence[CancelJobs]) -> list[Batch]:
-    cluster = (f"--clusters={place.name}",) if place.name else ()
-    found = []
-    for cancel in actions:
-        whose = (f"--user={checked('user', cancel.user)}",) if cancel.user else ()
-        found.append(
-            Batch(
-                (cancel,),
-                (*cluster, f"--account={checked('account', cancel.account)}", *whose),
-                "scancel",
+    def _create_accounts(self, actions: Sequence[CreateAccount]) -> list[Batch]:
+        found = []
+        for level in levels(actions, {a.account: a.parent for a in actions}):
+            options = _grouped(
+                level,
+                lambda a: (
+                    f"parent={checked('account', a.parent)}",
+                    f"description={free_text(a.description, a.account)}",
+                    f"organization={free_text(a.organization, a.account)}",
+                ),
             )
+            for words, group in options.items():
+                found += self._for_accounts("add account", group, words)
+        return found
+
+    def _delete_accounts(self, actions: Sequence[DeleteAccount]) -> list[Batch]:
+        depths = levels(actions, {a.account: a.parent for a in actions})
+        return [b for level in reversed(depths) for b in self._for_accounts("remove account where", level)]
+
+    def _modify_accounts(
+        self, actions: Sequence[ClusterAction], changes: Callable[..., tuple[str, ...]]
+    ) -> list[Batch]:
+        """Return one `modify account` for all accounts that get the same values."""
+        found = []
+        for values, group in _grouped(actions, changes).items():
+            found += self._for_accounts("modify account where", group, ("set", *values))
+        return found
+
+    def _modify_users(self, actions: Sequence[UserAction], change: Callable[..., str]) -> list[Batch]:
+        """Return one `modify user` for all users that get the same value in one account."""
+        found = []
+        for (account, value), group in _grouped(actions, lambda a: (a.account, change(a))).items():
+            where = (f"name={_users(group)}", f"account={checked('account', account)}", *self._where)
+            found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", value)))
+        return found
+
+    def _move_defaults(self, actions: Sequence[MoveDefaultAccount]) -> list[Batch]:
+        found = []
+        for group in _portioned(_grouped(actions, lambda a: a.account).values()):
+            default = checked("account", group[0].account)
+            where = ("modify", "user", "where", f"name={_users(group)}", *self._where)
+            found.append(Batch(tuple(group), (*where, "set", f"DefaultAccount={default}")))
+        return found
+
+    def _add_members(self, actions: Sequence[AddMember]) -> list[Batch]:
+        """Return one call per set of users: accounts with the same new users, partitions and QoS share it."""
+        per_account = _grouped(
+            actions, lambda a: (a.account, a.default_account, a.partitions, a.qos, a.default_qos)
         )
-    return found
+        merged: dict[tuple[str, tuple[str, ...]], list[AddMember]] = defaultdict(list)
+        for group in _portioned(per_account.values()):
+            first = group[0]
+            partitions = ",".join(checked("partition", name) for name in first.partitions)
+            qos = ",".join(checked("QoS", name) for name in first.qos)
+            options = (
+                *self._where,
+                f"DefaultAccount={checked('account', first.default_account)}"
+                if first.default_account
+                else "",
+                f"partitions={partitions}" if partitions else "",
+                f"qoslevel={qos}" if qos else "",
+                f"defaultqos={checked('QoS', first.default_qos)}" if first.default_qos else "",
+                # Without it each user gets a share of their own and the account's is split by head count.
+                "fairshare=parent",
+            )
+            merged[_users(group), tuple(filter(None, options))] += group
+        return [
+            Batch(tuple(group), ("add", "user", f"name={users}", f"account={_accounts(group)}", *options))
+            for (users, options), group in merged.items()
+        ]
+
+    def _remove_members(self, actions: Sequence[RemoveMember]) -> list[Batch]:
+        """Return the commands that end associations.
+
+        Associations that are nobody's default come first, and never in one command with a default one: 22.05 refuses
+        a default account that follows another row, by user name. One command names users and accounts and ends all
+        their pairs, so only equal sets may be merged: the users who leave the same accounts, or the accounts that the
+        same users leave, whichever needs fewer commands.
+        """
+        found = []
+        for default in (False, True):
+            leavers = [a for a in actions if a.is_default is default]
+            by_users = _products(leavers, lambda a: a.user, lambda a: a.account)
+            by_accounts = _products(leavers, lambda a: a.account, lambda a: a.user)
+            for group in min(by_users, by_accounts, key=len):
+                names = (f"name={_users(group)}", f"account={_accounts(group)}", *self._where)
+                found.append(Batch(tuple(group), ("remove", "user", "where", *names)))
+        return found
+
+    def _cancel_jobs(self, actions: Sequence[CancelJobs]) -> list[Batch]:
+        """Return one scancel per action: it takes one account at a time."""
+        cluster = (f"--clusters={self._cluster}",) if self._cluster else ()
+        found = []
+        for cancel in actions:
+            account = f"--account={checked('account', cancel.account)}"
+            user = (f"--user={checked('user', cancel.user)}",) if cancel.user else ()
+            found.append(Batch((cancel,), (*cluster, account, *user), "scancel"))
+        return found
+
+    def _for_accounts(
+        self, verb: str, actions: Sequence[ClusterAction], options: tuple[str, ...] = ()
+    ) -> list[Batch]:
+        return [
+            Batch(tuple(group), (*verb.split(), f"name={_accounts(group)}", *self._where, *options))
+            for group in _portioned([actions])
+        ]
 
 
-def _remove(place: Place, actions: Sequence[RemoveMember]) -> list[Batch]:
-    """Associations that are nobody's default first, and never in one command with a default one: 22.05 refuses
-    a default account that follows another row, by user name.
-    """
-    return [
-        *_removed(place, [a for a in actions if not a.is_default]),
-        *_removed(place, [a for a in actions if a.is_default]),
-    ]
-
-
-def _removed(place: Place, leaves: Sequence[RemoveMember]) -> list[Batch]:
-    """One command names users and accounts and ends all their pairs, so only equal sets may be merged: the
-    users who leave the same accounts, or the accounts that the same users leave, whichever is less.
-    """
-    by_users = _products(leaves, lambda a: a.user, lambda a: a.account)
-    by_accounts = _products(leaves, lambda a: a.account, lambda a: a.user)
-    groups = min(by_users, by_accounts, key=len)
-    return [
-        Batch(
-            tuple(group),
-            (
-                "remove",
-                "user",
-                "where",
-                f"name={_users(group)}",
-                f"account={_accounts(group)}",
-                *place.option,
-            ),
-        )
-        for group in groups
-    ]
-
-
-def _delete(place: Place, actions: Sequence[DeleteAccount]) -> list[Batch]:
-    depths = levels(actions, {a.account: a.parent for a in actions})
-    return [batch for level in reversed(depths) for batch in _named(place, "remove account where", level, ())]
-
-
-def _modified(
-    place: Place, actions: Sequence[ClusterAction], changes: Callable[..., tuple[str, ...]]
-) -> list[Batch]:
-    """One `modify account` for all accounts that get the same values."""
-    found = []
-    for values, group in _grouped(actions, changes).items():
-        found += _named(place, "modify account where", group, ("set", *values))
-    return found
-
-
-def _named(
-    place: Place, verb: str, actions: Sequence[ClusterAction], options: tuple[str, ...]
-) -> list[Batch]:
-    words = tuple(verb.split())
-    return [
-        Batch(tuple(group), (*words, f"name={_accounts(group)}", *place.option, *options))
-        for group in _portioned([actions])
-    ]
+def _create_qos(action: CreateQos) -> Batch:
+    """QoS belong to no cluster: `cluster=` is left out."""
+    flags = (f"flags={action.flags}",) if action.flags else ()
+    limits = tuple(f"{option}={value}" for option, value in action.limits)
+    return Batch((action,), ("add", "qos", f"name={checked('QoS', action.account)}", *flags, *limits))
 
 
 def _accounts(actions: Iterable[ClusterAction]) -> str:
     return ",".join(dict.fromkeys(checked("account", a.account) for a in actions))
 
 
-def _users(
-    actions: Iterable[
-        AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits | BlockMember | AllowMember
-    ],
-) -> str:
+def _users(actions: Iterable[UserAction]) -> str:
     return ",".join(sorted({checked("user", a.user) for a in actions}))
-
-
-def _tres_limits(change: SetLimits) -> tuple[str, ...]:
-    return (f"GrpTRESMins={_values(change.after)}",)
 
 
 def _values(limits: Iterable[tuple[str, int]]) -> str:
@@ -308,11 +205,11 @@ def _values(limits: Iterable[tuple[str, int]]) -> str:
 
 
 def _products(
-    leaves: Sequence[RemoveMember], one: Callable[[RemoveMember], str], many: Callable[[RemoveMember], str]
+    leavers: Sequence[RemoveMember], one: Callable[[RemoveMember], str], many: Callable[[RemoveMember], str]
 ) -> list[list[RemoveMember]]:
-    """Groups that are a whole product of users and accounts: all that `one` names leaves the same set of `many`."""
-    sets = {name: frozenset(map(many, group)) for name, group in _grouped(leaves, one).items()}
-    groups = _grouped(leaves, lambda a: sets[one(a)])
+    """Return groups that are a whole product of users and accounts: all that `one` names leaves the same `many`."""
+    sets = {name: frozenset(map(many, group)) for name, group in _grouped(leavers, one).items()}
+    groups = _grouped(leavers, lambda a: sets[one(a)])
     return [
         [a for a in group if one(a) in ones and many(a) in manies]
         for group in groups.values()
@@ -334,23 +231,41 @@ def _portioned(groups: Iterable[Sequence[Item]]) -> Iterator[Sequence[Item]]:
             yield group[start : start + NAMES_AT_ONCE]
 
 
-# What makes the commands of each kind of action.
-MAKERS: Mapping[type[ClusterAction], Callable[[Place, Sequence[Any]], list[Batch]]] = {
-    CreateAccount: _create,
-    MoveAccount: _move,
-    CreateQos: _create_qos,
-    SetQos: _qos,
-    SetLimits: _limits,
-    AddMember: _add,
-    SetUserLimits: _user_limits,
-    MoveDefaultAccount: _defaults,
-    AllowSubmission: _allow,
-    AllowMember: _allow_members,
-    BlockSubmission: _block,
-    BlockMember: _block_members,
-    CancelJobs: _cancel,
-    RemoveMember: _remove,
-    DeleteAccount: _delete,
-    DeleteQos: _delete_qos,
+# What builds the commands of each kind of action.
+BUILDERS: Mapping[type[ClusterAction], Callable[[CommandBuilder, Sequence[Any]], list[Batch]]] = {
+    CreateAccount: CommandBuilder._create_accounts,
+    MoveAccount: lambda builder, actions: builder._modify_accounts(
+        actions, lambda a: (f"parent={checked('account', a.after)}",)
+    ),
+    CreateQos: lambda _, actions: [_create_qos(action) for action in actions],
+    SetQos: lambda builder, actions: builder._modify_accounts(
+        actions,
+        lambda a: (
+            f"qos={','.join(checked('QoS', name) for name in a.after)}",
+            f"defaultqos={checked('QoS', a.default)}",
+        ),
+    ),
+    SetLimits: lambda builder, actions: builder._modify_accounts(
+        actions, lambda a: (f"GrpTRESMins={_values(a.after)}",)
+    ),
+    AddMember: CommandBuilder._add_members,
+    SetUserLimits: lambda builder, actions: builder._modify_users(
+        actions, lambda a: f"MaxTRESMins={_values(a.after)}"
+    ),
+    MoveDefaultAccount: CommandBuilder._move_defaults,
+    AllowSubmission: lambda builder, actions: builder._modify_accounts(
+        actions, lambda _: ("GrpSubmitJobs=-1",)
+    ),
+    AllowMember: lambda builder, actions: builder._modify_users(actions, lambda _: "MaxSubmitJobs=-1"),
+    BlockSubmission: lambda builder, actions: builder._modify_accounts(
+        actions, lambda _: ("GrpSubmitJobs=0",)
+    ),
+    BlockMember: lambda builder, actions: builder._modify_users(actions, lambda _: "MaxSubmitJobs=0"),
+    CancelJobs: CommandBuilder._cancel_jobs,
+    RemoveMember: CommandBuilder._remove_members,
+    DeleteAccount: CommandBuilder._delete_accounts,
+    DeleteQos: lambda _, actions: [
+        Batch((a,), ("remove", "qos", "where", f"name={checked('QoS', a.account)}")) for a in actions
+    ],
 }
-ORDER = sorted(MAKERS, key=lambda kind: kind.phase)
+ORDER = sorted(BUILDERS, key=lambda kind: kind.phase)

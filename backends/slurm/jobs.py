@@ -2,7 +2,7 @@
 """Active jobs: who has some, and how they are ended before an association goes.
 
 squeue tells who runs, not sacct: the database's record of a job may be old. All cancellations of a batch are
-sent first and waited for together, for a bounded time; what still runs then is a state, not an error.
+sent first and waited for together, for a bounded time; jobs that still run then end the removal for this pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent.core.plans import Outcome
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
 from backends.slurm.commands import Batch
-from backends.slurm.programs import Programs, answer, failure
+from backends.slurm.programs import Programs, failure, output
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +40,10 @@ class Jobs:
         self._grace_s = grace_s
 
     def active(self, accounts: Collection[str]) -> JobCounts | None:
-        """Active jobs (pending, running, completing) in these accounts; who is not named has none.
+        """Return the active jobs (pending, running, completing) in these accounts; who is not named has none.
 
-        None where this host has no squeue: then nobody knows, and sacctmgr itself refuses what jobs still need.
+        None where this host has no squeue: the jobs are unknown, and sacctmgr itself refuses what they still need.
+        Raises BackendError.
         """
         options = (
             "--noheader",
@@ -52,12 +53,12 @@ class Jobs:
             "--format=%a|%u",
         )
         try:
-            return parse.job_counts(answer(self._runner.read((self._programs.squeue, *options))))
+            return parse.job_counts(output(self._runner.read((self._programs.squeue, *options))))
         except CommandMissing:
             return None
 
     def cancel(self, batches: Sequence[Batch]) -> Iterator[Outcome]:
-        """scancel for each, then one wait for all until squeue shows none of their jobs."""
+        """Run scancel for each, then wait once for all until squeue shows none of their jobs."""
         started_s = time.monotonic()
         errors: dict[CancelJobs, BackendError | None] = {}
         commands: dict[CancelJobs, tuple[str, ...]] = {}
@@ -65,47 +66,40 @@ class Jobs:
             command = (self._programs.scancel, *batch.argv)
             for action in only(CancelJobs, batch.actions):
                 commands[action] = (" ".join(self._runner.argv(command)),)
-                errors[action] = self._send(command)
+                try:
+                    errors[action] = failure(self._runner.read(command))
+                except BackendError as error:
+                    errors[action] = error
         sent = [action for action, error in errors.items() if error is None]
-        errors |= self._ends(sent, started_s)
+        errors |= self._wait_for_end(sent, started_s)
         duration_s = time.monotonic() - started_s
         yield from (Outcome(action, errors[action], commands[action], duration_s) for action in commands)
 
-    def _send(self, command: Sequence[str]) -> BackendError | None:
-        try:
-            return failure(self._runner.read(command))
-        except BackendError as error:
-            return error
-
-    def _ends(self, actions: Sequence[CancelJobs], started_s: float) -> dict[CancelJobs, BackendError | None]:
-        """Waits for the end of the cancelled jobs: an error for each action whose jobs remain."""
+    def _wait_for_end(
+        self, actions: Sequence[CancelJobs], started_s: float
+    ) -> dict[CancelJobs, BackendError | None]:
+        """Wait for the end of the cancelled jobs. Return an error for each action whose jobs remain."""
         waiting = list(actions)
         while waiting:
             try:
                 counts = self.active({action.account for action in waiting})
             except BackendError as error:
                 return dict.fromkeys(waiting, error)
-            left = {action: _left(action, counts or {}) for action in waiting}
+            left = dict.fromkeys(waiting, 0)
+            for (account, user), number in (counts or {}).items():
+                for action in waiting:
+                    if action.account == account and action.user in ("", user):
+                        left[action] += number
             waiting = [action for action in waiting if left[action]]
             if waiting and time.monotonic() - started_s > self._grace_s:
-                return {action: self._still(action, left[action]) for action in waiting}
+                return {
+                    action: JobsStillActive(
+                        f"{f'user {action.user} in ' if action.user else ''}account {action.account}: {left[action]} "
+                        f"jobs are still ending {self._grace_s:.0f} s after scancel; the removal goes on in the next "
+                        "pass"
+                    )
+                    for action in waiting
+                }
             if waiting:
                 time.sleep(CANCEL_POLL_S)
         return {}
-
-    def _still(self, action: CancelJobs, jobs: int) -> JobsStillActive:
-        whose = (
-            f"user {action.user} in account {action.account}" if action.user else f"account {action.account}"
-        )
-        return JobsStillActive(
-            f"{whose}: {jobs} jobs are still ending {self._grace_s:.0f} s after scancel; "
-            "the removal goes on in the next pass"
-        )
-
-
-def _left(action: CancelJobs, counts: JobCounts) -> int:
-    return sum(
-        number
-        for (account, user), number in counts.items()
-        if account == action.account and action.user in ("", user)
-    )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Runs `sacctmgr load` for what can be loaded, after sacctmgr itself said that nothing else would change.
 
-First without --immediate and with the answer "no": it does all its work, tells what it would do, and discards
-it. Then for good, as a write that is left to finish. Whatever does not fit, or is refused, is left to the
+It runs first without --immediate and is answered "no": it does all its work, tells what it would do, and discards
+it. Then it runs for good, as a write that is left to finish. Whatever does not fit, or is refused, is left to
 single commands.
 """
 
@@ -20,9 +20,9 @@ from agent.core.plans import Outcome
 from backends.command_output import one_line
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
-from backends.slurm import load
-from backends.slurm.commands import Grammar
-from backends.slurm.load import LoadFile
+from backends.slurm import load_file
+from backends.slurm.commands import CommandBuilder
+from backends.slurm.load_file import LoadFile
 from backends.slurm.programs import Programs, failure
 
 log = logging.getLogger(__name__)
@@ -31,11 +31,11 @@ UNKNOWN_COMMAND = "unknown command"
 
 
 class Loader:
-    """Knows whether this cluster lets us load; forgets it with the process."""
+    """Loads files into one cluster. Remembers a refusal until the process ends."""
 
-    def __init__(self, runner: Runner, grammar: Grammar, lock: WriteLock, programs: Programs) -> None:
+    def __init__(self, runner: Runner, builder: CommandBuilder, lock: WriteLock, programs: Programs) -> None:
         self._runner = runner
-        self._grammar = grammar
+        self._builder = builder
         self._lock = lock
         self._programs = programs
         self._refused = False
@@ -43,12 +43,15 @@ class Loader:
         self._prefix = f"{lock.path.stem}-load-"
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
-        """Outcomes of what was loaded; nothing for actions that are left to single commands."""
+        """Yield outcomes of what was loaded; nothing for actions that are left to single commands."""
         files = self._files(actions, cluster)
         if not files:
             return
         with self._lock:
-            self._sweep()
+            # Files of a worker that was killed: the command that read them held the lock, so it has ended.
+            for left in self._lock.path.parent.glob(f"{self._prefix}*"):
+                with suppress(OSError):
+                    left.unlink()
             for file in files:
                 outcomes = self._load(file)
                 yield from outcomes
@@ -56,7 +59,7 @@ class Loader:
                     return
 
     def planned(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
-        """The files that `load` would load, where sacctmgr lets us. Asks sacctmgr whether it knows the command."""
+        """Return the files that `load` would load. Asks sacctmgr whether it knows the command."""
         files = self._files(actions, cluster)
         if not files:
             return []
@@ -66,18 +69,12 @@ class Loader:
     def _files(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         if self._refused or self._runner.prefixed or not cluster:
             return []
-        files = load.files(actions, cluster)
+        files = load_file.files(actions, cluster)
         fitting = [action for file in files for action in file.actions]
-        return files if len(self._grammar.batches(fitting)) >= load.LOAD_FROM_COMMANDS else []
-
-    def _sweep(self) -> None:
-        """Files of a worker that was killed: the command that read them held the lock, so it has ended."""
-        for left in self._lock.path.parent.glob(f"{self._prefix}*"):
-            with suppress(OSError):
-                left.unlink()
+        return files if len(self._builder.batches(fitting)) >= load_file.LOAD_FROM_COMMANDS else []
 
     def _written(self, text: str) -> Path | None:
-        """The file, readable for us only; None where none can be written: the disk is full, the folder is gone."""
+        """Write a file that only we can read. Return None where it fails: the disk is full, the folder is gone."""
         path = None
         try:
             with tempfile.NamedTemporaryFile(
@@ -100,7 +97,7 @@ class Loader:
             asked = self._ask(path)
             if asked is None:
                 return []
-            if load.NOTHING_NEW in asked.stdout:
+            if load_file.NOTHING_NEW in asked.stdout:
                 return [Outcome(action, None, (" ".join(asked.argv),)) for action in file.actions]
             done = self._runner.write((*self._programs.sacctmgr_write, "load", str(path)), self._lock)
             error = failure(done)
@@ -114,22 +111,19 @@ class Loader:
         return [Outcome(action, error, (" ".join(done.argv),), done.duration_s) for action in file.actions]
 
     def _ask(self, path: Path) -> Completed | None:
-        """The answer of a load that was discarded, None where a real one must not follow.
+        """Run a load that is discarded. Return what it said, None where a real one must not follow.
 
         Raises BackendUnavailable.
         """
         command = (*self._programs.sacctmgr_ask, "load", str(path))
-        asked = self._runner.write(command, self._lock, answers=load.ANSWER_NO)
-        error, changed = failure(asked), load.notes(asked.stdout)
+        asked = self._runner.write(command, self._lock, stdin_text=load_file.ANSWER_NO)
+        error, changed = failure(asked), load_file.notes(asked.stdout)
         if isinstance(error, BackendUnavailable):
             raise error
-        if error is None and not changed and _only_expected(asked.stderr):
+        complaints = [line for line in asked.stderr.splitlines() if line.strip()]
+        if error is None and not changed and all(load_file.EXPECTED_WORDS in line for line in complaints):
             return asked
         self._refused = error is not None
         reason = error or one_line("\n".join(changed)) or one_line(asked.stderr)
         log.info("not loading all at once, going by single commands: %s", reason)
         return None
-
-
-def _only_expected(stderr: str) -> bool:
-    return all(load.EXPECTED_WORDS in line for line in stderr.splitlines() if line.strip())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From the text of sacctmgr and squeue to values. Parsed whole or not at all: a cut answer raises ParseError.
+"""From the output of sacctmgr, squeue and scontrol to values: parsed whole, or ParseError.
 
 Every command names its columns, so that no release's default layout matters.
 """
@@ -25,6 +25,8 @@ SHOW_ASSOCIATIONS = "sacctmgr show assoc"
 _QUANTITY = re.compile(r"([0-9]+)(?:\.([0-9]+))?([KMGTP?]?)")
 _SCALE = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "?": 6}
 _MEGABYTE_EXPONENT = 2
+_ASSOC_MGR_FIELD = re.compile(r"(?:^| )(ClusterName|Account|UserName|Partition|GrpTRESMins)=(\S*)")
+_USED_TRES = re.compile(r"([^=,\s]+)=(?:N|\d+)\((\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,9 @@ class Tree:
 
 
 def associations(stdout: str) -> Tree:
-    """Rows of `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits).
+    """Parse `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits).
 
-    The root account is always there: without it, nothing was read.
+    The root account is always there: without it, nothing was read. Raises ParseError.
     """
     clusters: set[str] = set()
     accounts: dict[str, Account] = {}
@@ -62,12 +64,19 @@ def associations(stdout: str) -> Tree:
             default_qos=default_qos,
             submit_limit=int(submit) if submit.isdigit() else None,
         )
-    _check_tree(accounts, found)
+    if "root" not in accounts:
+        raise ParseError(SHOW_ASSOCIATIONS, "", "the root account is missing, the output is not complete")
+    for above in accounts.values():
+        if above.parent and above.parent not in accounts:
+            raise ParseError(SHOW_ASSOCIATIONS, above.name, f"its parent {above.parent} is missing")
+    for member in found:
+        if member.account not in accounts:
+            raise ParseError(SHOW_ASSOCIATIONS, member.user, f"its account {member.account} is missing")
     return Tree(frozenset(clusters), accounts, frozenset(found), user_limits)
 
 
 def tres_limits(text: str) -> dict[str, int]:
-    """`cpu=600000,mem=2000M` -> {"cpu": 600000, "mem": 2000}; memory counts in megabytes."""
+    """Parse `cpu=600000,mem=2000M` to {"cpu": 600000, "mem": 2000}; memory is in MiB. Raises ParseError."""
     limits = {}
     for pair in filter(None, text.split(",")):
         tres, equals, value = pair.partition("=")
@@ -78,14 +87,15 @@ def tres_limits(text: str) -> dict[str, int]:
         exponent = _SCALE[unit]
         if tres == "mem":
             exponent = exponent - _MEGABYTE_EXPONENT if unit else 0
-        limits[tres] = (
-            int(float(f"{whole}.{fraction}") * 1024**exponent) if fraction else _scaled(int(whole), exponent)
-        )
+        if fraction:
+            limits[tres] = int(float(f"{whole}.{fraction}") * 1024**exponent)
+        else:
+            limits[tres] = int(whole) << 10 * exponent if exponent >= 0 else int(whole) >> -10 * exponent
     return limits
 
 
 def tres_names(stdout: str) -> frozenset[str]:
-    """Names from `list tres format=type,name`: `cpu`, `gres/gpu`."""
+    """Parse `list tres format=type,name` to names: `cpu`, `gres/gpu`. Raises ParseError."""
     names = {f"{kind}/{name}" if name else kind for kind, name in rows("sacctmgr list tres", stdout, 2)}
     if "cpu" not in names:
         raise ParseError("sacctmgr list tres", stdout[:80], "every cluster has the TRES cpu")
@@ -93,44 +103,45 @@ def tres_names(stdout: str) -> frozenset[str]:
 
 
 def default_accounts(stdout: str) -> dict[str, str]:
-    """`show user format=user,defaultaccount`: every user that is listed, with "" where there is no default account.
+    """Parse `show user format=user,defaultaccount`: every user listed, with "" where there is no default account.
 
-    An answer that is cut at the end of a line looks whole: only the tree tells who had to be in it.
+    Output that is cut at the end of a line looks whole: only the tree tells who had to be in it. Raises ParseError.
     """
     return dict(rows("sacctmgr show user", stdout, 2))
 
 
 def job_counts(stdout: str) -> Counter[tuple[str, str]]:
-    """`squeue -o "%a|%u"`: active jobs by account and user."""
+    """Parse `squeue -o "%a|%u"`: active jobs by account and user. Raises ParseError."""
     return Counter((account.lower(), user.lower()) for account, user in rows("squeue", stdout, 2))
 
 
 def names(command: str, stdout: str) -> tuple[str, ...]:
-    """A list of one column (`list cluster`, `show qos`): it has no separator at all."""
+    """Parse a list of one column (`list cluster`, `show qos`), which has no separator. Raises ParseError."""
     return tuple(line.split("|")[0].strip() for line in lines(command, stdout))
 
 
-def _check_tree(accounts: Mapping[str, Account], found: set[Association]) -> None:
-    if "root" not in accounts:
-        raise ParseError(SHOW_ASSOCIATIONS, "", "the root account is missing, the answer is not complete")
-    for account in accounts.values():
-        if account.parent and account.parent not in accounts:
-            raise ParseError(SHOW_ASSOCIATIONS, account.name, f"its parent {account.parent} is missing")
-    for association in found:
-        if association.account not in accounts:
-            raise ParseError(
-                SHOW_ASSOCIATIONS, association.user, f"its account {association.account} is missing"
-            )
+def limit_usage(stdout: str, cluster: str = "") -> dict[str, dict[str, int]]:
+    """Parse `scontrol --oneliner show assoc_mgr`: what is used of GrpTRESMins by account and TRES, in TRES-minutes.
+
+    `GrpTRESMins=cpu=600(42)` shows the limit and what is used (22.05). Only rows of accounts count: what their users
+    use is in them already. Rows of other clusters are left out.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for line in stdout.splitlines():
+        row = dict(_ASSOC_MGR_FIELD.findall(line))
+        if not row.get("Account") or row.get("UserName") or row.get("Partition"):
+            continue
+        if cluster and row.get("ClusterName", "").lower() != cluster.lower():
+            continue
+        used = _USED_TRES.findall(row.get("GrpTRESMins", ""))
+        found[row["Account"]] = {tres: int(minutes) for tres, minutes in used}
+    return found
 
 
 def rows(command: str, stdout: str, columns: int) -> Iterator[list[str]]:
-    """The columns of each line of a command that names them. Raises ParseError."""
+    """Yield the columns of each line of a command that names them. Raises ParseError."""
     for line in lines(command, stdout):
         row = line.split("|")
         if len(row) != columns:
             raise ParseError(command, line, f"{columns} columns were asked for, {len(row)} came")
         yield row
-
-
-def _scaled(whole: int, exponent: int) -> int:
-    return whole << (10 * exponent) if exponent >= 0 else whole >> (-10 * exponent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the entry point `slurm` names: how the SLURM backend is configured, found and made."""
+"""The plugin behind the entry point `slurm`: how the SLURM backend is configured, found and made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SlurmPlugin:
         return schema.parse(raw, path)
 
     def missing(self, settings: SlurmSettings) -> str:
-        """The sentence for a head node without SLURM; with a prefix, the prefix's program must be here."""
+        """Return why this host cannot run SLURM's commands, empty where it can; with a prefix, its program counts."""
         program = (
             settings.command_prefix[0] if settings.command_prefix else Programs(settings.bin_path).sacctmgr
         )

@@ -50,27 +50,23 @@ class Programs:
     """Paths of SLURM's programs, and the flags that every call of them needs."""
 
     def __init__(self, bin_path: str) -> None:
-        self.sacctmgr = self._path(bin_path, "sacctmgr")
-        self.scancel = self._path(bin_path, "scancel")
-        self.squeue = self._path(bin_path, "squeue")
-        self.scontrol = self._path(bin_path, "scontrol")
-        self.sreport = self._path(bin_path, "sreport")
+        folder = f"{bin_path.rstrip('/')}/" if bin_path else ""
+        self.sacctmgr = f"{folder}sacctmgr"
+        self.scancel = f"{folder}scancel"
+        self.squeue = f"{folder}squeue"
+        self.scontrol = f"{folder}scontrol"
+        self.sreport = f"{folder}sreport"
         # Without --immediate and with no input, 22.05 asks its question for ever; some reads ask one, too.
         self.sacctmgr_write = (self.sacctmgr, "--immediate", "--parsable2", "--noheader")
         self.sacctmgr_read = self.sacctmgr_write
         self.sacctmgr_ask = (self.sacctmgr, "--parsable2", "--noheader")
         self.sacct_read = (
-            *(self._path(bin_path, "sacct"), "--allusers", "--allocations", "--noheader", "--parsable2"),
-            "--noconvert",
+            *(f"{folder}sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--noconvert"),
         )
 
-    @staticmethod
-    def _path(bin_path: str, program: str) -> str:
-        return f"{bin_path.rstrip('/')}/{program}" if bin_path else program
 
-
-def answer(completed: Completed) -> str:
-    """The output of a read. Raises BackendUnavailable or CommandFailed."""
+def output(completed: Completed) -> str:
+    """Return what a read printed. Raises BackendUnavailable, CommandDenied, CommandFailed or JobsStillActive."""
     error = failure(completed)
     if error:
         raise error
@@ -80,17 +76,17 @@ def answer(completed: Completed) -> str:
 
 
 def streamed(lines: Generator[str, None, Completed]) -> Generator[str, None, None]:
-    """The lines of a long read. Only after the last one it is known whether any of them counts: raises what `answer`
-    does, and ParseError where the last line is cut.
+    """Yield the lines of a long read. None of them counts before the last: raises what `output` does, and ParseError
+    where the last line is cut.
     """
     completed = yield from lines
-    cut = answer(completed)
+    cut = output(completed)
     if cut:
         raise ParseError(" ".join(completed.argv), cut, "the last line is cut")
 
 
 def failure(completed: Completed) -> BackendError | None:
-    """What a command's end means: nothing wrong, an outage, or a refusal."""
+    """Return the error that a command's end means, an outage or a refusal; None where nothing is wrong."""
     said = completed.stderr.strip()
     if completed.returncode == 0 and not OUTAGE.search(said):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reading a cluster: one command per part, all at once, joined to one snapshot."""
+"""Reads a cluster: one command per part, all at once, joined to one snapshot."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from agent.core.errors import BackendError
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
 from backends.process import Runner
-from backends.slurm import limit_usage as use
 from backends.slurm import parse
 from backends.slurm.jobs import Jobs
-from backends.slurm.programs import Programs, answer
+from backends.slurm.programs import Programs, output
 from backends.slurm.schema import SlurmSettings
 
 log = logging.getLogger(__name__)
 
 
 class Reader:
-    """`seen_cluster` is the name under which the cluster was last seen, empty if never."""
+    """Reads one cluster. `seen_cluster` is the name under which it was last seen, empty if never."""
 
     def __init__(self, settings: SlurmSettings, runner: Runner, programs: Programs, jobs: Jobs) -> None:
         self._settings = settings
@@ -36,10 +35,15 @@ class Reader:
         return self._settings.cluster_name or "default"
 
     def observe(self, scope: Scope) -> Snapshot:
-        """One command per part, all at once: a read is 180 ms of waiting and 4 ms of work (22.05)."""
+        """Read the parts of the scope, one command each, all at once: a read is 180 ms of waiting and 4 ms of work
+        (22.05). Raises BackendError.
+
+        Default accounts are complete where everybody in the tree was listed among the users; without a tree nobody
+        can tell. Who was added between the two reads makes them incomplete for this time.
+        """
         readers: dict[Part, Callable[[], Snapshot]] = {
             Part.ACCOUNTS: self.tree,
-            Part.DEFAULT_ACCOUNTS: self._defaults,
+            Part.DEFAULT_ACCOUNTS: self._default_accounts,
             Part.TRES: self._tres,
         }
         if self._settings.own_qos:
@@ -48,16 +52,34 @@ class Reader:
         if scope.jobs_of:
             wanted.append(lambda: self._active_jobs(scope.jobs_of))
         if scope.usage_of:
-            wanted.append(lambda: self._use(scope.usage_of))
+            wanted.append(lambda: self._limit_usage(scope.usage_of))
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
-            return _checked_defaults(_joined(self.cluster, list(pool.map(lambda read: read(), wanted))))
+            parts = list(pool.map(lambda read: read(), wanted))
+        whole = _joined(self.cluster, parts)
+        if Part.DEFAULT_ACCOUNTS not in whole.complete:
+            return whole
+        listed = whole.default_accounts
+        unlisted = sorted({association.user for association in whole.associations} - listed.keys())
+        complete = whole.complete
+        if unlisted or Part.ASSOCIATIONS not in whole.complete:
+            complete -= {Part.DEFAULT_ACCOUNTS}
+        if unlisted:
+            log.warning(
+                "sacctmgr show user leaves out %s (%s in all) who have associations: the default accounts are taken "
+                "as not read",
+                unlisted[0],
+                len(unlisted),
+            )
+        defaults = {user: account for user, account in listed.items() if account}
+        return replace(whole, default_accounts=defaults, complete=complete)
 
     def tree(self) -> Snapshot:
+        """Read the accounts, associations and limits of users. Raises BackendError."""
         cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
         columns = f"format={','.join(parse.ASSOCIATION_COLUMNS)}"
         # Own values only: what is inherited is not ours to change, and resolving it doubles the time of the read.
         command = (*self._programs.sacctmgr_read, "show", "assoc", *cluster, columns, "WOPLimits")
-        tree = parse.associations(answer(self._runner.read(command)))
+        tree = parse.associations(output(self._runner.read(command)))
         if len(tree.clusters) > 1:
             raise BackendError(
                 f"slurmdbd knows the clusters {', '.join(sorted(tree.clusters))}: set backend_settings.cluster_name "
@@ -72,26 +94,37 @@ class Reader:
             complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS}),
         )
 
-    def _defaults(self) -> Snapshot:
+    def _default_accounts(self) -> Snapshot:
         # A user has one default account on each cluster; without a name, the one on slurm.conf's own is shown.
         cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
         command = (*self._programs.sacctmgr_read, "show", "user", *cluster, "format=user,defaultaccount")
-        defaults = parse.default_accounts(answer(self._runner.read(command)))
+        defaults = parse.default_accounts(output(self._runner.read(command)))
         return Snapshot(self.cluster, default_accounts=defaults, complete=frozenset({Part.DEFAULT_ACCOUNTS}))
 
     def _tres(self) -> Snapshot:
         command = (*self._programs.sacctmgr_read, "list", "tres", "format=type,name")
-        names = parse.tres_names(answer(self._runner.read(command)))
+        names = parse.tres_names(output(self._runner.read(command)))
         return Snapshot(self.cluster, tres=names, complete=frozenset({Part.TRES}))
 
     def _qos(self) -> Snapshot:
         command = (*self._programs.sacctmgr_read, "show", "qos", "format=name")
-        names = parse.names("sacctmgr show qos", answer(self._runner.read(command)))
+        names = parse.names("sacctmgr show qos", output(self._runner.read(command)))
         return Snapshot(self.cluster, qos=frozenset(names), complete=frozenset({Part.QOS}))
 
-    def _use(self, accounts: frozenset[str]) -> Snapshot:
-        used = use.read(self._runner, self._programs, self._settings.cluster_name, accounts)
-        if used is None:
+    def _limit_usage(self, accounts: frozenset[str]) -> Snapshot:
+        """Read what counts against the limits of accounts: slurmctld's own figures, by which it ends jobs.
+
+        Running jobs are counted in every PriorityCalcPeriod. sacct would add up jobs that a reset or a decay has
+        forgotten. An account that slurmctld does not show is left out; without output the usage is unknown.
+        """
+        cluster = self._settings.cluster_name
+        where = (f"--clusters={cluster}",) if cluster else ()
+        names = f"accounts={','.join(sorted(accounts))}"
+        command = (self._programs.scontrol, "--oneliner", *where, "show", "assoc_mgr", names, "flags=assoc")
+        try:
+            used = parse.limit_usage(output(self._runner.read(command)), cluster)
+        except BackendError as error:
+            log.warning("what is used of the limits of %s cannot be read: %s", names, error)
             return Snapshot(self.cluster)
         return Snapshot(self.cluster, used=used, complete=frozenset({Part.USAGE}))
 
@@ -107,33 +140,8 @@ class Reader:
         )
 
 
-def _checked_defaults(whole: Snapshot) -> Snapshot:
-    """Default accounts are complete where everybody in the tree was listed among the users; without a tree nobody
-    can tell. Who was added between the two reads makes them incomplete for this time.
-    """
-    if Part.DEFAULT_ACCOUNTS not in whole.complete:
-        return whole
-    listed = whole.default_accounts
-    unlisted = sorted({association.user for association in whole.associations} - listed.keys())
-    complete = whole.complete
-    if unlisted or Part.ASSOCIATIONS not in whole.complete:
-        complete -= {Part.DEFAULT_ACCOUNTS}
-    if unlisted:
-        log.warning(
-            "sacctmgr show user leaves out %s (%s in all) who have associations: the default accounts are taken as "
-            "not read",
-            unlisted[0],
-            len(unlisted),
-        )
-    return replace(
-        whole,
-        default_accounts={user: account for user, account in listed.items() if account},
-        complete=complete,
-    )
-
-
 def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
-    """One snapshot from several reads, each of which filled other fields."""
+    """Join snapshots of several reads, each of which filled other fields."""
     whole = Snapshot(cluster)
     for part in parts:
         whole = Snapshot(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +110,7 @@ SETTING_KEYS = frozenset(SlurmSchema().fields) | OTHER_KEYS
 
 
 def parse(raw: Mapping[str, Any], path: str) -> Parsed:
-    """Settings, or every reason why not. Unknown keys are the caller's to tell: other backends may share the map."""
+    """Parse `backend_settings`: settings, or every problem. Unknown keys are left to the caller: others read some."""
     try:
         loaded = SlurmSchema(unknown=EXCLUDE).load(raw)
     except ValidationError as error:
@@ -151,7 +151,7 @@ def _sentence(texts: Any) -> str:
 
 
 def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
-    """The pattern of the QoS that each account gets, without its name; None where it is switched off."""
+    """Return the pattern of the QoS that each account gets, without its name; None where it is switched off."""
     if not management or not management["enabled"]:
         return None
     limits = ((option, management[key]) for key, option in QOS_LIMITS.items())
@@ -163,15 +163,6 @@ def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
     )
 
 
-def _names(loaded: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Key, kind and name of all that goes into commands: one that cannot would make every order fail."""
-    for key, kind in NAME_KEYS.items():
-        if loaded[key]:
-            yield key, kind, loaded[key]
-    for name in (loaded["qos_management"] or {}).get("additional_qos") or ():
-        yield "qos_management", "QoS", name
-
-
 def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
     found = []
     if loaded["execution_mode"] == "rest":
@@ -179,9 +170,13 @@ def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
             Severity.ERROR, f"{path}.execution_mode",
             "slurmrestd is not supported yet; use 'cli' (sacctmgr on this host, or behind command_prefix)",
         ))  # fmt: skip
+    # A name that cannot go into a command would make every order fail.
+    names = [(key, kind, loaded[key]) for key, kind in NAME_KEYS.items() if loaded[key]]
+    additional = (loaded["qos_management"] or {}).get("additional_qos") or ()
+    names += [("qos_management", "QoS", name) for name in additional]
     found += [
         Problem(Severity.ERROR, f"{path}.{key}", f"{name!r} is no SLURM {kind} name")
-        for key, kind, name in _names(loaded)
+        for key, kind, name in names
         if not is_usable(kind, fold(name) if kind == "account" else name)
     ]
     if (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A closed month by sreport, to compare with: what slurmdbd's rollup has summed up of AllocTRES.
+"""Usage of a closed month by sreport, to compare with: what slurmdbd's rollup has summed up of AllocTRES.
 
-Whole months of slurmdbd's own zone only, for these it reads one small table. Anything else it adds up from the
-hours: that ran for minutes, went on when sreport had been killed, and ended slurmdbd (22.05). No rows are no
-answer: so it ends, with 0, where the cluster has no summary of that time.
+Only whole months of slurmdbd's own zone are asked for: it reads them from one small table. Anything else it adds up
+from the hours: that ran for minutes, went on when sreport had been killed, and ended slurmdbd (22.05). Output without
+rows is unknown usage, not zero: so sreport ends, with 0, where the cluster has no summary of that time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ZoneDiffers(BackendError):
 
 
 class Rollup:
-    """The summaries of one cluster; without a name, of the cluster that slurm.conf names."""
+    """Reads the summaries of one cluster; without a name, of the one of slurm.conf."""
 
     def __init__(self, runner: Runner, programs: Programs, cluster: str, zones: Zones) -> None:
         self._runner = runner
@@ -44,7 +44,10 @@ class Rollup:
         self._zones = zones
 
     def usage(self, query: UsageQuery) -> Usage:
-        """The month as the rollup has it. Raises BackendError."""
+        """Return the month's usage in TRES-seconds as the rollup has it.
+
+        Raises MonthOpen, ZoneDiffers and other kinds of BackendError.
+        """
         environment = self._zones.environment(query)
         if time.time() < window(query)[1]:
             raise MonthOpen(f"{query.month} has not ended: sreport tells of closed months only")
@@ -65,13 +68,15 @@ class Rollup:
 
 
 def _sums(lines: Iterable[str]) -> tuple[Sums, int]:
-    """The rows of users. A row without a user is an account's own, which holds those of the accounts below it."""
+    """Sum the rows of users, and count them. A row without a user is an account's, with all accounts below it."""
     sums: Sums = {}
     records = 0
     for line in lines:
         row = line.split("|")
         if len(row) != len(COLUMNS) or not (row[3].isdecimal() and row[3].isascii()):
-            raise ParseError("sreport", line, "it is not what was asked for (account, user, TRES, seconds)")
+            raise ParseError(
+                "sreport", line, "the columns are not those asked for (account, user, TRES, seconds)"
+            )
         account, user, tres, used = row
         if not user:
             continue

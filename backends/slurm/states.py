@@ -7,43 +7,41 @@ both states close the account for new jobs (GrpSubmitJobs=0). Elsewhere each sta
 
 from __future__ import annotations
 
-from agent.core.model import AssociationWishes, OwnQos, StateSpec
+from agent.core.model import OwnQos, RequestedState, StateSpec
 from backends.slurm.allowed_names import checked
 from backends.slurm.schema import SlurmSettings
 
-Noted = tuple[StateSpec, tuple[str, ...]]
 
+def state(
+    settings: SlurmSettings, requested: RequestedState, own: OwnQos | None
+) -> tuple[StateSpec, tuple[str, ...]]:
+    """Return what the requested state asks of the account, and notes on what cannot be done about it.
 
-def state(settings: SlurmSettings, wishes: AssociationWishes, own: OwnQos | None) -> Noted:
-    """What the state asks of the account, and what cannot be done about it."""
-    if enforces_qos(settings, wishes):
-        return StateSpec(submission=not (wishes.paused or wishes.downscaled)), ()
-    if wishes.paused:
-        return _limited("paused", settings.qos_paused)
-    if wishes.downscaled:
-        return _limited("downscaled", settings.qos_downscaled)
-    return _free(settings, own), ()
-
-
-def enforces_qos(settings: SlurmSettings, wishes: AssociationWishes) -> bool:
-    """Whether associations get the QoS that the order names: the site decides, or else the offering."""
-    decided = settings.enforce_offering_qos
-    return settings.qos_enforcement_enabled and (wishes.offering_enforces_qos if decided is None else decided)
-
-
-def _limited(word: str, qos: str) -> Noted:
-    if qos:
-        return StateSpec((checked("QoS", qos),), qos), ()
-    return StateSpec(), (
-        f"Waldur has it {word}, but backend_settings.qos_{word} is not set: nothing is done about it",
-    )
-
-
-def _free(settings: SlurmSettings, own: OwnQos | None) -> StateSpec:
-    """Back from a state's QoS to the usual ones; an account without one keeps whatever the site gave it."""
+    Raises PlanRefused for a QoS that SLURM cannot name.
+    """
+    if enforces_qos(settings, requested):
+        return StateSpec(submission=not (requested.paused or requested.downscaled)), ()
+    if requested.paused or requested.downscaled:
+        word, qos = (
+            ("paused", settings.qos_paused) if requested.paused else ("downscaled", settings.qos_downscaled)
+        )
+        if qos:
+            return StateSpec((checked("QoS", qos),), qos), ()
+        return StateSpec(), (
+            f"Waldur has it {word}, but backend_settings.qos_{word} is not set: nothing is done about it",
+        )
+    # Back from a state's QoS to the usual ones; an account without one keeps whatever the site gave it.
     limiting = frozenset({settings.qos_paused, settings.qos_downscaled} - {"", settings.qos_default})
     if not limiting:
-        return StateSpec()
+        return StateSpec(), ()
     usual = (settings.qos_default, *((own.name, *own.additional) if own else ()))
     names = tuple(checked("QoS", name) for name in dict.fromkeys(usual))
-    return StateSpec(names, own.name if own else settings.qos_default, only_from=limiting)
+    return StateSpec(names, own.name if own else settings.qos_default, only_from=limiting), ()
+
+
+def enforces_qos(settings: SlurmSettings, requested: RequestedState) -> bool:
+    """Whether associations get the QoS that the order names: the site decides, or else the offering."""
+    decided = settings.enforce_offering_qos
+    return settings.qos_enforcement_enabled and (
+        requested.offering_enforces_qos if decided is None else decided
+    )

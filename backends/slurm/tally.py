@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
 """From sacct's lines to sums: whole TRES-seconds by account and user, in memory that does not grow with the lines.
 
-Jobs that differ in nothing but their times are summed by the text they share, which is read once. An answer counts
-whole or not at all: a line that is not what was asked for raises ParseError.
+Jobs that differ in nothing but their times are of one kind: they are summed by the text they share, which is parsed
+once. Output counts whole or not at all: a line with other columns than those asked for raises ParseError.
 
 Jobs are cut at the month's borders here. sacct can do it, too (`--truncate`), with one more SQL query for each job:
 100,000 jobs took 12 s so and 1.6 s without (22.05), and a job that is suspended just now counted as if it ran.
-Only for a job that was suspended and crosses a border sacct must tell on which side that was: those are `unsure`.
-What is suspended now never counts as more than its own ElapsedRaw, which leaves out the open suspension; how much of
-that was before the window sacct must tell, too: those are `halted`.
+Only for a job that was suspended and crosses a border sacct must tell on which side that was: it
+`needs_truncated_read`. A job that is suspended now never counts as more than its own ElapsedRaw, which leaves out the
+open suspension; how much of that was before the window sacct must tell, too: it is `suspended_at_border`.
 
-What a suspended job counts: its ElapsedRaw is without that time. So counts what it asked for, as in the reference.
-Of what it was given, the rollup (sreport, 22.05) takes that time off cpu only: the rest was kept from others.
+ElapsedRaw is without the time in which a job was suspended. ReqTRES counts by it, as in the reference. Of AllocTRES,
+the rollup (sreport, 22.05) takes the suspended time off cpu only: the rest was kept from others all the while.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NoReturn
@@ -56,8 +56,8 @@ Run = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
-    """A run in the first answer: what it ran in its life, and whether any of that may be before the window."""
+class _WholeRun:
+    """A run as the first read shows it: the seconds of its whole life, and whether any may be before the window."""
 
     seconds: int
     is_suspended: bool
@@ -65,14 +65,14 @@ class _Whole:
 
 
 def columns(source: UsageSource) -> str:
-    """What sacct is asked for: first what many jobs have in common, then what each has of its own."""
+    """Return the columns sacct is asked for: first what many jobs have in common, then what each has of its own."""
     return f"Account,User,{TRES_COLUMN[source]},State,ElapsedRaw,Suspended,Start,Submit,JobIDRaw"
 
 
 class Tally:
     """Sums of the lines so far, of jobs in a window of epoch seconds.
 
-    Kept one by one are the jobs with these numbers; where none are named, those that have not ended.
+    `kept` lists single jobs: those with the numbers `ids`; where none are named, those that have not ended.
     """
 
     def __init__(
@@ -80,27 +80,27 @@ class Tally:
     ) -> None:
         self.query = query
         self.records = 0
-        self.unsure: dict[Run, _Whole] = {}
-        self.halted: dict[Run, tuple[_Whole, str]] = {}
+        self.needs_truncated_read: dict[Run, _WholeRun] = {}
+        self.suspended_at_border: dict[Run, tuple[_WholeRun, str]] = {}
         self.kept: list[JobUse] = []
         self._window = window
         self._ids = ids
-        self._alike: dict[str, int] = {}
-        self._suspended: Counter[str] = Counter()
-        self._pairs: dict[str, Pairs] = {}
+        self._ran_s: dict[str, int] = {}
+        self._suspended_s: Counter[str] = Counter()
+        self._tres: dict[str, Pairs] = {}
         self._sums: Sums = {}
         self._left_out = 0
         self._without_tres: Counter[str] = Counter()
 
     def add(self, lines: Iterable[str]) -> None:
-        """Count these lines. Raises ParseError, after which nothing here is worth anything."""
-        alike = self._alike
+        """Count these lines. Raises ParseError, after which no sum here may be used."""
+        ran_s = self._ran_s
         since, until = self._window
         for line in lines:
             self.records += 1
-            job_like, state, elapsed, suspended, start, submit, job = _parts(line)
-            if job_like not in alike:
-                self._meet(job_like, line)
+            kind, state, elapsed, suspended, start, submit, job = _parts(line)
+            if kind not in ran_s:
+                self._add_kind(kind, line)
             seconds = int(elapsed)
             if suspended != NOT_SUSPENDED:
                 self._add_suspended(line, (job, submit))
@@ -109,35 +109,35 @@ class Tally:
                 begins = int(start) if start.isdecimal() else self._moment(start, line)
                 if begins < since or begins + seconds > until:
                     seconds = max(0, min(begins + seconds, until) - max(begins, since))
-                alike[job_like] += seconds
+                ran_s[kind] += seconds
             if state in LIVE or self._ids is not None:
                 self._keep(line, seconds, 0)
 
-    def add_cut(self, lines: Iterable[str]) -> None:
-        """Count the unsure ones, from lines in which sacct has cut the jobs at the window."""
+    def add_truncated(self, lines: Iterable[str]) -> None:
+        """Count the runs that need a truncated read, from lines in which sacct has cut the jobs at the window."""
         for line in lines:
             _, state, elapsed, suspended, _, submit, job = _parts(line)
-            whole = self.unsure.pop((job, submit), None)
+            whole = self.needs_truncated_read.pop((job, submit), None)
             if whole is None:
                 continue
             if not (whole.is_suspended or state == SUSPENDED):
                 self._count(line, int(elapsed), _seconds(suspended, line))
             elif whole.began_before:
-                self.halted[job, submit] = whole, line
+                self.suspended_at_border[job, submit] = whole, line
             else:
-                self._count_halted(line, whole, 0)
+                self._count_suspended(line, whole, 0)
 
-    def add_before(self, lines: Iterable[str]) -> None:
-        """Count the halted ones, from lines in which sacct has cut the jobs where the window begins."""
+    def add_before_window(self, lines: Iterable[str]) -> None:
+        """Count the runs suspended at the border, from lines in which sacct cut the jobs where the window begins."""
         for line in lines:
             _, _, elapsed, _, _, submit, job = _parts(line)
-            found = self.halted.pop((job, submit), None)
+            found = self.suspended_at_border.pop((job, submit), None)
             if found is not None:
                 whole, cut = found
-                self._count_halted(cut, whole, int(elapsed))
+                self._count_suspended(cut, whole, int(elapsed))
 
     def usage(self) -> Usage:
-        """The month as the lines so far tell it."""
+        """Return the month as the lines so far tell it."""
         self._fold()
         if self._without_tres:
             account, seconds = self._without_tres.most_common(1)[0]
@@ -151,72 +151,90 @@ class Tally:
             log.warning("%s live jobs beyond %s are not listed", self._left_out, LIVE_KEPT)
         return Usage(self.query, accounts(self._sums), self.records, live=tuple(self.kept))
 
-    def check(self) -> None:
-        """Raises ParseError while something is unsure."""
-        for job, submit in (*self.unsure, *self.halted):
+    def check_complete(self) -> None:
+        """Raise ParseError while a run waits for a truncated read."""
+        for job, submit in (*self.needs_truncated_read, *self.suspended_at_border):
             raise ParseError(
-                "sacct", f"{job} of {submit}", "a job is in the first answer and not in a later one"
+                "sacct", f"{job} of {submit}", "a job is in the first read and not in a later one"
             )
 
     def _add_suspended(self, line: str, run: Run) -> None:
         _, state, elapsed, suspended, start, *_ = _parts(line)
-        seconds, held_s = int(elapsed), _seconds(suspended, line)
+        seconds, suspended_s = int(elapsed), _seconds(suspended, line)
         begins = self._moment(start, line)
-        ends = begins + seconds + held_s
+        ends = begins + seconds + suspended_s
         since, until = self._window
         if not (run[0].isdecimal() and run[0].isascii()):
-            _foreign(line)
+            _raise_foreign(line)
         if since <= begins and ends <= until:
-            self._count(line, seconds, held_s)
+            self._count(line, seconds, suspended_s)
         elif begins < until and since < ends:
-            self.unsure[run] = _Whole(seconds, state == SUSPENDED, begins < since)
+            self.needs_truncated_read[run] = _WholeRun(seconds, state == SUSPENDED, begins < since)
 
-    def _count_halted(self, line: str, whole: _Whole, before: int) -> None:
-        """To sacct the job runs on in both cuts; in truth not beyond what it ran in its life."""
+    def _count_suspended(self, line: str, whole: _WholeRun, before_s: int) -> None:
+        """Count a run that is suspended now, `before_s` of it before the window.
+
+        sacct shows it as running on in both cuts; it cannot have run longer than in its whole life.
+        """
         _, _, elapsed, suspended, *_ = _parts(line)
-        seconds = min(whole.seconds, before + int(elapsed)) - min(whole.seconds, before)
+        seconds = min(whole.seconds, before_s + int(elapsed)) - min(whole.seconds, before_s)
         self._count(line, seconds, _seconds(suspended, line) + int(elapsed) - seconds)
 
-    def _count(self, line: str, seconds: int, held_s: int) -> None:
-        job_like, state, *_ = _parts(line)
-        if job_like not in self._alike:
-            self._meet(job_like, line)
-        self._alike[job_like] += seconds
-        self._suspended[job_like] += held_s
+    def _count(self, line: str, seconds: int, suspended_s: int) -> None:
+        kind, state, *_ = _parts(line)
+        if kind not in self._ran_s:
+            self._add_kind(kind, line)
+        self._ran_s[kind] += seconds
+        self._suspended_s[kind] += suspended_s
         if state in LIVE or self._ids is not None:
-            self._keep(line, seconds, held_s)
+            self._keep(line, seconds, suspended_s)
 
-    def _meet(self, job_like: str, line: str) -> None:
-        """The first line of its kind: is it one at all?"""
-        if len(self._alike) >= FOLD_AT:
+    def _add_kind(self, kind: str, line: str) -> None:
+        """Check and take in the first line of its kind."""
+        if len(self._ran_s) >= FOLD_AT:
             self._fold()
-        _, _, tres = _common(job_like, line)
+        _, _, tres = _common(kind, line)
         self._read_tres(tres, line)
-        self._alike[job_like] = 0
+        self._ran_s[kind] = 0
 
-    def _keep(self, line: str, seconds: int, held_s: int) -> None:
-        job_like, state, *_, submit, job = _parts(line)
+    def _keep(self, line: str, seconds: int, suspended_s: int) -> None:
+        kind, state, *_, submit, job = _parts(line)
         if self._ids is not None and job not in self._ids:
             return
         if len(self.kept) >= LIVE_KEPT:
             self._left_out += 1
             return
-        account, user, tres = _common(job_like, line)
-        counts = self._counts(self._read_tres(tres, line), seconds, held_s)
+        account, user, tres = _common(kind, line)
+        counts = self._counts(self._read_tres(tres, line), seconds, suspended_s)
         if self._ids is not None or any(counts.values()):
             self.kept.append(JobUse(job, fold(account), fold(user), state, seconds, counts, submit))
 
-    def _counts(self, pairs: Pairs, seconds: int, held_s: int) -> dict[str, int]:
-        kept_s = seconds + (held_s if self.query.source is UsageSource.ALLOCATED else 0)
+    def _counts(self, pairs: Pairs, seconds: int, suspended_s: int) -> dict[str, int]:
+        kept_s = seconds + (suspended_s if self.query.source is UsageSource.ALLOCATED else 0)
         return {name: value * (seconds if name == "cpu" else kept_s) for name, value in pairs}
 
     def _read_tres(self, text: str, line: str) -> Pairs:
-        if text not in self._pairs:
-            self._pairs[text] = tuple(_tres(text, line))
-        return self._pairs[text]
+        """Parse `cpu=4,mem=2000M,gres/gpu:a100=1`, once. Memory is in MiB, like limits, and burst buffers are, too."""
+        if text in self._tres:
+            return self._tres[text]
+        found = []
+        for pair in filter(None, text.split(",")):
+            name, _, value = pair.rpartition("=")
+            quantity = _QUANTITY.fullmatch(value)
+            if not (name and quantity):
+                raise ParseError("sacct", line, f"{pair!r} should read like cpu=4 or mem=2000M")
+            if name in TOTALS:
+                continue
+            whole, unit = quantity.groups()
+            exponent = _EXPONENT[unit] - (_MEBI if unit and (name == "mem" or name.startswith("bb/")) else 0)
+            found.append(
+                (name, int(whole) << 10 * exponent if exponent >= 0 else int(whole) >> -10 * exponent)
+            )
+        self._tres[text] = tuple(found)
+        return self._tres[text]
 
     def _moment(self, text: str, line: str) -> int:
-        """Epoch seconds; the emulator writes times in one form only, whatever SLURM_TIME_FORMAT says."""
+        """Return epoch seconds. The emulator writes ISO times whatever SLURM_TIME_FORMAT says."""
         if text.isdecimal() and text.isascii():
             return int(text)
         try:
@@ -226,21 +244,21 @@ class Tally:
 
     def _fold(self) -> None:
         """Add up what the kinds of jobs so far have counted, and forget the kinds."""
-        for job_like, seconds in self._alike.items():
-            account, user, tres = job_like.split("|")
-            pairs = self._pairs[tres]
+        for kind, seconds in self._ran_s.items():
+            account, user, tres = kind.split("|")
+            pairs = self._tres[tres]
             if not pairs and seconds:
                 self._without_tres[account] += seconds
             sums = self._sums.setdefault((fold(account), fold(user)), Counter())
-            for name, count in self._counts(pairs, seconds, self._suspended.get(job_like, 0)).items():
+            for name, count in self._counts(pairs, seconds, self._suspended_s.get(kind, 0)).items():
                 sums[name] += count
-        self._alike.clear()
-        self._suspended.clear()
-        self._pairs.clear()
+        self._ran_s.clear()
+        self._suspended_s.clear()
+        self._tres.clear()
 
 
 def accounts(sums: Sums) -> dict[str, AccountUsage]:
-    """Accounts with their users. Jobs without an account, from before there was accounting, are nobody's."""
+    """Group sums to accounts with their users. Jobs without an account, from before accounting, count for nobody."""
     users: dict[str, dict[str, Mapping[str, int]]] = {}
     totals: dict[str, Counter[str]] = {}
     for (account, user), counts in sums.items():
@@ -251,36 +269,22 @@ def accounts(sums: Sums) -> dict[str, AccountUsage]:
 
 
 def _parts(line: str) -> list[str]:
-    """What jobs have in common, and then its own columns."""
+    """Split a line into what jobs of its kind share and its own columns. Raises ParseError."""
     parts = line.rsplit("|", 6)
     if len(parts) != 7 or not (parts[2].isdecimal() and parts[2].isascii()):
-        _foreign(line)
+        _raise_foreign(line)
     return parts
 
 
-def _common(job_like: str, line: str) -> list[str]:
-    parts = job_like.split("|")
+def _common(kind: str, line: str) -> list[str]:
+    parts = kind.split("|")
     if len(parts) != 3:
-        _foreign(line)
+        _raise_foreign(line)
     return parts
-
-
-def _tres(text: str, line: str) -> Iterator[tuple[str, int]]:
-    """`cpu=4,mem=2000M,gres/gpu:a100=1`; memory in MiB, as the cluster's limits have it, and burst buffers, too."""
-    for pair in filter(None, text.split(",")):
-        name, _, value = pair.rpartition("=")
-        quantity = _QUANTITY.fullmatch(value)
-        if not (name and quantity):
-            raise ParseError("sacct", line, f"{pair!r} should read like cpu=4 or mem=2000M")
-        if name in TOTALS:
-            continue
-        whole, unit = quantity.groups()
-        exponent = _EXPONENT[unit] - (_MEBI if unit and (name == "mem" or name.startswith("bb/")) else 0)
-        yield name, int(whole) << 10 * exponent if exponent >= 0 else int(whole) >> -10 * exponent
 
 
 def _seconds(clock: str, line: str) -> int:
-    """`[D-]HH:MM:SS` of the column Suspended, of which there is no raw form."""
+    """Parse `[D-]HH:MM:SS` of the column Suspended, of which there is no raw form."""
     found = _CLOCK.fullmatch(clock)
     if not found:
         raise ParseError("sacct", line, f"{clock!r} should read like 1-02:03:04")
@@ -288,5 +292,7 @@ def _seconds(clock: str, line: str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def _foreign(line: str) -> NoReturn:
-    raise ParseError("sacct", line, "it is not what was asked for (account, user, TRES, state, times, id)")
+def _raise_foreign(line: str) -> NoReturn:
+    raise ParseError(
+        "sacct", line, "the columns are not those asked for (account, user, TRES, state, times, id)"
+    )

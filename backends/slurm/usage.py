@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What was used, by sacct: one command for the month of all accounts, whose lines are summed as they come.
+"""Usage by sacct: one command for the month of all accounts, whose lines are summed as they come.
 
 The window goes from the first instant of the month to the first of the next, in the query's zone: with 23:59:59 a
 second of every job that runs across the border was lost (22.05). `--duplicates` shows every run of a requeued job,
-a running job counts to now, and an end that is still to come does no harm. An answer without a line is asked for once
-more: slurmdbd gives one, with 0, when it failed to read its own database (22.05). Queries `as_reference` and
+a running job counts to now, and an end that is still to come does no harm. Output without a line is asked for once
+more: slurmdbd gives it, with rc 0, when it failed to read its own database (22.05). Queries `as_reference` and
 `last_runs_only` ask otherwise, for comparison only.
 """
 
@@ -31,7 +31,7 @@ EVER = "2000-01-01T00:00:00"
 
 
 class Accounting:
-    """The jobs of one cluster through sacct; without a name, of the cluster that slurm.conf names."""
+    """Reads the jobs of one cluster through sacct; without a name, of the one of slurm.conf."""
 
     def __init__(self, runner: Runner, programs: Programs, cluster: str, zones: Zones) -> None:
         self._runner = runner
@@ -40,10 +40,10 @@ class Accounting:
         self._zones = zones
 
     def usage(self, query: UsageQuery) -> Usage:
-        """The whole month of all accounts, in one command; in two where a job that was suspended crosses a border, in
-        three where one that is suspended now began before it.
+        """Return the whole month's usage of all accounts, in TRES-seconds. Raises BackendError.
 
-        Raises BackendError.
+        One command; two where a job that was suspended crosses a border of the month, three where one that is
+        suspended now began before it.
         """
         tally = self._tally(query)
         if not tally.records and window(query)[0] <= time.time():
@@ -52,7 +52,7 @@ class Accounting:
         return tally.usage()
 
     def command(self, query: UsageQuery, account: str) -> str:
-        """The command for one account, as a shell takes it; here sacct itself cuts the jobs at the borders."""
+        """Return the command for one account, as a shell takes it; there sacct itself cuts the jobs at the borders."""
         shown = f"JobIDRaw,User,State,{TRES_COLUMN[query.source]},ElapsedRaw,Suspended"
         command = self._command(query, "--truncate", f"--accounts={account}", f"--format={shown}")
         if self._runner.prefixed:
@@ -60,7 +60,7 @@ class Accounting:
         return f"TZ={shlex.quote(query.zone)} {shlex.join(command)}"
 
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> list[JobUse]:
-        """What these jobs count in the month, each run on its own. Raises BackendError."""
+        """Return what these jobs count in the month, each run on its own. Raises BackendError."""
         found: list[JobUse] = []
         for some in _chunks({job for job in ids if job.isdecimal() and job.isascii()}):
             # The number of an array is also that of its last task: sacct then shows the others, too.
@@ -72,13 +72,14 @@ class Accounting:
         tally = Tally(query, (since, until - 1 if query.as_reference else until), ids)
         with closing(self._lines(query, *options)) as lines:
             tally.add(lines)
-        for some in _chunks({job for job, _ in tally.unsure}):
+        for some in _chunks({job for job, _ in tally.needs_truncated_read}):
             with closing(self._lines(query, "--truncate", _jobs(some))) as lines:
-                tally.add_cut(lines)
-        for some in _chunks({job for job, _ in tally.halted}):
-            with closing(self._lines(query, "--truncate", _jobs(some), times=_before(query))) as lines:
-                tally.add_before(lines)
-        tally.check()
+                tally.add_truncated(lines)
+        before = (EVER, f"{query.month.first_day}T00:00:00")
+        for some in _chunks({job for job, _ in tally.suspended_at_border}):
+            with closing(self._lines(query, "--truncate", _jobs(some), times=before)) as lines:
+                tally.add_before_window(lines)
+        tally.check_complete()
         return tally
 
     def _lines(
@@ -91,7 +92,9 @@ class Accounting:
     def _command(
         self, query: UsageQuery, *options: str, times: tuple[str, str] | None = None
     ) -> tuple[str, ...]:
-        start, end = times or _times(query)
+        following = query.month.next.first_day
+        last = f"{following - timedelta(days=1)}T23:59:59" if query.as_reference else f"{following}T00:00:00"
+        start, end = times or (f"{query.month.first_day}T00:00:00", last)
         return (
             *self._programs.sacct_read,
             *(() if query.as_reference or query.last_runs_only else ("--duplicates",)),
@@ -102,22 +105,12 @@ class Accounting:
         )
 
 
-def _times(query: UsageQuery) -> tuple[str, str]:
-    following = query.month.next.first_day
-    last = f"{following - timedelta(days=1)}T23:59:59" if query.as_reference else f"{following}T00:00:00"
-    return f"{query.month.first_day}T00:00:00", last
-
-
-def _before(query: UsageQuery) -> tuple[str, str]:
-    return EVER, f"{query.month.first_day}T00:00:00"
-
-
 def _jobs(ids: Iterable[str]) -> str:
     return f"--jobs={','.join(ids)}"
 
 
 def _chunks(ids: Iterable[str]) -> Iterator[dict[str, None]]:
-    """The numbers in order, as many at a time as one command takes."""
+    """Yield the job numbers in order, as many at a time as one command takes."""
     ordered = sorted(ids, key=int)
     for first in range(0, len(ordered), JOBS_PER_COMMAND):
         yield dict.fromkeys(ordered[first : first + JOBS_PER_COMMAND])

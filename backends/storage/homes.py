@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The head node: who is known here, which homes there are, and the programs that make homes and set quotas.
+"""The head node: which homes there are, and the programs that make homes and set quotas.
 
 They run on this host and never behind `command_prefix`: that leads to the SLURM commands (`docker exec slurmctld`),
-while homes belong to where people log in, which is where their names are looked up. Root rights are needed.
+while homes belong to the host where people log in and their names are looked up. Root rights are needed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import shlex
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from agent.core.errors import BackendError, CommandFailed, NotApplied, PlanRefused, SiteAgentError
 from agent.core.homes import Home, QuotaProvider, is_username
@@ -24,16 +23,16 @@ from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
 from backends.storage import passwd, quotas
-from backends.storage.passwd import Entry, Lookup
+from backends.storage.passwd import Lookup, PasswdEntry
 from backends.storage.programs import Programs
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0
+LEAVE_AFTER_S = 30.0
 # Numbers below belong to the distribution's own users (Debian policy 9.2.2: 0-99).
 FIRST_PERSON_UID = 100
 NOT_PERMITTED = 6
-# mkhomedir_helper speaks to syslog only; it ends with a number of PAM (<security/_pam_types.h>).
+# mkhomedir_helper writes to syslog only; its exit code is a number of PAM (<security/_pam_types.h>).
 HELPER_ENDS: Mapping[int, str] = {
     3: "it could not be carried out (PAM_SERVICE_ERR)",
     4: "a system error (PAM_SYSTEM_ERR)",
@@ -53,29 +52,39 @@ class RootNeeded(BackendError):
 class HeadNode:
     """This host. Everything that changes something runs under `lock`, one at a time.
 
-    `ask` looks one user up; `patience_s`: after so long a program that hangs (a file system that does not answer) is
-    left to itself.
+    `lookup` looks one user up. After `leave_after_s` a program that hangs (a file system that does not respond) is left
+    to itself.
     """
 
     lock: WriteLock
     programs: Programs = field(default_factory=Programs)
-    ask: Lookup = passwd.lookup
-    patience_s: float = PATIENCE_S
+    lookup: Lookup = passwd.lookup
+    leave_after_s: float = LEAVE_AFTER_S
     runner: Runner = field(default_factory=Runner)
 
     @property
     def executed(self) -> Counter[str]:
-        """Processes started so far by kind."""
+        """Processes started so far by kind (`read`, `write`)."""
         return self.runner.executed
 
     def commands(self, action: HostAction) -> tuple[str, ...]:
-        """The command lines of an action, for people and the journal. Runs nothing."""
-        return tuple(shlex.join((self.programs.shown(argv[0]), *argv[1:])) for argv in self._settings(action))
+        """Return the command lines of an action, for people and the journal. Runs nothing.
+
+        Raises PlanRefused for a name or a place that must not reach a tool.
+        """
+        match action:
+            case MakeHome():
+                argvs: Sequence[Sequence[str]] = (_home_argv(action),)
+            case SetQuota():
+                argvs = quotas.commands(action).settings
+            case _:
+                raise PlanRefused(f"the head node cannot {action.verb}")
+        return tuple(shlex.join((self.programs.shown(argv[0]), *argv[1:])) for argv in argvs)
 
     def apply(self, action: HostAction) -> Outcome:
-        """Carry one action out and look at the result.
+        """Carry one action out and check the result.
 
-        The error is a CommandMissing where the program is not on this host, RootNeeded where we may not, and a
+        The error is CommandMissing where the program is not on this host, RootNeeded where we may not run it, and
         BackendUnavailable where it hangs: these concern more than this user.
         """
         started_s = time.monotonic()
@@ -83,14 +92,17 @@ class HeadNode:
         commands: tuple[str, ...] = ()
         try:
             commands = self.commands(action)
-            STEPS[type(action)](self, action)
+            match action:
+                case MakeHome():
+                    self._make_home(action)
+                case SetQuota():
+                    self._set_quota(action)
         except (BackendError, PlanRefused) as refusal:
             error = refusal
         return Outcome(action, error, commands, time.monotonic() - started_s)
 
     def _make_home(self, action: MakeHome) -> None:
-        (argv,) = self._settings(action)
-        done = self._write(argv)
+        done = self._write(_home_argv(action))
         if done.returncode == NOT_PERMITTED and os.geteuid() != 0:
             raise RootNeeded(
                 f"`{shlex.join(done.argv)}` ended with {done.returncode}: homes are made with root rights only. Run "
@@ -116,7 +128,7 @@ class HeadNode:
             )
         for argv in wanted.settings:
             done = self._write(argv)
-            if done.returncode != 0 or (wanted.complains and done.stderr.strip()):
+            if done.returncode != 0 or (wanted.stderr_means_failure and done.stderr.strip()):
                 raise CommandFailed(
                     done.argv, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
                 )
@@ -124,9 +136,9 @@ class HeadNode:
             self._verify(action, check)
 
     def _verify(self, action: SetQuota, check: quotas.Check) -> None:
-        """Another value than the one set is an error; no answer is a warning, for it says nothing."""
+        """Read the quota back. Another value is an error; a failed read is a warning, for it proves nothing."""
         try:
-            done = self.runner.read(self._found(check.argv), timeout_s=self.patience_s)
+            done = self.runner.read(self._found(check.argv), timeout_s=self.leave_after_s)
         except BackendError as error:
             log.warning("the quota of %s is set and could not be read back: %s", action.user, error)
             return
@@ -144,61 +156,45 @@ class HeadNode:
                 f"`{shlex.join(done.argv)}` shows {said[:100]!r} where {check.expected} was set for {action.user}"
             )
 
-    def _settings(self, action: HostAction) -> Sequence[Sequence[str]]:
-        return SETTINGS[type(action)](action)
-
     def _write(self, argv: Sequence[str]) -> Completed:
-        return self.runner.write(self._found(argv), self.lock, patience_s=self.patience_s)
+        return self.runner.write(self._found(argv), self.lock, leave_after_s=self.leave_after_s)
 
     def _found(self, argv: Sequence[str]) -> tuple[str, ...]:
         return (self.programs.find(argv[0]), *argv[1:])
 
 
-def _home_command(action: MakeHome) -> Sequence[Sequence[str]]:
+def _home_argv(action: MakeHome) -> Sequence[str]:
     if not is_username(action.user):
         raise PlanRefused(f"user name {action.user!r} cannot be used for a home")
-    return (("mkhomedir_helper", action.user, action.umask),)
+    return ("mkhomedir_helper", action.user, action.umask)
 
 
-# The commands of each kind of action, and how it is carried out.
-SETTINGS: Mapping[type[HostAction], Callable[[Any], Sequence[Sequence[str]]]] = {
-    MakeHome: _home_command,
-    SetQuota: lambda action: quotas.commands(action).settings,
-}
-STEPS: Mapping[type[HostAction], Callable[[HeadNode, Any], None]] = {
-    MakeHome: HeadNode._make_home,
-    SetQuota: HeadNode._set_quota,
-}
-
-
-def look(entry: Entry, base_path: str) -> Home:
-    """The home of a user who is known here. Below `base_path` symbolic links are not followed.
+def observe_home(entry: PasswdEntry, base_path: str) -> Home:
+    """Return the home of a user who is known here. Below `base_path` symbolic links are not followed.
 
     mkhomedir_helper makes the home that the user database names, wherever `base_path` is; it does nothing where
     that exists.
     """
     path = f"{base_path}/{entry.name}" if base_path else entry.home
-    trouble = _unfit(entry)
-    there = False
-    if not trouble:
+    trouble, exists = "", False
+    if entry.uid < FIRST_PERSON_UID:
+        trouble = f"uid {entry.uid} belongs to the system itself: its home and quota are left alone"
+    elif (
+        not entry.home.startswith("/")
+        or not entry.home.strip("/")
+        or {".", ".."} & set(entry.home.split("/"))
+    ):
+        trouble = f"the user database gives {entry.home!r} as its home"
+    else:
         try:
-            there = _is_folder(path, follow=not base_path) or _is_folder(entry.home, follow=True)
+            exists = _is_folder(path, follow=not base_path) or _is_folder(entry.home, follow=True)
         except OSError as error:
             trouble = f"{path} cannot be the home: {error.strerror or error}"
-    return Home(entry.name, path, made_at=entry.home, exists=there, trouble=trouble)
-
-
-def _unfit(entry: Entry) -> str:
-    if entry.uid < FIRST_PERSON_UID:
-        return f"uid {entry.uid} belongs to the system itself: its home and quota are left alone"
-    parts = entry.home.split("/")
-    if not entry.home.startswith("/") or not entry.home.strip("/") or {".", ".."} & set(parts):
-        return f"the user database gives {entry.home!r} as its home"
-    return ""
+    return Home(entry.name, path, made_at=entry.home, exists=exists, trouble=trouble)
 
 
 def _is_folder(path: str, *, follow: bool) -> bool:
-    """False where nothing is. Raises NotADirectoryError where something else stands in the way, OSError otherwise."""
+    """Whether a folder is there; False where nothing is. Raises NotADirectoryError for anything else, OSError."""
     try:
         mode = os.stat(path, follow_symlinks=follow).st_mode
     except FileNotFoundError:

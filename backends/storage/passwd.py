@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The system's user database (NSS): who is known to this head node.
 
-Asked by `getpwnam_r` itself: Python's `pwd.getpwnam` makes "no such user" of every error (a directory that does not
-answer, no file left to open), and a user that nobody could look up is not a user who is not there.
+`getpwnam_r` itself is called: Python's `pwd.getpwnam` makes "no such user" of every error (a directory that does not
+respond, no file left to open), and a user who could not be looked up is unknown, not absent.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LARGEST_BUFFER_BYTES = 1 << 20
 NO_SUCH_USER = frozenset({0, errno.ENOENT, errno.ESRCH, errno.EBADF, errno.EPERM})
 
 
-class UserDatabaseTrouble(BackendUnavailable):
+class UserDatabaseUnavailable(BackendUnavailable):
     """The user database gave an error: it is unknown whether the user is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A user as the system knows them, under the name that was asked for; `home` as it is written there."""
+class PasswdEntry:
+    """A user as the system knows them, under the name that was looked up; `home` as it is written there."""
 
     name: str
     uid: int
@@ -35,17 +35,17 @@ class Entry:
     home: str
 
 
-Lookup = Callable[[str], Entry | None]
+Lookup = Callable[[str], PasswdEntry | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """Users that are known here, names that are not, and names that could not be looked up, with the reason."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[PasswdEntry, ...] = ()
     absent: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    trouble: UserDatabaseTrouble | None = None
+    trouble: UserDatabaseUnavailable | None = None
 
 
 class _Passwd(ctypes.Structure):
@@ -65,8 +65,8 @@ class _Passwd(ctypes.Structure):
 _LIBC = ctypes.CDLL(None, use_errno=False)
 
 
-def lookup(name: str) -> Entry | None:
-    """The user of that name, None when there is none. Raises UserDatabaseTrouble when that cannot be known."""
+def lookup(name: str) -> PasswdEntry | None:
+    """Return the user of that name, None when there is none. Raises UserDatabaseUnavailable for an error."""
     size = FIRST_BUFFER_BYTES
     while True:
         found, buffer = _Passwd(), ctypes.create_string_buffer(size)
@@ -76,33 +76,35 @@ def lookup(name: str) -> Entry | None:
         )
         if result:
             home = os.fsdecode(found.home or b"")
-            return Entry(name, int(found.uid), int(found.gid), home)
+            return PasswdEntry(name, int(found.uid), int(found.gid), home)
         if code in NO_SUCH_USER:
             return None
         if code == errno.ERANGE and size < LARGEST_BUFFER_BYTES:
             size *= 4
         elif code != errno.EINTR:
-            raise UserDatabaseTrouble(
+            raise UserDatabaseUnavailable(
                 f"the system's user database cannot say who {name} is: {os.strerror(code)}. Check the services "
                 "named under `passwd` in /etc/nsswitch.conf (sssd, nslcd, nscd)"
             )
 
 
 def resolve(
-    names: Iterable[str], ask: Lookup = lookup, *, in_time: Callable[[], bool] = lambda: True
+    names: Iterable[str], look_up: Lookup = lookup, *, in_time: Callable[[], bool] = lambda: True
 ) -> Resolved:
-    """Look names up one by one. After the first error, or out of time, the rest is unknown: a directory that does
-    not answer takes its time-out for every single name.
+    """Look names up one by one.
+
+    After the first error, or once `in_time` is false, the rest is unknown: a directory that does not respond takes its
+    time-out for every single name.
     """
     entries, absent, unknown = [], [], []
-    trouble: UserDatabaseTrouble | None = None
+    trouble: UserDatabaseUnavailable | None = None
     for name in names:
         if trouble is not None or not in_time():
             unknown.append(name)
             continue
         try:
-            entry = ask(name)
-        except UserDatabaseTrouble as error:
+            entry = look_up(name)
+        except UserDatabaseUnavailable as error:
             trouble = error
             unknown.append(name)
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The programs for homes and quotas: where they are, and what it means when one is not there."""
+"""The programs for homes and quotas: where they are, and which package has one that is missing."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ PACKAGES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """`helper`: where mkhomedir_helper is expected; else it is looked for like the others."""
+    """Finds programs on PATH and in SYSTEM_FOLDERS. `helper`: where mkhomedir_helper is looked for first."""
 
     helper: str = HELPER
 
     def shown(self, program: str) -> str:
-        """How a command line for people names a program."""
+        """Return how a command line for people names a program."""
         return self.helper if program == "mkhomedir_helper" else program
 
     def find(self, program: str) -> str:
-        """What to start. Raises CommandMissing with the package that has it."""
+        """Return the path to start. Raises CommandMissing with the package that has the program."""
         if program == "mkhomedir_helper" and os.access(self.helper, os.X_OK):
             return self.helper
         search = ":".join((os.environ.get("PATH", ""), *SYSTEM_FOLDERS))

@@ -29,7 +29,7 @@ from agent.core.actions import (
     SetQos,
 )
 from agent.core.errors import BackendError, NotEmpty, PlanRefused, SiteAgentError
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Part, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import accounts
 from backends.base import BULK_PARTS, Backend, Scope
@@ -232,7 +232,7 @@ class BackendContract:
         known = subject.connect().observe(Scope(frozenset({Part.TRES})))
         wanted = replace(
             spec_of("A_New", "Ann", "b,c", **{subject.limit: 5, "bogus": 7}),
-            wishes=AssociationWishes(qos="fast", partition="main"),
+            requested=RequestedState(qos="fast", partition="main"),
         )
         for settings in subject.settings:
             configured = subject.connect(**settings)
@@ -340,7 +340,7 @@ class BackendContract:
         assert "a_qos" in observed.qos
         assert (account.default_qos, account.qos >= {"a_qos", "normal"}) == ("a_qos", True)
         assert accounts.building(spec, observed, "test") == []
-        done(owning.apply(accounts.removal("a_qos", observed, home="root", reason="test")))
+        done(owning.apply(accounts.removal("a_qos", observed, default_account="root", reason="test")))
         left = owning.observe(Scope(frozenset({Part.ACCOUNTS, Part.QOS})))
         assert "a_qos" not in left.accounts
         assert left.qos == observed.qos - {"a_qos"}
@@ -358,7 +358,7 @@ class BackendContract:
             "a_go",
             "a_stay",
         ]
-        done(backend.apply(accounts.removal("a_go", observed, home="root", reason="test")))
+        done(backend.apply(accounts.removal("a_go", observed, default_account="root", reason="test")))
         left = backend.observe()
         assert set(left.accounts) == set(observed.accounts) - {"a_go"}
         assert left.associations == {a for a in observed.associations if a.account != "a_go"}

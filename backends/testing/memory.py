@@ -172,7 +172,7 @@ class MemoryBackend:
         self.held.state = state
 
     @property
-    def home(self) -> str:
+    def default_account(self) -> str:
         return self.settings.default_account
 
     def must_work(self, call: str) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What a username backend is. Third parties implement `UsernameBackend` and register a `UsernamePlugin`.
+"""The protocols of username backends and group directories.
 
-A backend may raise `AccountLinkingRequired` or `AdditionalValidationRequired` where the person must act first,
-`BackendUnavailable` where nothing can be known now (nobody's state is changed then), one with `of_host` for a fault of
-the site (nobody's state is changed, either), and any other `BackendError` for a fault that concerns one person.
+Third parties implement `UsernameBackend` and register a `UsernamePlugin`. A backend may raise
+`AccountLinkingRequired` or `AdditionalValidationRequired` where the person must act first, `BackendUnavailable` where
+nothing can be known now, and an error with `of_host` for a fault of the site: then nobody's state is changed. Any other
+`BackendError` is a fault that concerns one person.
 """
 
 from __future__ import annotations
@@ -21,13 +22,9 @@ from agent.core.plans import Outcome
 from backends.base import Parsed
 
 
-def _no_names() -> frozenset[str]:
-    return frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class UsernameContext:
-    """What the host program gives a username backend.
+    """What the agent gives a username backend.
 
     `owners`: who has which name in Waldur already (username to user uuid). `on_cluster`: names that the cluster knows;
     asked for only where a new name is made, and raises BackendError.
@@ -36,36 +33,36 @@ class UsernameContext:
     offering_uuid: str
     state_dir: Path
     owners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    on_cluster: Callable[[], frozenset[str]] = _no_names
+    on_cluster: Callable[[], frozenset[str]] = frozenset
 
 
 class UsernameBackend(Protocol):
     def open(self) -> None:
-        """Get ready: connect, log in. Raises BackendUnavailable, before anything was said to Waldur."""
+        """Connect and log in. Raises BackendUnavailable, before anything is written to Waldur."""
         ...
 
     def close(self) -> None:
-        """Let go of what `open` took. Safe to repeat."""
+        """Release what `open` took. Safe to repeat."""
         ...
 
     def find(self, user: OfferingUser) -> str:
-        """The name that the person has already; empty when there is none. Changes nothing."""
+        """Return the name that the person has already; empty when there is none. Changes nothing."""
         ...
 
     def propose(self, user: OfferingUser) -> str:
-        """The name that `make` would give now; empty where that is not known. Changes nothing."""
+        """Return the name that `make` would give now; empty where that is not known. Changes nothing."""
         ...
 
     def make(self, user: OfferingUser) -> str:
-        """A name for a person who has none; empty where names are not made here. Repeated, the name is the same."""
+        """Make a name for a person who has none; empty where names are not made here. Repeated, it is the same."""
         ...
 
     def stale_profiles(self, users: Sequence[OfferingUser]) -> Sequence[UpdateProfile]:
-        """What differs between Waldur and here about people who have a name. Changes nothing."""
+        """Return what differs between Waldur and here about people who have a name. Changes nothing."""
         ...
 
     def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
-        """Carry out profile updates and deactivations; one outcome for each."""
+        """Carry out profile updates and deactivations. Return one outcome for each."""
         ...
 
 
@@ -76,12 +73,12 @@ class UserDirectory(Protocol):
     made: list[str]
 
     def require_room(self) -> None:
-        """Raises a BackendError with `of_host` where nobody new can be made. Changes nothing."""
+        """Raise a BackendError with `of_host` where nobody new can be made. Changes nothing."""
         ...
 
 
 class UsernamePlugin(Protocol):
-    """What an entry point of the group `waldur_site_cluster.username_backends` names."""
+    """The object that an entry point of the group `waldur_site_cluster.username_backends` names."""
 
     @property
     def setting_keys(self) -> frozenset[str]:
@@ -89,11 +86,11 @@ class UsernamePlugin(Protocol):
         ...
 
     def parse(self, raw: Mapping[str, Any], path: str) -> Parsed:
-        """Check `backend_settings` (found at `path` of the configuration) and make the backend's settings."""
+        """Parse `backend_settings`, found at `path` of the configuration, to the backend's settings."""
         ...
 
     def connect(self, settings: Any, context: UsernameContext) -> UsernameBackend:
-        """The backend, not yet opened."""
+        """Return the backend, not yet opened."""
         ...
 
 
@@ -105,15 +102,18 @@ class GroupDirectory(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what `open` took. Safe to repeat."""
+        """Release what `open` took. Safe to repeat."""
         ...
 
     def read(self, names: Iterable[str]) -> Mapping[str, DirectoryGroup]:
-        """The groups that exist under these names, and the names that cannot be a group's. Raises BackendError."""
+        """Return the groups of these names, and an obstacle for each name that cannot be a group's.
+
+        Raises BackendError.
+        """
         ...
 
     def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
-        """Carry the actions out, those of one group together; one outcome for each."""
+        """Carry the actions out, those of one group together. Return one outcome for each."""
         ...
 
 
@@ -122,5 +122,5 @@ class GroupPlugin(Protocol):
     """A username plugin whose directory holds groups as well."""
 
     def groups(self, settings: Any) -> GroupDirectory:
-        """The directory's groups, not yet opened."""
+        """Return the directory's groups, not yet opened."""
         ...

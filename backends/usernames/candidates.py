@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Usernames made of people's names: a format, and the names to try when one is taken.
+"""Usernames made of people's names: a format, and the names to try when one is taken. `choice` picks a free one.
 
-A person of whose name no plain letter is left (see `spelling`) is named after the login in Waldur.
+A person in whose name no plain letter is left (see `spelling`) is named after the login in Waldur.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SPEC = re.compile(r"(\.[1-9][0-9]?)?")
 
 @dataclass(frozen=True, slots=True)
 class NameFormat:
-    """`pattern` as `str.format` reads it, with the names in FIELDS and a length at most (`{first:.1}`)."""
+    """How names look: `pattern` for `str.format`, with the names in FIELDS and a length at most (`{first:.1}`)."""
 
     pattern: str
     max_length: int = MAX_LENGTH
@@ -51,7 +51,7 @@ class NameFormat:
 
 
 def pattern_of(word: str) -> str:
-    """The pattern that a setting means: one of FORMATS by name, or a pattern itself. Raises ValueError."""
+    """Return the pattern that a setting means: one of FORMATS by name, or a pattern itself. Raises ValueError."""
     if word in FORMATS:
         return FORMATS[word]
     used = set()
@@ -74,7 +74,7 @@ def pattern_of(word: str) -> str:
 
 
 def posix_problem(name: str) -> str:
-    """Why nobody can have this username; empty when they can."""
+    """Return why nobody can have this username; empty when they can."""
     if not name:
         return "it is empty"
     if len(name) > MAX_LENGTH:
@@ -87,7 +87,7 @@ def posix_problem(name: str) -> str:
 
 
 def group_problem(name: str) -> str:
-    """Why an allocation's group cannot have this name; empty when it can. Accounts may begin with a digit."""
+    """Return why no allocation's group can have this name; empty when one can. Accounts may begin with a digit."""
     if name in NEVER:
         return "it belongs to the system"
     if not _GROUP.fullmatch(name):
@@ -96,52 +96,39 @@ def group_problem(name: str) -> str:
 
 
 def candidates(user: OfferingUser, wanted: NameFormat) -> Iterator[str]:
-    """Names to try for a person, best first: as the format says, with more of the first name where a dot follows it,
-    then with a number. Raises BackendError where nothing usable is left of the person's names.
+    """Yield names to try for a person, best first.
+
+    First comes what the format says, then more of the first name where a dot follows it, then a number behind the
+    name. Raises BackendError where nothing usable is left of the person's names.
     """
-    base = _base(user, wanted)
-    yield base
-    yield from _longer_first_names(base, user, wanted.max_length)
-    for number in range(FIRST_COUNTER, wanted.last_counter + 1):
-        suffix = str(number)
-        yield base[: wanted.max_length - len(suffix)] + suffix
-
-
-def _base(user: OfferingUser, wanted: NameFormat) -> str:
-    parts = _parts(user)
-    used = [name for _, name, _, _ in string.Formatter().parse(wanted.pattern) if name]
-    name = _trimmed(wanted.pattern.format(**parts), wanted.max_length) if all(map(parts.get, used)) else ""
-    name = name or _trimmed(parts["waldur_username"], wanted.max_length)
-    if not _POSIX.fullmatch(name):
-        raise BackendError(
-            f"no username can be made of the names of user {user.user_uuid}: Waldur shows "
-            f"{user.first_name!r} {user.last_name!r} and the login {user.waldur_username!r}. Let the offering expose "
-            "the full name and the username, or give the person a name in Waldur"
-        )
-    return name
-
-
-def _parts(user: OfferingUser) -> dict[str, str]:
-    return {
+    parts = {
         "first": re.sub(r"[^a-z0-9]", "", plain(user.first_name)),
         "last": re.sub(r"[^a-z0-9]", "", plain(user.last_name)),
         "waldur_username": re.sub(r"[^a-z0-9._-]", "", plain(user.waldur_username)),
         "email": re.sub(r"[^a-z0-9._-]", "", plain(user.email.partition("@")[0])),
     }
+    first, last, longest = parts["first"], parts["last"], wanted.max_length
+    used = [name for _, name, _, _ in string.Formatter().parse(wanted.pattern) if name]
+    base = _trimmed(wanted.pattern.format(**parts), longest) if all(map(parts.get, used)) else ""
+    base = base or _trimmed(parts["waldur_username"], longest)
+    if not _POSIX.fullmatch(base):
+        raise BackendError(
+            f"no username can be made of the names of user {user.user_uuid}: Waldur shows "
+            f"{user.first_name!r} {user.last_name!r} and the login {user.waldur_username!r}. Let the offering expose "
+            "the full name and the username, or give the person a name in Waldur"
+        )
+    yield base
+    given, dot, family = base.partition(".")
+    if dot and family == last and first.startswith(given):
+        for length in range(2, len(first) + 1):
+            longer = f"{first[:length]}.{last}"
+            if longer != base and len(longer) <= longest:
+                yield longer
+    for number in range(FIRST_COUNTER, wanted.last_counter + 1):
+        suffix = str(number)
+        yield base[: longest - len(suffix)] + suffix
 
 
 def _trimmed(name: str, max_length: int) -> str:
-    """From the first letter on, cut, and without a dot or dash at its end."""
+    """Return the name from its first letter on, cut, and without a dot or dash at its end."""
     return re.sub(r"^[^a-z_]+", "", name)[:max_length].rstrip(".-")
-
-
-def _longer_first_names(base: str, user: OfferingUser, max_length: int) -> Iterator[str]:
-    parts = _parts(user)
-    first, last = parts["first"], parts["last"]
-    given, dot, family = base.partition(".")
-    if not dot or family != last or not first.startswith(given):
-        return
-    for length in range(2, len(first) + 1):
-        longer = f"{first[:length]}.{last}"
-        if longer != base and len(longer) <= max_length:
-            yield longer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Choosing a free name for a person: the first that nobody has in Waldur, on the cluster or on this host."""
+"""Chooses a free name for a person: the first that nobody has in Waldur, on the cluster or on this host."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from backends.usernames import nss
 from backends.usernames.base import UsernameContext
 from backends.usernames.candidates import NameFormat, candidates, posix_problem
 
-IsTaken = Callable[[str], bool]
-
 
 class FreeNames:
-    """The names of one pass: what it has given is taken for the next person."""
+    """The names of one pass: a name that it has given is taken for the next person."""
 
     def __init__(self, wanted: NameFormat, context: UsernameContext) -> None:
         self._wanted = wanted
@@ -23,9 +21,10 @@ class FreeNames:
         self._given: dict[str, str] = {}
         self._on_cluster: frozenset[str] | None = None
 
-    def first_free(self, user: OfferingUser, *, is_taken: IsTaken = lambda _: False) -> str:
-        """A name that nobody has. Raises BackendError when all that may be tried are taken, or the cluster's names
-        cannot be read.
+    def first_free(self, user: OfferingUser, *, is_taken: Callable[[str], bool] = lambda _: False) -> str:
+        """Return a name that nobody has.
+
+        Raises BackendError when all that may be tried are taken, or the cluster's names cannot be read.
         """
         for name in candidates(user, self._wanted):
             if not (posix_problem(name) or self._is_known(name, user.user_uuid) or is_taken(name)):
@@ -35,6 +34,7 @@ class FreeNames:
         )
 
     def give(self, user: OfferingUser, name: str) -> None:
+        """Note that the person has the name from now on."""
         self._given[name] = user.user_uuid
 
     def _is_known(self, name: str, user_uuid: str) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What this host calls its users and groups, by the name service (`/etc/passwd`, SSSD, ...).
+"""Users and groups of this host, by the name service (`/etc/passwd`, SSSD, ...).
 
-A name service that is out of order answers as if there were nobody: what is found here forbids, what is not
-found proves nothing.
+A name service that is out of order finds nobody: a name that is found here is taken, one that is not found may be
+taken all the same.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ NOBODY = 65534
 
 
 def is_taken(name: str) -> bool:
-    """Does a user or a group of this name exist here?"""
+    """Whether a user or a group of this name exists here."""
     return _uid(name) is not None or _gid(name) is not None
 
 
 def is_system_user(name: str) -> bool:
-    """Is it root, or an account that a service runs as?"""
+    """Whether it is root, or a user that a service runs as."""
     return _is_of_the_system(_uid(name))
 
 
 def is_system_group(name: str) -> bool:
-    """Is it a group that gives rights on this host (`sudo`, `docker`, `disk`)?"""
+    """Whether it is a group that gives rights on this host (`sudo`, `docker`, `disk`)."""
     return _is_of_the_system(_gid(name))
 
 
 def has_uid(number: int) -> bool:
+    """Whether a user of this host has the number."""
     try:
         pwd.getpwuid(number)
     except KeyError:
@@ -39,6 +40,7 @@ def has_uid(number: int) -> bool:
 
 
 def has_gid(number: int) -> bool:
+    """Whether a group of this host has the number."""
     try:
         grp.getgrgid(number)
     except KeyError:

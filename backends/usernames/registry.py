@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Which username backends there are, and which one an offering has (`username_management_backend`).
 
-A name that nothing provides switches the making of names off for this offering, and nothing else. What speaks LDAP is
-loaded for offerings that have a directory only: it is 5 MB in each process.
+A name that nothing provides switches the making of names off for this offering, and nothing else. The modules for LDAP
+are loaded only for offerings that have a directory: they take 5 MB in each process.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ class UsernameBackendMissing(ConfigError):
 
 
 def installed() -> Mapping[str, EntryPoint]:
+    """Return the entry points of username backends by name."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def load(name: str) -> UsernamePlugin:
-    """The plugin of that name. Raises UsernameBackendMissing with what is installed."""
+    """Return the plugin of that name. Raises UsernameBackendMissing with what is installed."""
     found = installed()
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
@@ -51,13 +52,13 @@ def load(name: str) -> UsernamePlugin:
 
 
 def connect(offering: Offering, context: UsernameContext) -> UsernameBackend:
-    """The offering's username backend, not yet opened. Raises ConfigError with every reason."""
+    """Return the offering's username backend, not yet opened. Raises ConfigError with every reason."""
     plugin = load(offering.username_backend)
     return plugin.connect(_settings(plugin, offering), context)
 
 
 def groups(offering: Offering) -> GroupDirectory | None:
-    """The groups of the offering's directory, not yet opened; None where its settings name none. Raises ConfigError."""
+    """Return the groups of the offering's directory, not yet opened; None where it has none. Raises ConfigError."""
     if offering.backend_settings.get(LDAP) is None:
         return None
     plugin = load(LDAP)
@@ -73,7 +74,7 @@ def _settings(plugin: UsernamePlugin, offering: Offering) -> Any:
 
 
 def problems(offering: Offering) -> list[Problem]:
-    """What is wrong with the settings of the offering's username backend, and of the directory of its groups.
+    """Return the problems of the settings of the offering's username backend, and of the directory of its groups.
 
     An error there stops names, or groups, of this offering and nothing else.
     """
@@ -97,7 +98,7 @@ def _stopping(problem: Problem, consequence: str) -> Problem:
 
 
 def setting_keys(offering: Offering) -> frozenset[str]:
-    """Keys of `backend_settings` that the offering's username backend reads."""
+    """Return the keys of `backend_settings` that the offering's username backend reads."""
     if offering.username_backend not in installed():
         return frozenset()
     return load(offering.username_backend).setting_keys

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Reading a map of settings with a marshmallow schema: every problem at once, each with its place.
+"""Reads a map of settings with a marshmallow schema: every problem at once, each with its place.
 
-A null means "not given": a default that is overwritten by null would be lost.
+A null means "not given": a default that null overwrites would be lost.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ class NameFormatField(fields.String):
 def parsed_section(
     schema: Schema, section: Any, path: str
 ) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
-    """The values, None where an error is among the problems. Unknown keys are warnings, errors in `config-check`."""
+    """Return the values and the problems; None for values where one is an error.
+
+    Unknown keys are warnings, errors in `config-check`.
+    """
     if section is None:
         section = {}
     if not isinstance(section, Mapping):
         return None, (Problem(Severity.ERROR, path, "a map of keys is needed"),)
-    problems = list(_strange(schema, section, path))
+    problems = list(_unknown(schema, section, path))
     try:
         loaded = schema.load(without_nulls(section))
     except ValidationError as refusal:
@@ -48,7 +51,7 @@ def parsed_section(
 
 
 def without_nulls(section: Any) -> Any:
-    """The same without keys whose value is null, at every depth."""
+    """Return the section without keys whose value is null, at every depth."""
     if isinstance(section, Mapping):
         return {key_name(k): without_nulls(v) for k, v in section.items() if v is not None}
     if isinstance(section, list):
@@ -57,7 +60,7 @@ def without_nulls(section: Any) -> Any:
 
 
 def sentences(messages: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Marshmallow's tree of messages as pairs of place and sentence."""
+    """Yield marshmallow's tree of messages as pairs of place and sentence."""
     if isinstance(messages, Mapping):
         for key, nested in messages.items():
             place = f"{path}[{key}]" if isinstance(key, int) else below(path, str(key))
@@ -66,8 +69,8 @@ def sentences(messages: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, " ".join(map(str, messages))
 
 
-def _strange(schema: Schema, section: Mapping[Any, Any], path: str) -> Iterator[Problem]:
-    """Keys that nobody reads, in the section and in the sections within it."""
+def _unknown(schema: Schema, section: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+    """Yield keys that nobody reads, in the section and in the sections within it."""
     yield from unknown_keys(section, schema.fields, path)
     for name, field in schema.fields.items():
         inner = section.get(name)
@@ -75,7 +78,7 @@ def _strange(schema: Schema, section: Mapping[Any, Any], path: str) -> Iterator[
         if not isinstance(nested, fields.Nested):
             continue
         if isinstance(inner, Mapping):
-            yield from _strange(nested.schema, inner, below(path, name))
+            yield from _unknown(nested.schema, inner, below(path, name))
         for number, item in enumerate(inner if isinstance(inner, list) else ()):
             if isinstance(item, Mapping):
-                yield from _strange(nested.schema, item, f"{below(path, name)}[{number}]")
+                yield from _unknown(nested.schema, item, f"{below(path, name)}[{number}]")

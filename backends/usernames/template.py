@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The backend `template`: names from a format, without any directory (`backend_settings.usernames`).
+"""The username backend `template`: names from a format, without any directory (`backend_settings.usernames`).
 
-A name is taken when an offering user has it in Waldur, when the cluster knows it, or when this host does. What is
-given is remembered by Waldur alone.
+A name is taken when an offering user has it in Waldur, when the cluster knows it, or when this host does. Only Waldur
+remembers the names that are given.
 """
 
 from __future__ import annotations

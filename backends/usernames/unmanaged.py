@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The backend `base`: names are not made here; somebody else gives them, in Waldur. Others build on it."""
+"""The username backend `base`: names are not made here, somebody else gives them in Waldur. Others build on it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from backends.usernames.base import UsernameBackend, UsernameContext
 
 
 class Unmanaged:
-    """Finds nothing, makes nothing, keeps no profiles."""
+    """A username backend that finds nothing, makes nothing and keeps no profiles."""
 
     def open(self) -> None:
-        """There is nothing to connect to."""
+        """Do nothing: there is nothing to connect to."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def find(self, user: OfferingUser) -> str:
         return ""
@@ -36,7 +36,7 @@ class Unmanaged:
         return ()
 
     def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
-        """No people are kept here: whoever wants them changed has the wrong backend."""
+        """Fail every action: no people are kept here, so an action means the wrong backend."""
         return [Outcome(action, BackendError(f"cannot {action.verb} here")) for action in actions]
 
 

@@ -64,7 +64,7 @@ class FileBackend:
         return self._file.stem
 
     @property
-    def home(self) -> str:
+    def default_account(self) -> str:
         return ROOT
 
     def create(self) -> None:

@@ -11,7 +11,7 @@ from simulator.render.view import pick
 from simulator.rules import access, lookup, offering_user_rules
 from simulator.rules.errors import bad_combination, bad_field
 from simulator.rules.lookup import view_of
-from simulator.server.routes import Call, Reply, Route, Routes
+from simulator.server.routes import Call, Reply, Routes
 from simulator.world.ages import Age
 from simulator.world.identifiers import as_uuid, uuid_of_url
 from simulator.world.records import Offering, OfferingUser, OfferingUserState, User
@@ -92,15 +92,8 @@ def _move(action: str, call: Call) -> Reply:
 
 
 for _action in offering_user_rules.TRANSITIONS:
-    routes.add(
-        Route(
-            method="POST",
-            pattern=f"marketplace-offering-users/{{uuid}}/{_action}/",
-            handler=partial(_move, _action),
-            since=Age.V8_0,
-            until=Age.V8_1,
-            is_public=False,
-        )
+    routes.on("POST", f"marketplace-offering-users/{{uuid}}/{_action}/", since=Age.V8_0)(
+        partial(_move, _action)
     )
 
 

@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: MIT
-"""The control surface over HTTP, under /control/, for whoever is not in the same process.
+"""The control API: what `control.experiments` does, over HTTP under /control/, for callers in other processes.
 
-Answers JSON; a request it cannot use is a 400 with `detail`. The HTTP side lets loopback in only.
+Answers JSON; a request it cannot use is a 400 with `detail`. Only loopback is let in.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from datetime import date, datetime
 from typing import Any
+from urllib.parse import parse_qs
+
+from tornado.routing import PathMatches, Rule
+from tornado.web import RequestHandler
 
 from simulator.control.experiments import OrderOptions, Orders, People, Site
 from simulator.control.snapshot import to_json
 from simulator.server.faults import Fault, FaultKind, Faults
+from simulator.server.handler import write_json
 from simulator.server.request_log import RequestLog
+from simulator.server.routes import MethodAndPath, path_matcher
 from simulator.world.records import JsonObject, OfferingUserState
 from simulator.world.seed import Seeded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surface:
+class Controls:
     orders: Orders
     people: People
     site: Site
@@ -32,36 +39,66 @@ class Surface:
 
 @dataclass(frozen=True)
 class ControlCall:
-    surface: Surface
+    controls: Controls
     body: JsonObject
     query: dict[str, str]
     arguments: dict[str, str]
 
 
 Operation = Callable[[ControlCall], Any]
-_OPERATIONS: list[tuple[str, re.Pattern[str], Operation]] = []
+_OPERATIONS: list[tuple[str, PathMatches, Operation]] = []
 
 
-def perform(surface: Surface, method: str, path: str, *, body: Any, query: dict[str, str]) -> tuple[int, Any]:
-    """Status and JSON of one control request."""
-    for operation_method, pattern, operation in _OPERATIONS:
-        match = pattern.fullmatch(path)
-        if match is None or operation_method != method:
-            continue
+def control_rules(controls: Controls) -> list[Rule]:
+    """Return tornado's rules: every operation, then 404 for the rest."""
+    return [
+        *(
+            Rule(MethodAndPath(method, path), ControlHandler, {"controls": controls, "operation": operation})
+            for method, path, operation in _OPERATIONS
+        ),
+        Rule(PathMatches(r"/control/.*"), ControlHandler, {"controls": controls}),
+    ]
+
+
+class ControlHandler(RequestHandler):
+    """Run one operation for a caller on this machine; without an operation the answer is 404."""
+
+    def initialize(self, controls: Controls, operation: Operation | None = None) -> None:
+        self._controls = controls
+        self._operation = operation
+
+    async def handle(self, **_: str) -> None:
+        write_json(self, *self._answer())
+
+    get = post = put = patch = delete = handle
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        raise NotImplementedError
+
+    def _answer(self) -> tuple[int, Any]:
+        request = self.request
+        if request.remote_ip is None or not ipaddress.ip_address(request.remote_ip).is_loopback:
+            return 403, {"detail": "The control API is for this machine only."}
+        try:
+            body = json.loads(request.body) if request.body.strip() else {}
+        except ValueError as error:
+            return 400, {"detail": str(error)}
+        if self._operation is None:
+            return 404, {"detail": f"no operation {request.method} {request.path.removeprefix('/control/')}"}
         if body is not None and not isinstance(body, dict):
             return 400, {"detail": "the body must be one JSON object"}
-        call = ControlCall(surface, body if isinstance(body, dict) else {}, query, match.groupdict())
+        query = {name: values[-1] for name, values in parse_qs(request.query).items()}
         try:
-            return 200, to_json(operation(call))
+            return 200, to_json(
+                self._operation(ControlCall(self._controls, body or {}, query, self.path_kwargs))
+            )
         except (AttributeError, LookupError, ValueError, TypeError) as error:
             return 400, {"detail": f"{type(error).__name__}: {error}"}
-    return 404, {"detail": f"no operation {method} {path}"}
 
 
 def _on(method: str, pattern: str) -> Callable[[Operation], Operation]:
     def register(operation: Operation) -> Operation:
-        expression = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern)
-        _OPERATIONS.append((method, re.compile(expression), operation))
+        _OPERATIONS.append((method, path_matcher(f"/control/{pattern}"), operation))
         return operation
 
     return register
@@ -69,17 +106,17 @@ def _on(method: str, pattern: str) -> Callable[[Operation], Operation]:
 
 @_on("GET", "state")
 def _state(call: ControlCall) -> Any:
-    return call.surface.site.state()
+    return call.controls.site.state()
 
 
 @_on("GET", "seed")
 def _seed(call: ControlCall) -> Any:
-    return call.surface.seeded
+    return call.controls.seeded
 
 
 @_on("POST", "orders")
 def _place_order(call: ControlCall) -> Any:
-    body, orders = dict(call.body), call.surface.orders
+    body, orders = dict(call.body), call.controls.orders
     kind = body.pop("type", "Create")
     _refuse_switches(body.get("limits"))
     options = _order_options(body)
@@ -130,22 +167,22 @@ def _place_follow_up(orders: Orders, kind: str, body: JsonObject, options: Order
 
 @_on("GET", "orders/{uuid}")
 def _get_order(call: ControlCall) -> Any:
-    return call.surface.orders.get(call.arguments["uuid"])
+    return call.controls.orders.get(call.arguments["uuid"])
 
 
 @_on("GET", "resources/{uuid}")
 def _get_resource(call: ControlCall) -> Any:
-    return call.surface.site.resource(call.arguments["uuid"])
+    return call.controls.site.resource(call.arguments["uuid"])
 
 
 @_on("PATCH", "{table}/{uuid}")
 def _change(call: ControlCall) -> Any:
-    call.surface.site.change(call.arguments["table"], call.arguments["uuid"], **call.body)
+    call.controls.site.change(call.arguments["table"], call.arguments["uuid"], **call.body)
 
 
 @_on("POST", "projects")
 def _add_project(call: ControlCall) -> Any:
-    return {"project_uuid": call.surface.people.add_project(**call.body)}
+    return {"project_uuid": call.controls.people.add_project(**call.body)}
 
 
 @_on("POST", "projects/{uuid}/members")
@@ -153,18 +190,18 @@ def _add_member(call: ControlCall) -> Any:
     values = dict(call.body)
     if isinstance(values.get("expiration_time"), str):
         values["expiration_time"] = datetime.fromisoformat(values["expiration_time"])
-    return {"user_uuid": call.surface.people.add_member(call.arguments["uuid"], **values)}
+    return {"user_uuid": call.controls.people.add_member(call.arguments["uuid"], **values)}
 
 
 @_on("DELETE", "projects/{uuid}/members/{username}")
 def _remove_member(call: ControlCall) -> Any:
-    call.surface.people.remove_member(call.arguments["uuid"], call.arguments["username"])
+    call.controls.people.remove_member(call.arguments["uuid"], call.arguments["username"])
 
 
 @_on("PUT", "accounts/{username}")
 def _set_account(call: ControlCall) -> Any:
     state = call.body.get("state")
-    return call.surface.people.set_account(
+    return call.controls.people.set_account(
         call.arguments["username"],
         call.body.get("account", ""),
         state=OfferingUserState(state) if state else None,
@@ -173,32 +210,32 @@ def _set_account(call: ControlCall) -> Any:
 
 @_on("DELETE", "accounts/{username}")
 def _remove_account(call: ControlCall) -> Any:
-    call.surface.people.remove_account(call.arguments["username"])
+    call.controls.people.remove_account(call.arguments["username"])
 
 
 @_on("POST", "shared-accounts")
 def _add_shared_account(call: ControlCall) -> Any:
-    return {"uuid": call.surface.site.add_shared_account(**call.body)}
+    return {"uuid": call.controls.site.add_shared_account(**call.body)}
 
 
 @_on("POST", "user-limits")
 def _add_user_limit(call: ControlCall) -> Any:
-    return {"uuid": call.surface.site.add_user_limit(**call.body)}
+    return {"uuid": call.controls.site.add_user_limit(**call.body)}
 
 
 @_on("POST", "policies")
 def _add_policy(call: ControlCall) -> Any:
-    return {"uuid": call.surface.site.add_policy(**call.body)}
+    return {"uuid": call.controls.site.add_policy(**call.body)}
 
 
 @_on("POST", "denials")
 def _deny(call: ControlCall) -> Any:
-    call.surface.people.deny(call.body["username"], call.body["permission"])
+    call.controls.people.deny(call.body["username"], call.body["permission"])
 
 
 @_on("DELETE", "denials")
 def _allow(call: ControlCall) -> Any:
-    call.surface.people.allow(call.body["username"], call.body["permission"])
+    call.controls.people.allow(call.body["username"], call.body["permission"])
 
 
 @_on("POST", "faults")
@@ -206,23 +243,23 @@ def _add_fault(call: ControlCall) -> Any:
     values = dict(call.body)
     if "kind" in values:
         values["kind"] = FaultKind(values["kind"])
-    call.surface.faults.add(Fault(**values))
+    call.controls.faults.add(Fault(**values))
 
 
 @_on("GET", "faults")
 def _list_faults(call: ControlCall) -> Any:
-    return [{"fault": fault, "struck": struck} for fault, struck in call.surface.faults.armed()]
+    return [{"fault": fault, "struck": struck} for fault, struck in call.controls.faults.armed()]
 
 
 @_on("DELETE", "faults")
 def _clear_faults(call: ControlCall) -> Any:
-    call.surface.faults.clear()
+    call.controls.faults.clear()
 
 
 @_on("GET", "requests")
 def _requests(call: ControlCall) -> Any:
     """Counters, and the entries themselves with `?pattern=`."""
-    log = call.surface.requests
+    log = call.controls.requests
     body: JsonObject = {"total": log.count(), "counts": log.counts()}
     if "pattern" in call.query:
         body["entries"] = log.entries(call.query["pattern"])
@@ -231,19 +268,19 @@ def _requests(call: ControlCall) -> Any:
 
 @_on("DELETE", "requests")
 def _reset_requests(call: ControlCall) -> Any:
-    call.surface.requests.reset()
+    call.controls.requests.reset()
 
 
 @_on("POST", "clock")
 def _advance(call: ControlCall) -> Any:
-    call.surface.site.advance(float(call.body["advance_s"]))
+    call.controls.site.advance(float(call.body["advance_s"]))
 
 
 @_on("POST", "background")
 def _run_background(call: ControlCall) -> Any:
-    return {"jobs": call.surface.site.run_background()}
+    return {"jobs": call.controls.site.run_background()}
 
 
 @_on("PATCH", "settings")
 def _configure(call: ControlCall) -> Any:
-    call.surface.site.configure(**call.body)
+    call.controls.site.configure(**call.body)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The clusters that the demo can run on: the emulated SLURM, or the stand-in MAM. Each sells what its kind counts."""
+"""Clusters that the demo can run on: the emulated SLURM, or the stand-in MAM, each with components of its kind."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SCENARIO: dict[str, Any] = {"customers": 2, "projects_per_customer": 1, "members
 
 @dataclass(frozen=True)
 class DemoCluster:
-    """`told` and `tool` are for people; `start` makes it in a folder; `orders` by name, with their limits."""
+    """`title` and `tool` are for people; `start` makes it in a folder; `orders` are names with their limits."""
 
     backend: str
-    told: str
+    title: str
     tool: str
     start: Callable[[Path], Started]
     scenario: Scenario
@@ -41,7 +41,7 @@ def _moab(folder: Path) -> Started:
 
 SLURM = DemoCluster(
     backend="slurm",
-    told="the emulated SLURM",
+    title="the emulated SLURM",
     tool="sacctmgr",
     start=_slurm,
     scenario=Scenario(**SCENARIO),
@@ -70,7 +70,7 @@ SLURM = DemoCluster(
 )
 MOAB = DemoCluster(
     backend="moab",
-    told="the stand-in MAM",
+    title="the stand-in MAM",
     tool="mam-deposit",
     start=_moab,
     scenario=Scenario(

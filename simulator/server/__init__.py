@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Requests of the simulated server: routes, dispatch, faults, sockets."""
+"""HTTP side of the simulated server: routes, handlers, faults, request log."""

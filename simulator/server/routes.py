@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""The table of endpoints: method, path pattern and the ages that serve it, each with one handler.
+"""Routes of the simulated API: a method, a path pattern and the ages that serve it, each with one function.
 
-API modules fill a `Routes`; the dispatcher asks it which handler a request belongs to.
+The modules of `simulator.api` declare them; `server.api_handlers` makes tornado's rules of them. `MethodAndPath` is
+also what the control API is routed by.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tornado.httputil import HTTPServerRequest
+from tornado.routing import Matcher, PathMatches
+
 from simulator.api.paging import Query
-from simulator.rules.errors import method_not_allowed, missing_page
 from simulator.world.ages import Age
 from simulator.world.identifiers import as_uuid
 from simulator.world.records import User
@@ -53,11 +56,12 @@ class Call:
 
 @dataclass(kw_only=True)
 class Reply:
-    """Status and body; None as a body means an empty one."""
+    """Status and body. A body is JSON, or an HTML page when `is_page`; None is an empty one."""
 
     status: int = 200
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
+    is_page: bool = False
 
 
 Handler = Callable[[Call], Reply]
@@ -65,8 +69,11 @@ Handler = Callable[[Call], Reply]
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
+    """`path` matches the pattern with or without its last slash."""
+
     method: str
     pattern: str
+    path: PathMatches
     handler: Handler
     since: Age
     until: Age
@@ -76,9 +83,8 @@ class Route:
         return age.at_least(self.since) and self.until.at_least(age)
 
 
-class Routes:
-    def __init__(self) -> None:
-        self._routes: list[tuple[re.Pattern[str], Route]] = []
+class Routes(list[Route]):
+    """Routes of one module of the API."""
 
     def on(
         self,
@@ -92,36 +98,41 @@ class Routes:
         """Register a handler for `method` on `pattern`, such as `projects/{uuid}/`."""
 
         def register(handler: Handler) -> Handler:
-            self.add(
-                Route(
-                    method=method,
-                    pattern=pattern,
-                    handler=handler,
-                    since=since,
-                    until=until,
-                    is_public=is_public,
-                )
+            route = Route(
+                method=method,
+                pattern=pattern,
+                path=path_matcher(f"/api/{pattern}"),
+                handler=handler,
+                since=since,
+                until=until,
+                is_public=is_public,
             )
+            self.append(route)
             return handler
 
         return register
 
-    def add(self, route: Route) -> None:
-        expression = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.pattern)
-        self._routes.append((re.compile(expression), route))
 
-    def include(self, others: Iterable[Routes]) -> None:
-        for other in others:
-            self._routes.extend(other._routes)
+class MethodAndPath(Matcher):
+    """Match requests of one method on one path, as long as `is_served` says so. HEAD counts as GET."""
 
-    def find(self, method: str, path: str, age: Age) -> tuple[Route, dict[str, str]]:
-        """The route and its path arguments; 404 (a page) for unknown paths, 405 for a known one."""
-        is_known = False
-        for expression, route in self._routes:
-            match = expression.fullmatch(path)
-            if match is None or not route.serves(age):
-                continue
-            if route.method == method:
-                return route, match.groupdict()
-            is_known = True
-        raise method_not_allowed(method) if is_known else missing_page()
+    def __init__(self, method: str, path: PathMatches, is_served: Callable[[], bool] = lambda: True) -> None:
+        self._method = method
+        self._path = path
+        self._is_served = is_served
+
+    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
+        if method_of(request) != self._method or not self._is_served():
+            return None
+        return self._path.match(request)
+
+
+def path_matcher(pattern: str) -> PathMatches:
+    """Match a path such as `/api/projects/{uuid}/`, with or without its last slash."""
+    expression = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern.rstrip("/"))
+    return PathMatches(f"{expression}/?")
+
+
+def method_of(request: HTTPServerRequest) -> str:
+    """Return the method a request is routed by: HEAD is GET without the body, on every list and detail."""
+    return "GET" if request.method == "HEAD" else request.method or ""

@@ -11,11 +11,10 @@ from functools import partial
 from types import TracebackType
 
 from simulator.control.experiments import Orders, People, Site
-from simulator.control.http import Surface
+from simulator.control.http import Controls
 from simulator.events.broker import EventBroker
 from simulator.events.publisher import Publisher
-from simulator.server import sockets
-from simulator.server.dispatch import Dispatcher
+from simulator.server.application import application
 from simulator.server.faults import Fault, Faults
 from simulator.server.listener import Listener
 from simulator.server.request_log import RequestLog
@@ -45,7 +44,7 @@ class SimulatedWaldur:
         self.site = Site(self.store, self.seed)
         self.requests = RequestLog()
         self.faults = Faults()
-        surface = Surface(
+        controls = Controls(
             orders=self.orders,
             people=self.people,
             site=self.site,
@@ -53,8 +52,7 @@ class SimulatedWaldur:
             requests=self.requests,
             seeded=self.seed,
         )
-        handlers = partial(sockets.application, Dispatcher(self.store), surface, self.store)
-        self._listener = Listener(handlers, address=address, port=port)
+        self._listener = Listener(partial(application, self.store, controls), address=address, port=port)
         self.publisher: Publisher | None = None
 
     @property

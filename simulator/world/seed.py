@@ -2,7 +2,7 @@
 """Ready-made worlds: a provider with one offering, customers with projects, members with accounts.
 
 Deterministic: the same Scenario always gives the same uuids, names and tokens. The demo and the tests
-start from one; whatever else they need they add through the control surface.
+start from one; whatever else they need they add through the control API.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def test_a_write_that_outlives_its_starter_holds_the_shared_file_too(tmp_path: P
         Runner().write(
             python("wait_for(sys.argv[1])", go),
             WriteLock(tmp_path / "a", "c1", shared=shared),
-            patience_s=0.1,
+            leave_after_s=0.1,
         )
     with pytest.raises(ClusterBusy):
         WriteLock(tmp_path / "b", "c1", wait_s=0, shared=shared).__enter__()

@@ -102,8 +102,8 @@ def test_a_read_finds_the_end_of_its_input_at_once() -> None:
     assert Runner().read(["cat"]).stdout == ""
 
 
-def test_a_write_reads_the_answers_it_is_given_and_then_the_end(lock: WriteLock) -> None:
-    assert Runner().write(["cat"], lock, answers="n\n").stdout == "n\n"
+def test_a_write_reads_the_stdin_text_it_is_given_and_then_the_end(lock: WriteLock) -> None:
+    assert Runner().write(["cat"], lock, stdin_text="n\n").stdout == "n\n"
     assert Runner().write(["cat"], lock).stdout == ""
 
 
@@ -371,7 +371,7 @@ def test_a_command_that_is_still_running_in_the_background_keeps_the_lock(
 def test_a_write_that_may_be_left_is_left_running_under_its_lock(tmp_path: Path, lock: WriteLock) -> None:
     marks = Marks(tmp_path)
     with pytest.raises(BackendUnavailable, match="left to finish"):
-        Runner().write(marks.script(), lock, patience_s=0.5)
+        Runner().write(marks.script(), lock, leave_after_s=0.5)
     until("the write has begun", marks.has_begun)
     assert is_alive(marks.pid)
     assert is_locked(lock)

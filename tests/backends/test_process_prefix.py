@@ -37,6 +37,7 @@ def ssh(tmp_path: Path) -> str:
         (("env", "A=b"), ("head",)),
         ((), ("head", "env", "A=b")),
         (("timeout", "60"), ("gateway", "SSH", "head")),
+        (("nice", "-n", "5", "stdbuf", "-oL"), ("head",)),
     ],
 )
 def test_behind_ssh_words_reach_the_program_as_they_are(
@@ -65,10 +66,29 @@ def test_behind_ssh_the_environment_of_a_call_arrives(ssh: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prefix", [["docker", "exec", "ssh"], ["ssh-agent"], ["sudo", "-u", "waldur"], ["env", "SSH=ssh"], []]
+    "prefix",
+    [["docker", "exec", "slurmctld"], ["ssh-agent"], ["sudo", "-u", "waldur"], ["env", "SSH=ssh"], []],
 )
 def test_where_no_ssh_is_started_words_are_left_alone(prefix: list[str]) -> None:
     assert Runner(prefix=prefix).argv(["a", "b c"]) == (*prefix, "a", "b c")
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "ionice -c2",
+        "setpriv --reuid 0",
+        "stdbuf -oL",
+        "flock /tmp/x",
+        "nohup",
+        "chrt -b 0",
+        "docker exec slurm",
+        "anything",
+    ],
+)
+def test_ssh_is_seen_behind_any_wrapper(wrapper: str) -> None:
+    prefix = [*wrapper.split(), "/usr/bin/ssh", "head"]
+    assert Runner(prefix=prefix).argv(["a", "b; reboot"]) == (*prefix, "a 'b; reboot'")
 
 
 def test_a_host_may_be_called_ssh() -> None:

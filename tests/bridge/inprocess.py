@@ -13,10 +13,10 @@ from types import TracebackType
 import pytest
 
 from agent.bridge import connection
-from agent.bridge.connection import Backoff
 from agent.bridge.dead_letters import DeadLetters
-from agent.bridge.service import Bridge, Parts
+from agent.bridge.service import Bridge, BridgeParts
 from agent.config.model import Mode, Settings
+from agent.core.backoff import Backoff
 from agent.core.events import Job, ObjectType, QueueUnavailable
 from agent.run import event_coverage
 from agent.run import site as sites
@@ -29,10 +29,10 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Written:
-    """Jobs in the order in which they came, and signs of life. `is_away`: it takes nothing."""
+    """Jobs in the order in which they came, and heartbeats. `is_away`: it takes nothing."""
 
     jobs: list[Job] = field(default_factory=list)
-    signs: dict[str, frozenset[Mode]] = field(default_factory=dict)
+    heartbeats: dict[str, frozenset[Mode]] = field(default_factory=dict)
     is_away: bool = False
     refusals: int = 0
 
@@ -43,10 +43,10 @@ class Written:
         self.jobs.append(job)
         return True
 
-    def renew(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+    def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
         if self.is_away:
             raise QueueUnavailable("the queue is away, as the test wants it")
-        self.signs[offering_uuid] = frozenset(modes)
+        self.heartbeats[offering_uuid] = frozenset(modes)
 
 
 class RunningBridge:
@@ -57,7 +57,7 @@ class RunningBridge:
         self.outbox = outbox or Written()
         self.state_dir = settings.state_dir
         self.bridge = Bridge(
-            Parts(
+            BridgeParts(
                 offerings=self.offerings,
                 clients={o.uuid: sites.client(o, "event_process") for o in self.offerings},
                 program=Program("1.0", {"celery": "5"}, "/etc/site.yaml", STARTED),
@@ -97,7 +97,7 @@ class RunningBridge:
         )
         return self
 
-    def parked(self) -> list[DeadLetter]:
+    def dead_letters(self) -> list[DeadLetter]:
         return DeadLetters(self.state_dir).all()
 
 
@@ -105,6 +105,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits as short as tests need them: nothing else changes."""
     short = Backoff(base_s=0.1, cap_s=0.3)
     monkeypatch.setattr(connection, "RECONNECT", short)
-    monkeypatch.setattr("agent.bridge.service.ASK_AGAIN", short)
+    monkeypatch.setattr("agent.bridge.service.PREPARE_AGAIN", short)
     monkeypatch.setattr("agent.bridge.service.REPAIR_S", 0.2)
     monkeypatch.setattr("agent.bridge.service.DRAIN_S", 1.0)

@@ -14,10 +14,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.bridge import stomp as wire
-from agent.bridge.connection import Link
+from agent.bridge.connection import BrokerConnection
 from agent.bridge.inbox import Inbox
 from agent.bridge.model import Address, Login, Source, Wire
-from agent.bridge.mqtt import MqttLink
+from agent.bridge.mqtt import MqttConnection
 from agent.config.model import Settings
 from agent.config.secret import Secret
 from agent.core.events import ObjectType
@@ -85,7 +85,7 @@ def test_five_over_stomp_however_often_it_starts(
     for _ in range(2):
         with RunningBridge(configured) as bridge:
             all_listen(bridge, 6)
-            assert len(bridge.bridge._links) == 6
+            assert len(bridge.bridge._connections) == 6
     assert complaints(caplog) == []
 
 
@@ -149,11 +149,11 @@ def _queues(broker: RabbitMq, vhost: str) -> list[dict[str, Any]]:
 
 
 def _prepared(bridge: RunningBridge) -> set[str]:
-    return {s.offering_uuid for t in bridge.bridge._standings.values() for s in t.prepared.sources}
+    return {s.offering_uuid for t in bridge.bridge._states.values() for s in t.prepared.sources}
 
 
 class NotedClient:
-    """Of paho's client what a link uses once it is connected; writes down the topics."""
+    """Of paho's client what a connection uses once it is connected; writes down the topics."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
@@ -169,21 +169,21 @@ class NotedClient:
 def test_a_topic_that_nobody_may_read_leaves_the_others_alone() -> None:
     """The answer to one request comes before the next is sent, and a refused topic is asked of Waldur."""
     lost: list[Source] = []
-    link = MqttLink(LOGIN, Inbox(), on_lost=lost.extend, on_refused=_nothing, instance="test")
+    connection = MqttConnection(LOGIN, Inbox(), on_lost=lost.extend, on_refused=_nothing, instance="test")
     first, second, third = (replace(SOURCE, name=name) for name in ("a", "b", "c"))
     client: Any = NotedClient()
-    link.want([first, second])
-    link._match(client)
-    link.want([first, second, third])
-    link._match(client)
+    connection.want([first, second])
+    connection._subscribe_to_missing(client)
+    connection.want([first, second, third])
+    connection._subscribe_to_missing(client)
     assert client.asked == [["a", "b"]]
     reasons = [ReasonCode(PacketTypes.SUBACK, identifier=code) for code in (0x87, 0x01)]
-    link._on_subscribe(client, None, 1, reasons, None)
-    assert (lost, link.subscribed) == ([first], {second})
+    connection._on_subscribe(client, None, 1, reasons, None)
+    assert (lost, connection.subscriptions.active) == ([first], {second})
     assert client.asked == [["a", "b"], ["c"]]
     assert client.disconnects == 0
-    link.want([third])
-    link._match(client)
+    connection.want([third])
+    connection._subscribe_to_missing(client)
     assert client.disconnects == 1
 
 
@@ -195,38 +195,38 @@ SOURCE = Source(LOGIN, "queue", "a" * 32, ObjectType.ORDER, frozenset({ObjectTyp
 @pytest.mark.parametrize("path", ["", "/ws"])
 def test_a_host_that_is_no_name_is_tried_again_and_told(path: str, caplog: pytest.LogCaptureFixture) -> None:
     login = replace(LOGIN, address=replace(ADDRESS, path=path))
-    link = wire.StompLink(login, Inbox(), on_lost=_nothing, on_refused=_nothing)
-    link.want([replace(SOURCE, login=login)])
-    link.start()
+    connection = wire.StompConnection(login, Inbox(), on_lost=_nothing, on_refused=_nothing)
+    connection.want([replace(SOURCE, login=login)])
+    connection.start()
     wait_until("it is told twice", lambda: caplog.text.count("again in") > 1)
-    assert link.is_alive
-    link.close()
-    link.join(60)
-    assert not link.is_alive
+    assert connection.is_alive
+    connection.close()
+    connection.join(60)
+    assert not connection.is_alive
 
 
 def _nothing(_: object) -> None:
     return
 
 
-class FaultyLink(Link):
+class FaultyConnection(BrokerConnection):
     """Fails as nobody thought of."""
 
     def session(self) -> None:
         raise LookupError("nobody thought of this")
 
-    def look_again(self) -> None:
+    def update_subscriptions(self) -> None:
         return
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         return
 
 
-def test_a_fault_of_the_bridge_itself_ends_no_link(caplog: pytest.LogCaptureFixture) -> None:
-    link = FaultyLink(LOGIN, Inbox(), on_lost=_nothing, on_refused=_nothing)
-    link.want([SOURCE])
-    link.start()
+def test_a_fault_of_the_bridge_itself_ends_no_connection(caplog: pytest.LogCaptureFixture) -> None:
+    connection = FaultyConnection(LOGIN, Inbox(), on_lost=_nothing, on_refused=_nothing)
+    connection.want([SOURCE])
+    connection.start()
     wait_until("it is told twice", lambda: caplog.text.count("nobody thought of this") > 1)
-    link.close()
-    link.join(60)
-    assert not link.is_alive
+    connection.close()
+    connection.join(60)
+    assert not connection.is_alive

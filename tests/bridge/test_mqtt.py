@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -25,7 +24,6 @@ from rig.rabbitmq import RabbitMq
 from rig.site import configuration, settings_of
 from simulator.events.changes import Message
 from simulator.events.mqtt import MqttBroker
-from simulator.events.small_mqtt import SmallMqttBroker
 from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
 from tests.bridge.inprocess import RunningBridge, quick
@@ -227,19 +225,6 @@ def test_on_rabbitmq_as_waldur_had_it(
             assert waldur.token() not in caplog.text
     finally:
         rabbitmq.stop()
-
-
-def test_the_small_broker_of_the_demo(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    broker = SmallMqttBroker().start()
-    with SimulatedWaldur() as waldur:
-        waldur.publish_to(MqttBroker("127.0.0.1", broker.port))
-        configured = settings(waldur, tmp_path, broker.port, event_transport="tcp")
-        with RunningBridge(configured) as bridge:
-            bridge.listens()
-            assert "going on with 3.1.1" in caplog.text
-            travels(waldur, bridge)
-    broker.stop()
 
 
 def test_a_flood_while_the_queue_of_tasks_is_away_is_bounded_and_ends_in_a_full_pass(

@@ -101,12 +101,12 @@ def test_a_broker_that_is_away_while_waldur_prepares_refuses_nothing(
         waldur.store.brokers.append(broker)
         configured = settings_of(configuration(waldur, tmp_path, **KEYS))
         with RunningBridge(configured) as bridge:
-            (standing,) = bridge.bridge._standings.values()
+            (state,) = bridge.bridge._states.values()
             wait_until("it is told", lambda: "no events yet" in caplog.text)
-            assert not standing.is_known
+            assert not state.is_prepared
             broker.is_away = False
-            wait_until("all is prepared", lambda: standing.is_known)
-            assert ObjectType.ORDER in {kind for s in standing.prepared.sources for kind in s.types}
+            wait_until("all is prepared", lambda: state.is_prepared)
+            assert ObjectType.ORDER in {kind for s in state.prepared.sources for kind in s.types}
 
 
 @pytest.fixture
@@ -167,13 +167,13 @@ def test_an_identity_that_was_deleted_is_made_again(age: str, tmp_path: Path) ->
     with SimulatedWaldur(age) as waldur:
         made = registration_of(waldur, tmp_path)
         made.prepare()
-        for asked_again in (made.prepare, made.show_life):
+        for asked_again in (made.prepare, made.renew_service):
             forget(waldur)
             found = asked_again()
-            if asked_again == made.show_life:
+            if asked_again == made.renew_service:
                 assert found is False
                 made.prepare()
-            assert made.show_life()
+            assert made.renew_service()
             (identity,) = waldur.store.identities
             assert [service.identity_uuid for service in waldur.store.services] == [identity.uuid]
 

@@ -52,7 +52,7 @@ def test_what_a_server_refuses_is_asked_for_again(
 ) -> None:
     """The server is updated meanwhile; and the service is kept alive all the time."""
     monkeypatch.setattr("agent.bridge.service.REFUSED_AGAIN_S", 1.0)
-    monkeypatch.setattr("agent.bridge.service.SHOW_LIFE_S", 0.2)
+    monkeypatch.setattr("agent.bridge.service.RENEW_SERVICE_S", 0.2)
     with SimulatedWaldur("8.0") as waldur:
         waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
         configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
@@ -60,7 +60,7 @@ def test_what_a_server_refuses_is_asked_for_again(
             bridge.listens()
             assert ObjectType.KEY_ROTATION not in bridge.types()
             shown = "POST marketplace-site-agent-services/{uuid}/register_processor/"
-            wait_until("signs of life", lambda: waldur.request_counts()[shown] >= 3)
+            wait_until("renewals of the service", lambda: waldur.request_counts()[shown] >= 3)
             waldur.store.age = Age.V8_1
             wait_until("the other type", lambda: ObjectType.KEY_ROTATION in bridge.types())
         counts = waldur.request_counts()
@@ -76,7 +76,7 @@ def test_a_server_without_events_is_polled(
         configured = settings_of(configuration(waldur, tmp_path, **mqtt_keys(mosquitto)))
         with RunningBridge(configured) as bridge:
             wait_until("it is told", lambda: "this server sends no events" in caplog.text)
-        assert bridge.outbox.signs == {}
+        assert bridge.outbox.heartbeats == {}
 
 
 def test_without_a_token_there_is_no_login(
@@ -87,7 +87,7 @@ def test_without_a_token_there_is_no_login(
         (offering,) = configured.offerings
         by_oidc = replace(offering, access=replace(offering.access, token=None, oidc=None))
         bridge = RunningBridge(configured)
-        bridge.bridge._standings[offering.uuid].registration.offering = by_oidc
+        bridge.bridge._states[offering.uuid].registration.offering = by_oidc
         with bridge:
             wait_until("it is told", lambda: "this offering logs in by OIDC" in caplog.text)
 

@@ -104,7 +104,7 @@ def test_types_that_a_server_refuses_are_left_out_and_the_others_cover_the_polls
     with RunningBridge(settings(waldur, rabbitmq, tmp_path)) as bridge:
         bridge.listens()
         wait_until("all types", lambda: len(bridge.types()) == 6)
-        wait_until("a sign of life", lambda: len(set(*bridge.outbox.signs.values())) == 2)
+        wait_until("a heartbeat", lambda: len(set(*bridge.outbox.heartbeats.values())) == 2)
     assert ObjectType.KEY_ROTATION not in bridge.types()
     assert "refused: resource_api_key_rotation (observable_object_type: Not one of the choices" in caplog.text
 
@@ -165,8 +165,8 @@ def test_a_queue_of_somebody_else_leads_to_the_queues_of_types(rabbitmq: RabbitM
 
 
 def sources(bridge: RunningBridge) -> list[Any]:
-    standings = bridge.bridge._standings.values()
-    return [source for standing in standings for source in standing.prepared.sources]
+    states = bridge.bridge._states.values()
+    return [source for state in states for source in state.prepared.sources]
 
 
 def test_a_queue_that_is_dropped_is_made_again_and_everything_looked_at(
@@ -210,7 +210,7 @@ def test_a_wrong_token_is_told_without_the_token(
         wait_until("it is told", lambda: "refuses the login" in caplog.text)
     assert "Access refused" in caplog.text
     assert waldur.token() not in caplog.text
-    assert bridge.outbox.signs == {}
+    assert bridge.outbox.heartbeats == {}
 
 
 def test_tls_is_verified(
@@ -250,7 +250,7 @@ def test_a_queue_with_other_arguments_is_read_all_the_same(
         bridge.listens()
 
 
-def test_what_cannot_be_understood_is_parked_and_holds_nothing_up(
+def test_what_cannot_be_understood_is_a_dead_letter_and_holds_nothing_up(
     waldur: SimulatedWaldur, rabbitmq: RabbitMq, tmp_path: Path
 ) -> None:
     own = waldur.seed.offering_uuid
@@ -266,8 +266,8 @@ def test_what_cannot_be_understood_is_parked_and_holds_nothing_up(
         before = orders(bridge)
         order(waldur)
         wait_until("the order behind them", lambda: orders(bridge) > before)
-        wait_until("those of the other queues, and the long one", lambda: len(bridge.parked()) >= 6)
-        reasons = sorted(letter.reason for letter in bridge.parked())
+        wait_until("those of the other queues, and the long one", lambda: len(bridge.dead_letters()) >= 6)
+        reasons = sorted(letter.reason for letter in bridge.dead_letters())
     assert reasons == [
         "it has 5000118 bytes; no message of Waldur's has more than 65536",
         "it has no order_uuid",

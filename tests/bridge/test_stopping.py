@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.bridge import service
-from agent.bridge.service import Bridge, Parts
+from agent.bridge.service import Bridge, BridgeParts
 from rig.processes import PATIENCE_S, wait_until
 from tests.bridge.conftest import EventSite
 from tests.bridge.inprocess import Written
@@ -44,8 +44,8 @@ def test_a_waldur_that_is_silent_does_not_hold_up_the_end(site: EventSite, silen
 
 def test_a_signal_that_strikes_while_the_bridge_holds_its_locks(tmp_path: Path) -> None:
     """A handler runs between two steps of the main thread: it must not wait for what that thread holds."""
-    bridge = Bridge(Parts((), {}, PROGRAM, Written(), tmp_path, "test"), tick_s=0.05)
-    with bridge._lock, bridge._news._cond:
+    bridge = Bridge(BridgeParts((), {}, PROGRAM, Written(), tmp_path, "test"), tick_s=0.05)
+    with bridge._lock, bridge._wake._cond:
         handler = threading.Thread(target=bridge.stop, daemon=True)
         handler.start()
         handler.join(PATIENCE_S)
@@ -58,7 +58,7 @@ def test_a_signal_that_strikes_while_the_bridge_holds_its_locks(tmp_path: Path) 
 def test_connections_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that do not end share one deadline."""
     monkeypatch.setattr(service, "CLOSE_S", 0.2)
-    bridge = Bridge(Parts((), {}, PROGRAM, Written(), tmp_path, "test"))
+    bridge = Bridge(BridgeParts((), {}, PROGRAM, Written(), tmp_path, "test"))
     closed: list[str] = []
     waits: list[float] = []
 
@@ -72,9 +72,9 @@ def test_connections_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def join(self, timeout_s: float) -> None:
             waits.append(timeout_s)
 
-    bridge._links = {n: Deaf() for n in range(50)}  # type: ignore[misc,assignment]
+    bridge._connections = {n: Deaf() for n in range(50)}  # type: ignore[misc,assignment]
     bridge.dispatcher.start()
-    bridge._end()
+    bridge._shut_down()
     assert closed == ["stops"] * 50 + ["closed"] * 50
     assert all(wait <= 0.2 for wait in waits)
     assert waits == sorted(waits, reverse=True)

@@ -11,7 +11,7 @@ from rig.processes import wait_until
 from simulator.events.mqtt import MqttBroker
 from tests.bridge.conftest import EventSite
 
-SIGN, POLL = "site-bridge:", "site-queued:order_process.poll:"
+HEARTBEAT, POLL = "site-heartbeat:", "site-queued:order_process.poll:"
 
 
 def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, mosquitto: Mosquitto) -> None:
@@ -19,12 +19,12 @@ def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, mosquitto:
     waldur = site.waldur
     waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port))
     site.configure(**mqtt_keys(mosquitto))
-    sign, poll = f"{SIGN}{waldur.seed.offering_uuid}", f"{POLL}{waldur.seed.offering_uuid}"
+    heartbeat, poll = f"{HEARTBEAT}{waldur.seed.offering_uuid}", f"{POLL}{waldur.seed.offering_uuid}"
     worker, client = site.worker(wait=False), site.redis_client()
     site.celery("beat", wait=False, WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES="0.02")
     wait_until("the first poll", lambda: bool(waldur.request_counts().get("GET marketplace-orders/")))
     bridge = site.bridge()
-    wait_until("a sign of life", lambda: bool(client.exists(sign)))
+    wait_until("a heartbeat", lambda: bool(client.exists(heartbeat)))
     order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10}, slug="one")
     wait_until("order done", lambda: waldur.order(order).state.value == "done")
     worker.kill()  # what beat queues now stays where it is
@@ -34,6 +34,6 @@ def test_an_order_travels_by_an_event_and_polls_stop(site: EventSite, mosquitto:
         assert not client.exists(poll)
         time.sleep(0.05)
     bridge.stop()
-    client.delete(sign)  # or a minute later, by itself
+    client.delete(heartbeat)  # or a minute later, by itself
     wait_until("the next poll", lambda: bool(client.exists(poll)))
     assert "the bridge ends: " in bridge.output()

@@ -77,7 +77,7 @@ class OperatorSite:
         return state.read_text() if state.exists() else ""
 
     def orders_and_resources(self) -> Any:
-        """What Waldur holds, without what every read of an agent leaves behind (its sign of life)."""
+        """What Waldur holds, without what every read of an agent leaves behind (its heartbeat)."""
         state = self.waldur.site.state()
         return {name: state[name] for name in ("orders", "resources", "offerings", "offering_users")}
 

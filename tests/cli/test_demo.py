@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""`demo`: ends with accounts that stand, leaves nothing behind however it ends, and listens to this machine only."""
+"""`demo`: ends with accounts in place, leaves nothing behind however it ends, and listens to this machine only."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +20,10 @@ import pytest
 import requests
 from rich.console import Console
 
-from agent.cli.demo import _tell
+from agent.cli.demo import _print_result
 from agent.core.model import Snapshot
 from simulator.demo.clusters import SLURM
+from simulator.demo.events import SYSTEM_FOLDERS
 from simulator.demo.scenario import Demo
 from tests.cli.demo_process import PARTS, DemoProcess, demo
 from tests.cli.operator_site import PROGRAMS
@@ -50,6 +53,15 @@ def bare_python(tmp_path: Path) -> str:
     return str(home / "bin" / "python")
 
 
+def without_mosquitto() -> Sequence[str]:
+    """Return what to put before a command that must find no mosquitto: /dev/null is mounted over the program."""
+    program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:{SYSTEM_FOLDERS}")
+    if program is None:
+        return ()
+    hide = f'{shutil.which("mount")} --bind /dev/null {program} && exec "$@"'
+    return (str(shutil.which("unshare")), "--mount", "/bin/sh", "-c", hide, "sh") if os.geteuid() == 0 else ()
+
+
 @dataclass(frozen=True)
 class Demos:
     """Demos that run at the same time: half of a demo is waiting, and the seconds of the suite are counted."""
@@ -64,7 +76,7 @@ def demos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demos]:
     once, forever, moab = (tmp_path_factory.mktemp(name) for name in ("once", "forever", "moab"))
     with (
         demo(once, "--once", "--json", **OF_THE_SITE) as first,
-        demo(forever, PATH=NO_REDIS) as second,
+        demo(forever, prefix=without_mosquitto(), PATH=NO_REDIS) as second,
         demo(moab, "--backend", "moab", "--once", "--json") as third,
     ):
         yield Demos(first, second, third)
@@ -98,7 +110,7 @@ def test_the_same_orders_go_to_a_stand_in_mam(demos: Demos) -> None:
     assert "a_protein-folding" in running.err()
 
 
-def test_it_runs_until_ctrl_c_on_the_embedded_broker(demos: Demos) -> None:
+def test_it_runs_until_ctrl_c_on_the_embedded_broker_and_without_mosquitto(demos: Demos) -> None:
     running = demos.forever
     running.said("Ctrl-C stops it all")
     said = running.out()
@@ -110,6 +122,11 @@ def test_it_runs_until_ctrl_c_on_the_embedded_broker(demos: Demos) -> None:
     assert requests.get(url, auth=("demo", password), timeout=10).status_code == 200
     assert any("valkey-server" in line for line in running.command_lines())
     assert "5 orders went from Waldur through beat, valkey-server and the worker to sacctmgr" in said
+    if running.prefix or shutil.which("mosquitto", path=SYSTEM_FOLDERS) is None:
+        assert (
+            "mosquitto is not installed, so no MQTT events are shown: the orders arrived by polling." in said
+        )
+        assert not any(" bridge" in line for line in running.command_lines())
     assert re.search(r" a_protein-folding cpu=120000 .*  members: \w+, \w+", said)
     assert "0100007F" in running.listening() <= LOOPBACK
     assert all(password not in line for line in running.command_lines()), "`ps` shows command lines"
@@ -183,9 +200,9 @@ def test_addresses_are_told_only_of_what_goes_on_running(runs_on: bool) -> None:
     ended = SimpleNamespace(
         cluster=lambda: Snapshot("demo"), kind=SLURM, ended={}, broker="redis-server", flower_url="http://127.0.0.1:1/",
         flower_password="hush", waldur=SimpleNamespace(url="http://127.0.0.1:2/api/"), folder="/tmp/gone",
-        event_latency_s=1.25, event_broker="mosquitto",
+        event_latency_s=1.25, mosquitto_port=1883,
     )  # fmt: skip
-    _tell(cast(Demo, ended), Console(file=said, width=200), 1.0, runs_on=runs_on)
+    _print_result(cast(Demo, ended), Console(file=said, width=200), 1.0, runs_on=runs_on)
     assert "orders went from Waldur through beat, redis-server" in said.getvalue()
     assert "through mosquitto and the bridge: 1.2 s from Waldur to sacctmgr" in said.getvalue()
     for gone in ("Flower", "hush", "http://127.0.0.1:2", "/tmp/gone"):

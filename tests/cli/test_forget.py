@@ -6,8 +6,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from agent.state import journal, listings, plans
-from agent.state.plans import Shelf
+from agent.state import journal, listings, pauses
+from agent.state.held_plans import HeldPlans
 from rig.site import settings_of
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
@@ -22,12 +22,12 @@ def test_a_hint_is_forgotten_and_nothing_else(site: OperatorSite, command: Comma
     (offering,) = settings.offerings
     for uuid in (offering.uuid, "f" * 32):
         listings.write(settings.state_dir, uuid, URL, {"one": listings.Listing()})
-    shelf = Shelf(settings.state_dir, offering, "report")
-    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
+    held = HeldPlans(settings.state_dir, offering, "report")
+    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
     assert command("forget", "listings", "-c", config).out == "Test SLURM: 1 hint forgotten (listings)\n"
     assert command("forget", "listings", "-c", config).out == "Test SLURM: 0 hints forgotten (listings)\n"
     assert listings.known(settings.state_dir, offering.uuid, URL) == {}
-    assert listings.known(settings.state_dir, "f" * 32, URL) and shelf.approvals()
+    assert listings.known(settings.state_dir, "f" * 32, URL) and held.approvals.open()
     told = [line["action"]["text"] for line in journal.read(settings.state_dir)]
     assert told == ["made the agent forget listings (1)"]
 
@@ -40,7 +40,7 @@ def test_what_is_no_hint_is_not_forgotten(site: OperatorSite, command: Command) 
 def test_what_people_decided_cannot_be_told_from_a_damaged_file(site: OperatorSite, command: Command) -> None:
     config = site.configure()
     settings = settings_of(Path(config))
-    plans.pause(settings.state_dir, settings.offerings[0], by="ann")
+    pauses.pause(settings.state_dir, settings.offerings[0], by="ann")
     damage(settings.state_dir)
     for words in (("status",), ("approve",), ("forget", "homes"), ("run", "order_process", "--once")):
         said = command(*words, "-c", config)

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from agent.config.load import Loaded, load
+from agent.config.load import LoadResult, load
 from agent.config.model import Offering, Severity
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -39,12 +39,12 @@ class Site:
 
     def load(
         self, tree: object, environ: Mapping[str, str] | None = None, *, strict: bool | None = None
-    ) -> Loaded:
+    ) -> LoadResult:
         return self.load_text(yaml.safe_dump(tree, sort_keys=False), environ, strict=strict)
 
     def load_text(
         self, text: str, environ: Mapping[str, str] | None = None, *, strict: bool | None = None
-    ) -> Loaded:
+    ) -> LoadResult:
         self.file.write_text(text, encoding="utf-8")
         self.file.chmod(0o600)
         return load(self.file, environ or {}, strict=strict)
@@ -79,18 +79,18 @@ def with_offering(path: str, value: object) -> dict[str, Any]:
     return root(offerings=[changed(OFFERING, path, value)])
 
 
-def only_offering(loaded: Loaded) -> Offering:
+def only_offering(loaded: LoadResult) -> Offering:
     assert loaded.settings is not None, [str(problem) for problem in loaded.problems]
     (offering,) = loaded.settings.offerings
     return offering
 
 
-def errors(loaded: Loaded) -> dict[str, str]:
+def errors(loaded: LoadResult) -> dict[str, str]:
     """Messages of the errors by path."""
     return {p.path: p.message for p in loaded.problems if p.severity is Severity.ERROR}
 
 
-def warnings(loaded: Loaded) -> dict[str, str]:
+def warnings(loaded: LoadResult) -> dict[str, str]:
     return {p.path: p.message for p in loaded.problems if p.severity is Severity.WARNING}
 
 

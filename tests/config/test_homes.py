@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.config.load import Loaded
+from agent.config.load import LoadResult
 from agent.config.model import Severity
 from agent.core.homes import HomeQuota, HomeRules, QuotaProvider
 
@@ -16,12 +16,12 @@ from .samples import OFFERING, Site, changed
 HERE = "offerings[0].backend_settings"
 
 
-def load(site: Site, *, strict: bool | None = None, **settings: Any) -> Loaded:
+def load(site: Site, *, strict: bool | None = None, **settings: Any) -> LoadResult:
     offering = changed(OFFERING, "backend_settings", settings)
     return site.load({"offerings": [offering]}, strict=strict)
 
 
-def rules(loaded: Loaded) -> HomeRules:
+def rules(loaded: LoadResult) -> HomeRules:
     assert loaded.settings is not None
     return loaded.settings.offerings[0].homes
 

@@ -59,6 +59,32 @@ def test_root_secrets_from_a_file_and_a_variable(site: Site) -> None:
     assert settings.broker_url == SecretUrl("redis://:pw@host/0")
 
 
+REQUIRED = "ssl_cert_reqs=required"
+TLS = [
+    ("rediss://:pw@host:6380/0", f"rediss://:pw@host:6380/0?{REQUIRED}", False),
+    ("rediss://h/0?ssl_ca_certs=/ca;redis://k", f"rediss://h/0?ssl_ca_certs=/ca&{REQUIRED};redis://k", False),
+    ("rediss://host/0?ssl_cert_reqs=none", "rediss://host/0?ssl_cert_reqs=none", True),
+    ("rediss://host/0?ssl_cert_reqs=CERT_NONE", "rediss://host/0?ssl_cert_reqs=CERT_NONE", True),
+    (
+        "rediss://host/0?ssl_check_hostname=false",
+        f"rediss://host/0?ssl_check_hostname=false&{REQUIRED}",
+        True,
+    ),
+    ("redis://host/0", "redis://host/0", False),
+    ("amqps://host//", "amqps://host//", False),
+]
+
+
+@pytest.mark.parametrize(("written", "used", "warned"), TLS)
+def test_tls_to_the_broker_is_verified_unless_the_site_says_otherwise(
+    site: Site, written: str, used: str, warned: bool
+) -> None:
+    loaded = site.load(root(broker_url=written))
+    assert loaded.settings is not None
+    assert loaded.settings.broker_url == SecretUrl(used)
+    assert ("broker_url" in warnings(loaded)) is warned
+
+
 REFUSED = [
     ({"waldur_api_token_file": "gone"}, "waldur_api_token_file", "cannot read"),
     ({"waldur_api_token_file": "empty"}, "waldur_api_token_file", "is empty"),

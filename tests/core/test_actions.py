@@ -50,7 +50,7 @@ from agent.core.directory_actions import (
 )
 from agent.core.errors import BackendError
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
-from agent.core.periodic import ResetRawUsage, SetFairshare, SetPeriodicLimits
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome, Plan, action_from_json
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import (

@@ -17,7 +17,8 @@ import agent
 import backends
 from agent.core.actions import KINDS, Action, ClusterAction, Effect, Kind, Phase, Ref, Target, Thing
 from agent.core.model import Account, Association, Part, Snapshot
-from agent.core.periodic import LimitType, SetPeriodicLimits
+from agent.core.periodic import LimitType
+from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import Charge, Cost, PolicyRules
 from agent.core.usage_actions import UsageAction
 

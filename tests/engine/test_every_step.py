@@ -28,7 +28,7 @@ from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.engine import directory, kills
 from tests.engine.directory import Groups
-from tests.engine.worlds import Moment, approve, charged, shelf, waiting, with_room_for
+from tests.engine.worlds import Moment, approve, charged, held, waiting, with_room_for
 from tests.homes.conftest import XFS, HomeSite
 from tests.membership.test_beside import NAMES
 from tests.membership.world import World
@@ -203,7 +203,7 @@ def test_an_approved_plan_that_was_cut_off_needs_no_second_approval(due: Due, tm
         assert [plan.reason for report in reports for plan in report.held] == [], place
         assert due.wrong(gone=True) == [], place
         assert charged(site) == due.charges(), place
-        assert (waiting(site), shelf(site).approvals()) == ([], []), place
+        assert (waiting(site), held(site).approvals.open()) == ([], []), place
 
     assert killed_everywhere(Moment(due.waldur, site, tmp_path), members_pass, then, start=2) > 10
 
@@ -258,7 +258,7 @@ def test_the_approved_flood(flood: Flood, tmp_path: Path) -> None:
         assert [plan.reason for report in reports for plan in report.held] == [], place
         assert flood.emptied() == 4, place
         assert len(charged(site)) == 3, place
-        assert (waiting(site), shelf(site).approvals()) == ([], []), place
+        assert (waiting(site), held(site).approvals.open()) == ([], []), place
 
     assert killed_everywhere(Moment(flood.waldur, site, tmp_path), members_pass, then, start=3) > 10
 
@@ -308,7 +308,7 @@ def test_a_rebuild(lost: Lost) -> None:
         assert lost.cluster.associations == lost.before.associations, place
         assert len(lost.backend.applied) == len(set(lost.backend.applied)), place
         assert {r.limits["cpu"] for r in lost.waldur.store.resources} == {1000}, place
-        assert (waiting(site, rebuild.KEY), shelf(site, rebuild.KEY).approvals()) == ([], []), place
+        assert (waiting(site, rebuild.KEY), held(site, rebuild.KEY).approvals.open()) == ([], []), place
 
     assert killed_everywhere(lost.moment, rebuild.run_pass, then) > 10
 
@@ -449,7 +449,7 @@ def test_a_report_of_a_decrease_that_was_approved(counted: Counted, tmp_path: Pa
         reports = [counted.pass_(site) for _ in range(2)]
         assert [plan.reason for report in reports for plan in report.held] == [], place
         assert counted.wrong("1.00") == [], place
-        assert (waiting(site, Mode.REPORT), shelf(site, Mode.REPORT).approvals()) == ([], []), place
+        assert (waiting(site, Mode.REPORT), held(site, Mode.REPORT).approvals.open()) == ([], []), place
 
     assert killed_everywhere(Moment(counted.waldur, site, tmp_path), counted.pass_, then, start=2) > 10
 

@@ -29,14 +29,14 @@ from agent.run import gate, passes
 from agent.run.membership.facts import Reach
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state import journal, plans, store
+from agent.state import empty_answers, held_plans, journal, left_out, pauses, store
 from backends.base import Scope
 from backends.slurm.schema import SlurmSettings
 from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world import seed
 from simulator.world.seed import Scenario
-from tests.engine.worlds import approve, charged, restarted, shelf
+from tests.engine.worlds import approve, charged, held, restarted
 from tests.membership.world import World
 from tests.state.conftest import STRANGER, needs_root, strangers
 from tests.state.obstacles import block, damage, unblock
@@ -199,7 +199,7 @@ class Clock(datetime):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Clock]]:
-    for module in (gate, plans, store, journal):
+    for module in (gate, empty_answers, held_plans, left_out, pauses, store, journal):
         monkeypatch.setattr(module, "datetime", Clock)
     yield Clock
     Clock.ahead = timedelta()
@@ -245,9 +245,9 @@ def test_a_clock_that_is_set_forward_a_day_gives_the_budget_once_more(
     assert emptied_by_events(teams, range(4)) == HOUR
     passes.sync_members(teams.site)
     approve(teams.site)
-    assert shelf(teams.site).approvals()
+    assert held(teams.site).approvals.open()
     at(teams, days=1, minutes=1)
-    assert shelf(teams.site).approvals() == [], "approvals have expired"
+    assert held(teams.site).approvals.open() == [], "approvals have expired"
     assert emptied_by_events(teams, range(4, 8)) == HOUR
     at(teams, minutes=2)
     assert emptied_by_events(teams, range(8, 9)) == 0

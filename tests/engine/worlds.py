@@ -14,7 +14,7 @@ from agent.config.model import Mode
 from agent.core.policy import Budget, Charge, Cost
 from agent.run.site import Site
 from agent.state import charges
-from agent.state.plans import HeldRow, Shelf
+from agent.state.held_plans import HeldPlans, HeldRow
 from agent.waldur.client import WaldurClient
 from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
@@ -76,18 +76,20 @@ def with_room_for(site: Site, budgets: Mapping[Cost, int]) -> Site:
     return replace(site, offering=replace(site.offering, policy=rules))
 
 
-def shelf(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> Shelf:
-    return Shelf(site.state_dir, site.offering, mode)
+def held(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> HeldPlans:
+    return HeldPlans(site.state_dir, site.offering, mode)
 
 
 def waiting(site: Site, mode: str = Mode.MEMBERSHIP_SYNC) -> list[HeldRow]:
-    return shelf(site, mode).waiting()
+    return held(site, mode).waiting()
 
 
 def approve(site: Site, mode: str = Mode.MEMBERSHIP_SYNC, *, hours: float = 24) -> None:
     """All that waits."""
     for plan in waiting(site, mode):
-        shelf(site, mode).approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=hours), by="test")
+        held(site, mode).approvals.approve(
+            plan.id, expires=datetime.now(UTC) + timedelta(hours=hours), by="test"
+        )
 
 
 def charged(site: Site) -> set[Charge]:

@@ -11,20 +11,14 @@ from typing import Any
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, SiteAgentError
 from agent.core.model import Account
-from agent.core.periodic import (
-    LimitType,
-    PeriodicState,
-    ResetRawUsage,
-    SetFairshare,
-    SetPeriodicLimits,
-)
+from agent.core.periodic import LimitType, ObservedSettings
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
 from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state import periodic as memory
-from agent.state import plans as held
+from agent.state import held_plans, periodic_policies
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
@@ -44,12 +38,12 @@ class Keeper:
     resets: int = 0
     ignores: bool = False
 
-    def state(self, account: str) -> PeriodicState | None:
+    def state(self, account: str) -> ObservedSettings | None:
         self.cluster.must_work("state")
         self.cluster.executed["read"] += 1
         if account not in self.cluster.state.accounts:
             return None
-        return PeriodicState(self.share, {kind: dict(values) for kind, values in self.limits.items()})
+        return ObservedSettings(self.share, {kind: dict(values) for kind, values in self.limits.items()})
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         """In their order; what fails ends it."""
@@ -156,13 +150,13 @@ class PeriodicWorld:
     def results(self) -> Sequence[Any]:
         return self.waldur.store.command_results
 
-    def parked(self) -> list[memory.ParkedMessage]:
-        return memory.parked(self.site.state_dir, self.offering.uuid)
+    def parked(self) -> list[periodic_policies.ParkedMessage]:
+        return periodic_policies.parked(self.site.state_dir, self.offering.uuid)
 
     def waiting(self) -> list[str]:
         """Ids of the plans that `approve` lists."""
-        shelves = held.shelves(self.site.state_dir, [self.offering])
-        return [plan.id for shelf in shelves for plan in shelf.waiting()]
+        everywhere = held_plans.all_held(self.site.state_dir, [self.offering])
+        return [plan.id for held in everywhere for plan in held.waiting()]
 
     def order_pass(self, site: Site | None = None) -> PassReport:
         return passes.process_orders(site or self.site)

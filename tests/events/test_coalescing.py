@@ -32,10 +32,10 @@ print("two different messages", waiting())
 
 client.flushall()
 send(job("a" * 32))
-with coalescing.flight(part, "membership_sync:" + "a" * 32) as first:
+with coalescing.single_flight(part, "membership_sync:" + "a" * 32) as first:
     print("at work", first is not None, send(job("a" * 32)), send(job("a" * 32)))
     part.request.update(args=[offering, "", "a" * 32], delivery_info={"routing_key": queue, "priority": 3})
-    with coalescing.flight(part, "membership_sync:" + "a" * 32) as second:
+    with coalescing.single_flight(part, "membership_sync:" + "a" * 32) as second:
         print("beside it", second is not None)
     print("before its end", waiting())
 print("after its end", waiting())

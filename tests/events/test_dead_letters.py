@@ -37,8 +37,8 @@ def test_a_message_is_kept_once_and_as_it_came(tmp_path: Path) -> None:
     letters, another = DeadLetters(tmp_path), DeadLetters(tmp_path)
     new = []
     for body in (b"{", b"{", b"\xff\x00", b"{"):
-        new.append(letters.park(letter(received(body), "why")))
-        assert not another.park(letter(received(body), "why"))
+        new.append(letters.add(letter(received(body), "why")))
+        assert not another.add(letter(received(body), "why"))
     assert new == [True, False, True, False]
     found = letters.all()
     assert [(each.content(), each.reason, each.size) for each in found] == [
@@ -54,16 +54,16 @@ def test_a_message_is_kept_once_and_as_it_came(tmp_path: Path) -> None:
 def test_what_comes_again_after_it_was_thrown_away_is_kept_again(tmp_path: Path) -> None:
     letters = DeadLetters(tmp_path)
     for body in (b"{", b"["):
-        letters.park(letter(received(body), "why"))
+        letters.add(letter(received(body), "why"))
     assert DeadLetters(tmp_path).take(lambda each: each.body == "{") == 1  # a person's command
-    assert [letters.park(letter(received(body), "why")) for body in (b"[", b"{", b"{")] == [
+    assert [letters.add(letter(received(body), "why")) for body in (b"[", b"{", b"{")] == [
         False,
         True,
         False,
     ]
     assert [each.body for each in letters.all()] == ["[", "{"]
     letters.path.unlink()
-    assert letters.park(letter(received(b"["), "why"))
+    assert letters.add(letter(received(b"["), "why"))
     assert letters.path == tmp_path / "bridge" / "state.sqlite3", (
         "the bridge may be another user than the worker"
     )
@@ -75,22 +75,22 @@ def test_the_same_bad_message_is_one_warning(tmp_path: Path, caplog: pytest.LogC
         dispatcher = Dispatcher(inbox, Written(), DeadLetters(tmp_path))
         for n in range(1000):
             dispatcher.handle(received(b"{" if n % 2 else b"["))
-    assert dispatcher.counts["parked"] == 1000
-    assert sum("is parked" in record.getMessage() for record in caplog.records) == 2
+    assert dispatcher.counts["dead letters"] == 1000
+    assert sum("is a dead letter" in record.getMessage() for record in caplog.records) == 2
 
 
 def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "KEPT_AT_MOST", 50)
     letters = DeadLetters(tmp_path)
     for n in range(70):
-        letters.park(letter(received(f"{n}".encode()), "why"))
+        letters.add(letter(received(f"{n}".encode()), "why"))
     assert [each.body for each in letters.all()] == [str(n) for n in range(20, 70)]
 
 
 @pytest.mark.parametrize("body", ["\u2028", "a\u0085b", "\r\n", "\x00", "\x1c\x1d", "'"])
 def test_a_message_with_ends_of_lines_is_one_message(tmp_path: Path, body: str) -> None:
     letters = DeadLetters(tmp_path)
-    assert letters.park(letter(received(body.encode()), "why"))
+    assert letters.add(letter(received(body.encode()), "why"))
     assert [each.content() for each in letters.all()] == [body.encode()]
 
 
@@ -101,8 +101,8 @@ from agent.bridge.dead_letters import DeadLetters, letter
 from tests.events.test_dead_letters import received
 letters = DeadLetters(Path(sys.argv[1]))
 for n in range(15):
-    letters.park(letter(received(f"{sys.argv[2]} {n}".encode()), "why"))
-    letters.park(letter(received(f"both {n}".encode()), "why"))
+    letters.add(letter(received(f"{sys.argv[2]} {n}".encode()), "why"))
+    letters.add(letter(received(f"both {n}".encode()), "why"))
 """
 
 
@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_written_puts_it_into_the_log(
     (tmp_path / "bridge").write_text("a file where the folder should be")
     letters = DeadLetters(tmp_path)
     for _ in range(3):
-        assert not letters.park(letter(received(b"the body"), "why"))
+        assert not letters.add(letter(received(b"the body"), "why"))
     assert caplog.text.count("the body") == 1
 
 
@@ -135,8 +135,8 @@ def test_they_are_listed_and_replayed(redis_server: RedisServer, tmp_path: Path)
     letters = DeadLetters(tmp_path / "state")
     good = letter(received(json.dumps({"order_uuid": "b" * 32}).encode(), own), "as an older bridge saw it")
     bad = letter(received(b"{}", own), "it has no order_uuid")
-    letters.park(good)
-    letters.park(bad)
+    letters.add(good)
+    letters.add(bad)
     assert [
         each["id"] for each in json.loads(run(config, redis_server, "list", "--json"))["dead_letters"]
     ] == [

@@ -18,7 +18,7 @@ from agent.core.model import Account
 from agent.core.periodic import LimitType
 from agent.run.imports import mode as imports
 from agent.run.site import Site
-from agent.state import plans as held
+from agent.state import held_plans
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.faults import Fault
@@ -94,9 +94,9 @@ class Approved(AtOnce):
     def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
         super().__init__(waldur, folder)
         self.world.told(self.document)
-        for shelf in held.shelves(self.world.site.state_dir, [self.world.offering]):
-            for plan in shelf.waiting():
-                shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
+        for held in held_plans.all_held(self.world.site.state_dir, [self.world.offering]):
+            for plan in held.waiting():
+                held.approvals.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
         waldur.requests.reset()
 
     def attempt(self) -> bool:

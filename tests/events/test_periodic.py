@@ -10,21 +10,15 @@ from typing import Any
 
 import pytest
 
-from agent.core import periodic
 from agent.core.errors import BackendUnavailable, PlanRefused, SiteAgentError, WaldurError
-from agent.core.periodic import (
-    Granularity,
-    LimitType,
-    PeriodicState,
-    PeriodicWish,
-    ResetRawUsage,
-    SetFairshare,
-    SetPeriodicLimits,
-)
+from agent.core.periodic import DesiredSettings, Granularity, LimitType, ObservedSettings
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
+from agent.plan import periodic
 from agent.run.periodic import mode as periodic_limits
 from agent.run.site import Site
 from agent.state import journal
-from agent.state.periodic import Memory, MemoryLost
+from agent.state.periodic_policies import PolicyState, PolicyStateLost
+from agent.waldur import periodic_messages
 from rig.site import configuration, site_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.faults import Fault
@@ -50,14 +44,16 @@ def message(**changes: Any) -> dict[str, Any]:
 
 def test_a_message_as_waldur_writes_it() -> None:
     extra = {"qos_threshold": {"billing": 1}, "carryover_details": {}, "reset_raw_usage": True}
-    asked = periodic.wish(
+    asked = periodic_messages.desired_settings(
         message(settings={**SETTINGS, **extra, "grp_tres_mins": {"cpu": "600", "mem": 2.0}})
     )
-    assert asked == PeriodicWish(ACCOUNT, 52000, {LimitType.GRP_TRES_MINS: {"cpu": 600, "mem": 2}}, True)
-    assert periodic.moment(message(), NOW) == datetime(2026, 1, 1, 0, 10, 2, 113004)
-    assert periodic.moment(message(timestamp=None), NOW) == NOW
-    assert periodic.moment(message(timestamp="2026-01-31T23:59:00-02:00"), NOW) == datetime(2026, 2, 1, 1, 59)
-    assert periodic.wish(message(settings={"fairshare": 0})).fairshare is None
+    assert asked == DesiredSettings(ACCOUNT, 52000, {LimitType.GRP_TRES_MINS: {"cpu": 600, "mem": 2}}, True)
+    assert periodic_messages.written_at(message(), NOW) == datetime(2026, 1, 1, 0, 10, 2, 113004)
+    assert periodic_messages.written_at(message(timestamp=None), NOW) == NOW
+    assert periodic_messages.written_at(message(timestamp="2026-01-31T23:59:00-02:00"), NOW) == datetime(
+        2026, 2, 1, 1, 59
+    )
+    assert periodic_messages.desired_settings(message(settings={"fairshare": 0})).fairshare is None
 
 
 REFUSED = [
@@ -90,20 +86,23 @@ REFUSED = [
 @pytest.mark.parametrize(("changes", "words"), REFUSED)
 def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanRefused) as refusal:
-        (periodic.wish(message(**changes)), periodic.moment(message(**changes), NOW))
+        (
+            periodic_messages.desired_settings(message(**changes)),
+            periodic_messages.written_at(message(**changes), NOW),
+        )
     assert str(refusal.value).startswith(words)
 
 
 def test_only_what_differs_is_done() -> None:
-    asked = PeriodicWish(ACCOUNT, 5, {LimitType.GRP_TRES_MINS: {"cpu": 1, "mem": 2}}, True)
-    has = PeriodicState(None, {LimitType.GRP_TRES_MINS: {"cpu": 1, "mem": 7}})
-    assert periodic.actions(asked, has, reason="r", resets_usage=True) == [
+    asked = DesiredSettings(ACCOUNT, 5, {LimitType.GRP_TRES_MINS: {"cpu": 1, "mem": 2}}, True)
+    has = ObservedSettings(None, {LimitType.GRP_TRES_MINS: {"cpu": 1, "mem": 7}})
+    assert periodic.changes(asked, has, reason="r", resets_usage=True) == [
         SetFairshare(account=ACCOUNT, after=5),
         SetPeriodicLimits(account=ACCOUNT, limit_type="GrpTRESMins", after=(("mem", 2),)),
         ResetRawUsage(account=ACCOUNT),
     ]
-    done = PeriodicState(5, asked.limits)
-    assert periodic.actions(asked, done, reason="r", resets_usage=False) == []
+    done = ObservedSettings(5, asked.limits)
+    assert periodic.changes(asked, done, reason="r", resets_usage=False) == []
 
 
 @pytest.mark.parametrize(
@@ -122,9 +121,9 @@ def test_what_is_older() -> None:
     assert periodic.is_old(datetime.min, NOW)
 
 
-def memory(folder: Path) -> Memory:
+def memory(folder: Path) -> PolicyState:
     """As another task finds it."""
-    return Memory(folder, "o" * 32, "p" * 32, "r" * 32)
+    return PolicyState(folder, "o" * 32, "p" * 32, "r" * 32)
 
 
 def test_a_reset_whose_end_nobody_saw_is_repeated_for_minutes_only(tmp_path: Path) -> None:
@@ -141,13 +140,13 @@ def test_a_reset_whose_end_nobody_saw_is_repeated_for_minutes_only(tmp_path: Pat
 
 def test_nothing_is_reset_that_cannot_be_written_down(tmp_path: Path) -> None:
     block(tmp_path)
-    with pytest.raises(MemoryLost, match="it would be reset again"):
+    with pytest.raises(PolicyStateLost, match="it would be reset again"):
         memory(tmp_path).begin_reset("2026-02", NOW)
 
 
 def test_what_was_done_before_must_be_known(tmp_path: Path) -> None:
     damage(tmp_path)
-    with pytest.raises(MemoryLost, match="move it aside"):
+    with pytest.raises(PolicyStateLost, match="move it aside"):
         memory(tmp_path)
 
 

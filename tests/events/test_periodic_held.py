@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agent.core.errors import BackendUnavailable
-from agent.core.periodic import LimitType, SetPeriodicLimits
+from agent.core.periodic import LimitType
+from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMode
 from agent.run import gate
 from agent.run.periodic import mode as periodic_limits
-from agent.state import charges, journal
-from agent.state import plans as held
+from agent.state import charges, held_plans, journal
 from rig.site import configuration
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
@@ -49,12 +49,12 @@ def world(waldur: SimulatedWaldur, tmp_path: Path) -> PeriodicWorld:
 def approve(world: PeriodicWorld) -> str:
     """Approve the one plan that waits; its id."""
     (found,) = [
-        (shelf, plan)
-        for shelf in held.shelves(world.site.state_dir, [world.offering])
-        for plan in shelf.waiting()
+        (held, plan)
+        for held in held_plans.all_held(world.site.state_dir, [world.offering])
+        for plan in held.waiting()
     ]
-    shelf, plan = found
-    shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
+    held, plan = found
+    held.approvals.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
     return plan.id
 
 

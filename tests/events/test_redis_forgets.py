@@ -11,23 +11,23 @@ from tests.events.scripts import lines_of
 SCRIPT = """
 import sys
 from agent.config.model import Mode
-from tasks import broker, signs
+from tasks import broker, event_coverage
 from tasks.events import TaskQueue
 offering, modes, one, two = sys.argv[1], [Mode.ORDER_PROCESS], TaskQueue(), TaskQueue()
 client = broker.client()
 def renewed(*queues):
-    for queue in queues: queue.renew(offering, modes)
+    for queue in queues: queue.send_heartbeat(offering, modes)
     return sum(client.llen(key) for key in client.keys("site.default*"))
 
 print("they begin, and go on", renewed(one, two, one, two))
-old = client.get(signs.COUNT + offering)
+old = client.get(event_coverage.COUNT + offering)
 print("and on", renewed(one, two))
 client.flushall()
-print("it is empty", renewed(one, two), signs.of(offering) == {Mode.ORDER_PROCESS})
+print("it is empty", renewed(one, two), event_coverage.covered_modes(offering) == {Mode.ORDER_PROCESS})
 client.delete(*client.keys("site.default*"), *client.keys("site-event:*"))
 print("it was told of once", renewed(one, two))
 for _ in range(4): renewed(one)
-client.set(signs.COUNT + offering, old)
+client.set(event_coverage.COUNT + offering, old)
 print("an old file", renewed(one))
 """
 

@@ -7,12 +7,12 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from agent.core.periods import Month, months_between
+from agent.core.periods import Month
+from rig.history import YEAR
 from rig.site import configuration
 from simulator.server.waldur import SimulatedWaldur
 from tests.report.world import scenario
 
-YEAR = months_between(Month(2024, 1).first_day, Month(2024, 12).first_day)
 DATES = ("-s", "2024-01-01", "-e", "2024-12-31")
 HOUR = 3600
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from rig.history import YEAR
 from tests.cli.conftest import Command
-from tests.history.operator import YEAR, Operator
+from tests.history.operator import Operator
 
 LOAD = ("historical-usage", "--local")
 MARCH = ("-s", "2024-03-05", "-e", "2024-03-31")

@@ -13,15 +13,16 @@ from pathlib import Path
 import click
 import pytest
 
-from agent.cli.backfill.command import Options, _hide
-from agent.cli.backfill.command import command as historical_usage
-from agent.cli.backfill.view import View, has_signs
+from agent.cli.backfill.historical_usage import Options, _hide_token
+from agent.cli.backfill.historical_usage import command as historical_usage
+from agent.cli.backfill.view import ProgressView, has_signs
 from agent.core.periods import Month
 from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
+from rig.history import YEAR
 from simulator.server.faults import Fault
 from tests.cli.conftest import Command
 from tests.cli.operator_site import UNKNOWN
-from tests.history.operator import DATES, YEAR, Operator
+from tests.history.operator import DATES, Operator
 
 LOAD = ("historical-usage", "--local")
 MARCH = ("-s", "2024-03-05", "-e", "2024-03-31")
@@ -49,7 +50,7 @@ def test_a_year_in_the_lines_that_sites_know(operator: Operator, with_token: str
     assert lines[third + 1 : third + 9] == [
         "Found 2 active resources to process",
         "Processing usage data for 2 accounts",
-        "without an offering user in Waldur, told by name only: u1, u2",
+        "without an offering user in Waldur, submitted by name only: u1, u2",
         f"Submitted usage for resource {operator.names[0]}: {{'cpu': 3.00, 'mem': 3.00}}",
         f"Submitted usage for resource {operator.names[1]}: {{'cpu': 6.00, 'mem': 6.00}}",
         f"Submitted usage of users for resource {operator.names[0]}, cpu: {{'u1': 3.00}}",
@@ -79,7 +80,7 @@ def test_json(operator: Operator, with_token: str, command: Command) -> None:
     document = said.document()
     (month,) = document["months"]
     assert (document["failures"], document["queued"], document["start"]) == (0, False, "2024-03-05")
-    assert (month["month"], month["result"], month["told"]) == ("2024-03", "done", 2)
+    assert (month["month"], month["result"], month["submitted"]) == ("2024-03", "done", 2)
     assert "Processing month 1/1: 2024-03" in said.err
 
 
@@ -108,7 +109,7 @@ def test_a_failed_month_is_listed_with_its_reason(
 
 
 def test_no_option_shows_the_token() -> None:
-    given = _hide(click.Context(historical_usage), historical_usage.params[0], "0123456789abcdef")
+    given = _hide_token(click.Context(historical_usage), historical_usage.params[0], "0123456789abcdef")
     fields = {field.name: None for field in dataclasses.fields(Options)}
     options = Options(**{**fields, "user_token": given})
     assert options.user_token.reveal() == "0123456789abcdef"
@@ -223,7 +224,7 @@ def test_a_server_that_ignores_dates(operator: Operator, with_token: str, comman
     )
     said = command(*LOAD, "-c", with_token, *DATES)
     assert said.code == 1
-    assert "this Waldur is too old for history" in said.err
+    assert "this Waldur is too old for past months" in said.err
     assert operator.waldur.requests.count("POST *") == 0
     assert operator.calls() == []
 
@@ -346,7 +347,7 @@ class Terminal(io.StringIO):
 )
 def test_signs_are_for_terminals_that_can_show_them(encoding: str, line: str) -> None:
     stream = Terminal(encoding)
-    with View(stream, [Month(2024, 1)], at_once=True) as view:
+    with ProgressView(stream, [Month(2024, 1)], at_once=True) as view:
         view.begun(Month(2024, 1))
         view.ended(MonthOutcome("2024-01", Ending.DONE))
     assert any(text.endswith(line) for text in stream.getvalue().replace("\r", "\n").splitlines())
@@ -355,7 +356,7 @@ def test_signs_are_for_terminals_that_can_show_them(encoding: str, line: str) ->
 
 
 def test_a_warning_of_every_month_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    view = View(sys.stdout, YEAR[:2], at_once=True)
+    view = ProgressView(sys.stdout, YEAR[:2], at_once=True)
     for month in YEAR[:2]:
         warning = Line(Mark.WARNING, "no component gpu")
         view.ended(MonthOutcome(str(month), Ending.DONE, lines=(warning, Line(Mark.INFO, "and this"))))

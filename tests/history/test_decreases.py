@@ -25,7 +25,7 @@ def test_a_decrease_is_held_and_named_while_others_are_told(purged: History) -> 
     outcome = purged.load()
     assert purged.shown(JAN) == {"a_1": {"cpu": "20.00"}, "a_2": {"cpu": "5.00"}}
     assert purged.shares("a_1", month=JAN) == {"u": "20.00"}
-    assert (outcome.ending, outcome.told, outcome.lowered) == (Ending.HELD, 1, 0)
+    assert (outcome.ending, outcome.submitted, outcome.lowered) == (Ending.HELD, 1, 0)
     sentence = "usage of a_1 in 2024-01 would get less: cpu from 20.00 to 15.00, cpu of u from 20.00 to 15.00"
     assert outcome.held == (sentence,)
     assert texts(outcome, Mark.WARNING, Mark.DONE) == [
@@ -64,14 +64,14 @@ def test_users_who_get_less_keep_no_total_back(history: History) -> None:
     history.ran("a_1", "v", 6, month=JAN)
     outcome = history.load()
     assert outcome.held == ("usage of a_1 in 2024-01 would get less: cpu of u from 4.00 to 3.00",)
-    assert (outcome.ending, outcome.told) == (Ending.HELD, 1)
+    assert (outcome.ending, outcome.submitted) == (Ending.HELD, 1)
     assert history.shown(JAN)["a_1"] == {"cpu": "13.00"}
     assert history.shares("a_1", month=JAN) == {"u": "4.00", "v": "4.00"}
 
 
-@pytest.mark.parametrize("wish", ["allow_decreases", "reconcile_stale"])
-def test_a_decrease_is_sent_and_shown_on_request(purged: History, wish: str) -> None:
-    outcome = purged.loaded(**{wish: True})
+@pytest.mark.parametrize("options", ["allow_decreases", "reconcile_stale"])
+def test_a_decrease_is_sent_and_shown_on_request(purged: History, options: str) -> None:
+    outcome = purged.loaded(**{options: True})
     assert purged.shown(JAN) == {"a_1": {"cpu": "15.00"}, "a_2": {"cpu": "5.00"}}
     causes = {line["cause"] for line in journal.read(purged.state_dir)}
     assert causes == {"historical-usage"}

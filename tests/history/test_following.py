@@ -15,25 +15,25 @@ from redis import RedisError
 
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
-from agent.run.backfill.month import Wish
+from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Ending, MonthOutcome
-from agent.run.backfill.runs import Record, Run
+from agent.run.backfill.runs import Run, RunRecord
 from rig.heard import Heard
-from tasks.month_queue import Patience, Queued
-from tasks.month_status import Board, Entry, State
+from tasks.month_queue import QueueLoader, Timing
+from tasks.month_status import MonthState, MonthStatus, RunStatus
 from tests.history.world import FEB, JAN, MAR
 
 MONTHS = (JAN, FEB, MAR)
-RUN = Run("0" * 32, MONTHS, Wish())
+RUN = Run("0" * 32, MONTHS, LoadOptions())
 
 
-def ended(month: Month, ending: Ending = Ending.DONE) -> Entry:
-    return Entry(State.ENDED, outcome=MonthOutcome(str(month), ending))
+def ended(month: Month, ending: Ending = Ending.DONE) -> MonthStatus:
+    return MonthStatus(MonthState.ENDED, outcome=MonthOutcome(str(month), ending))
 
 
 @dataclass
 class Farm:
-    """A queue, a board and workers that a test plays. `script` runs at each look of the loader, with its number."""
+    """A queue, a status and workers that a test plays. `script` runs at each look of the loader, with its number."""
 
     folder: Path
     script: Callable[[Farm, int], None]
@@ -46,7 +46,7 @@ class Farm:
     pace_s: float = 1.0
 
     def __post_init__(self) -> None:
-        self.board = Board(self.client, RUN.id)
+        self.status = RunStatus(self.client, RUN.id)
 
     def send(self, month: Month) -> None:
         self.sent.append(month)
@@ -58,28 +58,28 @@ class Farm:
         assert self.looks < 2000, self.heard.words
         self.script(self, self.looks)
 
-    def loader(self, delay_s: float = 0.0) -> Queued:
-        return Queued(
+    def loader(self, delay_s: float = 0.0) -> QueueLoader:
+        return QueueLoader(
             RUN,
             "site.c1",
-            Record(RUN, self.folder),
+            RunRecord(RUN, self.folder),
             self.heard,
-            self.board,
+            self.status,
             self.send,
             lambda: not self.waiting,
             delay_s,
-            Patience(),
+            Timing(),
             self.sleep,
             lambda: self.now_s,
         )
 
     def take(self) -> Month:
         month = self.waiting.pop(0)
-        self.board.write({str(month): Entry(State.RUNNING, "worker@one")})
+        self.status.write({str(month): MonthStatus(MonthState.RUNNING, "worker@one")})
         return month
 
     def end(self, month: Month, ending: Ending = Ending.DONE) -> None:
-        self.board.write({str(month): ended(month, ending)})
+        self.status.write({str(month): ended(month, ending)})
 
 
 def work(farm: Farm, look: int) -> None:
@@ -192,7 +192,7 @@ def test_a_month_that_waits_is_told_with_its_reason(tmp_path: Path) -> None:
     def retry(farm: Farm, look: int) -> None:
         if look == 1:
             month = farm.take()
-            farm.board.write({str(month): Entry(State.WAITING, "slurmdbd does not answer")})
+            farm.status.write({str(month): MonthStatus(MonthState.WAITING, "slurmdbd does not answer")})
         elif look == 2:
             farm.end(JAN, Ending.FAILED)
         else:
@@ -205,10 +205,10 @@ def test_a_month_that_waits_is_told_with_its_reason(tmp_path: Path) -> None:
 
 def test_what_an_earlier_loader_has_sent_is_not_sent_twice(tmp_path: Path) -> None:
     farm = Farm(tmp_path, work)
-    farm.board.write({"2024-01": Entry(State.QUEUED), "2024-02": ended(FEB, Ending.FAILED)})
+    farm.status.write({"2024-01": MonthStatus(MonthState.QUEUED), "2024-02": ended(FEB, Ending.FAILED)})
     farm.waiting = [JAN]
     loader = farm.loader()
-    assert loader.known()["2024-02"].ending is Ending.FAILED
+    assert loader.ended_before()["2024-02"].ending is Ending.FAILED
     loader.load(MONTHS, resumed=True)
     assert farm.sent == [FEB, MAR]
 
@@ -224,12 +224,12 @@ def test_a_new_run_does_not_take_an_old_end_for_its_own(tmp_path: Path) -> None:
 def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(farm: Farm, look: int) -> None:
         if look == 1:
-            farm.board.read = _fail  # type: ignore[method-assign]
+            farm.status.read = _fail  # type: ignore[method-assign]
         elif look == 5:
-            del farm.board.read
+            del farm.status.read
         work(farm, look)
 
-    def _fail(_months: object) -> dict[str, Entry]:
+    def _fail(_months: object) -> dict[str, MonthStatus]:
         raise RedisError("gone")
 
     farm = Farm(tmp_path, away)
@@ -285,15 +285,15 @@ def test_an_outage_of_the_broker_is_not_a_silence_of_workers(tmp_path: Path) -> 
         if look == 1:
             farm.take()
         elif look == 2:
-            farm.board.read = _fail  # type: ignore[method-assign]
+            farm.status.read = _fail  # type: ignore[method-assign]
         elif look == 1000:
-            del farm.board.read
+            del farm.status.read
         elif look == 1005:
             farm.end(JAN)
         elif look > 1005:
             work(farm, look)
 
-    def _fail(_months: object) -> dict[str, Entry]:
+    def _fail(_months: object) -> dict[str, MonthStatus]:
         raise RedisError("gone")
 
     farm = Farm(tmp_path, away)
@@ -311,14 +311,14 @@ def test_a_broker_that_is_away_from_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "asleep"}', '{"state": "ended", "outcome": {}}'])
 def test_a_damaged_entry_counts_as_none(text: str) -> None:
-    board = Board(fakeredis.FakeRedis(), "run")
-    board._client.hset("site-history:run", "2024-01", text)
-    found = board.read(["2024-01", "2024-02"])
-    assert found.get("2024-01") in (None, Entry(State.ENDED))
+    status = RunStatus(fakeredis.FakeRedis(), "run")
+    status._client.hset("site-backfill:run", "2024-01", text)
+    found = status.read(["2024-01", "2024-02"])
+    assert found.get("2024-01") in (None, MonthStatus(MonthState.ENDED))
     assert not any(entry.is_done for entry in found.values())
 
 
 def test_the_board_ends_by_itself() -> None:
     client = fakeredis.FakeRedis()
-    Board(client, "run").write({"2024-01": Entry(State.QUEUED)})
-    assert client.ttl("site-history:run") == 7 * 24 * 3600
+    RunStatus(client, "run").write({"2024-01": MonthStatus(MonthState.QUEUED)})
+    assert client.ttl("site-backfill:run") == 7 * 24 * 3600

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from agent.run.backfill.results import Ending, Mark
-from agent.state import reports
+from agent.state import report_state
 from simulator.server.faults import Fault, FaultKind, throttled
 from tests.history.conftest import HistoryFactory
 from tests.history.world import FEB, JAN, History, texts
@@ -35,7 +35,7 @@ def test_a_month_is_told_once_and_linked_to_people(history: History) -> None:
     assert texts(outcome) == [
         "Found 4 active resources to process",
         "Processing usage data for 2 accounts",
-        "without an offering user in Waldur, told by name only: stranger",
+        "without an offering user in Waldur, submitted by name only: stranger",
         "Submitted usage for resource a_1: {'cpu': 12.50}",
         "Submitted usage for resource a_2: {'cpu': 1.00}",
         f"Submitted usage of users for resource a_1, cpu: {{'{person}': 10.00, 'stranger': 2.50}}",
@@ -228,7 +228,7 @@ def test_one_refused_resource_stops_no_other(history: History) -> None:
     assert failure.startswith("a_") and "Waldur answered 400" in failure
     assert len(history.shown(JAN)) == 3
     assert texts(outcome, Mark.DONE) == ["Completed processing 2024-01 (4 resources), 1 failed"]
-    assert history.loaded().told == 1
+    assert history.loaded().submitted == 1
 
 
 @pytest.mark.parametrize("age", ["8.0", "8.1"])
@@ -288,8 +288,8 @@ def test_a_token_that_is_not_staff_s_is_told_to_be_changed(make_history: History
         "Waldur takes no usage of 2024-01, which is closed, from this token: use the token of a staff user",
     )
     assert history.shown(JAN) == {}
-    known = reports.load(history.state_dir, history.site.offering.uuid)
-    assert known == reports.Memory(), "reports go on as before"
+    known = report_state.load(history.state_dir, history.site.offering.uuid)
+    assert known == report_state.ReportState(), "reports go on as before"
 
 
 def test_a_refused_token_is_said_once(history: History) -> None:
@@ -321,7 +321,7 @@ def test_an_offering_that_is_left_alone_is_told_nothing(
     outcome = history.load()
     assert outcome.ending is Ending.FAILED
     assert history.shown(JAN) == {}
-    assert outcome.failures[0].startswith("nothing is told: ")
+    assert outcome.failures[0].startswith("nothing is submitted: ")
 
 
 def test_an_offering_without_our_components_is_a_failure(make_history: HistoryFactory) -> None:

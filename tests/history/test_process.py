@@ -14,11 +14,12 @@ import pytest
 
 from agent.cli import reference
 from agent.core.periods import Month
+from rig.history import YEAR
 from rig.processes import wait_until
 from simulator.server.faults import Fault, FaultKind
 from tests.cli.conftest import Command
 from tests.cli.operator_site import REPOSITORY, run_program
-from tests.history.operator import YEAR, Operator
+from tests.history.operator import Operator
 
 MANAGE = [sys.executable, str(REPOSITORY / "manage.py"), "historical-usage", "--local"]
 SCRIPT = "waldur_site_load_historical_usage"

@@ -19,20 +19,21 @@ import redis
 
 from agent.config.secret import Secret
 from agent.core.periods import Month
-from agent.run.backfill import staff as history_site
-from agent.run.backfill.month import Wish
+from agent.run.backfill import staff
+from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Ending, MonthOutcome
-from agent.run.backfill.runs import Here, Record, Run
+from agent.run.backfill.runs import LocalLoader, Run, RunRecord
 from rig.celery_process import CeleryProcess, environment
 from rig.heard import Heard
+from rig.history import YEAR
 from rig.processes import tail, wait_until
 from rig.redis_server import RedisServer
 from rig.site import settings_of
 from simulator.server.faults import Fault, FaultKind
 from tasks.locks import RedisLocks
-from tasks.month_status import Board, Entry, State
+from tasks.month_status import MonthState, MonthStatus, RunStatus
 from tests.cli.operator_site import REPOSITORY
-from tests.history.operator import YEAR, Operator, small_waldur
+from tests.history.operator import Operator, small_waldur
 
 QUEUE = "site.c1:9"
 MONTHS = YEAR[:4]
@@ -61,7 +62,7 @@ class Site:
     def empty(self) -> None:
         """Waldur has no usage, and nobody has asked for any."""
         self.operator.forget()
-        self.redis.delete(*self.redis.keys("site-history:*") or ["none"])
+        self.redis.delete(*self.redis.keys("site-backfill:*") or ["none"])
 
     def loader(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.operator.folder / f"loader-{len(self.loaders)}.log").open("ab") as output:
@@ -75,16 +76,16 @@ class Site:
     def load_here(self, months: Sequence[Month]) -> None:
         """Without a worker."""
         settings = settings_of(Path(self.config))
-        site = history_site.connect(settings, settings.offerings[0], Secret(self.operator.token))
-        run = Run(site.offering.uuid, tuple(months), Wish())
-        Here(site, run, Record(run, self.operator.folder / "here"), Heard()).load(run.months)
+        site = staff.connect(settings, settings.offerings[0], Secret(self.operator.token))
+        run = Run(site.offering.uuid, tuple(months), LoadOptions())
+        LocalLoader(site, run, RunRecord(run, self.operator.folder / "here"), Heard()).load(run.months)
 
     def said(self, number: int = -1) -> str:
         index = number if number >= 0 else len(self.loaders) + number
         return tail(self.operator.folder / f"loader-{index}.log", 10**9)
 
     def looks(self) -> int:
-        """How often loaders have looked at the board, in all."""
+        """How often loaders have looked at the status, in all."""
         calls = self.redis.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"]
         return int(calls)
 
@@ -175,7 +176,7 @@ def test_months_outlive_their_loaders_and_are_loaded_once(site: Site) -> None:
     assert site.said().count("Completed processing") == count
     assert f"Historical usage loading completed successfully!\nProcessed {count} months" in site.said()
     assert site.operator.token not in everything_in(site.redis) + site.worker.output() + site.said()
-    (key,) = site.redis.scan_iter(match="site-history:*")
+    (key,) = site.redis.scan_iter(match="site-backfill:*")
     assert 0 < site.redis.ttl(key) <= 7 * 24 * 3600
 
 
@@ -243,12 +244,12 @@ def test_a_copy_that_finds_its_month_taken_says_nothing(site: Site) -> None:
     site.start_worker()
     offering = site.operator.waldur.seed.offering_uuid
     first = RedisLocks(site.redis, "another")
-    assert first.take(f"history:{offering}:2024-05")
+    assert first.take(f"backfill:{offering}:2024-05")
     loader = site.loader("-s", "2024-05-01", "-e", "2024-06-30")
     wait("the other month", lambda: "Completed processing 2024-06" in site.said())
     wait("the copy", lambda: "2024-05 is being loaded by another task" in site.worker.output())
-    board = Board(site.redis, Run(offering, YEAR[4:6], Wish()).id)
-    assert board.read(["2024-05"]) == {"2024-05": Entry(State.QUEUED)}
-    board.write({"2024-05": Entry(State.ENDED, outcome=MonthOutcome("2024-05", Ending.DONE))})
+    status = RunStatus(site.redis, Run(offering, YEAR[4:6], LoadOptions()).id)
+    assert status.read(["2024-05"]) == {"2024-05": MonthStatus(MonthState.QUEUED)}
+    status.write({"2024-05": MonthStatus(MonthState.ENDED, outcome=MonthOutcome("2024-05", Ending.DONE))})
     assert loader.wait(60) == 0
     assert "waits and is tried again" not in site.said()

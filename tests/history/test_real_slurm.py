@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rig.history import HistoryOnSlurm, in_units
+from rig.history import YEAR, HistoryOnSlurm, in_units
 from rig.reports import scenario
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
-from tests.history.operator import YEAR
 
 # benchmarks/history.py has the whole year, with 200 accounts.
 ACCOUNTS, USERS, JOBS = 10, 2, 50

@@ -14,7 +14,7 @@ from agent.core.errors import AnswerTooSlow, BackendUnavailable
 from agent.core.periods import Month, months_between
 from agent.core.usage import Usage, UsageQuery
 from agent.run.backfill import runs as history_runs
-from agent.run.backfill.month import Wish, wish_from
+from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import (
     LINES_AT_MOST,
     TEXT_AT_MOST,
@@ -22,9 +22,8 @@ from agent.run.backfill.results import (
     Line,
     Mark,
     MonthOutcome,
-    outcome_from,
 )
-from agent.run.backfill.runs import SLOW_WAITS_S, WAITS_S, Here, Record, Run
+from agent.run.backfill.runs import SLOW_WAITS_S, WAITS_S, LocalLoader, Run, RunRecord
 from agent.state import history_runs as state
 from agent.state.store import Store
 from rig.heard import Heard
@@ -36,14 +35,14 @@ UTC_ZONE = ZoneInfo("UTC")
 MONTHS = (JAN, FEB, MAR)
 
 
-def run_of(history: History, months: tuple[Month, ...] = MONTHS, **wish: object) -> Run:
-    return Run(history.site.offering.uuid, months, Wish(**wish))  # type: ignore[arg-type]
+def run_of(history: History, months: tuple[Month, ...] = MONTHS, **options: object) -> Run:
+    return Run(history.site.offering.uuid, months, LoadOptions(**options))  # type: ignore[arg-type]
 
 
-def here(history: History, heard: Heard, *, delay_s: float = 0, **wish: object) -> Here:
-    run = run_of(history, **wish)
-    record = Record(run, history.state_dir)
-    return Here(history.site, run, record, heard, delay_s, heard.sleep)
+def here(history: History, heard: Heard, *, delay_s: float = 0, **options: object) -> LocalLoader:
+    run = run_of(history, **options)
+    record = RunRecord(run, history.state_dir)
+    return LocalLoader(history.site, run, record, heard, delay_s, heard.sleep)
 
 
 @pytest.fixture
@@ -148,7 +147,7 @@ def test_what_an_earlier_attempt_told_is_counted_once(busy: History) -> None:
     busy.waldur.inject(Fault(path="set_usage", status=503, skip=2, times=1))
     loader = here(busy, heard)
     loader.load((JAN,))
-    assert loader.record.months["2024-01"].told == 4
+    assert loader.record.months["2024-01"].submitted == 4
     assert len(busy.shown(JAN)) == 4
 
 
@@ -162,7 +161,7 @@ def test_what_was_done_is_written_down_at_once(busy: History) -> None:
     """A loader that dies in its second month leaves the first one to be found."""
     loader = here(busy, Heard())
     loader.load((JAN,))
-    found = history_runs.record_of(loader.run, busy.state_dir)
+    found = RunRecord.read(loader.run, busy.state_dir)
     assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN]
     assert busy.waldur.token("staff").encode() not in Store(busy.state_dir).path.read_bytes()
 
@@ -170,20 +169,20 @@ def test_what_was_done_is_written_down_at_once(busy: History) -> None:
 @pytest.mark.parametrize(
     "other",
     [{"accounts": ("a_1",)}, {"with_users": False}, {"reconcile_stale": True}, {"dry_run": True}],
-    ids=lambda wish: next(iter(wish)),
+    ids=lambda options: next(iter(options)),
 )
 def test_other_parameters_are_another_run(busy: History, other: dict[str, object]) -> None:
     loader = here(busy, Heard())
     loader.load(MONTHS)
-    assert history_runs.record_of(run_of(busy, **other), busy.state_dir).months == {}
-    assert history_runs.record_of(run_of(busy, (JAN, FEB)), busy.state_dir).months == {}
+    assert RunRecord.read(run_of(busy, **other), busy.state_dir).months == {}
+    assert RunRecord.read(run_of(busy, (JAN, FEB)), busy.state_dir).months == {}
 
 
 def test_a_failed_month_is_loaded_again(busy: History) -> None:
     busy.waldur.inject(Fault(path="set_usage", method="POST", status=400, body="no", skip=4))
     loader = here(busy, Heard())
     loader.load(MONTHS)
-    found = history_runs.record_of(loader.run, busy.state_dir)
+    found = RunRecord.read(loader.run, busy.state_dir)
     assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN, MAR]
 
 
@@ -192,7 +191,7 @@ def test_a_month_of_which_the_cluster_told_nothing_is_asked_for_again(history: H
     history.busy(JAN)
     loader = here(history, Heard())
     loader.load((JAN, FEB))
-    found = history_runs.record_of(loader.run, history.state_dir)
+    found = RunRecord.read(loader.run, history.state_dir)
     assert found.months["2024-02"].ending is Ending.UNKNOWN
     assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN]
 
@@ -204,7 +203,7 @@ def test_a_month_with_held_decreases_is_asked_for_again_when_they_are_allowed(bu
     busy.alter(job.id, counts={"cpu": 900})
     loader.load(MONTHS)
     allowing = run_of(busy, allow_decreases=True)
-    found = history_runs.record_of(allowing, busy.state_dir)
+    found = RunRecord.read(allowing, busy.state_dir)
     assert list(history_runs.finished(allowing, found.months, UTC_ZONE)) == [JAN, MAR]
 
 
@@ -235,7 +234,7 @@ def test_a_month_that_cannot_be_understood_is_loaded_again(
 ) -> None:
     run = run_of(history)
     state.add(history.state_dir, run.id, run.offering_uuid, {}, "2024-01", outcome)
-    assert history_runs.record_of(run, history.state_dir).months == {}
+    assert RunRecord.read(run, history.state_dir).months == {}
 
 
 def test_a_record_that_cannot_be_written_stops_nothing(busy: History) -> None:
@@ -257,8 +256,8 @@ def test_an_outcome_travels_as_json() -> None:
         (Line(Mark.SENT, "\u00fc"), Line(Mark.ERROR, "why")), 2, 9, 0.5,
         datetime(2026, 11, 21, tzinfo=UTC),
     )  # fmt: skip
-    assert outcome_from(json.loads(json.dumps(outcome.as_json()))) == outcome
-    wish = Wish(
+    assert MonthOutcome.from_json(json.loads(json.dumps(outcome.as_json()))) == outcome
+    options = LoadOptions(
         ("a", "b"),
         with_users=False,
         reconcile_stale=True,
@@ -266,13 +265,13 @@ def test_an_outcome_travels_as_json() -> None:
         staff_check=False,
         allow_decreases=True,
     )
-    assert wish_from(json.loads(json.dumps(wish.as_json()))) == wish
+    assert LoadOptions.from_json(json.loads(json.dumps(options.as_json()))) == options
 
 
 def test_of_too_many_lines_the_warnings_travel() -> None:
     lines = (*(Line(Mark.SENT, str(n)) for n in range(3 * LINES_AT_MOST)), Line(Mark.WARNING, "lowered"))
     outcome = MonthOutcome("2024-01", Ending.DONE, lines=lines)
-    kept = outcome_from(outcome.as_json()).lines
+    kept = MonthOutcome.from_json(outcome.as_json()).lines
     assert len(kept) == LINES_AT_MOST + 1
     assert Line(Mark.WARNING, "lowered") in kept
     assert kept[-1].text.startswith(f"{2 * LINES_AT_MOST + 1} more lines are in the log")
@@ -285,7 +284,7 @@ def test_a_line_that_names_everybody_is_cut() -> None:
         "2024-01", Ending.FAILED, held=(sentence,), failures=(sentence,), lines=(Line(Mark.SENT, users),)
     )
     assert len(json.dumps(outcome.as_json())) < 4 * TEXT_AT_MOST
-    kept = outcome_from(outcome.as_json())
+    kept = MonthOutcome.from_json(outcome.as_json())
     assert kept.failures[0].startswith("a_1: cpu of 'user0': 1.00, 'user1'")
     assert kept.failures[0].endswith("\u2026") and len(kept.failures[0]) == TEXT_AT_MOST
     assert len(kept.lines[0].text) == TEXT_AT_MOST
@@ -306,6 +305,6 @@ def test_a_line_that_names_everybody_is_cut() -> None:
 def test_what_is_not_whole_is_loaded_again(
     history: History, outcome: MonthOutcome, is_finished: bool
 ) -> None:
-    known = {"2024-01": outcome_from(json.loads(json.dumps(outcome.as_json())))}
+    known = {"2024-01": MonthOutcome.from_json(json.loads(json.dumps(outcome.as_json())))}
     found = history_runs.finished(run_of(history), known, UTC_ZONE)
     assert (JAN in found) is is_finished

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.core.periods import Month
 from agent.run.backfill import month as history
-from agent.run.backfill.month import Wish
+from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Mark, MonthOutcome
 from simulator.server.waldur import SimulatedWaldur
 from tests.report.world import World
@@ -22,16 +22,16 @@ class History(World):
     def __init__(self, waldur: SimulatedWaldur, folder: Path, *, user: str = "staff", **options: Any) -> None:
         super().__init__(waldur, folder, user=user, **options)
 
-    def load(self, month: Month = JAN, **wish: Any) -> MonthOutcome:
-        return history.load_month(self.site, month, Wish(**wish))
+    def load(self, month: Month = JAN, **options: Any) -> MonthOutcome:
+        return history.load_month(self.site, month, LoadOptions(**options))
 
-    def loaded(self, month: Month = JAN, **wish: Any) -> MonthOutcome:
+    def loaded(self, month: Month = JAN, **options: Any) -> MonthOutcome:
         """A month of which nothing fails, and of which a second load sends nothing."""
-        outcome = self.load(month, **wish)
+        outcome = self.load(month, **options)
         assert (outcome.failures, outcome.error) == ((), None)
         self.waldur.requests.reset()
-        again = self.load(month, **wish)
-        assert (again.failures, again.told, self.told()) == ((), 0, [])
+        again = self.load(month, **options)
+        assert (again.failures, again.submitted, self.told()) == ((), 0, [])
         return outcome
 
     def linked(self, username: str) -> str | None:

@@ -61,8 +61,8 @@ class HomeSite:
         assert loaded.settings is not None
         (self.offering,) = loaded.settings.offerings
 
-    def settle(self, *users: str, patience_s: float = 20.0, **options: Any) -> HomesReport:
-        host = self.world.head_node(patience_s=patience_s)
+    def settle(self, *users: str, leave_after_s: float = 20.0, **options: Any) -> HomesReport:
+        host = self.world.head_node(leave_after_s=leave_after_s)
         with engine.passing(self.site(), Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
             return homes.settle(run, users, host=host, **options)
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.core.errors import PlanRefused
 from agent.state import forget
-from backends.storage.passwd import UserDatabaseTrouble
+from backends.storage.passwd import UserDatabaseUnavailable
 from tests.backends.storage.world import Fault, modes
 from tests.homes.conftest import XFS, HomeSite, errors, warnings
 from tests.state.obstacles import block
@@ -203,7 +203,7 @@ def test_trouble_of_the_user_database_is_unknown_and_not_absent(
     report = homes_of.settle("ann", "bob", "cat", "dan")
     assert (report.made, report.waiting, report.unknown) == (["ann"], [], ["bob", "cat", "dan"])
     assert not report.ok
-    assert isinstance(report.problems[0], UserDatabaseTrouble)
+    assert isinstance(report.problems[0], UserDatabaseUnavailable)
     assert len(errors(caplog)) == 1
     assert warnings(caplog) == []
     assert homes_of.world.asked == ["ann", "bob"], "a directory that does not answer is asked once"

@@ -9,7 +9,7 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.errors import PassUnfinished
-from agent.state.plans import Shelf
+from agent.state.held_plans import HeldPlans
 from simulator.world.records import ResourceState
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
@@ -36,8 +36,8 @@ def test_an_emptied_team_waits_for_approval_and_its_resource_is_not_called_well(
     assert world.resource(resource).state is ResourceState.ERRED
     again = world.sync()
     assert [held.id for held in again.held] == [plan.id]
-    shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
-    shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    held = HeldPlans(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    held.approvals.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
     world.sync()
     assert world.members("a_one") == set()
     assert world.resource(resource).state is ResourceState.OK
@@ -47,8 +47,8 @@ def test_an_approval_is_for_that_plan_and_no_other(world: World) -> None:
     """Somebody joined meanwhile and left again: the plan is another one."""
     emptied(world)
     (plan,) = world.sync().held
-    shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
-    shelf.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    held = HeldPlans(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    held.approvals.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
     world.stray("stranger", "a_one")
     (other,) = world.sync().held
     assert other.id != plan.id
@@ -58,8 +58,8 @@ def test_an_approval_is_for_that_plan_and_no_other(world: World) -> None:
 def test_an_approval_that_has_expired_releases_nothing(world: World) -> None:
     emptied(world)
     (plan,) = world.sync().held
-    shelf = Shelf(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
-    shelf.approve(plan.id, expires=datetime.now(UTC) - timedelta(seconds=1), by="test")
+    held = HeldPlans(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    held.approvals.approve(plan.id, expires=datetime.now(UTC) - timedelta(seconds=1), by="test")
     assert [held.id for held in world.sync().held] == [plan.id]
     assert len(world.members("a_one")) == MEMBERS
 

@@ -12,7 +12,7 @@ from agent.config.model import Mode
 from agent.core.model import ResourceState
 from agent.run import passes
 from agent.state import journal
-from agent.state.plans import Shelf
+from agent.state.held_plans import HeldPlans
 from tests.cli.operator_site import run_program
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import World, changes
@@ -68,8 +68,8 @@ def test_below_what_is_spent_waits_for_a_person_and_then_takes_what_is_left(worl
     assert world.funds("a_one") == [("100.00", "29.75")]
 
     site = world.site()
-    shelf = Shelf(site.state_dir, site.offering, Mode.ORDER_PROCESS)
-    shelf.approve(plan.id, expires=datetime(2100, 1, 1, tzinfo=UTC), by="test")
+    held = HeldPlans(site.state_dir, site.offering, Mode.ORDER_PROCESS)
+    held.approvals.approve(plan.id, expires=datetime(2100, 1, 1, tzinfo=UTC), by="test")
     world.process(done=1)
     assert world.funds("a_one") == [("70.25", "0.00")]
     told = [line["error"] for line in journal.read(site.state_dir) if line["error"]]

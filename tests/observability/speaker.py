@@ -39,7 +39,7 @@ def crash(password_in_a_variable: str) -> None:
     try:
         raise ValueError("broker redis://:br0ker-pass@127.0.0.1/0 is away")
     except ValueError:
-        log.exception("this is a fault of the agent itself, %d letters", len(unseen))
+        log.exception("internal error of the agent, %d letters", len(unseen))
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ def half_made(site: Site, plan: PlannedOrders) -> str:
     """Put the account of this plan on the cluster, with those above it; its name."""
     (one,) = plan.plans
     assert one.spec is not None and isinstance(site.backend, MemoryBackend)
-    tiers = (*one.spec.ancestors, one.spec.account)
-    accounts = {"root": Account("root", None), **{t.name: Account(t.name, t.parent) for t in tiers}}
+    hierarchy = (*one.spec.ancestors, one.spec.account)
+    accounts = {"root": Account("root", None), **{t.name: Account(t.name, t.parent) for t in hierarchy}}
     site.backend.state = replace(site.backend.state, accounts=accounts)
     return one.account
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.run import passes
-from agent.run.orders import facts as order_facts
+from agent.run.site import offering_rules
 from agent.waldur import offerings
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
@@ -78,7 +78,7 @@ def test_components_that_only_waldur_has_count_with_its_factor(
     waldur: SimulatedWaldur, in_memory: SiteFactory
 ) -> None:
     site = in_memory()
-    rules = order_facts.rules_of(site, offerings.facts(site.client))
+    rules = offering_rules(site, offerings.facts(site.client))
     assert {c.name: c.unit_factor for c in rules.components} == {"cpu": 60, "mem": 61440, "gpu": 60}
 
 
@@ -86,4 +86,8 @@ def test_default_accounts_go_back_to_where_the_backend_says(
     waldur: SimulatedWaldur, in_memory: SiteFactory
 ) -> None:
     site = in_memory(backend={"default_account": "Users"})
-    assert order_facts.rules_of(site, offerings.facts(site.client)).home == site.backend.home == "users"
+    assert (
+        offering_rules(site, offerings.facts(site.client)).default_account
+        == site.backend.default_account
+        == "users"
+    )

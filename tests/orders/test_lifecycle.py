@@ -234,7 +234,7 @@ def test_long_names_are_cut_and_stay_different(
     ]
 
 
-def test_the_flat_mode_has_no_customer_tier(
+def test_the_flat_mode_has_no_customer_account(
     slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory
 ) -> None:
     slurm.ask("sacctmgr", "-i", "add", "account", "name=flat", "parent=root")

@@ -9,9 +9,7 @@ from agent.core.errors import WaldurError
 from agent.core.model import OrderType
 from agent.run import passes
 from agent.run.orders import facts as order_facts
-from agent.run.orders import mode as orders
-from agent.run.orders import naming
-from agent.run.orders.naming import AccountUnknown
+from agent.run.orders.naming import AccountNaming, AccountUnknown
 from agent.run.site import Site
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
@@ -37,9 +35,9 @@ def lose(waldur: SimulatedWaldur, *uuids: str) -> None:
 
 def found(waldur: SimulatedWaldur, site: Site) -> Found:
     """Resource -> the account that its order is carried out on, or why it waits."""
-    waiting = orders.actionable(site)
+    waiting = order_facts.actionable(site)
     facts = order_facts.gather(site, waiting)
-    cases, left = naming.found_again(site, facts.cases, facts.rules, site.backend.observe())
+    cases, left = AccountNaming(site, facts.rules, site.backend.observe()).with_lost_accounts(facts.cases)
     known: Found = {case.resource.uuid: case.resource.backend_id for case in cases}
     by_order = {order.uuid: order.resource_uuid for order in waiting}
     return known | {by_order[uuid]: type(error) for uuid, error in left.items()}
@@ -146,7 +144,7 @@ def test_what_has_its_backend_id_costs_no_request(waldur: SimulatedWaldur, in_me
     one, two = made(waldur, site, "one", "two")
     waldur.orders.place_terminate(one)
     waldur.orders.place_update(two, {"cpu": 2})
-    facts = order_facts.gather(site, orders.actionable(site))
+    facts = order_facts.gather(site, order_facts.actionable(site))
     waldur.requests.reset()
-    cases, left = naming.found_again(site, facts.cases, facts.rules, site.backend.observe())
+    cases, left = AccountNaming(site, facts.rules, site.backend.observe()).with_lost_accounts(facts.cases)
     assert (cases, left, waldur.requests.count()) == (list(facts.cases), {}, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From a wish and a cluster to actions: one table for building, one for removing."""
+"""From a desired state and a cluster to actions: one table for building, one for removing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ BUILDING: dict[str, tuple[AllocationSpec, Snapshot, list[str]]] = {
         cluster(TREE, MEMBERS),
         ["set limits a_one cpu=none->0"],
     ),
-    "no wish for limits": (replace(SPEC, limits={}), cluster(TREE, MEMBERS), []),
+    "no desired limits": (replace(SPEC, limits={}), cluster(TREE, MEMBERS), []),
     "all but one member": (SPEC, cluster(TREE, MEMBERS[:1], limits=LIMITS), [ADD_BOB]),
     "a member of another account is no member": (
         SPEC,
@@ -87,7 +87,7 @@ BUILDING: dict[str, tuple[AllocationSpec, Snapshot, list[str]]] = {
         cluster(TREE, MEMBERS, limits=LIMITS, blocked=["p_proj"]),
         [],
     ),
-    "flat: no customer tier": (
+    "flat: no customer account": (
         replace(SPEC, ancestors=(AccountSpec("p_proj", "root"),), account=AccountSpec("a_one", "p_proj")),
         cluster({"root": None}),
         ["create account p_proj below root", CREATE_A, SET_BOTH, ADD_ANN, ADD_BOB],
@@ -211,17 +211,17 @@ REMOVAL: dict[str, tuple[Snapshot, dict[str, Any], list[str]]] = {
         {},
         ["move default account of ann from a_one to a_two", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
-    "home is preferred": (
+    "the site's default account is preferred": (
         cluster(WIDE, [*IN_TWO, ("home", "ann")], defaults={"ann": "a_one"}),
-        {"home": "home"},
+        {"default_account": "home"},
         ["move default account of ann from a_one to home", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
-    "an account that goes as well is no home": (
+    "an account that goes as well is no default account": (
         cluster({**WIDE, "a_three": "p_proj"}, [*IN_TWO, ("a_three", "ann")], defaults={"ann": "a_one"}),
         {"leaving": {"a_one", "a_three"}},
         ["move default account of ann from a_one to a_two", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
-    "no home is left": (
+    "no default account is left": (
         cluster(WIDE, IN_TWO, defaults={"ann": "a_one"}),
         {"leaving": {"a_one", "a_two"}},
         [REMOVE_ANN, REMOVE_BOB, DELETE],
@@ -288,21 +288,23 @@ REMOVAL: dict[str, tuple[Snapshot, dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("what", REMOVAL)
 def test_removal(what: str) -> None:
     snapshot, options, lines = REMOVAL[what]
-    found = accounts.removal("a_one", snapshot, reason="test", **{"home": "root", **options})
+    found = accounts.removal("a_one", snapshot, reason="test", **{"default_account": "root", **options})
     assert rendered(found) == lines
 
 
 @pytest.mark.parametrize("what", REMOVAL)
 def test_emptying_is_removal_without_the_end(what: str) -> None:
     snapshot, options, lines = REMOVAL[what]
-    found = accounts.emptying("a_one", snapshot, reason="test", **{"home": "root", **options})
+    found = accounts.emptying("a_one", snapshot, reason="test", **{"default_account": "root", **options})
     assert rendered(found) == [line for line in lines if not line.startswith("delete")]
 
 
 @pytest.mark.parametrize("what", REMOVAL)
 def test_after_a_removal_there_is_nothing_left_to_empty(what: str) -> None:
     snapshot, options, lines = REMOVAL[what]
-    after = applied(snapshot, accounts.removal("a_one", snapshot, reason="", **{"home": "root", **options}))
+    after = applied(
+        snapshot, accounts.removal("a_one", snapshot, reason="", **{"default_account": "root", **options})
+    )
     if DELETE in lines:
         assert "a_one" not in after.accounts
         assert not after.users_of("a_one")
@@ -325,8 +327,8 @@ NEEDS: Mapping[str, tuple[Part, ...]] = {
 }
 CALLS = {
     "building": lambda snapshot: accounts.building(SPEC, snapshot, ""),
-    "emptying": lambda snapshot: accounts.emptying("a_one", snapshot, home="root", reason=""),
-    "removal": lambda snapshot: accounts.removal("a_one", snapshot, home="root", reason=""),
+    "emptying": lambda snapshot: accounts.emptying("a_one", snapshot, default_account="root", reason=""),
+    "removal": lambda snapshot: accounts.removal("a_one", snapshot, default_account="root", reason=""),
     "limits": lambda snapshot: accounts.limits("a_one", {"cpu": 1}, snapshot, ""),
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Groups of allocations: what makes them as wished, and what is never touched."""
+"""Groups of allocations: what makes them as desired, and what is never touched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.core.directory_actions import (
     DirectoryAction,
     RemoveFromGroup,
 )
-from agent.plan.groups import GroupWishes, changes
+from agent.plan.groups import DesiredGroups, changes
 
 
 def standing(**groups: str) -> dict[str, DirectoryGroup]:
@@ -22,30 +22,32 @@ def standing(**groups: str) -> dict[str, DirectoryGroup]:
 
 
 def test_a_missing_group_is_made_before_its_members_join() -> None:
-    assert changes(GroupWishes({"g": {"b", "a"}}), {}) == [
+    assert changes(DesiredGroups({"g": {"b", "a"}}), {}) == [
         CreateGroup(group="g"), AddToGroup(group="g", user="a"), AddToGroup(group="g", user="b"),
     ]  # fmt: skip
-    assert changes(GroupWishes({"g": set()}), {}) == [CreateGroup(group="g")]
+    assert changes(DesiredGroups({"g": set()}), {}) == [CreateGroup(group="g")]
 
 
 def test_members_leave_only_where_all_members_are_known() -> None:
     there = standing(g="ab", h="ab")
-    wishes = GroupWishes({"g": {"a"}, "h": {"a"}}, complete={"h"})
-    assert changes(wishes, there) == [RemoveFromGroup(group="h", user="b")]
+    desired = DesiredGroups({"g": {"a"}, "h": {"a"}}, complete={"h"})
+    assert changes(desired, there) == [RemoveFromGroup(group="h", user="b")]
 
 
 def test_a_group_goes_with_its_account_only() -> None:
     there = standing(g="ab", h="ab")
-    assert changes(GroupWishes({"h": {"a", "b"}}, complete={"h"}, ended={"g", "unknown"}), there) == [
+    assert changes(DesiredGroups({"h": {"a", "b"}}, complete={"h"}, ended={"g", "unknown"}), there) == [
         DeleteGroup(group="g")
     ]
-    assert changes(GroupWishes({"g": {"c"}}, complete={"g"}, ended={"g"}), there) == [DeleteGroup(group="g")]
+    assert changes(DesiredGroups({"g": {"c"}}, complete={"g"}, ended={"g"}), there) == [
+        DeleteGroup(group="g")
+    ]
 
 
 def test_a_group_with_an_obstacle_is_left_alone() -> None:
     there = {"g": DirectoryGroup("g", frozenset("ab"), obstacle="personal")}
-    assert changes(GroupWishes({"g": {"c"}}, complete={"g"}), there) == []
-    assert changes(GroupWishes({}, ended={"g"}), there) == []
+    assert changes(DesiredGroups({"g": {"c"}}, complete={"g"}), there) == []
+    assert changes(DesiredGroups({}, ended={"g"}), there) == []
 
 
 NAMES = st.sampled_from("ghi")
@@ -82,9 +84,9 @@ def test_once_carried_out_a_plan_is_empty_and_nothing_unknown_is_lost(
     complete: frozenset[str],
     ended: frozenset[str],
 ) -> None:
-    wishes = GroupWishes(wanted, complete, ended)
-    now = after(world, changes(wishes, seen(world)))
-    assert changes(wishes, seen(now)) == []
+    desired = DesiredGroups(wanted, complete, ended)
+    now = after(world, changes(desired, seen(world)))
+    assert changes(desired, seen(now)) == []
     for name, members in world.items():
         if name not in ended:
             kept = members if name not in complete or name not in wanted else members & wanted[name]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agent.core.actions import Action, ClusterAction, MoveAccount, RemoveMember, SetLimits
 from agent.core.errors import BackendUnavailable
+from agent.core.members import DesiredMembers
 from agent.core.model import (
     Account,
     AccountingType,
@@ -26,7 +27,6 @@ from agent.core.model import (
     ResourceState,
     Snapshot,
 )
-from agent.core.people import People
 from agent.core.waldur_actions import ReportLimits, ReportMetadata
 from agent.plan import allocations, membership
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
@@ -90,10 +90,12 @@ def accounts_named(draw: st.DrawFn, name: str, parent: str | None) -> Account:
 
 
 @st.composite
-def people(draw: st.DrawFn) -> People:
+def desired_members(draw: st.DrawFn) -> DesiredMembers:
     wanted = draw(st.sets(st.sampled_from([*USERS, "a,b"])))
     kept = draw(st.sets(st.sampled_from(USERS), max_size=1))
-    return People(frozenset(wanted), frozenset(kept), complete=draw(st.sampled_from([True, True, False])))
+    return DesiredMembers(
+        frozenset(wanted), frozenset(kept), complete=draw(st.sampled_from([True, True, False]))
+    )
 
 
 @st.composite
@@ -113,7 +115,7 @@ def resource_cases(draw: st.DrawFn, number: int = 0) -> ResourceCase:
     named = draw(st.sampled_from(["", "", "", "offering X"]))
     limits = draw(st.none() | st.dictionaries(st.sampled_from(USERS), HOURS, max_size=2))
     orders = draw(st.sampled_from([frozenset(), frozenset(), frozenset({OrderType.UPDATE})]))
-    return ResourceCase(resource, draw(people()), orders, limits, named)
+    return ResourceCase(resource, draw(desired_members()), orders, limits, named)
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,9 @@ class Pass:
         return replace(self, cases=tuple(cases))
 
     def _spec(self, case: ResourceCase, snapshot: Snapshot) -> AllocationSpec:
-        members = tuple(sorted(case.people.wanted))
-        wish = allocations.allocation(case.resource, self.rules.offering, case.account, members=members)
-        return canonical(SETTINGS, wish, snapshot)
+        members = tuple(sorted(case.members.wanted))
+        desired = allocations.allocation(case.resource, self.rules.offering, case.account, members=members)
+        return canonical(SETTINGS, desired, snapshot)
 
 
 @st.composite
@@ -208,7 +210,7 @@ def test_there_is_no_plan_without_the_tree(part: Part) -> None:
     resource = Resource(
         "r", "R", "r", ResourceState.OK, backend_id="a_one", project_slug="proj", customer_slug="cust"
     )
-    wanted = Pass((ResourceCase(resource, People()),), MembershipRules(RULES, LimitRules(())))
+    wanted = Pass((ResourceCase(resource, DesiredMembers()),), MembershipRules(RULES, LimitRules(())))
     accounts = {"root": Account("root", None), "a_one": Account("a_one", "root")}
     snapshot = Snapshot("test", accounts=accounts, tres=TRES, complete=READ)
     with pytest.raises(BackendUnavailable):
@@ -217,7 +219,7 @@ def test_there_is_no_plan_without_the_tree(part: Part) -> None:
 
 @given(snapshot=clusters(), wanted=passes())
 def test_nobody_leaves_an_account_whose_people_are_not_known(snapshot: Snapshot, wanted: Pass) -> None:
-    cases = [replace(case, people=replace(case.people, complete=False)) for case in wanted.cases]
+    cases = [replace(case, members=replace(case.members, complete=False)) for case in wanted.cases]
     assert removals(replace(wanted, cases=tuple(cases)).actions(snapshot)) == []
     cases = [replace(case, also_named_by="offering X") for case in wanted.cases]
     assert removals(replace(wanted, cases=tuple(cases)).actions(snapshot)) == []
@@ -232,8 +234,8 @@ def test_who_leaves_is_wanted_by_nobody_who_names_the_account(snapshot: Snapshot
         naming = [case for case in wanted.cases if case.account == action.account]
         assert naming
         for case in naming:
-            assert action.user not in case.people.wanted | case.people.kept
-            assert case.people.complete
+            assert action.user not in case.members.wanted | case.members.kept
+            assert case.members.complete
             assert not case.also_named_by
 
 

@@ -13,12 +13,12 @@ from agent.core.errors import BackendUnavailable, PlanRefused
 from agent.core.model import (
     AccountingType,
     AllocationSpec,
-    AssociationWishes,
     Component,
     OfferingUser,
     OrderState,
     OrderType,
     Part,
+    RequestedState,
     Snapshot,
     TeamMember,
 )
@@ -49,8 +49,8 @@ def created(wanted: OrderCase, snapshot: Snapshot, rules: OfferingRules = RULES)
 
 def test_an_allocation_stands_below_its_project_and_customer() -> None:
     spec = orders.allocation(case(members=("ann",)), RULES, "a_one")
-    tiers = [(t.name, t.parent, t.description, t.organization) for t in (*spec.ancestors, spec.account)]
-    assert tiers == [
+    hierarchy = [(t.name, t.parent, t.description, t.organization) for t in (*spec.ancestors, spec.account)]
+    assert hierarchy == [
         ("c_cust", "", "The customer", "c_cust"),
         ("p_proj", "c_cust", "The project", "p_proj"),
         ("a_one", "p_proj", "Allocation 1", "p_proj"),
@@ -58,22 +58,24 @@ def test_an_allocation_stands_below_its_project_and_customer() -> None:
     assert spec.members == ("ann",)
 
 
-WISHES: list[tuple[dict[str, Any], AssociationWishes]] = [
-    ({}, AssociationWishes()),
-    ({"qos": "fast", "partition": "gpu"}, AssociationWishes(qos="fast", partition="gpu")),
-    ({"qos": None, "partition": 5}, AssociationWishes()),
+REQUESTED: list[tuple[dict[str, Any], RequestedState]] = [
+    ({}, RequestedState()),
+    ({"qos": "fast", "partition": "gpu"}, RequestedState(qos="fast", partition="gpu")),
+    ({"qos": None, "partition": 5}, RequestedState()),
 ]
 
 
-@pytest.mark.parametrize(("attributes", "wishes"), WISHES)
-def test_wishes_are_the_words_of_the_resource(attributes: dict[str, Any], wishes: AssociationWishes) -> None:
-    assert orders.allocation(case(resource={"attributes": attributes}), RULES, "a").wishes == wishes
+@pytest.mark.parametrize(("attributes", "requested"), REQUESTED)
+def test_what_is_requested_are_the_words_of_the_resource(
+    attributes: dict[str, Any], requested: RequestedState
+) -> None:
+    assert orders.allocation(case(resource={"attributes": attributes}), RULES, "a").requested == requested
 
 
-def test_wishes_carry_what_the_offering_says() -> None:
+def test_requested_state_carries_what_the_offering_says() -> None:
     rules = replace(RULES, offering_partitions=("x", "y"), offering_enforces_qos=True)
-    wishes = orders.allocation(case(), rules, "a").wishes
-    assert (wishes.offering_partitions, wishes.offering_enforces_qos) == (("x", "y"), True)
+    requested = orders.allocation(case(), rules, "a").requested
+    assert (requested.offering_partitions, requested.offering_enforces_qos) == (("x", "y"), True)
 
 
 def test_without_the_slug_of_the_project_there_is_no_place() -> None:
@@ -83,7 +85,7 @@ def test_without_the_slug_of_the_project_there_is_no_place() -> None:
 
 def test_a_customer_without_a_slug_has_no_name_and_the_backend_decides() -> None:
     spec = orders.allocation(case(resource={"customer_slug": ""}), RULES, "a")
-    assert [tier.name for tier in spec.ancestors] == ["", spec.account.parent]
+    assert [ancestor.name for ancestor in spec.ancestors] == ["", spec.account.parent]
 
 
 def test_the_order_may_bring_the_slug_of_the_project() -> None:

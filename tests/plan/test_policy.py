@@ -26,7 +26,7 @@ from agent.core.actions import (
 from agent.core.model import Part, Snapshot
 from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, ReportMetadata
-from agent.plan.policy.gate import Approvals, Decision, decide
+from agent.plan.policy.gate import Decision, EarlierPlans, decide
 from agent.plan.policy.rules import PolicyContext, Why
 from backends.testing.memory import without
 from tests.plan.worlds import cluster
@@ -170,7 +170,7 @@ def test_partitions_do_not_make_members_count_twice() -> None:
 def test_an_approved_plan_goes_through_and_another_does_not() -> None:
     actions = leave("a_one", *USERS[:6])
     (plan,) = judged(actions).held
-    approved = Approvals(frozenset({plan.id}))
+    approved = EarlierPlans(frozenset({plan.id}))
     released = decide(actions, site(), RULES, approved)
     assert (released.allowed, released.held, released.released) == (tuple(actions), (), (plan,))
     more = leave("a_one", *USERS[:7])
@@ -179,7 +179,7 @@ def test_an_approved_plan_goes_through_and_another_does_not() -> None:
 
 def test_what_is_left_of_a_plan_that_was_begun_is_released_and_nothing_more() -> None:
     (plan,) = judged(leave("a_one", *USERS)).held
-    begun = Approvals(begun=plan.keys)
+    begun = EarlierPlans(begun={plan.id: plan.keys})
     assert decide(leave("a_one", *USERS[:7]), site(), RULES, begun).held == ()
     assert decide([*leave("a_one", *USERS), *leave("a_two", *USERS)], site(), RULES, begun).held != ()
 

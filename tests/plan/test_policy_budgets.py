@@ -26,10 +26,11 @@ from agent.core.actions import (
 from agent.core.directory_actions import AddToGroup, DeactivateUser, DeleteGroup, RemoveFromGroup
 from agent.core.host_actions import MakeHome, SetQuota
 from agent.core.model import Snapshot
-from agent.core.periodic import LimitType, ResetRawUsage, SetFairshare, SetPeriodicLimits
+from agent.core.periodic import LimitType
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.policy import Budget, Charge, Cost, History, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ClaimAccount
-from agent.plan.policy.gate import Approvals, Decision, WaitingPlan, decide
+from agent.plan.policy.gate import Decision, EarlierPlans, WaitingPlan, decide
 from agent.plan.policy.rules import PolicyContext, Why
 from tests.plan.worlds import cluster
 
@@ -71,10 +72,13 @@ class Site:
         self.waiting: tuple[WaitingPlan, ...] = ()
 
     def run(
-        self, actions: Sequence[Action], context: PolicyContext = PolicyContext(), **known: object
+        self,
+        actions: Sequence[Action],
+        context: PolicyContext = PolicyContext(),
+        approved: frozenset[str] = frozenset(),
     ) -> Decision:
-        approvals = Approvals(standing=self.waiting, **known)  # type: ignore[arg-type]
-        found = decide(actions, self.snapshot, self.rules, approvals, context, self.history)
+        earlier = EarlierPlans(approved, waiting=self.waiting)
+        found = decide(actions, self.snapshot, self.rules, earlier, context, self.history)
         self.snapshot = without(self.snapshot, found.allowed)
         approved = {charge for charges in found.approved_charges.values() for charge in charges}
         self.history = History(
@@ -319,7 +323,7 @@ def test_what_was_approved_counts_against_no_budget_then_and_later() -> None:
     names = [f"a_{n}" for n in range(12)]
     steps = [step for name in names for step in leave(name, team(name, 2))]
     (plan,) = world.run(steps).held
-    found = world.run(steps, ids=frozenset({plan.id}))
+    found = world.run(steps, approved=frozenset({plan.id}))
     assert (found.allowed, found.charges) == (tuple(steps), ())
     assert {c for c in found.approved_charges[plan.id] if c.cost is Cost.ACCOUNTS_EMPTIED} == {
         Charge(Cost.ACCOUNTS_EMPTIED, name) for name in names
@@ -341,7 +345,7 @@ def test_a_plan_held_for_its_history_waits_for_a_person_and_not_for_the_clock() 
     again = world.run([*late, *other])
     assert (again.allowed, [held.id for held in again.held]) == (tuple(other), [plan.id])
     assert again.held[0].sticky
-    approved = world.run(late, ids=frozenset({plan.id}))
+    approved = world.run(late, approved=frozenset({plan.id}))
     assert (approved.allowed, approved.charges) == (tuple(late), ())
     assert world.run([]).held == ()
 
@@ -369,7 +373,7 @@ def test_what_is_rebuilt_waits_as_one_plan_until_it_is_approved() -> None:
     found = decide([*made, claim], site(1, 1), RULES, context=context)
     (plan,) = found.held
     assert (plan.reason, plan.actions, found.allowed) == ("the cluster was lost", tuple(made), (claim,))
-    approved = Approvals(ids=frozenset({plan.id}))
+    approved = EarlierPlans(approved=frozenset({plan.id}))
     assert decide([*made, claim], site(1, 1), RULES, approved, context).allowed == (*made, claim)
 
 

@@ -32,10 +32,11 @@ from agent.core.actions import (
 )
 from agent.core.directory_actions import DeactivateUser, DeleteGroup, RemoveFromGroup
 from agent.core.model import Part, Snapshot
-from agent.core.periodic import LimitType, SetPeriodicLimits
+from agent.core.periodic import LimitType
+from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import Budget, Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ClaimAccount, RefreshLastSync
-from agent.plan.policy.gate import Approvals, Decision, decide
+from agent.plan.policy.gate import Decision, EarlierPlans, decide
 from agent.plan.policy.rules import PolicyContext
 from tests.plan.worlds import cluster
 
@@ -126,7 +127,7 @@ class Case:
     context: PolicyContext
     history: History
 
-    def judged(self, approved: Approvals = Approvals()) -> Decision:
+    def judged(self, approved: EarlierPlans = EarlierPlans()) -> Decision:
         return decide(self.actions, self.snapshot, self.rules, approved, self.context, self.history)
 
 
@@ -220,7 +221,7 @@ def test_approvals_allow_more_and_never_less(case: Case) -> None:
     ids = [plan.id for plan in before.held]
     allowed = set(before.allowed)
     for count in range(1, len(ids) + 1):
-        now = case.judged(Approvals(frozenset(ids[:count])))
+        now = case.judged(EarlierPlans(frozenset(ids[:count])))
         assert allowed <= set(now.allowed)
         allowed = set(now.allowed)
         assert [plan.id for plan in now.held] == ids[count:]
@@ -230,7 +231,7 @@ def test_approvals_allow_more_and_never_less(case: Case) -> None:
 @given(cases())
 def test_what_is_refused_no_approval_releases(case: Case) -> None:
     before = case.judged()
-    everything = Approvals(frozenset(plan.id for plan in before.held))
+    everything = EarlierPlans(frozenset(plan.id for plan in before.held))
     assert {r.action for r in case.judged(everything).refused} == {r.action for r in before.refused}
 
 

@@ -40,8 +40,11 @@ LIMITS = st.dictionaries(st.sampled_from(["cpu", "mem"]), st.integers(0, 3), max
 def clusters(draw: st.DrawFn, *, known_jobs: bool = False) -> Snapshot:
     """Any small cluster: half-made trees, accounts in the wrong place, jobs, QoS, users without a default."""
     parents: dict[str, str | None] = {"root": None}
-    tiers = [*((name, ("root",)) for name in CUSTOMERS), *((name, ("root", *CUSTOMERS)) for name in PROJECTS)]
-    for name, above in [*tiers, *((name, ("root", *PROJECTS, "a_one")) for name in ALLOCATIONS)]:
+    hierarchy = [
+        *((name, ("root",)) for name in CUSTOMERS),
+        *((name, ("root", *CUSTOMERS)) for name in PROJECTS),
+    ]
+    for name, above in [*hierarchy, *((name, ("root", *PROJECTS, "a_one")) for name in ALLOCATIONS)]:
         possible = [parent for parent in above if parent in parents]
         parent = draw(st.none() | st.sampled_from(possible))
         if parent:
@@ -83,14 +86,14 @@ class Wanted:
             f"{c.order.type} {c.resource.backend_id} in {c.resource.project_slug} {dict(c.order.limits)} {c.members}"
             for c in self.cases
         )
-        rules = f"soft={self.rules.soft_delete} home={self.rules.home} own_qos={self.own_qos}"
+        rules = f"soft={self.rules.soft_delete} default_account={self.rules.default_account} own_qos={self.own_qos}"
         return f"<{'; '.join(listed)} | {rules}>"
 
     def plans(self, snapshot: Snapshot) -> list[OrderPlan]:
         made = [self._made(c, snapshot) for c in self.cases if c.order.type is OrderType.CREATE]
         beside = [action for plan in made for action in plan.actions]
         endings = [c for c in self.cases if c.order.type is OrderType.TERMINATE]
-        needed = {tier.name for plan in made if plan.spec for tier in plan.spec.ancestors}
+        needed = {ancestor.name for plan in made if plan.spec for ancestor in plan.spec.ancestors}
         ended = orders.terminations(endings, self.rules, snapshot, beside=beside, needed=needed)
         return [*made, *ended]
 
@@ -120,7 +123,7 @@ def passes(draw: st.DrawFn, *, kinds: tuple[OrderType, ...]) -> Wanted:
             "resource": {"project_slug": draw(st.sampled_from(["proj", "b"])), "customer_slug": "cust"},
         }
         cases.append(case(kind, number=number, account=account, **facts))
-    rules = draw(st.sampled_from([RULES, SOFT, replace(RULES, home="a_two")]))
+    rules = draw(st.sampled_from([RULES, SOFT, replace(RULES, default_account="a_two")]))
     return Wanted(tuple(cases), rules, draw(st.booleans()))
 
 
@@ -255,7 +258,7 @@ def test_terminations_harm_nobody_else(snapshot: Snapshot, wanted: Wanted) -> No
     for name in gone:
         assert snapshot.children_of(name) <= gone
         assert not snapshot.users_of(name) or name in ended
-        assert name != wanted.rules.home
+        assert name != wanted.rules.default_account
     assert {a for a in snapshot.associations if a.account not in ended} <= after.associations
     for user, home in snapshot.default_accounts.items():
         left = after.accounts_of(user)

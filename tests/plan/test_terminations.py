@@ -70,7 +70,7 @@ TOGETHER: dict[str, tuple[list[OrderCase], OfferingRules, Snapshot, list[str]]] 
     ),
     "a project that is where default accounts go stays": (
         ending("a_one"),
-        replace(RULES, home="p_proj"),
+        replace(RULES, default_account="p_proj"),
         cluster(TREE),
         [DELETE_1],
     ),
@@ -95,7 +95,7 @@ TOGETHER: dict[str, tuple[list[OrderCase], OfferingRules, Snapshot, list[str]]] 
     ),
     "gone, and the project's account is where defaults go": (
         ending("a_one"),
-        replace(RULES, home="p_proj"),
+        replace(RULES, default_account="p_proj"),
         cluster(LEFT),
         [],
     ),
@@ -285,7 +285,7 @@ UNTOUCHABLE: dict[str, tuple[str, OfferingRules, Snapshot, str]] = {
     ),
     "the site's default account": (
         "home",
-        replace(RULES, home="home"),
+        replace(RULES, default_account="home"),
         cluster({**TREE, "home": "root"}, [("home", "ann")]),
         "account home is no allocation",
     ),

@@ -11,8 +11,8 @@ import pytest
 
 from agent.run.results import PassReport, Result
 from agent.run.usage import mode as report
-from agent.state import plans as held
-from agent.state.plans import Shelf
+from agent.state import left_out, pauses
+from agent.state.held_plans import HeldPlans
 from simulator.server.faults import Fault
 from tests.report.conftest import WorldFactory
 from tests.report.world import LAST, World
@@ -28,13 +28,13 @@ def told(world: World) -> World:
     return world
 
 
-def shelf(world: World) -> Shelf:
-    return Shelf(world.state_dir, world.site.offering, report.MODE)
+def held(world: World) -> HeldPlans:
+    return HeldPlans(world.state_dir, world.site.offering, report.MODE)
 
 
 def approve(world: World) -> None:
-    (waiting,) = shelf(world).waiting()
-    shelf(world).approve(waiting.id, expires=world.now.replace(year=2100), by="tester")
+    (waiting,) = held(world).waiting()
+    held(world).approvals.approve(waiting.id, expires=world.now.replace(year=2100), by="tester")
 
 
 def test_a_decrease_is_held_and_the_rest_is_told(told: World) -> None:
@@ -62,7 +62,7 @@ def test_the_result_is_short_and_approve_tells_the_rest(told: World) -> None:
         f"held as plan {plan.id}: usage of a_1 in 2026-11 would get less: cpu from 6.00 to 1.00, cpu of ann from 5.00 "
         f"to 0.00; `approve` tells why, `approve {plan.id}` releases it"
     )
-    (waiting,) = shelf(told).waiting()
+    (waiting,) = held(told).waiting()
     assert waiting.reason.endswith("`count a_1 2026-11` lists what counts now")
 
 
@@ -164,7 +164,7 @@ def test_a_hold_stays_explained_and_is_told_once(told: World, caplog: pytest.Log
     assert "cpu from 6.00 to 2.50" in plans[-1].reason
     warned = [r.getMessage() for r in caplog.records if "is held" in r.getMessage()]
     assert len(warned) == 1
-    (waiting,) = shelf(told).waiting()
+    (waiting,) = held(told).waiting()
     assert waiting.reason == plans[-1].reason
 
 
@@ -178,8 +178,8 @@ def test_approved_it_is_told_with_the_figures_of_that_time(told: World) -> None:
     assert told.shares("a_1") == {"u1": "3.00", "ann": "0.00"}
     assert (found.held, found.counted()) == ((), {"done": 1})
     told.quiet()
-    assert shelf(told).waiting() == []
-    assert shelf(told).approvals() == []
+    assert held(told).waiting() == []
+    assert held(told).approvals.open() == []
 
 
 def test_an_approval_is_for_one_decrease(told: World) -> None:
@@ -201,7 +201,7 @@ def test_an_approval_is_no_approval_of_what_falls_further(told: World) -> None:
     (plan,) = told.report().held
     assert "cpu from 6.00 to 0.00" in plan.reason
     assert told.shown()["a_1"]["cpu"] == "6.00"
-    assert shelf(told).approvals() == []
+    assert held(told).approvals.open() == []
     approve(told)
     assert told.report().held == ()
     assert told.shown()["a_1"]["cpu"] == "0.00"
@@ -234,7 +234,7 @@ def test_the_rest_of_an_approved_decrease_needs_no_second_approval(told: World) 
     assert told.report().held == ()
     assert told.shares("a_1")["ann"] == "0.00"
     told.quiet()
-    assert shelf(told).approvals() == []
+    assert held(told).approvals.open() == []
 
 
 def test_what_counts_again_is_held_no_more(told: World) -> None:
@@ -242,7 +242,7 @@ def test_what_counts_again_is_held_no_more(told: World) -> None:
     told.report()
     told.ran("a_1", "ann", 6)
     assert told.report().held == ()
-    assert shelf(told).waiting() == []
+    assert held(told).waiting() == []
     assert told.shown()["a_1"]["cpu"] == "7.00"
 
 
@@ -266,8 +266,8 @@ def test_a_month_of_which_nothing_is_known_forgets_no_hold(told: World, gap: str
     if gap == "the month has ended":
         told.now = told.now.replace(month=12, day=1, hour=0, minute=1)
     told.report()
-    assert len(shelf(told).waiting()) == 1
-    assert len(shelf(told).approvals()) == 1
+    assert len(held(told).waiting()) == 1
+    assert len(held(told).approvals.open()) == 1
     told.backend.jobs = jobs
     told.backend.outage = lambda _: False
     if gap != "the month has ended":
@@ -307,7 +307,7 @@ def observing(world: World) -> PassReport:
 
 
 def paused(world: World) -> PassReport:
-    held.pause(world.state_dir, world.site.offering, by="tester")
+    pauses.pause(world.state_dir, world.site.offering, by="tester")
     return world.report()
 
 
@@ -320,19 +320,22 @@ def test_who_only_looks_tells_nothing(
     found = stop(world)
     assert (world.told(), found.failed) == ([], False)
     assert {r.result for r in found.resources} == {Result.WAITING}
-    assert shelf(world).left_out().count == 8
+    assert left_out.last(world.state_dir, world.site.offering.uuid, report.MODE).count == 8
     warned = len([r for r in caplog.records if "are left out" in r.getMessage()])
     # That figures grow is no news; that another account is left out is.
     world.ran("a_1", "u1", 1)
     world.report()
     assert len([r for r in caplog.records if "are left out" in r.getMessage()]) == warned == 1
-    assert any("cpu 2.00" in line for line in shelf(world).left_out().lines)
+    assert any(
+        "cpu 2.00" in line
+        for line in left_out.last(world.state_dir, world.site.offering.uuid, report.MODE).lines
+    )
 
 
 def test_a_pause_that_ends_loses_nothing(world: World) -> None:
     world.busy()
     paused(world)
-    held.resume(world.state_dir, world.site.offering)
+    pauses.resume(world.state_dir, world.site.offering)
     world.report()
     assert {account: figures["cpu"] for account, figures in world.shown().items()} == {
         f"a_{n}": f"{n}.00" for n in range(1, 5)

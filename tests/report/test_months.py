@@ -13,7 +13,7 @@ from agent.core.periods import Month, last_months
 from agent.run.preview import previews
 from agent.run.usage import planning as report_plan
 from agent.run.usage.planning import MonthEnded
-from agent.state import forget, reports
+from agent.state import forget, report_state
 from agent.state.store import Store
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import HOUR, LAST, MEM, THIS, World, scenario
@@ -55,7 +55,7 @@ def test_a_month_that_ends_while_it_is_read_is_dropped(make_world: WorldFactory,
     assert isinstance(report.error, MonthEnded)
     assert report.retryable_error is report.error
     assert (world.told(), world.shown(), world.shown(DECEMBER)) == ([], {}, {})
-    assert reports.load(world.state_dir, world.site.offering.uuid) == reports.Memory()
+    assert report_state.load(world.state_dir, world.site.offering.uuid) == report_state.ReportState()
     world.later(hours=16)
     assert world.report().error is None
     assert cpu(world.shown()) == {f"a_{n}": f"{n}.00" for n in range(1, 5)}

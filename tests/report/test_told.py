@@ -11,7 +11,7 @@ from agent.core.model import Resource, ResourceState
 from agent.run.results import Result
 from agent.run.site import connect
 from agent.run.usage import mode as report
-from agent.state import reported as report_claims
+from agent.state import reported_accounts
 from simulator.world.records import OfferingUserState
 from simulator.world.seed import ComponentSpec
 from tests.report.conftest import AGES, MODERN, WorldFactory
@@ -280,12 +280,12 @@ def test_an_account_that_two_offerings_name_is_billed_by_neither(world: World) -
     mine, other = world.site.offering, replace(world.site.offering, uuid="0" * 31 + "1", name="Other")
     site = replace(world.site, counting_alike={other.uuid: other.name})
     told = [Resource("r", "r", "r", ResourceState.OK, backend_id="A_2")]
-    report_claims.leave(site.state_dir, site.backend.cluster, other.uuid, told)
+    reported_accounts.write(site.state_dir, site.backend.cluster, other.uuid, told)
     found = report.run_pass(site, clock=lambda: world.now)
     (stuck,) = (r for r in found.resources if r.result is Result.STUCK)
     assert (stuck.account, "claimed by offering Other as well" in stuck.message) == ("a_2", True)
     assert set(world.shown()) == {"a_1", "a_3", "a_4"}
-    others = report_claims.of_others(site.state_dir, site.backend.cluster, {mine.uuid: "Mine"})
+    others = reported_accounts.of_others(site.state_dir, site.backend.cluster, {mine.uuid: "Mine"})
     assert set(others) == {"a_1", "a_2", "a_3", "a_4"}
 
 

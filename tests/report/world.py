@@ -18,7 +18,7 @@ from agent.run.site import Site
 from agent.run.usage import mode as report
 from agent.run.usage.planning import PlannedReport
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Patience
+from agent.waldur.transport import Timeouts
 from backends.testing.memory import slurm_settings
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
@@ -30,7 +30,7 @@ NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 THIS, LAST = Month(2026, 11), Month(2026, 10)
 # TRES-seconds of a core-hour, as SLURM counts them.
 HOUR = 3600
-QUICK = Patience(backoff_max_s=0.05, retry_after_max_s=1)
+QUICK = Timeouts(backoff_max_s=0.05, retry_after_max_s=1)
 CPU = ComponentSpec(type="cpu", name="CPU", measured_unit="h", billing_type="usage")
 MEM = ComponentSpec(type="mem", name="Memory", measured_unit="GB-h")
 COMPONENTS = {
@@ -90,7 +90,7 @@ class World:
             user_agent="waldur-site-agent-test",
             offering_uuid=self._offering.uuid,
             attempts=attempts,
-            patience=QUICK,
+            timeouts=QUICK,
         )
         return Site(
             self._offering,

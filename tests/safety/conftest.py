@@ -14,7 +14,7 @@ from agent.config.model import Mode
 from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state.plans import Shelf
+from agent.state.held_plans import HeldPlans
 from agent.waldur.client import WaldurClient
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
@@ -40,9 +40,9 @@ class World:
 
     offering: dict[str, Any] = field(default_factory=dict)
 
-    def shelf(self) -> Shelf:
+    def held(self) -> HeldPlans:
         site = self.site()
-        return Shelf(site.state_dir, site.offering, Mode.ORDER_PROCESS)
+        return HeldPlans(site.state_dir, site.offering, Mode.ORDER_PROCESS)
 
     def place(self, *slugs: str, **limits: Any) -> list[str]:
         """Create orders; the uuids of their resources."""

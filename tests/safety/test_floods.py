@@ -19,8 +19,8 @@ from agent.core.policy import BUDGETS, Cost
 from agent.run import passes
 from agent.run.membership import rebuild
 from agent.run.results import PassReport
-from agent.state import claims, plans
-from agent.state.plans import Shelf
+from agent.state import empty_answers, named_accounts
+from agent.state.held_plans import HeldPlans
 from agent.state.store import Store
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
@@ -68,8 +68,8 @@ def emptied(world: World, count: int | None = None) -> None:
 
 
 def approve(world: World, plan: str, mode: str = Mode.MEMBERSHIP_SYNC) -> None:
-    shelf = Shelf(world.site.state_dir, world.site.offering, mode)
-    shelf.approve(plan, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    held = HeldPlans(world.site.state_dir, world.site.offering, mode)
+    held.approvals.approve(plan, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
 
 
 def events(world: World) -> list[PassReport]:
@@ -259,19 +259,21 @@ def test_one_empty_listing_forgets_nothing_and_one_that_stays_is_believed(
     emptied(world)
     (plan,) = world.sync().held
     approve(world, plan.id)
-    named = claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid)
+    named = named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid)
     assert len(named) == 12
     nothing = Fault(path="marketplace-provider-resources", status=200, body="[]", times=None)
     world.waldur.inject(nothing)
     assert world.sync().error is None
-    shelf = Shelf(site.state_dir, site.offering, Mode.MEMBERSHIP_SYNC)
-    assert [each.id for each in shelf.waiting()] == [plan.id]
-    assert [each.plan for each in shelf.approvals()] == [plan.id]
-    assert claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid) == named
-    monkeypatch.setattr(plans, "BELIEVED_AFTER", timedelta(0))
+    held = HeldPlans(site.state_dir, site.offering, Mode.MEMBERSHIP_SYNC)
+    assert [each.id for each in held.waiting()] == [plan.id]
+    assert [each.plan for each in held.approvals.open()] == [plan.id]
+    assert named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == named
+    monkeypatch.setattr(empty_answers, "BELIEVED_AFTER", timedelta(0))
     assert world.sync().error is None
-    assert shelf.waiting() == [] and shelf.approvals() == []
-    assert claims.named_by(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()
+    assert held.waiting() == [] and held.approvals.open() == []
+    assert (
+        named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()
+    )
 
 
 # What a review found ------------------------------------------------------------------------------

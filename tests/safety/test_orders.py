@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from agent.config.model import Mode
 from agent.core.actions import AddMember
 from agent.run import passes
-from agent.state import journal
-from agent.state import plans as held
+from agent.state import journal, left_out, pauses
 from tests.safety.conftest import World
 from tests.state.obstacles import block, damage
 
@@ -27,7 +27,7 @@ def untouched(world: World) -> tuple[Any, ...]:
 
 
 def approve(world: World, plan: str, lasts: timedelta = SOON) -> None:
-    world.shelf().approve(plan, expires=datetime.now(UTC) + lasts, by="ann")
+    world.held().approvals.approve(plan, expires=datetime.now(UTC) + lasts, by="ann")
 
 
 # Too many terminations ---------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ def test_an_approval_lets_the_plan_go_once(world: World) -> None:
     assert world.settle(max_removed_accounts=1).counted() == {"done": 2}
     assert world.states(ended) == {"done"}
     assert world.settle(max_removed_accounts=1).counted() == {}
-    shelf = world.shelf()
-    assert (shelf.waiting(), shelf.approvals()) == ([], [])
+    held = world.held()
+    assert (held.waiting(), held.approvals.open()) == ([], [])
 
 
 def test_an_approval_is_for_that_plan_only(world: World) -> None:
@@ -93,7 +93,7 @@ def test_an_approval_is_for_that_plan_only(world: World) -> None:
     report = world.settle(max_removed_accounts=1)
     assert report.counted() == {"waiting": 3}
     assert [p.id for p in report.held] != [plan.id]
-    assert world.shelf().approvals() == [], "what was approved is gone, and so is the approval"
+    assert world.held().approvals.open() == [], "what was approved is gone, and so is the approval"
 
 
 def test_an_approval_expires(world: World) -> None:
@@ -125,13 +125,13 @@ def test_an_approved_plan_that_was_cut_off_is_finished(world: World) -> None:
 def test_the_id_stays_the_same_and_is_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.end(world.standing("one", "two"))
     (first,) = world.settle(max_removed_accounts=1).held
-    since = world.shelf().waiting()[0].since
+    since = world.held().waiting()[0].since
     assert [r.levelname for r in caplog.records if first.id in r.getMessage()] == ["WARNING"]
     caplog.clear()
     caplog.set_level(logging.INFO)
     (second,) = world.settle(max_removed_accounts=1).held
     assert second.id == first.id
-    assert world.shelf().waiting()[0].since == since
+    assert world.held().waiting()[0].since == since
     assert caplog.records == [], "nothing has changed"
 
 
@@ -143,7 +143,7 @@ def test_a_plan_that_is_gone_is_not_held_any_more(world: World) -> None:
         if record["type"] == "Terminate":
             world.waldur.site.change("orders", record["uuid"], state="canceled")
     world.settle(max_removed_accounts=1)
-    assert world.shelf().waiting() == []
+    assert world.held().waiting() == []
 
 
 def test_an_event_about_one_order_does_not_slip_past_the_plan_that_waits(world: World) -> None:
@@ -154,7 +154,7 @@ def test_an_event_about_one_order_does_not_slip_past_the_plan_that_waits(world: 
         report = passes.process_orders(world.site(max_removed_accounts=2), order_uuid=order)
         assert report.counted() == {"waiting": 1}
         assert [p.id for p in report.held] == [plan.id]
-    (waiting,) = world.shelf().waiting()
+    (waiting,) = world.held().waiting()
     assert waiting.keys == plan.keys, "the plan is still the whole one"
     approve(world, plan.id)
     assert passes.process_orders(world.site(max_removed_accounts=2), order_uuid=ended[0]).counted() == {
@@ -210,7 +210,8 @@ def test_modes(world: World, mode: str, counts: dict[str, int]) -> None:
         assert untouched(world) == before
     assert ("a_ended" in world.backend.state.accounts) is (mode != "sync")
     assert ("a_new" in world.backend.state.accounts) is (mode != "observe")
-    left = world.shelf().left_out()
+    site = world.site()
+    left = left_out.last(site.state_dir, site.offering.uuid, Mode.ORDER_PROCESS)
     assert bool(left.count) is (mode != "sync")
     assert all(f"mode {mode}" in line for line in left.lines)
 
@@ -232,7 +233,7 @@ def test_what_a_mode_leaves_out_is_told_once_per_change(
 def test_a_paused_offering_is_left_alone(world: World, way: str) -> None:
     site = world.site(paused=way != "by command")
     if way == "by command":
-        held.pause(site.state_dir, site.offering, by="ann", reason="new switch")
+        pauses.pause(site.state_dir, site.offering, by="ann", reason="new switch")
     world.place("one")
     before = untouched(world)
     report = passes.process_orders(site)
@@ -241,13 +242,13 @@ def test_a_paused_offering_is_left_alone(world: World, way: str) -> None:
     assert untouched(world) == before
     if way == "by command":
         assert "ann" in report.orders[0].message and "new switch" in report.orders[0].message
-        held.resume(site.state_dir, site.offering)
+        pauses.resume(site.state_dir, site.offering)
         assert world.settle().counted() == {"done": 1}
 
 
 def test_a_pause_that_cannot_be_read_is_a_pause(world: World) -> None:
     site = world.site()
-    held.pause(site.state_dir, site.offering, by="ann")
+    pauses.pause(site.state_dir, site.offering, by="ann")
     world.place("one")
     before = untouched(world)
     damage(site.state_dir)

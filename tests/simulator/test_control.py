@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The control surface over HTTP and from other threads, the seed, and the server's own life."""
+"""The control API over HTTP and from other threads, the seed, and the server's own life."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwritable
-from agent.state import journal, plans, store
-from agent.state.plans import HeldRow, Kept, Shelf
+from agent.state import held_plans, journal, pauses, store
+from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
 from agent.state.store import Store
 from rig.children import until
 from tests.state.conftest import in_private_mounts, needs_root, offering
@@ -41,11 +41,11 @@ from pathlib import Path
 if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + sys.argv[2], "none", sys.argv[1]], check=False).returncode:
     sys.exit("cannot mount")
 from agent.core.errors import StateUnwritable
-from agent.state import plans
-from agent.state.plans import HeldRow, Kept, Shelf
+from agent.state import held_plans, pauses
+from agent.state.held_plans import HeldRow, HoldResult, HeldPlans
 from tests.state.conftest import offering
 ours, folder = offering(), Path(sys.argv[1])
-plans.pause(folder, ours, by="ann")
+pauses.pause(folder, ours, by="ann")
 if os.fork() == 0:
     connection = sqlite3.connect(folder / "state.sqlite3")
     connection.execute("UPDATE pauses SET reason = 'not yet in the file itself'")
@@ -59,11 +59,12 @@ try:
         pass
 except OSError:
     pass
-shelf = Shelf(folder, ours, "order_process")
-print("not yet" in plans.pause_note(folder, ours), shelf.waiting(), shelf.approvals())
-print(shelf.hold(HeldRow("p", "s", "r", "c", ("line " * 2000,), frozenset("k"))).name)
-for attempt in (lambda: plans.resume(folder, ours), lambda: shelf.approve("p", expires=shelf_time(), by="ann")):
-    def shelf_time():
+held = HeldPlans(folder, ours, "order_process")
+print("not yet" in pauses.pause_note(folder, ours), held.waiting(), held.approvals.open())
+print(held.hold(HeldRow("p", "s", "r", "c", ("line " * 2000,), frozenset("k"))).name)
+approvals = held.approvals
+for attempt in (lambda: pauses.resume(folder, ours), lambda: approvals.approve("p", expires=tomorrow(), by="ann")):
+    def tomorrow():
         from datetime import UTC, datetime
         return datetime.now(UTC)
     try:
@@ -71,10 +72,10 @@ for attempt in (lambda: plans.resume(folder, ours), lambda: shelf.approve("p", e
         print("written")
     except StateUnwritable as error:
         print("StateUnwritable", "disk" in str(error))
-print(plans.pause_note(folder, ours)[:6])
+print(pauses.pause_note(folder, ours)[:6])
 filler.truncate(0)
-plans.resume(folder, ours)
-print(repr(plans.pause_note(folder, ours)))
+pauses.resume(folder, ours)
+print(repr(pauses.pause_note(folder, ours)))
 """
 
 SMALL_DISK = """
@@ -83,10 +84,10 @@ from pathlib import Path
 if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=" + sys.argv[2], "none", sys.argv[1]], check=False).returncode:
     sys.exit("cannot mount")
 from agent.core.errors import StateUnwritable
-from agent.state import plans
+from agent.state import held_plans, pauses
 from tests.state.conftest import offering
 try:
-    plans.pause(Path(sys.argv[1]), offering(), by="ann")
+    pauses.pause(Path(sys.argv[1]), offering(), by="ann")
     print("written")
 except StateUnwritable:
     print("StateUnwritable")
@@ -97,19 +98,19 @@ READ_ONLY = """
 import subprocess, sys
 from pathlib import Path
 from agent.core.errors import StateUnwritable
-from agent.state import plans
+from agent.state import held_plans, pauses
 from tests.state.conftest import offering
 ours, folder = offering(), Path(sys.argv[1])
-plans.pause(folder, ours, by="ann")
+pauses.pause(folder, ours, by="ann")
 for words in (["--bind", folder, folder], ["-o", "remount,bind,ro", folder]):
     if subprocess.run(["mount", *words], check=False).returncode:
         sys.exit("cannot mount")
-print(plans.pause_note(folder, ours)[:6])
+print(pauses.pause_note(folder, ours)[:6])
 try:
-    plans.resume(folder, ours)
+    pauses.resume(folder, ours)
 except StateUnwritable as error:
     print("StateUnwritable")
-print(plans.pause_note(folder, ours)[:6])
+print(pauses.pause_note(folder, ours)[:6])
 """
 
 
@@ -118,25 +119,25 @@ print(plans.pause_note(folder, ours)[:6])
 
 def test_a_file_that_is_absent_knows_nothing_and_reading_makes_none(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    assert plans.pause_note(folder, OURS) == ""
-    assert Shelf(folder, OURS, "report").waiting() == []
+    assert pauses.pause_note(folder, OURS) == ""
+    assert HeldPlans(folder, OURS, "report").waiting() == []
     assert not folder.exists()
-    plans.pause(folder, OURS, by="ann")
-    assert "by ann" in plans.pause_note(folder, OURS)
+    pauses.pause(folder, OURS, by="ann")
+    assert "by ann" in pauses.pause_note(folder, OURS)
     assert [path.name for path in folder.iterdir()] == ["state.sqlite3"]
 
 
 def test_a_log_that_is_left_alone_is_not_taken_for_one_of_a_new_file(tmp_path: Path) -> None:
-    plans.pause(tmp_path, OURS, by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     (tmp_path / "state.sqlite3-wal").write_bytes(b"old changes")
     (tmp_path / "state.sqlite3").unlink()
     for attempt in (
-        lambda: plans.pause(tmp_path, OURS, by="bob"),
-        lambda: Shelf(tmp_path, OURS, "report").waiting(),
+        lambda: pauses.pause(tmp_path, OURS, by="bob"),
+        lambda: HeldPlans(tmp_path, OURS, "report").waiting(),
     ):
         with pytest.raises(StateUnreadable, match="wal is left"):
             attempt()
-    assert "perhaps" in plans.pause_note(tmp_path, OURS)
+    assert "perhaps" in pauses.pause_note(tmp_path, OURS)
 
 
 # Locked -----------------------------------------------------------------------------------------------
@@ -147,14 +148,14 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "state"), str(holds)])
     try:
         until("the lock is held", holds.exists)
-        assert plans.pause_note(tmp_path / "state", OURS) == "", "readers do not wait"
+        assert pauses.pause_note(tmp_path / "state", OURS) == "", "readers do not wait"
         with pytest.raises(StateBusy, match="another process has been writing") as caught:
-            plans.pause(Store(tmp_path / "state", busy_s=0.2), OURS, by="ann")
+            pauses.pause(Store(tmp_path / "state", busy_s=0.2), OURS, by="ann")
         assert caught.value.retryable
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-    plans.pause(Store(tmp_path / "state", busy_s=0.2), OURS, by="ann")
+    pauses.pause(Store(tmp_path / "state", busy_s=0.2), OURS, by="ann")
     with Store(tmp_path / "state").read() as db:
         assert [row["by"] for row in db.rows("SELECT by FROM pauses")] == ["ann"], (
             "half a transaction is none"
@@ -193,17 +194,17 @@ def damage(path: Path, how: str) -> None:
     ],
 )
 def test_a_damaged_file_stops_everything_and_stays_as_it_is(tmp_path: Path, how: str) -> None:
-    plans.pause(tmp_path, OURS, by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     path = tmp_path / "state.sqlite3"
     damage(path, how)
     before = path.read_bytes()
     with pytest.raises(StateUnreadable, match="move it aside") as caught:
-        Shelf(tmp_path, OURS, "report").waiting()
+        HeldPlans(tmp_path, OURS, "report").waiting()
     assert str(path) in str(caught.value) and not caught.value.retryable
     with pytest.raises(StateError):
-        plans.resume(tmp_path, OURS)
-    assert plans.pause_note(tmp_path, OURS).startswith("perhaps: the state file")
-    assert Shelf(tmp_path, OURS, "report").hold(PLAN) is Kept.UNWRITTEN
+        pauses.resume(tmp_path, OURS)
+    assert pauses.pause_note(tmp_path, OURS).startswith("perhaps: the state file")
+    assert HeldPlans(tmp_path, OURS, "report").hold(PLAN) is HoldResult.UNWRITTEN
     assert path.read_bytes() == before
 
 
@@ -211,30 +212,30 @@ def test_what_stands_in_its_place_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite3"
     path.mkdir()
     with pytest.raises(StateUnreadable, match="not a plain file"):
-        plans.pause(tmp_path, OURS, by="ann")
+        pauses.pause(tmp_path, OURS, by="ann")
     path.rmdir()
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE cookies (name TEXT)")
     other.commit()
     other.close()
     with pytest.raises(StateUnreadable, match="database of another program"):
-        plans.pause(tmp_path, OURS, by="ann")
+        pauses.pause(tmp_path, OURS, by="ann")
     (tmp_path / "file").touch()
     with pytest.raises(StateUnwritable, match=r"File exists|Not a directory"):
-        plans.pause(tmp_path / "file", OURS, by="ann")
+        pauses.pause(tmp_path / "file", OURS, by="ann")
 
 
 # Newer ------------------------------------------------------------------------------------------------
 
 
 def test_a_file_of_a_newer_agent_is_refused(tmp_path: Path) -> None:
-    plans.pause(tmp_path, OURS, by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     newer = sqlite3.connect(tmp_path / "state.sqlite3")
     newer.execute(f"PRAGMA user_version = {store.VERSION + 1}")
     newer.close()
     for attempt in (
-        lambda: plans.pause(tmp_path, OURS, by="bob"),
-        lambda: Shelf(tmp_path, OURS, "report").approvals(),
+        lambda: pauses.pause(tmp_path, OURS, by="bob"),
+        lambda: HeldPlans(tmp_path, OURS, "report").approvals.open(),
     ):
         with pytest.raises(StateUnreadable, match=r"a newer agent has written it\. Install that one again"):
             attempt()
@@ -250,14 +251,14 @@ def test_what_cannot_be_written_can_be_read(tmp_path: Path) -> None:
 
 @needs_root
 def test_a_folder_whose_owner_may_not_write_is_not_written_by_root(strangers: Path) -> None:
-    plans.pause(strangers, OURS, by="ann")
+    pauses.pause(strangers, OURS, by="ann")
     strangers.chmod(0o500)
-    assert "by ann" in plans.pause_note(strangers, OURS)
+    assert "by ann" in pauses.pause_note(strangers, OURS)
     with pytest.raises(StateUnwritable):
-        plans.resume(strangers, OURS)
-    assert Shelf(strangers, OURS, "report").hold(PLAN) is Kept.UNWRITTEN
+        pauses.resume(strangers, OURS)
+    assert HeldPlans(strangers, OURS, "report").hold(PLAN) is HoldResult.UNWRITTEN
     strangers.chmod(0o700)
-    plans.resume(strangers, OURS)
+    pauses.resume(strangers, OURS)
 
 
 def test_on_a_full_disk_what_is_known_is_known(tmp_path: Path) -> None:
@@ -302,53 +303,53 @@ def put_back(folder: Path, ago: timedelta) -> None:
 def test_approvals_of_an_old_copy_are_dropped_and_it_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, hours: int
 ) -> None:
-    shelf = Shelf(tmp_path, OURS, "report")
-    shelf.hold(PLAN)
-    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
-    plans.pause(tmp_path, OURS, by="ann")
+    held = HeldPlans(tmp_path, OURS, "report")
+    held.hold(PLAN)
+    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     put_back(tmp_path, timedelta(hours=hours))
-    assert shelf.approvals() == [], "nobody carries it out before it is said"
-    assert shelf.hold(PLAN) is Kept.KNOWN, "any write may be the first"
+    assert held.approvals.open() == [], "nobody carries it out before it is said"
+    assert held.hold(PLAN) is HoldResult.KNOWN, "any write may be the first"
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             with Store(tmp_path).write() as db:
-                plans.drop_copied_back(db)
+                held_plans.drop_copied_back(db)
     assert caplog.text.count("a copy was put back. All approvals are dropped (1)") == 1
     told = [line["action"]["text"] for line in journal.read(tmp_path)]
     assert sum("a copy was put back" in text for text in told) == 1
-    assert shelf.approvals() == [] and "by ann" in plans.pause_note(tmp_path, OURS)
-    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
-    assert [each.plan for each in shelf.approvals()] == ["p1"]
+    assert held.approvals.open() == [] and "by ann" in pauses.pause_note(tmp_path, OURS)
+    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    assert [each.plan for each in held.approvals.open()] == ["p1"]
 
 
 def test_a_copy_of_today_and_a_journal_of_the_future_drop_nothing(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, OURS, "report")
-    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    held = HeldPlans(tmp_path, OURS, "report")
+    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
     put_back(tmp_path, timedelta(minutes=50))
-    assert shelf.approvals()
+    assert held.approvals.open()
     put_back(tmp_path, timedelta(hours=3))
     tomorrow_s = time.time() + 86_400
     os.utime(tmp_path / "journal" / "journal.jsonl", (tomorrow_s, tomorrow_s))
-    assert shelf.approvals()
+    assert held.approvals.open()
 
 
 def test_a_host_that_works_once_a_day_has_no_old_copy(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, OURS, "report")
-    shelf.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    held = HeldPlans(tmp_path, OURS, "report")
+    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
     journal.note(tmp_path, OURS, "yesterday's pass", by="ann")
     yesterday_s = time.time() - 86_400
     os.utime(tmp_path / "journal" / "journal.jsonl", (yesterday_s, yesterday_s))
     age(tmp_path, timedelta(days=1))
     journal.note(tmp_path, OURS, "today's pass begins", by="ann")
-    shelf.hold(PLAN)
-    assert [each.plan for each in shelf.approvals()] == ["p1"]
+    held.hold(PLAN)
+    assert [each.plan for each in held.approvals.open()] == ["p1"]
 
 
 def test_the_journal_waits_for_nobody(tmp_path: Path) -> None:
-    plans.pause(tmp_path, OURS, by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     age(tmp_path, timedelta(minutes=30))
     with Store(tmp_path).write() as db:
         # Were it to wait for the file, it would wait for itself: for ten seconds, and then with a warning.
         journal.note(tmp_path, OURS, "from inside of a transaction", by="ann")
-        plans.resume(db, OURS)
+        pauses.resume(db, OURS)
     assert len(list(journal.read(tmp_path))) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.core.policy import Charge, Cost, History
 from agent.state import charges
-from agent.state.plans import Shelf
+from agent.state.held_plans import HeldPlans
 from agent.state.store import Source, Store
 from tests.state.conftest import offering
 
@@ -61,14 +61,14 @@ def test_the_same_charge_counts_once_and_from_its_last_time(tmp_path: Path) -> N
 
 def test_what_a_person_approved_does_not_count(tmp_path: Path) -> None:
     """And is free for as long as the approval is open."""
-    shelf = Shelf(tmp_path, replace(offering(), uuid="o"), "membership_sync")
-    shelf.approve("8b028d96707c", expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
+    held = HeldPlans(tmp_path, replace(offering(), uuid="o"), "membership_sync")
+    held.approvals.approve("8b028d96707c", expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
     spend(tmp_path, ANN, plan="8b028d96707c")
     spend(tmp_path, BOB)
     assert charges.history(tmp_path, "demo", NOW) == History(
         frozenset({BOB}), frozenset({BOB}), frozenset({ANN})
     )
-    shelf.close_approvals(still={})
+    held.approvals.close(still={})
     assert charges.history(tmp_path, "demo", NOW).approved == frozenset()
     spend(tmp_path, ANN)
     assert charges.history(tmp_path, "demo", NOW).day == {ANN, BOB}

@@ -10,7 +10,7 @@ import pytest
 from agent.config.model import Severity
 from agent.core.errors import StateUnreadable
 from agent.run import configuration
-from agent.state import mounts, plans
+from agent.state import mounts, pauses
 from agent.state.mounts import type_of
 from tests.config.samples import Site as Configuration
 from tests.config.samples import root
@@ -58,10 +58,10 @@ def test_a_state_file_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(
         StateUnreadable, match=r"network file system \(lustre\).* local disk of this head node"
     ):
-        plans.pause(tmp_path / "state", offering(), by="ann")
+        pauses.pause(tmp_path / "state", offering(), by="ann")
     assert not (tmp_path / "state").exists()
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
-    plans.pause(tmp_path / "state", offering(), by="ann")
+    pauses.pause(tmp_path / "state", offering(), by="ann")
 
 
 def test_links_are_followed_to_the_disk(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from agent.bridge.instance import Instance
 from agent.core.errors import StateError
 from agent.run.record import record
 from agent.run.results import PassReport
-from agent.state import files, journal, plans
+from agent.state import files, journal, pauses
 from agent.state.dead_letters import DeadLetter
 from agent.state.files import Owner, acting_as_owner
 from agent.state.store import Store
@@ -46,12 +46,12 @@ def owners(folder: Path) -> set[tuple[int, int]]:
 def test_all_that_root_makes_belongs_to_the_owner(strangers: Path) -> None:
     before = rights()
     with Store(strangers).write() as db:
-        plans.pause(db, OURS, by="ann")
+        pauses.pause(db, OURS, by="ann")
         assert len(list(strangers.iterdir())) == 3, "the log and its index as well"
         assert owners(strangers) == {(STRANGER, STRANGER)}
     journal.note(strangers, OURS, "paused", by="ann")
     with Store(strangers / "bridge").write() as db:
-        plans.pause(db, OURS, by="ann")
+        pauses.pause(db, OURS, by="ann")
     assert owners(strangers) == {(STRANGER, STRANGER)}
     assert {path.name for path in strangers.iterdir()} == {"state.sqlite3", "journal", "bridge"}
     assert rights() == before
@@ -62,7 +62,7 @@ def test_the_bridge_of_another_user_has_its_number_and_letters_there(strangers: 
     numbers = [Instance(strangers).name.rpartition("-")[2] for _ in range(2)]
     assert numbers == ["0", "1"]
     letters = DeadLetters(strangers)
-    assert letters.park(DeadLetter("1", "", "o", "queue", "order", "why", 1, "{"))
+    assert letters.add(DeadLetter("1", "", "o", "queue", "order", "why", 1, "{"))
     assert [each.id for each in letters.all()] == ["1"]
     assert owners(strangers) == {(STRANGER, STRANGER)}
     assert {path.name for path in (strangers / "bridge").iterdir()} == {
@@ -77,17 +77,17 @@ def test_figures_of_passes_belong_to_the_owner(strangers: Path) -> None:
 
 
 def test_the_owner_reads_what_root_wrote(strangers: Path) -> None:
-    plans.pause(strangers, OURS, by="ann")
+    pauses.pause(strangers, OURS, by="ann")
     script = (
-        "import os, sys; from pathlib import Path; from agent.state import plans; "
+        "import os, sys; from pathlib import Path; from agent.state import pauses; "
         "from tests.state.conftest import offering; os.setgroups([]); os.setgid(12345); os.setuid(12345); "
-        "print(plans.pause_note(Path(sys.argv[1]), offering())); plans.pause(Path(sys.argv[1]), offering(), by='me')"
+        "print(pauses.pause_note(Path(sys.argv[1]), offering())); pauses.pause(Path(sys.argv[1]), offering(), by='me')"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, strangers], capture_output=True, text=True, check=False
     )
     assert "by ann" in done.stdout, done.stderr
-    assert "by me" in plans.pause_note(strangers, OURS)
+    assert "by me" in pauses.pause_note(strangers, OURS)
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_a_planted_link_leads_root_nowhere(strangers: Path, tmp_path: Path, name
         os.chown(strangers / "journal", STRANGER, STRANGER)
         name = "journal/journal.jsonl"
     elif name != "state.sqlite3":
-        plans.pause(strangers, OURS, by="ann")
+        pauses.pause(strangers, OURS, by="ann")
     (strangers / name).symlink_to(target)
     os.lchown(strangers / name, STRANGER, STRANGER)
     with contextlib.suppress(StateError):
-        plans.pause(strangers, OURS, by="bob")
+        pauses.pause(strangers, OURS, by="bob")
     journal.note(strangers, OURS, "paused", by="bob")
     assert (target.stat().st_uid, target.stat().st_gid) == (0, 0)
     assert list(target.iterdir()) == [] if target.is_dir() else target.read_text() == "root's own"
@@ -175,8 +175,8 @@ def test_a_folder_of_a_dynamic_user_below_one_of_root_alone_is_reached(tmp_path:
     os.chown(real, STRANGER, STRANGER)
     private.chmod(0o700)
     (tmp_path / "bridge").symlink_to(real)
-    plans.pause(tmp_path / "bridge", OURS, by="ann")
-    assert "by ann" in plans.pause_note(tmp_path / "bridge", OURS)
+    pauses.pause(tmp_path / "bridge", OURS, by="ann")
+    assert "by ann" in pauses.pause_note(tmp_path / "bridge", OURS)
     assert owners(real) == {(STRANGER, STRANGER)}
 
 
@@ -184,8 +184,8 @@ def test_where_root_may_not_become_another_nothing_is_written(strangers: Path) -
     if not shutil.which("setpriv"):
         pytest.skip("setpriv is missing")
     script = (
-        "import sys; from pathlib import Path; from agent.state import plans; "
-        "from tests.state.conftest import offering; plans.pause(Path(sys.argv[1]), offering(), by='ann')"
+        "import sys; from pathlib import Path; from agent.state import pauses; "
+        "from tests.state.conftest import offering; pauses.pause(Path(sys.argv[1]), offering(), by='ann')"
     )
     words = [
         "setpriv",

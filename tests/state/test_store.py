@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import StateError, StateUnwritable
-from agent.state import plans, schema, store
-from agent.state.plans import HeldRow, Shelf
+from agent.state import pauses, schema, store
+from agent.state.held_plans import HeldPlans, HeldRow
 from agent.state.store import Store
 from tests.state.conftest import offering
 
@@ -43,21 +43,23 @@ with Store(Path(sys.argv[1])).write() as db:
 
 def test_all_of_a_transaction_is_written_or_nothing(tmp_path: Path) -> None:
     with Store(tmp_path).write() as db:
-        plans.pause(db, OURS, by="ann")
-        Shelf(db, OURS, "report").approve("p1", expires=store.moment_from("2099-01-01T00:00:00Z"), by="ann")
-        assert "by ann" in plans.pause_note(db, OURS), "it is seen in the transaction itself"
-        assert plans.pause_note(tmp_path, OURS) == "", "and nowhere else before its end"
+        pauses.pause(db, OURS, by="ann")
+        HeldPlans(db, OURS, "report").approvals.approve(
+            "p1", expires=store.moment_from("2099-01-01T00:00:00Z"), by="ann"
+        )
+        assert "by ann" in pauses.pause_note(db, OURS), "it is seen in the transaction itself"
+        assert pauses.pause_note(tmp_path, OURS) == "", "and nowhere else before its end"
     with contextlib.suppress(ZeroDivisionError), Store(tmp_path).write() as db:
-        plans.resume(db, OURS)
+        pauses.resume(db, OURS)
         raise ZeroDivisionError
-    assert "by ann" in plans.pause_note(tmp_path, OURS)
-    assert Shelf(tmp_path, OURS, "report").approvals()
+    assert "by ann" in pauses.pause_note(tmp_path, OURS)
+    assert HeldPlans(tmp_path, OURS, "report").approvals.open()
 
 
 def test_a_look_writes_nothing_and_errors_are_ours(tmp_path: Path) -> None:
-    plans.pause(tmp_path, OURS, by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     with pytest.raises(StateError), Store(tmp_path).read() as db:
-        plans.resume(db, OURS)
+        pauses.resume(db, OURS)
     with pytest.raises(StateError), Store(tmp_path).write() as db:
         db.run("INSERT INTO no_such_table VALUES (1)")
 
@@ -65,7 +67,7 @@ def test_a_look_writes_nothing_and_errors_are_ours(tmp_path: Path) -> None:
 def test_it_is_for_nobody_else(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "state"
     with Store(folder).write() as db:
-        plans.pause(db, OURS, by="ann")
+        pauses.pause(db, OURS, by="ann")
         modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
         assert modes == {0o600} and len(list(folder.iterdir())) == 3
     assert {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)} == {0o700}
@@ -89,13 +91,13 @@ def test_several_processes_make_it_at_once(tmp_path: Path) -> None:
 
 def test_a_child_of_an_open_store_uses_its_own(tmp_path: Path) -> None:
     kept = Store(tmp_path)
-    plans.pause(kept, OURS, by="ann")
+    pauses.pause(kept, OURS, by="ann")
     child = os.fork()
     if child == 0:
-        plans.pause(kept, OURS, by="the child")
+        pauses.pause(kept, OURS, by="the child")
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert "by the child" in plans.pause_note(kept, OURS)
+    assert "by the child" in pauses.pause_note(kept, OURS)
 
 
 # Versions ---------------------------------------------------------------------------------------------
@@ -121,25 +123,25 @@ def tables(path: Path) -> dict[str, str]:
 def test_an_older_file_gets_our_tables_once(tmp_path: Path) -> None:
     path = empty_file(tmp_path)
     assert path.stat().st_size and not tables(path)
-    assert plans.pause_note(tmp_path, OURS) == "", "a look is enough"
+    assert pauses.pause_note(tmp_path, OURS) == "", "a look is enough"
     assert set(tables(path)) >= {"held_plans", "approvals", "charges"}
     makers = [subprocess.Popen([sys.executable, "-c", MAKER, tmp_path, str(n)]) for n in range(3)]
     assert [maker.wait(60) for maker in makers] == [0] * 3
 
 
 def test_a_migration_adds_to_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans.pause(tmp_path, OURS, by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     second = "CREATE TABLE more (x TEXT);\nALTER TABLE pauses ADD COLUMN until TEXT NOT NULL DEFAULT ''"
     monkeypatch.setattr(store, "MIGRATIONS", (*schema.MIGRATIONS, second))
     monkeypatch.setattr(store, "VERSION", len(schema.MIGRATIONS) + 1)
-    assert "by ann" in plans.pause_note(tmp_path, OURS)
+    assert "by ann" in pauses.pause_note(tmp_path, OURS)
     assert "more" in tables(tmp_path / "state.sqlite3")
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans.pause(tmp_path, OURS, by="ann")
+    pauses.pause(tmp_path, OURS, by="ann")
     before = tables(tmp_path / "state.sqlite3")
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -147,9 +149,9 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
         )
         patch.setattr(store, "VERSION", len(schema.MIGRATIONS) + 1)
         with pytest.raises(StateError):
-            plans.resume(tmp_path, OURS)
+            pauses.resume(tmp_path, OURS)
     assert tables(tmp_path / "state.sqlite3") == before
-    assert "by ann" in plans.pause_note(tmp_path, OURS)
+    assert "by ann" in pauses.pause_note(tmp_path, OURS)
 
 
 # Texts ------------------------------------------------------------------------------------------------
@@ -159,17 +161,17 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
     "text", ["ä", "\udce4", "a\x00b", "\u2028\u0085", "\U0001f9ea", "'; DROP TABLE pauses"]
 )
 def test_text_of_any_kind_is_stored(tmp_path: Path, text: str) -> None:
-    plans.pause(tmp_path, OURS, by="ann", reason=text)
-    told = plans.pause_note(tmp_path, OURS)
+    pauses.pause(tmp_path, OURS, by="ann", reason=text)
+    told = pauses.pause_note(tmp_path, OURS)
     assert text.encode("utf-8", "backslashreplace").decode() in told
-    shelf = Shelf(tmp_path, OURS, "report")
-    shelf.hold(HeldRow("p", text, text, text, (text,), frozenset({text}), {text: text}))
-    (held,) = shelf.waiting()
-    assert (held.lines, held.keys, held.figures) == ((text,), {text}, {text: text})
+    held = HeldPlans(tmp_path, OURS, "report")
+    held.hold(HeldRow("p", text, text, text, (text,), frozenset({text}), {text: text}))
+    (plan,) = held.waiting()
+    assert (plan.lines, plan.keys, plan.figures) == ((text,), {text}, {text: text})
 
 
 def test_what_is_no_folder_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StateUnwritable, match="cannot be used"):
-        plans.pause(tmp_path / "file" / "state", OURS, by="ann")
-    assert plans.pause_note(tmp_path / "file" / "state", OURS) == ""
+        pauses.pause(tmp_path / "file" / "state", OURS, by="ann")
+    assert pauses.pause_note(tmp_path / "file" / "state", OURS) == ""

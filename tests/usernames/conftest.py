@@ -12,7 +12,7 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.model import OfferingFacts, OfferingUser
-from agent.plan.groups import GroupWishes
+from agent.plan.groups import DesiredGroups
 from agent.run import engine
 from agent.run import site as sites
 from agent.run.people import groups, usernames
@@ -79,10 +79,10 @@ def settle(site: Site, users: Sequence[OfferingUser], options: OfferingFacts) ->
         return usernames.settle(run, users, options)
 
 
-def settle_groups(site: Site, wishes: GroupWishes) -> ProvisioningReport:
+def settle_groups(site: Site, desired: DesiredGroups) -> ProvisioningReport:
     """As in a membership pass over everything."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        return groups.settle(run, wishes, is_whole=True)
+        return groups.settle(run, desired, is_whole=True)
 
 
 def settled(site: Site) -> UsernameReport:

@@ -11,7 +11,7 @@ import pytest
 
 from agent.core.directory_actions import MakeUser
 from agent.core.model import Association
-from agent.plan.groups import GroupWishes
+from agent.plan.groups import DesiredGroups
 from agent.run.people import groups, usernames
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
@@ -188,37 +188,37 @@ def test_a_wrong_setting_stops_names_and_tells_why(site_for: SiteFactory, waldur
 def test_groups_follow_the_accounts(
     site: Site, looker: Looker, slapd: Slapd, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wishes = GroupWishes({"hpc_a": {"x", "y"}, "hpc_b": {"x"}, "sudo": {"x"}}, complete={"hpc_a", "sudo"})
-    planned = groups.plan(site, wishes).actions
+    desired = DesiredGroups({"hpc_a": {"x", "y"}, "hpc_b": {"x"}, "sudo": {"x"}}, complete={"hpc_a", "sudo"})
+    planned = groups.plan(site, desired).actions
     assert looker.group("hpc_a") is None
-    report = settle_groups(site, wishes)
+    report = settle_groups(site, desired)
     assert [outcome.action for outcome in report.outcomes] == list(planned)
     assert report.retryable_error is None
     assert [record for record in caplog.records if "sudo" in record.getMessage()]
     group = looker.group("hpc_a")
     assert group is not None and sorted(group.all("memberUid")) == ["x", "y"]
     changes = slapd.operations(" MOD dn=")
-    assert settle_groups(site, wishes).outcomes == ()
+    assert settle_groups(site, desired).outcomes == ()
     assert slapd.operations(" MOD dn=") == changes
-    ended = GroupWishes({"hpc_a": {"y"}}, complete={"hpc_a"}, ended={"hpc_b"})
+    ended = DesiredGroups({"hpc_a": {"y"}}, complete={"hpc_a"}, ended={"hpc_b"})
     assert all(outcome.done for outcome in settle_groups(site, ended).outcomes)
     group = looker.group("hpc_a")
     assert group is not None and group.all("memberUid") == ("y",)
     assert looker.group("hpc_b") is None
     slapd.stop()
-    assert settle_groups(site, wishes).retryable_error is not None
+    assert settle_groups(site, desired).retryable_error is not None
 
 
 def test_without_a_directory_there_are_no_groups(site_for: SiteFactory) -> None:
-    wishes = GroupWishes({"hpc_a": {"x"}})
-    assert settle_groups(site_for("base"), wishes) == ProvisioningReport()
-    assert groups.plan(site_for("base"), wishes).actions == ()
+    desired = DesiredGroups({"hpc_a": {"x"}})
+    assert settle_groups(site_for("base"), desired) == ProvisioningReport()
+    assert groups.plan(site_for("base"), desired).actions == ()
 
 
 def test_groups_need_no_username_backend_of_the_same_directory(
     site_for: SiteFactory, slapd: Slapd, looker: Looker
 ) -> None:
-    assert settle_groups(site_for("base", **raw(slapd)), GroupWishes({"hpc_a": {"x"}})).error is None
+    assert settle_groups(site_for("base", **raw(slapd)), DesiredGroups({"hpc_a": {"x"}})).error is None
     assert looker.group("hpc_a") is not None
 
 

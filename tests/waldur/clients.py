@@ -9,20 +9,20 @@ from typing import Any
 from agent.config.model import OidcClient, WaldurAccess
 from agent.config.secret import Secret
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Patience
+from agent.waldur.transport import Timeouts
 from simulator.server.waldur import SimulatedWaldur
 
 TOKEN = "9d1f0c2ab34e57687a8b9c0d1e2f3a4b5c6d7e8f"
 OFFERING = "e21a0f0030b447deb63bedf69db6742e"
 USER_AGENT = "waldur-site-agent-order_process/1.2.3"
-QUICK = Patience(backoff_max_s=0.1)
+QUICK = Timeouts(backoff_max_s=0.1)
 
 
 def client_at(
     url: str,
     *,
     attempts: int = 1,
-    patience: Patience = QUICK,
+    timeouts: Timeouts = QUICK,
     offering_uuid: str = OFFERING,
     user_agent: str = USER_AGENT,
     **access: Any,
@@ -30,7 +30,7 @@ def client_at(
     """A client with TOKEN, unless `access` says otherwise (`token=None, oidc=...`, `proxy=...`)."""
     way = replace(WaldurAccess(url, token=Secret(TOKEN)), **access)
     return WaldurClient(
-        way, user_agent=user_agent, offering_uuid=offering_uuid, attempts=attempts, patience=patience
+        way, user_agent=user_agent, offering_uuid=offering_uuid, attempts=attempts, timeouts=timeouts
     )
 
 
@@ -38,7 +38,7 @@ def client_of(waldur: SimulatedWaldur, *, username: str = "agent", **options: An
     """A client of the seeded offering, patient enough for a busy machine."""
     wanted = {
         "attempts": 4,
-        "patience": QUICK,
+        "timeouts": QUICK,
         "offering_uuid": waldur.seed.offering_uuid,
         "token": Secret(waldur.token(username)),
         **options,

@@ -12,7 +12,7 @@ import pytest
 from agent.core.errors import WaldurError
 from agent.waldur import offerings, orders, resources
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Patience
+from agent.waldur.transport import Timeouts
 from simulator.server.faults import Fault, FaultKind, throttled
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import client_at, client_of
@@ -144,7 +144,7 @@ def test_retry_after_is_waited_for(waldur: SimulatedWaldur, client: WaldurClient
 @pytest.mark.parametrize("after", ["Fri, 31 Dec 2100 23:59:59 GMT"])
 def test_retry_after_is_capped(stand_in: StartStandIn, waits: list[float], after: str) -> None:
     server = stand_in(in_turn(says([], 429, Retry_After=after), says([ONE])))
-    client = client_at(server.url, attempts=2, patience=Patience(retry_after_max_s=9))
+    client = client_at(server.url, attempts=2, timeouts=Timeouts(retry_after_max_s=9))
     assert list(client.pages("list/")) == [ONE]
     assert waits == [9]
 

@@ -14,7 +14,7 @@ import pytest
 from agent.config.secret import Secret
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Patience
+from agent.waldur.transport import Timeouts
 from tests.waldur.clients import TOKEN, client_at, oidc
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, Asked, StandIn, html, says
@@ -80,7 +80,7 @@ def test_no_secret_in_any_error_or_log_line(
         return script(asked)
 
     server = stand_in(with_tokens)
-    client = client_at(server.url, attempts=2, patience=Patience(read_s=0.15), **way(kind, server))
+    client = client_at(server.url, attempts=2, timeouts=Timeouts(read_s=0.15), **way(kind, server))
     with caplog.at_level(logging.DEBUG), pytest.raises(SiteAgentError) as caught:
         list(client.pages("marketplace-orders/"))
     said = everything_said(caught.value, client, caplog)
@@ -97,7 +97,7 @@ def test_no_secret_when_the_oidc_provider_fails(
         return script(shown)
 
     server = stand_in(provider)
-    client = client_at(server.url, patience=Patience(read_s=0.15), **way("oidc", server))
+    client = client_at(server.url, timeouts=Timeouts(read_s=0.15), **way("oidc", server))
     if script is SCRIPTS["no answer"]:
         server.stopping.set()
     with caplog.at_level(logging.DEBUG), pytest.raises(SiteAgentError) as caught:

@@ -14,7 +14,7 @@ import pytest
 from agent.core.errors import ConfigError, WaldurError
 from agent.waldur import orders, pool, resources
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import POOL_SIZE, Patience
+from agent.waldur.transport import POOL_SIZE, Timeouts
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import OFFERING, TOKEN, USER_AGENT, client_at, client_of
 from tests.waldur.conftest import StartStandIn
@@ -25,13 +25,13 @@ NOBODY = "http://waldur.example.invalid/api/"
 
 
 def test_the_defaults_are_what_operators_read_of() -> None:
-    assert Patience() == Patience(connect_s=5, read_s=40, backoff_max_s=8, retry_after_max_s=30)
+    assert Timeouts() == Timeouts(connect_s=5, read_s=40, backoff_max_s=8, retry_after_max_s=30)
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_an_answer_that_does_not_come(stand_in: StartStandIn, attempts: int) -> None:
     server = stand_in(lambda _: Answer(wait=True))
-    client = client_at(server.url, attempts=attempts, patience=Patience(read_s=0.2))
+    client = client_at(server.url, attempts=attempts, timeouts=Timeouts(read_s=0.2))
     with pytest.raises(WaldurError, match=r"Read timed out\. \(read timeout=0\.2\)") as caught:
         client.get("plans/1/")
     assert (caught.value.status, caught.value.retryable) == (None, True)
@@ -41,7 +41,7 @@ def test_an_answer_that_does_not_come(stand_in: StartStandIn, attempts: int) -> 
 def test_an_answer_that_does_not_come_to_a_post_is_not_asked_for_again(stand_in: StartStandIn) -> None:
     server = stand_in(lambda _: Answer(wait=True))
     with pytest.raises(WaldurError, match="Read timed out"):
-        client_at(server.url, attempts=3, patience=Patience(read_s=0.2)).post("orders/1/approve_by_provider/")
+        client_at(server.url, attempts=3, timeouts=Timeouts(read_s=0.2)).post("orders/1/approve_by_provider/")
     assert len(server.asked) == 1
 
 
@@ -55,7 +55,7 @@ def test_a_connection_that_is_not_made() -> None:
             filler.connect_ex(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}/api/"
         with pytest.raises(WaldurError, match=r"timed out\. \(connect timeout=0\.2\)"):
-            client_at(url, patience=Patience(connect_s=0.2, read_s=5)).get("plans/1/")
+            client_at(url, timeouts=Timeouts(connect_s=0.2, read_s=5)).get("plans/1/")
 
 
 def test_a_self_signed_server_is_refused(stand_in: StartStandIn, certificate: str) -> None:

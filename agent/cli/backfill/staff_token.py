@@ -24,7 +24,7 @@ WAYS = f"--user-token-file FILE, the variable {VARIABLE}, or `staff_token_file` 
 
 
 def given(typed: Secret, file: Path | None, environ: MutableMapping[str, str]) -> Secret | None:
-    """The token that the operator gives, None where none is given. Raises SiteAgentError for a file that has none.
+    """Return the token that the operator gives, if any. Raises SiteAgentError for a file that has none.
 
     The variable is taken out of the environment: commands of the cluster need not inherit it.
     """
@@ -43,14 +43,14 @@ def given(typed: Secret, file: Path | None, environ: MutableMapping[str, str]) -
 
 
 def asked() -> Secret:
-    """From a person at the terminal. Raises click's UsageError where there is none."""
+    """Ask a person at the terminal for the token. Raises click's UsageError where there is none."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError(f"a staff token is needed: {WAYS}")
     return Secret(click.prompt("Staff token", hide_input=True, err=True).strip())
 
 
 def hide_typed(token: str) -> None:
-    """Out of the process's arguments, with a warning."""
+    """Blank the token in the process's arguments, with a warning."""
     for words in (sys.argv, sys.orig_argv):
         words[:] = [
             f"{word.removesuffix(token)}{MASK}" if arguments.holds(word, token) else word for word in words

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a run of history is shown: plain lines in a log; on a terminal signs before them and a bar below.
+"""How a run over past months is shown: plain lines in a log; on a terminal signs before them and a bar below.
 
 The lines are those that sites know from the reference's loader.
 """
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from agent.core.periods import Month
-from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
+from agent.run.backfill.results import Ending, Mark, MonthOutcome
 
 SIGNS: Mapping[Mark, str] = {
     Mark.START: "🚀",
@@ -35,7 +35,7 @@ COMPLETE = (Ending.DONE, Ending.UNKNOWN)
 REASONS_SHOWN = 5
 
 
-class View:
+class ProgressView:
     """Prints to `stream` as things happen; months in other hands (`at_once` false) as a block when they end."""
 
     def __init__(self, stream: TextIO, months: Sequence[Month], *, at_once: bool) -> None:
@@ -44,6 +44,7 @@ class View:
         self._idle = "" if at_once else "waiting"
         self._places = {str(month): place for place, month in enumerate(months, 1)}
         self._has_signs = has_signs(stream)
+        # A warning that is the same in every month is printed once.
         self._warned: set[str] = set()
         self._running: dict[str, str] = {}
         self._waits: set[str] = set()
@@ -64,7 +65,7 @@ class View:
             )
             self._task = self._bar.add_task("", total=len(months))
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> ProgressView:
         if self._bar:
             self._bar.start()
         return self
@@ -91,7 +92,11 @@ class View:
         if not self._at_once:
             self._head(outcome.month)
         for line in outcome.lines:
-            self._line(line)
+            is_repeated = line.mark is Mark.WARNING and line.text in self._warned
+            if line.mark is Mark.WARNING:
+                self._warned.add(line.text)
+            if not is_repeated:
+                self.say(line.mark, line.text)
         if outcome.ending is not Ending.DONE:
             said = {line.text for line in outcome.lines}
             for sentence in outcome.failures:
@@ -124,14 +129,6 @@ class View:
     def _head(self, month: str) -> None:
         self.say(Mark.MONTH, f"Processing month {self._places[month]}/{len(self._places)}: {month}")
 
-    def _line(self, line: Line) -> None:
-        """A warning that is the same in every month is said once."""
-        if line.mark is Mark.WARNING:
-            if line.text in self._warned:
-                return
-            self._warned.add(line.text)
-        self.say(line.mark, line.text)
-
     def _describe(self) -> None:
         if self._bar:
             words = [f"{month} ({where})" if where else month for month, where in self._running.items()]
@@ -144,7 +141,7 @@ def has_signs(stream: TextIO) -> bool:
 
 
 def closing(outcomes: Sequence[MonthOutcome], *, dry_run: bool) -> Iterator[tuple[Mark | None, str]]:
-    """The end of a run: what was lowered, what nobody knows, what waits for a word of the operator, what failed."""
+    """Return the last lines of a run: figures lowered, months unknown, months held for the operator, failures."""
     total = len(outcomes)
     unknown = [outcome for outcome in outcomes if outcome.ending is Ending.UNKNOWN]
     held = [outcome for outcome in outcomes if outcome.held]
@@ -170,7 +167,8 @@ def closing(outcomes: Sequence[MonthOutcome], *, dry_run: bool) -> Iterator[tupl
         yield (
             None,
             "A month counts less when the accounting has purged records of it since, or when it was counted too "
-            f"high before. Where the smaller figures are right: the same command with {_again(dry_run)}",
+            f"high before. Where the smaller figures are right: the same command with "
+            f"{'' if dry_run else '--resume '}--allow-decreases",
         )
     if failed:
         yield Mark.ERROR, f"{len(failed)} of {total} months failed:"
@@ -180,10 +178,6 @@ def closing(outcomes: Sequence[MonthOutcome], *, dry_run: bool) -> Iterator[tupl
         yield Mark.END, "Dry run completed: nothing was submitted"
     elif not held and len(unknown) < total:
         yield Mark.END, "Historical usage loading completed successfully!"
-
-
-def _again(dry_run: bool) -> str:
-    return "--allow-decreases" if dry_run else "--resume --allow-decreases"
 
 
 def _listed(

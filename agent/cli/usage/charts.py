@@ -125,7 +125,7 @@ def _grid(top: Decimal) -> list[tuple[float, str]]:
 def curve(
     sheet: Sheet, figures: Figures, measure: Measure, limit: Decimal | None
 ) -> tuple[tuple[Stroke, ...], float | None]:
-    """The months of one account, with the height of its limit where that is for a month and not far above."""
+    """Return the months of one account, with the height of its limit where that is monthly and not far above."""
     series = [figures.get((measure.name, month)) for month in sheet.months]
     highest = max((amount for amount in series if amount), default=Decimal(0))
     if len(series) < 2 or not highest:

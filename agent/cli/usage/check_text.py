@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `usage-check` found, for people: a table for each component in Waldur's units, below each account where its
+"""Print what `usage-check` found: a table for each component in Waldur's units, below each account where its
 figures differ and why in TRES-seconds, then the sums and what they mean for bills.
 """
 
@@ -42,7 +42,8 @@ def show(found: Checked, out: Console | None = None) -> None:
     if found.charged:
         _say(out, f"Waldur is told {clean(found.charged)}, whatever usage_source says")
     else:
-        _say(out, f"usage_source is {found.source}: Waldur is told {_meaning(found.source)}")
+        counted = "what jobs asked for" if found.source is UsageSource.REQUESTED else "what jobs were given"
+        _say(out, f"usage_source is {found.source}: Waldur is told {counted}")
         _say(out, "reference: as waldur-site-agent counts, from the same jobs")
     for note in found.notes:
         _say(out, clean(note))
@@ -68,7 +69,13 @@ def show(found: Checked, out: Console | None = None) -> None:
 def _show_component(out: Console, found: Checked, measure: Measure) -> None:
     _say(out, f"{clean(measure.label)}, {clean(measure.unit)}", style="bold")
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    rows = [_cells(found, line, line.amounts[measure.name]) for line in _with_total(found)]
+    rows = []
+    for line in _with_total(found):
+        amounts = line.amounts[measure.name]
+        cells = [clean(line.account) or "all", *(shown(amounts.amounts.get(way)) for way in _ways(found))]
+        if not found.waldur:
+            cells.append(NOTHING if amounts.told is None else shown(amounts.told))
+        rows.append(cells)
     widths = [max(len(title), *(len(row[n]) for row in rows)) for n, title in enumerate(_titles(found), 1)]
     room = out.width - sum(widths) - GAP * (len(widths) + 1) - 1
     names = max(len("account"), *(cell_len(row[0]) for row in rows))
@@ -112,13 +119,6 @@ def _ways(found: Checked) -> list[Way]:
     return [way for way in Way if way is not Way.SUMMARY or not found.summary_unknown]
 
 
-def _cells(found: Checked, line: Line, amounts: Amounts) -> list[str]:
-    cells = [clean(line.account) or "all", *(shown(amounts.amounts.get(way)) for way in _ways(found))]
-    if not found.waldur:
-        cells.append(NOTHING if amounts.told is None else shown(amounts.told))
-    return cells
-
-
 def _reasons(found: Checked, line: Line, amounts: Amounts, measure: Measure) -> Iterator[str]:
     for tres in amounts.tres:
         seconds = line.seconds.get(tres)
@@ -133,10 +133,17 @@ def _reasons(found: Checked, line: Line, amounts: Amounts, measure: Measure) -> 
 
 
 def reasons(seconds: Seconds) -> Iterator[str]:
-    """Where the counts of one TRES differ, by how much, and why."""
+    """Yield where the counts of one TRES differ, by how much, and why."""
     unit = f"{seconds.tres}-seconds"
     if not seconds.as_asked:
-        yield f"{_gap(seconds, Way.REFERENCE, Way.REQUESTED, unit)}: {', '.join(_left_out(seconds))}"
+        left_out = "runs of requeued jobs, or jobs that run and have counted on meanwhile"
+        if seconds.requeues is not None and seconds.border is not None:
+            parts = {
+                f"{seconds.requeues:,} in earlier runs of requeued jobs": seconds.requeues,
+                f"{seconds.border:,} in the last second of the month": seconds.border,
+            }
+            left_out = ", ".join(text for text, count in parts.items() if count)
+        yield f"{_gap(seconds, Way.REFERENCE, Way.REQUESTED, unit)}: {left_out}"
     if not seconds.as_given:
         given = seconds.gap(Way.REQUESTED, Way.ALLOCATED) > 0
         why = (
@@ -155,23 +162,13 @@ def reasons(seconds: Seconds) -> Iterator[str]:
         yield f"{_gap(seconds, Way.ALLOCATED, Way.SUMMARY, unit)}: {why}"
 
 
-def _left_out(seconds: Seconds) -> list[str]:
-    if seconds.requeues is None or seconds.border is None:
-        return ["runs of requeued jobs, or jobs that run and have counted on meanwhile"]
-    parts = {
-        f"{seconds.requeues:,} in earlier runs of requeued jobs": seconds.requeues,
-        f"{seconds.border:,} in the last second of the month": seconds.border,
-    }
-    return [words for words, count in parts.items() if count]
-
-
 def _gap(seconds: Seconds, one: Way, other: Way, unit: str) -> str:
     gap = seconds.gap(one, other)
     return f"{TITLES[other]} is {abs(gap):,} {unit} {'more' if gap > 0 else 'less'} than {TITLES[one]}"
 
 
 def sums(found: Checked) -> Iterator[str]:
-    """What it comes to, in sentences."""
+    """Yield the sums, in sentences."""
     comparison = found.comparison
     total = comparison.total
     differing = sum(1 for line in comparison.lines if line.differs)
@@ -237,10 +234,6 @@ def _moved(now: Decimal, then: Decimal) -> str:
         return "the same"
     share = f" ({(then - now) / now:+.2%})" if now else ""
     return f"{then - now:+,.2f}{share}"
-
-
-def _meaning(source: UsageSource) -> str:
-    return "what jobs asked for" if source is UsageSource.REQUESTED else "what jobs were given"
 
 
 def _say(out: Console, sentence: str, *, style: str = "") -> None:

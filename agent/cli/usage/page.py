@@ -60,7 +60,7 @@ def write(
 def render(
     views: Sequence[UsageView], failed: Mapping[str, str] | None = None, *, with_users: bool = False
 ) -> str:
-    """The page. `failed`: offerings that could not be read, with the reason."""
+    """Return the page as HTML. `failed`: offerings that could not be read, with the reason."""
     environment = Environment(
         loader=PackageLoader("agent.cli.usage", FOLDER),
         autoescape=True,
@@ -85,7 +85,7 @@ def _printable(value: Any) -> Any:
 
 
 def _mode_of(path: Path) -> int:
-    """The mode that the file has, or gets. Raises PageNotWritten where something else than a file is there."""
+    """Return the mode that the file has, or gets. Raises PageNotWritten where something else than a file is there."""
     try:
         there = path.lstat()
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the usage page tells of an offering, ready for its template: words, rows, and what is drawn (`usage_charts`)."""
+"""The content of the usage page for one offering, ready for its template: texts, rows, and charts (`charts`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentSection:
     """Everything about one component. `anchor` is its name in links."""
 
     anchor: str
@@ -85,7 +85,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Offering:
+class OfferingSection:
     name: str
     anchor: str
     span: str
@@ -98,13 +98,13 @@ class Offering:
     accounts: int
     notes: tuple[str, ...]
     waldur: str
-    components: tuple[Component, ...]
+    components: tuple[ComponentSection, ...]
 
 
-def offering(view: UsageView, *, with_users: bool = False) -> Offering:
+def offering(view: UsageView, *, with_users: bool = False) -> OfferingSection:
     sheet = view.sheet
     notes = [f"{name_of(month)}: unknown, the cluster names no job at all" for month in view.silent]
-    return Offering(
+    return OfferingSection(
         name=view.name,
         anchor=f"o-{view.uuid}",
         span=span_of(sheet.months),
@@ -126,13 +126,20 @@ def offering(view: UsageView, *, with_users: bool = False) -> Offering:
     )
 
 
-def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bool) -> Component:
+def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bool) -> ComponentSection:
     sheet = view.sheet
     ranked = sheet.ranked(measure)
     totals = [sheet.total(measure, month) for month in sheet.months]
     use = sheet.use_of_all(measure)
     users = sheet.top_users(measure)
-    return Component(
+    others = ""
+    amount = sheet.total_of_others(measure)
+    if amount is not None and not view.waldur:
+        others = (
+            f"Not among these: {short(amount)} {measure.unit} of {number(len(sheet.others), 'other account')} of the "
+            "cluster, which no resource of this offering names."
+        )
+    return ComponentSection(
         anchor=anchor,
         label=measure.label,
         unit=measure.unit,
@@ -148,7 +155,7 @@ def _component(view: UsageView, measure: Measure, anchor: str, *, with_users: bo
         more_users=max(0, len(users) - USERS_DRAWN),
         rows=tuple(_rows(sheet, measure, ranked, with_users=with_users)),
         totals=tuple(shown(amount) for amount in totals),
-        others=_others(view, measure),
+        others=others,
         filled=_percentage(1.0 if use.is_over else use.share or 0.0),
         limits_are=PERIODS.get(measure.period, measure.period),
         has_limits=any(measure.name in account.limits for account in sheet.accounts),
@@ -233,17 +240,6 @@ def _rows(
 
 def _cells(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[str, ...]:
     return tuple(shown(figures.get((measure.name, month))) for month in sheet.months)
-
-
-def _others(view: UsageView, measure: Measure) -> str:
-    sheet = view.sheet
-    amount = sheet.total_of_others(measure)
-    if amount is None or view.waldur:
-        return ""
-    return (
-        f"Not among these: {short(amount)} {measure.unit} of {number(len(sheet.others), 'other account')} of the "
-        "cluster, which no resource of this offering names."
-    )
 
 
 def _state(use: Use) -> str:

@@ -7,7 +7,7 @@ looks at once (a pipe, a file) all months and names are there in full.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -19,7 +19,7 @@ from rich.text import Text
 from agent.cli.options import console, number
 from agent.core.periods import Month
 from agent.core.usage import UsageSource
-from agent.plan.usage.figures import MONTH, AccountFigures, Figures, Measure, Sheet, Use
+from agent.plan.usage.figures import MONTH, Figures, Measure, Sheet, Use
 from agent.run.usage.view import UsageView
 
 BAR_CELLS = 10
@@ -43,7 +43,7 @@ PERIODS = {"month": "monthly", "quarterly": "quarterly", "annual": "yearly", "to
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class UsageRow:
     """`figures`: an amount for each month. `level`: 1 for the users of an account."""
 
     name: str
@@ -55,7 +55,7 @@ class Row:
 
 
 def counted(view: UsageView) -> str:
-    """What the figures are of, in words."""
+    """Return what the figures count, in words."""
     return view.charged or COUNTED[view.source]
 
 
@@ -73,12 +73,20 @@ def show(view: UsageView, *, with_users: bool = False, out: Console | None = Non
         _say(out, "no resource of this offering has an account yet")
     for measure in sheet.measures if sheet.accounts else ():
         out.line()
-        _say(
-            out, f"{clean(measure.label)}, {clean(measure.unit)}{_about_limits(sheet, measure)}", style="bold"
-        )
+        limits = ""
+        if any(measure.name in account.limits for account in sheet.accounts):
+            limits = f"; {PERIODS.get(measure.period, clean(measure.period))} limits"
+            has_shares = any(sheet.use(a, measure).share is not None for a in sheet.accounts)
+            if measure.period != MONTH and not has_shares:
+                limits += ", of which these months do not show the use"
+        _say(out, f"{clean(measure.label)}, {clean(measure.unit)}{limits}", style="bold")
         out.print(_table(sheet, measure, out, with_users=with_users), crop=False)
         if sheet.others and view.waldur is None:
-            _say(out, _others(sheet, measure))
+            _say(
+                out,
+                f"besides, {number(len(sheet.others), 'account')} that no resource of this offering names: "
+                f"{shown(sheet.total_of_others(measure))} in {sheet.present}",
+            )
 
 
 def shown(amount: Decimal | None) -> str:
@@ -86,19 +94,19 @@ def shown(amount: Decimal | None) -> str:
 
 
 def percent(use: Use) -> str:
-    """Used of the limit; empty where there is nothing to tell."""
+    """Return the share used of the limit; empty where there is none."""
     if use.share is None:
         return "over 0" if use.is_over else ""
     return f"{use.share:.0%}" if use.share < 100 else ">9999%"
 
 
 def clean(text: str) -> str:
-    """What people typed, without what would steer a terminal."""
+    """Return a text without characters that would steer a terminal."""
     return "".join(each if each.isprintable() else " " for each in text)
 
 
 def shortened(names: Iterable[str], cells: int) -> dict[str, str]:
-    """Names with something left out where they are too long: at the place that leaves most of them different."""
+    """Return names with something left out where they are too long: at the place that leaves most of them different."""
     distinct = sorted(set(names))
     tries = [{name: _cut(name, cells, kept) for name in distinct} for kept in HEADS_KEPT]
     return max(tries, key=lambda short: len(set(short.values())))
@@ -115,41 +123,22 @@ def _cut(name: str, cells: int, head: float) -> str:
     return f"{set_cell_size(name, begins)}…{end}"
 
 
-def _about_limits(sheet: Sheet, measure: Measure) -> str:
-    """Which limits a bar is measured by; or why it is not."""
-    if not any(measure.name in account.limits for account in sheet.accounts):
-        return ""
-    limits = f"; {PERIODS.get(measure.period, clean(measure.period))} limits"
-    if measure.period == MONTH or any(sheet.use(a, measure).share is not None for a in sheet.accounts):
-        return limits
-    return f"{limits}, of which these months do not show the use"
-
-
-def _others(sheet: Sheet, measure: Measure) -> str:
-    return (
-        f"besides, {number(len(sheet.others), 'account')} that no resource of this offering names: "
-        f"{shown(sheet.total_of_others(measure))} in {sheet.present}"
-    )
-
-
-def _rows(sheet: Sheet, measure: Measure, *, with_users: bool) -> list[Row]:
+def _rows(sheet: Sheet, measure: Measure, *, with_users: bool) -> list[UsageRow]:
     rows = []
     for account in sheet.ranked(measure):
-        rows.append(_row(sheet, account, measure))
+        series = _series(sheet, account.figures, measure)
+        rows.append(
+            UsageRow(clean(account.title), clean(account.account), series, sheet.use(account, measure))
+        )
         if with_users:
             rows += [
-                Row(f"  {clean(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
+                UsageRow(f"  {clean(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
                 for user, figures in sheet.ranked_users(account, measure)
             ]
     if len(sheet.accounts) > 1:
         totals = tuple(sheet.total(measure, month) for month in sheet.months)
-        rows.append(Row("all", "", totals, sheet.use_of_all(measure), style="bold"))
+        rows.append(UsageRow("all", "", totals, sheet.use_of_all(measure), style="bold"))
     return rows
-
-
-def _row(sheet: Sheet, account: AccountFigures, measure: Measure) -> Row:
-    series = _series(sheet, account.figures, measure)
-    return Row(clean(account.title), clean(account.account), series, sheet.use(account, measure))
 
 
 def _series(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[Decimal | None, ...]:
@@ -157,12 +146,22 @@ def _series(sheet: Sheet, figures: Figures, measure: Measure) -> tuple[Decimal |
 
 
 def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) -> Table:
-    """Every column as wide as it must be: rich neither measures nor cuts."""
+    """Return the table, every column as wide as it must be: rich neither measures nor cuts."""
     rows = _rows(sheet, measure, with_users=with_users)
     layout = _layout(rows, sheet.months, out.width)
     ascii_only = not (out.encoding or "").lower().startswith("utf")
     largest = max((r.figures[-1] or Decimal(0) for r in rows if r.account), default=Decimal(0))
-    lines = [_cells(row, layout, largest, ascii_only=ascii_only) for row in _with_short_names(rows, layout)]
+    names = shortened((row.name for row in rows), layout.name_cells or layout.account_cells)
+    accounts = shortened((row.account for row in rows), layout.account_cells)
+    lines = [
+        _cells(
+            replace(row, name=names[row.name], account=accounts[row.account]),
+            layout,
+            largest,
+            ascii_only=ascii_only,
+        )
+        for row in rows
+    ]
     titles = [*(("resource",) if layout.name_cells else ()), "account"]
     widths = [*((layout.name_cells,) if layout.name_cells else ()), layout.account_cells]
     titles += [_curve_title(sheet.months)] if layout.with_curve else []
@@ -180,34 +179,25 @@ def _table(sheet: Sheet, measure: Measure, out: Console, *, with_users: bool) ->
     return table
 
 
-def _with_short_names(rows: Sequence[Row], layout: Layout) -> Iterator[Row]:
-    names = shortened((row.name for row in rows), layout.name_cells or layout.account_cells)
-    accounts = shortened((row.account for row in rows), layout.account_cells)
-    return (replace(row, name=names[row.name], account=accounts[row.account]) for row in rows)
-
-
-def _cells(row: Row, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
+def _cells(row: UsageRow, layout: Layout, largest: Decimal, *, ascii_only: bool) -> list[Text]:
     cells = [Text(row.name), Text(row.account)] if layout.name_cells else [Text(row.account or row.name)]
     if layout.with_curve:
         cells.append(Text(_curve(row.figures, ascii_only=ascii_only)))
     cells += [Text(shown(amount)) for amount in row.figures[-len(layout.months) :]]
     if layout.with_bar:
-        share = _bar_share(row, largest)
+        # Of the limit where it is known; else of the largest amount among the accounts.
+        share, amount = 0.0, row.figures[-1]
+        if row.use.is_over:
+            share = 1.0
+        elif row.use.share is not None:
+            share = row.use.share
+        elif amount and largest and row.account:
+            share = float(amount / largest)
         cells += [
             Text("" if row.level else bar(share, ascii_only=ascii_only), style=_colour(row.use)),
             Text(percent(row.use), style=_colour(row.use)),
         ]
     return cells
-
-
-def _bar_share(row: Row, largest: Decimal) -> float:
-    """Of its limit where that is known; else of the largest amount among the accounts."""
-    if row.use.is_over:
-        return 1.0
-    if row.use.share is not None:
-        return row.use.share
-    amount = row.figures[-1]
-    return float(amount / largest) if amount and largest and row.account else 0.0
 
 
 def _colour(use: Use) -> str:
@@ -217,7 +207,7 @@ def _colour(use: Use) -> str:
 
 
 def bar(share: float, *, ascii_only: bool = False, cells: int = BAR_CELLS) -> str:
-    """A bar; something can be seen of whatever is more than nothing."""
+    """Return a bar; something is visible of whatever is more than nothing."""
     eighths = min(cells * 8, max(1 if share > 0 else 0, round(share * cells * 8)))
     whole, rest = divmod(eighths, 8)
     if ascii_only:
@@ -237,7 +227,7 @@ def _curve(series: Sequence[Decimal | None], *, ascii_only: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What fits. `months`: those with figures; `name_cells`: 0 where there are no names."""
+    """The columns that fit. `months`: those with figures; `name_cells`: 0 where there are no names."""
 
     name_cells: int
     account_cells: int
@@ -246,7 +236,7 @@ class Layout:
     with_bar: bool = True
 
 
-def _layout(rows: Sequence[Row], months: tuple[Month, ...], width: int) -> Layout:
+def _layout(rows: Sequence[UsageRow], months: tuple[Month, ...], width: int) -> Layout:
     """All months where they fit; else as many as do, and a curve of all; at last no bar."""
     has_names = any(row.name and row.account for row in rows)
     names = max(len("resource"), *(cell_len(r.name) for r in rows)) if has_names else 0

@@ -74,26 +74,27 @@ class WaitingPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Approvals:
-    """What people have approved: plans by id, and the actions of approved plans that a pass has begun with.
+class EarlierPlans:
+    """What earlier passes and people left behind: the ids of `approved` plans, and the plans that are `waiting`.
 
-    A plan that was begun and cut off is smaller in the next pass; what is left of it needs no second approval.
-    `standing`: plans that wait. For a pass over one order or resource all of them: it sees a part of them only, which
-    may look harmless; for a pass over everything those that are sticky. `figures`: what was shown, by plan; figures
-    below need another approval. `started`: `begun` by plan.
+    `begun`: by plan, the keys of the actions that a pass has begun with. A plan that was begun and cut off is smaller
+    in the next pass; what is left of it needs no second approval. `waiting`: for a pass over one order or resource
+    all of them: it sees a part of them only, which may look harmless; for a pass over everything those that are
+    sticky. `figures`: what was shown, by plan; figures below need another approval.
     """
 
-    ids: frozenset[str] = frozenset()
-    begun: frozenset[str] = frozenset()
-    standing: tuple[WaitingPlan, ...] = ()
+    approved: frozenset[str] = frozenset()
+    begun: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    waiting: tuple[WaitingPlan, ...] = ()
     figures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    started: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def release(self, plan: HeldPlan) -> bool:
+    def releases(self, plan: HeldPlan) -> bool:
+        """Return whether a person has approved this plan, or all that is left of it."""
         if not plan.figures:
-            return plan.id in self.ids or (bool(self.begun) and plan.keys <= self.begun)
-        rest_of = {id for id, keys in self.started.items() if plan.keys <= keys}
-        given = ({plan.id} & self.ids) | rest_of
+            begun = frozenset().union(*self.begun.values())
+            return plan.id in self.approved or (bool(begun) and plan.keys <= begun)
+        rest_of = {id for id, keys in self.begun.items() if plan.keys <= keys}
+        given = ({plan.id} & self.approved) | rest_of
         return any(not is_below(plan.figures, self.figures.get(id, {})) for id in given)
 
 
@@ -131,7 +132,7 @@ def decide(
     actions: Iterable[Action],
     snapshot: Snapshot,
     rules: PolicyRules,
-    approvals: Approvals = Approvals(),
+    earlier: EarlierPlans = EarlierPlans(),
     context: PolicyContext = PolicyContext(),
     history: History = History(),
 ) -> Decision:
@@ -145,9 +146,9 @@ def decide(
     refused = _refused(plan, book, dependencies)
     left = tuple(action for action in plan if action not in refused)
     costs = Costs(left, book, history)
-    plans = _Plans(left, book, dependencies, costs, frozenset(refused)).held(approvals.standing)
-    held = tuple(p for p in plans if not approvals.release(p))
-    released = tuple(p for p in plans if approvals.release(p))
+    plans = _Plans(left, book, dependencies, costs, frozenset(refused)).held(earlier.waiting)
+    held = tuple(p for p in plans if not earlier.releases(p))
+    released = tuple(p for p in plans if earlier.releases(p))
     stopped = {action for p in held for action in p.actions}
     approved = {action for p in released for action in p.actions}
     allowed = tuple(action for action in left if action not in stopped)
@@ -235,9 +236,9 @@ class _Plans:
         self._costs = costs
         self._refused = refused
 
-    def held(self, standing: Iterable[WaitingPlan]) -> list[HeldPlan]:
+    def held(self, earlier: Iterable[WaitingPlan]) -> list[HeldPlan]:
         """Return all plans that need an approval, given or not."""
-        waiting = list(self._parts_of(standing))
+        waiting = list(self._parts_of(earlier))
         aside = _actions(plan for plan in waiting if plan.sticky)
         found = [*self._as_a_whole(aside), *self._cuts()]
         for cost in Cost:
@@ -260,9 +261,9 @@ class _Plans:
         together = self._costs.cluster_in_excess(alone, aside)
         return [self._held(each) for each in ([together] if together else alone.values())]
 
-    def _parts_of(self, standing: Iterable[WaitingPlan]) -> Iterator[HeldPlan]:
+    def _parts_of(self, earlier: Iterable[WaitingPlan]) -> Iterator[HeldPlan]:
         """What belongs to plans that wait already, under their ids."""
-        waiting = list(standing)
+        waiting = list(earlier)
         keys = {action_key(action): action for action in self._left} if waiting else {}
         for plan in waiting:
             roots = [action for key, action in keys.items() if key in plan.keys]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What became of a month of history: lines for people, what failed, what it cost. Travels through Redis and files.
+"""The outcome of a loaded month: lines for people, failures, cost. Sent through Redis and kept in the state store.
 
-No secret is ever in it. Lines are kept up to a number and a length: the whole of a very large month is in the log of
-its worker.
+It holds no secret. Lines are limited in number and length: all lines of a very large month are in the log of its
+worker.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Line:
 
 
 class Ending(StrEnum):
-    """DONE: all that there was is in Waldur. UNKNOWN: the cluster told of nothing, which it may have forgotten. HELD:
-    what would lower a figure was kept back. FAILED: something could not be told. AGAIN: the same may work later.
+    """DONE: all usage is in Waldur. UNKNOWN: the cluster has no records; it may have purged them. HELD: a figure would
+    get lower, and was not sent. FAILED: something could not be submitted. AGAIN: another try may work.
     """
 
     DONE = "done"
@@ -55,16 +55,15 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MonthOutcome:
-    """`resources` of them active, `told` changed in Waldur, `lowered` figures less than before. `left_out`:
-    resources with usage of which Waldur takes none now. `held`: a sentence for
-    each resource of which figures would get less, and were not told; `failures`: one for each resource that could not
-    be, or for the month. `at`: when it ended. `error`: what may pass by itself (AGAIN).
+    """Counts: `resources` active, `submitted` resources changed in Waldur, `lowered` figures, `left_out` resources with
+    usage that Waldur does not take now. `held`: a sentence for each resource with figures that would get lower;
+    `failures`: one for each resource that failed, or for the month. `at`: when it ended. `error`: transient (AGAIN).
     """
 
     month: str
     ending: Ending
     resources: int = 0
-    told: int = 0
+    submitted: int = 0
     lowered: int = 0
     left_out: int = 0
     held: tuple[str, ...] = ()
@@ -77,7 +76,7 @@ class MonthOutcome:
     error: SiteAgentError | None = None
 
     def after(self, earlier: MonthOutcome | None) -> MonthOutcome:
-        """Together with what an earlier attempt at the same month has done already."""
+        """Add what an earlier attempt at the same month has done."""
         if earlier is None:
             return self
         known = set(earlier.lines)
@@ -85,7 +84,7 @@ class MonthOutcome:
         return replace(
             self,
             resources=resources,
-            told=min(resources, self.told + earlier.told),
+            submitted=min(resources, self.submitted + earlier.submitted),
             lowered=self.lowered + earlier.lowered,
             held=self.held or (earlier.held if self.error else ()),
             lines=(*earlier.lines, *(line for line in self.lines if line not in known)),
@@ -95,7 +94,7 @@ class MonthOutcome:
         )
 
     def failed(self, sentence: str) -> MonthOutcome:
-        """The same, given up."""
+        """Return the outcome as a failure that is not tried again."""
         return replace(self, ending=Ending.FAILED, failures=(*self.failures, sentence), error=None)
 
     def as_json(self, *, with_lines: bool = True) -> dict[str, Any]:
@@ -103,7 +102,7 @@ class MonthOutcome:
             "month": self.month,
             "result": self.ending,
             "resources": self.resources,
-            "told": self.told,
+            "submitted": self.submitted,
             "lowered": self.lowered,
             "left_out": self.left_out,
             "held": [_cut(sentence) for sentence in self.held],
@@ -113,31 +112,31 @@ class MonthOutcome:
             "seconds": self.seconds,
             "at": self.at.isoformat(timespec="seconds"),
         }
-        return {**document, "lines": _short(self.lines)} if with_lines else document
+        return {**document, "lines": _shortened(self.lines)} if with_lines else document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> MonthOutcome:
+        """Read what `as_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        at = datetime.fromisoformat(document["at"])
+        return cls(
+            month=str(document["month"]),
+            ending=Ending(document["result"]),
+            resources=int(document["resources"]),
+            submitted=int(document["submitted"]),
+            lowered=int(document["lowered"]),
+            left_out=int(document.get("left_out", 0)),
+            held=tuple(map(str, document.get("held", ()))),
+            failures=tuple(map(str, document["failures"])),
+            lines=tuple(Line(Mark(mark), str(text)) for mark, text in document.get("lines", ())),
+            commands=int(document["commands"]),
+            requests=int(document["requests"]),
+            seconds=float(document["seconds"]),
+            at=at if at.tzinfo else at.replace(tzinfo=UTC),
+        )
 
 
-def outcome_from(document: Mapping[str, Any]) -> MonthOutcome:
-    """What `as_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
-    at = datetime.fromisoformat(document["at"])
-    return MonthOutcome(
-        month=str(document["month"]),
-        ending=Ending(document["result"]),
-        resources=int(document["resources"]),
-        told=int(document["told"]),
-        lowered=int(document["lowered"]),
-        left_out=int(document.get("left_out", 0)),
-        held=tuple(map(str, document.get("held", ()))),
-        failures=tuple(map(str, document["failures"])),
-        lines=tuple(Line(Mark(mark), str(text)) for mark, text in document.get("lines", ())),
-        commands=int(document["commands"]),
-        requests=int(document["requests"]),
-        seconds=float(document["seconds"]),
-        at=at if at.tzinfo else at.replace(tzinfo=UTC),
-    )
-
-
-def _short(lines: tuple[Line, ...]) -> list[tuple[str, str]]:
-    """Warnings and errors before all others, where there are too many."""
+def _shortened(lines: tuple[Line, ...]) -> list[tuple[str, str]]:
+    """Keep warnings and errors before all others, where there are too many."""
     kept = lines
     if len(lines) > LINES_AT_MOST:
         urgent = [line for line in lines if line.mark in (Mark.WARNING, Mark.ERROR)][:LINES_AT_MOST]

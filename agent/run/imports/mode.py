@@ -26,7 +26,7 @@ from agent.run import engine, gate
 from agent.run.engine import Request, Steps, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
-from agent.state import claims
+from agent.state import named_accounts
 from agent.waldur import imports, pool, resources
 from backends.base import Scope
 
@@ -111,7 +111,7 @@ def importable(
     site: Site, rules: PolicyRules, snapshot: Snapshot, named: Iterable[str]
 ) -> Iterator[Importable]:
     """What stands on the cluster in nobody's hands. `named`: accounts that Waldur or another offering names. Pure."""
-    taken = {*map(fold, named), site.backend.home, *rules.protected_accounts}
+    taken = {*map(fold, named), site.backend.default_account, *rules.protected_accounts}
     prefix = fold(site.offering.names.project_prefix)
     limits = LimitRules(tuple(site.offering.components.values()))
     for account in sorted(snapshot.accounts.values(), key=lambda a: a.name):
@@ -159,7 +159,9 @@ def _observe(site: Site, rules: PolicyRules) -> ImportFacts:
     """The cluster's accounts, and what Waldur says of them. Raises SiteAgentError."""
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})))
     snapshot.require(Part.ACCOUNTS)
-    foreign = claims.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)
+    foreign = named_accounts.of_others(
+        site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours
+    )
     known = resources.listed(site.client, HAS_ACCOUNT)
     before = imports.offered(site.client)
     named = (*(resource.backend_id for resource in known), *foreign.accounts)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from agent.core.people import ProjectAccounts
+from agent.core.members import ProjectAccounts
 from agent.run.site import Site
 from agent.state import listings
 from agent.state.listings import Listing

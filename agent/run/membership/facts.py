@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from agent.core.account_names import fold
 from agent.core.errors import WaldurError
+from agent.core.members import ProjectAccounts
 from agent.core.model import (
     OfferingFacts,
     OfferingUser,
@@ -23,13 +24,11 @@ from agent.core.model import (
     Resource,
     TeamMember,
 )
-from agent.core.people import ProjectAccounts
 from agent.core.policy import LimitsSource
 from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run.membership import account_lists
-from agent.run.offering import rules_of
-from agent.run.site import Site
+from agent.run.site import Site, offering_rules
 from agent.waldur import members, offerings, orders, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import Teams, UserLimits
@@ -186,7 +185,7 @@ def _bulk_teams(client: WaldurClient) -> Teams | None:
 
 def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
     """`silent`: an offering on the same cluster that has not told yet which accounts it names, empty for none."""
-    offering = rules_of(site, facts.offering)
+    offering = offering_rules(site, facts.offering)
     limits = LimitRules(
         offering.components,
         from_waldur=site.offering.limits_source is LimitsSource.WALDUR,

@@ -29,7 +29,7 @@ from agent.run.membership.facts import MembershipFacts, Reach
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.membership.progress import REQUESTS, Progress
 from agent.run.site import Site
-from agent.state import blocked, claims
+from agent.state import blocked, named_accounts
 from agent.waldur import resources
 from agent.waldur.client import WaldurClient
 from backends.base import BULK_PARTS, Scope
@@ -96,7 +96,9 @@ def observe(site: Site, reach: Reach, name_people: Naming) -> SyncFacts:
     if read.resources:
         snapshot = site.backend.observe(Scope(BULK_PARTS))
         read = replace(read, users=name_people(read, snapshot))
-    foreign = claims.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)
+    foreign = named_accounts.of_others(
+        site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours
+    )
     return SyncFacts(
         read,
         snapshot,
@@ -161,9 +163,9 @@ def _announce(work: Work[PlannedSync], progress: Progress) -> None:
     site, plan = work.site, work.plan
     progress.take_up(plan, work.decision)
     which = (site.state_dir, site.backend.cluster)
-    is_first = not claims.named_by(*which, site.offering.uuid)
+    is_first = not named_accounts.of_offering(*which, site.offering.uuid)
     if plan.is_whole and (is_first or gate.is_known(work.run, MODE, plan)):
-        claims.leave(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
+        named_accounts.write(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
     told = _told.setdefault(site.client, {})
     for each in plan.plans:
         resource = each.case.resource

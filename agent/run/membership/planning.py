@@ -12,12 +12,12 @@ from functools import cached_property
 from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused, WaldurError
+from agent.core.members import ProjectAccounts
 from agent.core.model import AccountSpec, AllocationSpec, Resource, ResourceState, Snapshot
-from agent.core.people import ProjectAccounts
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations, lost_backend_ids, membership
+from agent.plan.members import desired_members
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
-from agent.plan.people import people_of
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.rebuild import require_accounts
 from agent.run.membership.facts import MembershipFacts, limits_by_username, named_accounts
@@ -29,7 +29,8 @@ Spec = AllocationSpec | PlanRefused
 class SyncFacts:
     """What a membership pass knows: Waldur, the cluster, and what is remembered.
 
-    `canonical`: a wish in the cluster's spelling. `foreign`: accounts that other offerings name, with the name of one.
+    `canonical`: a desired state in the cluster's spelling. `foreign`: accounts that other offerings name, with the name
+    of one.
     `blocked`: members by account whom we have blocked to remove them. `confirmed`: accounts whose leavers Waldur was
     asked about once more; `holders`: those of them that resources outside of this pass name, too. `lost`: accounts to
     be written to resources whose backend id Waldur has lost, None where nobody has looked. `usage_asked`: accounts of
@@ -90,10 +91,10 @@ class PlannedSync:
         its members (`restrict_member_access`) does so on purpose.
         """
         specs = (spec for spec in self.specs.values() if isinstance(spec, AllocationSpec))
-        tiers = {tier.name for spec in specs for tier in spec.ancestors}
+        hierarchy = {ancestor.name for spec in specs for ancestor in spec.ancestors}
         closed = (plan.account for plan in self.plans if plan.case.resource.restrict_member_access)
         return PolicyContext(
-            named=frozenset({*self.facts.named, *map(fold, tiers)}),
+            named=frozenset({*self.facts.named, *map(fold, hierarchy)}),
             deliberate=frozenset(closed),
             has_gaps=bool(
                 self.unread or self.facts.rules.nobody_leaves or self.facts.waldur.accounts is None
@@ -148,13 +149,15 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
             continue
         known = waldur.accounts
         accounts = None if known is None else known.get(resource.project_uuid, ProjectAccounts())
-        people = people_of(team, users, accounts, restricted=resource.restrict_member_access, known=names)
+        members = desired_members(
+            team, users, accounts, restricted=resource.restrict_member_access, known=names
+        )
         orders = waldur.orders.get(resource.uuid, frozenset())
         account = fold(resource.backend_id)
         found.append(
             ResourceCase(
                 resource,
-                people,
+                members,
                 orders,
                 _user_limits(waldur, resource),
                 also_named_by=also.get(account, ""),
@@ -173,18 +176,18 @@ def _user_limits(waldur: MembershipFacts, resource: Resource) -> Mapping[str, Ma
 def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:
     """What the account shall be. Without usable slugs nothing is known of its place: then it stays where it is."""
     rules, snapshot = facts.rules.offering, facts.snapshot
-    members = tuple(sorted(case.people.wanted))
+    members = tuple(sorted(case.members.wanted))
     try:
-        wish = allocations.allocation(case.resource, rules, case.account, members=members)
-        return facts.canonical(wish, snapshot)
+        desired = allocations.allocation(case.resource, rules, case.account, members=members)
+        return facts.canonical(desired, snapshot)
     except PlanRefused as refused:
-        wish = AllocationSpec(
+        desired = AllocationSpec(
             AccountSpec(case.account, snapshot.accounts[case.account].parent or ""),
             members=members,
-            wishes=allocations.wishes(case.resource, rules),
+            requested=allocations.requested_state(case.resource, rules),
             notes=(f"its place is not looked at: {refused}",),
         )
     try:
-        return facts.canonical(wish, snapshot)
+        return facts.canonical(desired, snapshot)
     except PlanRefused as refused:
         return refused

@@ -31,7 +31,7 @@ from agent.run.membership.planning import SyncFacts, cases
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE
 from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
-from agent.state.plans import Shelf
+from agent.state.held_plans import Approvals
 from backends.base import BULK_PARTS, Scope
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class PlannedRebuild:
     @property
     def context(self) -> PolicyContext:
         named = {spec.account.name for spec in self.specs.values()}
-        named |= {tier.name for spec in self.specs.values() for tier in spec.ancestors}
+        named |= {ancestor.name for spec in self.specs.values() for ancestor in spec.ancestors}
         made = len(self.specs)
         why = (
             f"makes {made} account{'s' if made > 1 else ''} again that Waldur names and the cluster has lost"
@@ -102,7 +102,7 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
         uuids = list(work.plan.specs)
         for first in range(0, len(uuids), ACCOUNTS_AT_ONCE):
             specs = [work.plan.specs[uuid] for uuid in uuids[first : first + ACCOUNTS_AT_ONCE]]
-            names = {tier.name for spec in specs for tier in (*spec.ancestors, spec.account)}
+            names = {account.name for spec in specs for account in (*spec.ancestors, spec.account)}
             some = [action for action in wanted if action.for_account in names]
             wanted = [action for action in wanted if action.for_account not in names]
             if some:
@@ -136,7 +136,7 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
         for uuid, refused in work.plan.refused.items():
             work.report.resources.append(ResourceResult(uuid, Result.STUCK, "", str(refused), refused))
         if not (failures or blocked):
-            Shelf(site.state_dir, site.offering, KEY).close_approvals(still={})
+            Approvals(site.state_dir, site.offering, KEY).close(still={})
 
     return Steps(
         key=KEY,
@@ -155,7 +155,7 @@ def observe(site: Site) -> RebuildFacts:
     read = waldur_facts.gather(site, Reach())
     snapshot = site.backend.observe(Scope(BULK_PARTS))
     sync = SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
-    approvals = Shelf(site.state_dir, site.offering, KEY).approvals()
+    approvals = Approvals(site.state_dir, site.offering, KEY).open()
     return RebuildFacts(sync, frozenset(key for each in approvals for key in each.begun))
 
 
@@ -173,10 +173,10 @@ def plan(facts: RebuildFacts) -> PlannedRebuild:
         if case.orders or (stands and not facts.begun):
             continue
         try:
-            wish = planner.allocation(
-                case.resource, sync.rules.offering, case.account, tuple(sorted(case.people.wanted))
+            desired = planner.allocation(
+                case.resource, sync.rules.offering, case.account, tuple(sorted(case.members.wanted))
             )
-            spec = sync.canonical(wish, sync.snapshot)
+            spec = sync.canonical(desired, sync.snapshot)
         except PlanRefused as error:
             if not stands:
                 lost.append(case.resource)

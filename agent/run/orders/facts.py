@@ -1,32 +1,42 @@
 # SPDX-License-Identifier: MIT
-"""What Waldur knows about the orders of a pass: their resources, members and plans, each asked for once."""
+"""Observe the orders of a pass: what Waldur and the cluster say of them, and the accounts of those that make one.
+
+Read only. What concerns one order only delays that order; what concerns all of them ends the pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from agent.core.account_names import fold
-from agent.core.errors import WaldurError
-from agent.core.model import (
-    Order,
-    OrderType,
-    Resource,
-    ResourceState,
-    Snapshot,
-)
+from agent.core.errors import BackendError, ConfigError, PlanRefused, SiteAgentError, WaldurError
+from agent.core.model import Order, OrderType, Resource, ResourceState, Snapshot
+from agent.core.policy import PolicyRules
 from agent.plan import rebuild
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, members_of
-from agent.run.offering import rules_of
-from agent.run.site import Site
-from agent.state import claims
+from agent.run import gate
+from agent.run.orders.naming import AccountNaming
+from agent.run.orders.planning import OrderFacts, PlannedOrders, Spec
+from agent.run.results import OrderResult, Result, postponed
+from agent.run.site import Site, offering_rules
+from agent.state import listings, named_accounts
 from agent.waldur import members, offerings, pool, resources
+from agent.waldur import orders as waldur_orders
 from agent.waldur.client import WaldurClient
+from backends.base import Scope
 
-Answer = OrderCase | WaldurError
-# What stands on the cluster as far as Waldur knows; one that is erred may never have been made.
+log = logging.getLogger(__name__)
+
+Lock = Callable[[str], bool]
+
+# States of resources whose account should exist; that of an erred one may never have been made.
 WITH_ACCOUNT = (ResourceState.OK, ResourceState.UPDATING, ResourceState.TERMINATING)
+# An empty list of orders does not tell whether the token may see the offering: that is asked this often.
+VISIBILITY_VALID = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,41 +48,128 @@ class OrderRead:
     unread: Mapping[str, WaldurError]
 
 
-def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
-    """Everything about these orders. Raises WaldurError where what concerns all of them cannot be read."""
-    facts = offerings.facts(site.client)
-    read = resources.by_uuid(site.client, [order.resource_uuid for order in orders])
-    quotas = _quotas(site.client, orders)
-    usernames = _members(site.client, [r for o in orders if o.type in CREATING if (r := _found(read, o))])
-    cases, unread = [], {}
+def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: True) -> OrderFacts:
+    """Return what Waldur and the cluster say about the orders that `lock` gives us. Raises SiteAgentError."""
+    found = actionable(site, order_uuid)
+    orders = [order for order in found if lock(order.uuid)]
+    is_whole = order_uuid is None and len(orders) == len(found)
+    if not orders:
+        rules = OfferingRules(site.offering.names, ())
+        return OrderFacts(rules, Snapshot(site.backend.cluster), is_whole=is_whole)
+    results, known = [], []
     for order in orders:
-        answer = _case(order, read, quotas, usernames)
-        if isinstance(answer, WaldurError):
-            unread[order.uuid] = answer
+        if order.type is OrderType.UNKNOWN:
+            log.warning("order %s is of a type that this agent does not know: left alone", order.uuid)
+            results.append(OrderResult(order.uuid, order.type, Result.WAITING, message="unknown order type"))
         else:
-            cases.append(answer)
-    return OrderRead(rules_of(site, facts), cases, unread)
+            known.append(order)
+    read = gather(site, known)
+    results += [_unread(order, read.unread[order.uuid]) for order in known if order.uuid in read.unread]
+    ending = {fold(c.resource.backend_id) for c in read.cases if c.order.type is OrderType.TERMINATE} - {""}
+    snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending)))
+    require_accounts(site, read.cases, snapshot)
+    naming = AccountNaming(site, read.rules, snapshot)
+    cases, waiting = naming.with_lost_accounts(read.cases)
+    specs: dict[str, Spec] = {}
+    for case in cases:
+        if case.order.type not in CREATING:
+            continue
+        try:
+            specs[case.order.uuid] = naming.choose(case)
+        except PlanRefused as refused:
+            specs[case.order.uuid] = refused
+        except (WaldurError, ConfigError) as error:
+            waiting[case.order.uuid] = error
+    results += [_unread(c.order, waiting[c.order.uuid]) for c in read.cases if c.order.uuid in waiting]
+    cases = [case for case in cases if case.order.uuid not in waiting]
+    return OrderFacts(read.rules, snapshot, cases, specs, results, is_whole)
 
 
-def _quotas(client: WaldurClient, orders: Iterable[Order]) -> Mapping[str, dict[str, int] | WaldurError]:
-    """Quotas of the plans of update orders that carry no limits of their own."""
+def refine(site: Site, rules: PolicyRules, facts: OrderFacts, plan: PlannedOrders) -> OrderFacts | None:
+    """Return the facts with the used amount of each limit that an order lowers; unknown where it cannot be read."""
+    accounts = gate.unknown_usage(rules, plan) - facts.usage_asked
+    if not accounts:
+        return None
+    asked = replace(facts, usage_asked=facts.usage_asked | accounts)
+    try:
+        seen = site.backend.observe(Scope(parts=frozenset(), usage_of=accounts))
+    except BackendError as error:
+        log.warning("what accounts have used of their limits cannot be read: %s", error)
+        return asked
+    return replace(asked, snapshot=facts.snapshot.with_usage(seen))
+
+
+def actionable(site: Site, order_uuid: str | None = None) -> list[Order]:
+    """Return the offering's orders that wait for the agent, or the named one if it does. Raises WaldurError."""
+    client = site.client
+    if order_uuid is not None:
+        order = waldur_orders.get(client, order_uuid)
+        return [order] if order.state in waldur_orders.ACTIONABLE else []
+    found = waldur_orders.actionable(client)
+    if not found and not listings.was_seen(
+        site.state_dir, client.offering_uuid, client.url, VISIBILITY_VALID
+    ):
+        offerings.facts(client)  # raises where the offering does not exist or the token may not see it
+        listings.note_seen(site.state_dir, client.offering_uuid, client.url)
+    return found
+
+
+def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
+    """Read the resources, members and plans of these orders, each once. Raises WaldurError where what concerns all of
+    them cannot be read.
+    """
+    client = site.client
+    facts = offerings.facts(client)
+    read = resources.by_uuid(client, [order.resource_uuid for order in orders])
+    # Update orders without limits of their own get the quotas of their plan.
     plans = {o.plan_uuid for o in orders if o.type is OrderType.UPDATE and not o.limits and o.plan_uuid}
-    return pool.each(sorted(plans), lambda uuid: offerings.plan_quotas(client, uuid))
+    quotas = pool.each(sorted(plans), lambda uuid: offerings.plan_quotas(client, uuid))
+    created = [read[order.resource_uuid] for order in orders if order.type in CREATING]
+    teams = _teams(client, [resource for resource in created if isinstance(resource, Resource)])
+    cases: list[OrderCase] = []
+    unread: dict[str, WaldurError] = {}
+    for order in orders:
+        resource, of_plan = read[order.resource_uuid], quotas.get(order.plan_uuid)
+        team: tuple[str, ...] | WaldurError = ()
+        if isinstance(resource, Resource) and order.type in CREATING:
+            team = teams.get(resource.project_uuid, ()) if not resource.restrict_member_access else ()
+        if isinstance(resource, WaldurError):
+            unread[order.uuid] = resource
+        elif isinstance(of_plan, WaldurError):
+            unread[order.uuid] = of_plan
+        elif isinstance(team, WaldurError):
+            unread[order.uuid] = team
+        else:
+            cases.append(OrderCase(order, resource, team, of_plan))
+    return OrderRead(offering_rules(site, facts), cases, unread)
 
 
-def _members(
-    client: WaldurClient, created: Sequence[Resource]
-) -> Mapping[str, tuple[str, ...] | WaldurError]:
-    """Usernames by project. One team is read per project, whatever the number of its allocations."""
-    open_ones = [r for r in created if not r.restrict_member_access]
-    if not open_ones:
+def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot) -> None:
+    """Raise AccountsLost where so many of the offering's accounts are missing that no order should be carried out.
+
+    Waldur is asked which accounts it names only where one of these orders misses its own, or none of those is there
+    that were known when all members were last read. Raises WaldurError.
+    """
+    standing = set(snapshot.accounts)
+    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    named = {fold(case.resource.backend_id) for case in cases if case.order.type not in CREATING} - {""}
+    if named <= standing and not (known and known.isdisjoint(standing)):
+        return
+    listed = resources.listed(site.client, WITH_ACCOUNT, fields=("uuid", "state", "backend_id"))
+    found = {fold(resource.backend_id) for resource in listed if resource.backend_id}
+    rebuild.require_accounts(found, snapshot)
+
+
+def _teams(client: WaldurClient, created: Sequence[Resource]) -> Mapping[str, tuple[str, ...] | WaldurError]:
+    """Return usernames by project. One team is read per project, whatever the number of its allocations."""
+    by_project = {r.project_uuid: r.uuid for r in created if not r.restrict_member_access}
+    if not by_project:
         return {}
-    by_project = {r.project_uuid: r.uuid for r in open_ones}
     try:
         users = members.offering_users(client)
         accounts = members.project_accounts(client)
     except WaldurError as error:
-        # Who is in a project concerns what is created only: changes and terminations go on.
+        # Members matter to what is created only: changes and terminations go on.
         return dict.fromkeys(by_project, error)
     teams = pool.each(by_project, lambda project: members.team(client, by_project[project]))
     return {
@@ -83,45 +180,6 @@ def _members(
     }
 
 
-def _case(
-    order: Order,
-    read: Mapping[str, Resource | WaldurError],
-    quotas: Mapping[str, dict[str, int] | WaldurError],
-    usernames: Mapping[str, tuple[str, ...] | WaldurError],
-) -> Answer:
-    resource = read[order.resource_uuid]
-    if isinstance(resource, WaldurError):
-        return resource
-    of_plan = quotas.get(order.plan_uuid)
-    if isinstance(of_plan, WaldurError):
-        return of_plan
-    team = (
-        ()
-        if order.type not in CREATING or resource.restrict_member_access
-        else usernames[resource.project_uuid]
-    )
-    if isinstance(team, WaldurError):
-        return team
-    return OrderCase(order, resource, team, of_plan)
-
-
-def _found(read: Mapping[str, Resource | WaldurError], order: Order) -> Resource | None:
-    answer = read[order.resource_uuid]
-    return None if isinstance(answer, WaldurError) else answer
-
-
-def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot) -> None:
-    """Raise AccountsLost where so many of the offering's accounts are gone that no order is at fault, nor should one be
-    carried out.
-
-    Waldur is asked which accounts it names only where one of these orders misses its own, or none of those is there
-    that were known when all members were last looked at. Raises WaldurError.
-    """
-    standing = set(snapshot.accounts)
-    known = claims.named_by(site.state_dir, site.backend.cluster, site.offering.uuid)
-    named = {fold(case.resource.backend_id) for case in cases if case.order.type not in CREATING} - {""}
-    if named <= standing and not (known and known.isdisjoint(standing)):
-        return
-    listed = resources.listed(site.client, WITH_ACCOUNT, fields=("uuid", "state", "backend_id"))
-    found = {fold(resource.backend_id) for resource in listed if resource.backend_id}
-    rebuild.require_accounts(found, snapshot)
+def _unread(order: Order, error: SiteAgentError) -> OrderResult:
+    log.warning("order %s (%s) waits: %s", order.uuid, order.type, error)
+    return OrderResult(order.uuid, order.type, postponed(error), message=str(error), error=error)

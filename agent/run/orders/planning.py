@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The plan of an order pass: what was read of Waldur and of the cluster goes in, a plan for each order comes out. Pure.
+"""Plan the orders of a pass: facts of Waldur and the cluster in, one plan for each order out. Pure.
 
 A plan starts from any state, so whatever cut an earlier pass off, the next one continues where it stopped.
 """
@@ -25,9 +25,9 @@ Spec = AllocationSpec | PlanRefused
 
 @dataclass(frozen=True, slots=True)
 class OrderFacts:
-    """What a pass over some orders knows. `specs`: the allocation of each order that makes one, or why there can be
+    """What was read for the orders of a pass. `specs`: the allocation of each order that makes one, or why there can be
     none, by order uuid. `results`: orders that cannot be planned now. `is_whole`: these are all orders of the offering.
-    `usage_asked`: accounts of which somebody has asked what is used.
+    `usage_asked`: accounts whose used amounts were asked for.
     """
 
     rules: OfferingRules
@@ -41,7 +41,7 @@ class OrderFacts:
 
 @dataclass(frozen=True)
 class PlannedOrders:
-    """The plans of a pass and the facts they were made from."""
+    """The plans of a pass and the facts that they were made from."""
 
     facts: OrderFacts
     plans: Sequence[OrderPlan]
@@ -60,7 +60,7 @@ class PlannedOrders:
 
     @cached_property
     def context(self) -> PolicyContext:
-        """Accounts that Waldur names: those of the resources, and the project's above them."""
+        """Return the accounts that Waldur names: those of the resources, and the project's above them."""
         names: NameRules = self.facts.rules.names
         named: set[str] = set()
         for plan in self.plans:
@@ -82,44 +82,44 @@ class PlannedOrders:
         return frozenset(plan.account for plan in plans if plan.account)
 
     def again(self, plans: Iterable[OrderPlan], snapshot: Snapshot) -> list[OrderPlan]:
-        """New plans for the orders of `plans` in another state of the cluster, with the names chosen before."""
+        """Plan the orders of `plans` again for another state of the cluster, with the names chosen before."""
         cases = [plan.case for plan in plans]
         return _plans(cases, self.facts.rules, snapshot, self.facts.specs)
 
     def only(self, plans: Iterable[OrderPlan]) -> PlannedOrders:
-        """The plan for these orders alone, where the others are not carried out and nobody may build on them."""
+        """Return the plan for these orders alone: the others are not carried out, and nothing may depend on them."""
         facts = replace(self.facts, is_whole=False)
         return PlannedOrders(facts, self.again(plans, self.snapshot))
 
 
 def plan(facts: OrderFacts) -> PlannedOrders:
-    """One plan for each order."""
+    """Return one plan for each order."""
     return PlannedOrders(facts, _plans(facts.cases, facts.rules, facts.snapshot, facts.specs))
 
 
 def _plans(
     cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot, specs: Mapping[str, Spec]
 ) -> list[OrderPlan]:
-    """One plan per case. Terminations are planned together, beside what the other orders build: the last one takes
-    the project's account along, and a user's default may move to an account that is being made.
+    """Return one plan per case. Terminations are planned together, after what the other orders build: the last one
+    deletes the project's account too, and a user's default account may become one that is being made.
     """
     endings = [case for case in cases if case.order.type is OrderType.TERMINATE]
-    plans = [
-        _plan(case, rules, snapshot, specs.get(case.order.uuid)) for case in cases if case not in endings
-    ]
+    plans: list[OrderPlan] = []
+    for case in cases:
+        if case in endings:
+            continue
+        spec = specs.get(case.order.uuid)
+        try:
+            if isinstance(spec, PlanRefused):
+                plans.append(planner.refusal(case, spec))
+            elif spec is not None:
+                plans.append(planner.creation(case, rules, spec, snapshot))
+            else:
+                plans.append(planner.update(case, rules, snapshot))
+        except PlanRefused as refused:
+            plans.append(planner.refusal(case, refused))
     built = [action for plan in plans for action in plan.actions]
-    needed = {tier.name for plan in plans if plan.spec for tier in plan.spec.ancestors}
+    needed = {ancestor.name for plan in plans if plan.spec for ancestor in plan.spec.ancestors}
     plans += planner.terminations(endings, rules, snapshot, beside=built, needed=needed)
     by_order = {plan.case.order.uuid: plan for plan in plans}
     return [by_order[case.order.uuid] for case in cases]
-
-
-def _plan(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, spec: Spec | None) -> OrderPlan:
-    if isinstance(spec, PlanRefused):
-        return planner.refusal(case, spec)
-    if spec is not None:
-        return planner.creation(case, rules, spec, snapshot)
-    try:
-        return planner.update(case, rules, snapshot)
-    except PlanRefused as refused:
-        return planner.refusal(case, refused)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What each order of a pass goes through: approve, claim the name, change the cluster, read back, finish.
+"""Carry each order of a pass through: approve, claim the name, change the cluster, read back, complete.
 
 An order is failed for its own fault only (PlanRefused). An outage, a refused command or a lost answer leaves it
 as it is, and the next pass goes on. Members who cannot be added never hold an order back: the membership pass
@@ -52,8 +52,8 @@ OrderWork = Work[PlannedOrders]
 Sent = TypeVar("Sent", bound=WaldurAction)
 
 
-class Progress:
-    """The orders that are still under way, by uuid; those that are not stand in the report."""
+class OrderProgress:
+    """The orders that are still open, by uuid; the result of the others is in the report."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -62,46 +62,63 @@ class Progress:
         self._with_allocation: set[str] = set()
 
     def announce(self, work: OrderWork) -> PlannedOrders | None:
-        """Approve, fail what is wrong in itself, and claim the names; the plan without the orders that fell out."""
-        self._take_up(work)
+        """Approve, fail refused orders, and claim the names. Return the plan without the orders that fell out, None
+        when none did.
+        """
+        self._open = {}
+        for plan in work.plan.plans:
+            order = plan.case.order
+            if reason := wait_reason(plan, work.decision):
+                # Logged when it changes, so not here in every pass.
+                waits = OrderResult(order.uuid, order.type, Result.WAITING, plan.account, reason)
+                work.report.orders.append(waits)
+            else:
+                self._open[order.uuid] = allowed_part(plan, work.decision)
         if not self._is_announced:
             self._is_announced = True
             work.report.orders += work.plan.facts.results
             for plan in self._open.values():
                 for note in plan.notes:
                     log.warning("order %s (account %s): %s", plan.case.order.uuid, plan.account, note)
-            self._prepare(work)
+            writing = [plan for plan in self._open.values() if Plan.of(plan.actions).cluster_actions()]
+            try:
+                # A host that cannot write is found out before Waldur is told anything.
+                if writing:
+                    self._site.backend.prepare()
+            except BackendError as error:
+                for plan in writing:
+                    self._postpone(work, plan, error)
             self._approve(work)
-            self._fail(work)
+            self._fail_refused(work)
             self._claim(work)
         if len(self._open) == len(work.plan.plans):
             return None
         return work.plan.only(self._open.values())
 
     def portions(self, work: OrderWork) -> Iterator[Portion]:
-        """All that the orders change on the cluster, at once."""
+        """Yield one portion: everything that the orders change on the cluster."""
         wanted = Plan.of(a for plan in self._open.values() for a in plan.actions).cluster_actions()
         if wanted:
             yield Portion(wanted)
 
     def read_back(self, work: OrderWork, _portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """What a second plan still holds has failed. Raises BackendError where the cluster cannot be read."""
+        """Postpone the orders of which a second plan still has actions. Raises BackendError."""
         seen = self._site.backend.observe(READ_BACK)
-        # The second look leaves out the TRES, which cannot have changed.
+        # The TRES were not read again: they cannot have changed.
         seen = replace(seen, tres=work.plan.snapshot.tres, complete=seen.complete | {Part.TRES})
         errors = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
         plans = list(self._open.values())
         for plan, left in zip(plans, work.plan.again(plans, seen), strict=True):
-            self._judge(work, plan, left, errors)
+            self._check(work, plan, left, errors)
 
     def failed(self, work: OrderWork, portion: Portion, error: SiteAgentError) -> None:
-        """Nothing of the portion can have happened, or nobody can see it: its orders wait."""
+        """Postpone the orders of a portion that cannot have happened, or cannot be read back."""
         for plan in list(self._open.values()):
             if any(action in portion.actions for action in plan.actions):
                 self._postpone(work, plan, error)
 
     def tell(self, work: OrderWork) -> None:
-        """Show the limits, see to it that Waldur has kept the names, and complete."""
+        """Report the limits, check that Waldur has kept the backend ids, and complete the orders."""
         for uuid, error in self._send(work, ReportLimits).items():
             if error is not None:
                 log.warning("order %s: its limits are not shown in Waldur: %s", uuid, error)
@@ -109,38 +126,23 @@ class Progress:
         failures = self._send(work, CompleteOrder)
         for plan in list(self._open.values()):
             error = failures.get(plan.case.order.uuid)
-            if error is None:
-                self._settle_allocation(plan)
-                self._close(work, plan, Result.DONE)
-            else:
+            if error is not None:
                 self._postpone(work, plan, error)
-
-    def _take_up(self, work: OrderWork) -> None:
-        """Leave out what the policy holds or refuses. It is told when it changes, so not here in every pass."""
-        planned = {plan.case.order.uuid: plan for plan in work.plan.plans}
-        self._open = {}
-        for uuid, plan in planned.items():
-            if reason := wait_reason(plan, work.decision):
-                order = plan.case.order
-                work.report.orders.append(
-                    OrderResult(order.uuid, order.type, Result.WAITING, plan.account, reason)
-                )
-            else:
-                self._open[uuid] = allowed_part(plan, work.decision)
-
-    def _prepare(self, work: OrderWork) -> None:
-        """A host that could not even begin to write is found out before Waldur is told anything."""
-        writing = [plan for plan in self._open.values() if Plan.of(plan.actions).cluster_actions()]
-        if not writing:
-            return
-        try:
-            self._site.backend.prepare()
-        except BackendError as error:
-            for plan in writing:
-                self._postpone(work, plan, error)
+                continue
+            resource = plan.case.resource
+            has_allocation = resource.has_allocation or resource.uuid in self._with_allocation
+            if has_allocation and plan.case.order.type is not OrderType.TERMINATE:
+                try:
+                    # The second object that a server of 2024 keeps behind a resource.
+                    resources.settle_allocation(self._site.client, resource.uuid)
+                except WaldurError as failure:
+                    log.warning(
+                        "the allocation object of resource %s is not settled: %s", resource.uuid, failure
+                    )
+            self._close(work, plan, Result.DONE)
 
     def _approve(self, work: OrderWork) -> None:
-        """Approve, then look: an approved order may wait for its start date, or have been cancelled meanwhile."""
+        """Approve, then read again: an approved order may wait for its start date, or have been cancelled meanwhile."""
         failures = self._send(work, ApproveOrder)
         approved = {uuid for uuid, error in failures.items() if error is None}
         for uuid, error in failures.items():
@@ -164,7 +166,7 @@ class Progress:
             plan = self._open[uuid]
             self._close(work, plan, Result.WAITING, "approved, but Waldur does not want it executed yet")
 
-    def _fail(self, work: OrderWork) -> None:
+    def _fail_refused(self, work: OrderWork) -> None:
         for uuid, error in self._send(work, FailOrder).items():
             plan = self._open[uuid]
             if error is None:
@@ -173,7 +175,7 @@ class Progress:
                 self._postpone(work, plan, error)
 
     def _claim(self, work: OrderWork) -> None:
-        """Write the names to Waldur before the accounts exist; who shares a name with another waits."""
+        """Write the account names to Waldur before the accounts exist. Orders whose name is contested wait."""
         for uuid, error in self._send(work, ClaimAccount).items():
             if error is None:
                 continue
@@ -191,11 +193,11 @@ class Progress:
         for plan, contest in naming.contested(self._site, list(self._open.values())):
             self._postpone(work, plan, contest)
 
-    def _judge(
+    def _check(
         self, work: OrderWork, plan: OrderPlan, left: OrderPlan, errors: Mapping[Action, SiteAgentError]
     ) -> None:
-        """What the second plan still holds decides. A member whom the cluster refuses, and what it did as far as it
-        ever can, are notes; all else that is missing keeps the order open.
+        """Postpone the order where the second plan still has an action of it. Members whom the cluster refuses, and
+        actions that it did in part for good (DoneInPart), are only logged.
         """
         if left.refusal:
             first = next((errors[action] for action in plan.actions if action in errors), None)
@@ -220,7 +222,7 @@ class Progress:
             self._postpone(work, plan, own or earlier or unseen)
 
     def _keep_claims(self, work: OrderWork) -> None:
-        """Read the names back: a server may lose a backend id right after the approval; then it is written again."""
+        """Read the backend ids back, and write them again where a server lost one right after the approval."""
         lost: list[OrderPlan] = []
         for _ in range(CLAIM_ROUNDS):
             lost = []
@@ -245,19 +247,8 @@ class Progress:
                 work, plan, NotApplied(f"Waldur does not keep the backend id {plan.account} of its resource")
             )
 
-    def _settle_allocation(self, plan: OrderPlan) -> None:
-        """Set the second object that a server of 2024 keeps behind a resource."""
-        resource = plan.case.resource
-        ended = plan.case.order.type is OrderType.TERMINATE
-        if ended or not (resource.has_allocation or resource.uuid in self._with_allocation):
-            return
-        try:
-            resources.settle_allocation(self._site.client, resource.uuid)
-        except WaldurError as error:
-            log.warning("the allocation object of resource %s is not settled: %s", resource.uuid, error)
-
     def _send(self, work: OrderWork, kind: type[Sent]) -> dict[str, WaldurError | None]:
-        """Send the requests of one kind of action for all open orders; failures by order uuid."""
+        """Send one kind of action for all open orders. Return the error, or None, by order uuid."""
         wanted = {uuid: action for uuid, plan in self._open.items() if (action := _of(plan, kind))}
         failed = work.send(wanted.values())
         return {uuid: failed.get(action) for uuid, action in wanted.items()}
@@ -295,14 +286,19 @@ def _of(plan: OrderPlan, kind: type[Sent]) -> Sent | None:
 
 
 def wait_reason(plan: OrderPlan, decision: Decision) -> str:
-    """Why an order waits, empty when it may go on."""
+    """Return why an order waits, empty when it may go on."""
     blocked = decision.blocked
-    needed = [action for action in plan.actions if action in blocked and not _is_spare(action, plan)]
+    # An order can do without a member, and without ending the project's account.
+    needed = [
+        action
+        for action in plan.actions
+        if action in blocked and not joins(action) and not _ends_another(action, plan)
+    ]
     return decision.reason(needed[0]) if needed else ""
 
 
 def allowed_part(plan: OrderPlan, decision: Decision) -> OrderPlan:
-    """The order without the actions that it can do without and must not carry out."""
+    """Return the order without the optional actions that the policy blocks."""
     blocked = decision.blocked
     left_out = [action for action in plan.actions if action in blocked]
     if not left_out:
@@ -312,12 +308,7 @@ def allowed_part(plan: OrderPlan, decision: Decision) -> OrderPlan:
     return replace(plan, actions=kept, notes=(*plan.notes, *notes))
 
 
-def _is_spare(action: Action, plan: OrderPlan) -> bool:
-    """What an order can do without."""
-    return joins(action) or _ends_another(action, plan)
-
-
 def _ends_another(action: Action, plan: OrderPlan) -> bool:
-    """Whether it deletes an account above the order's own."""
+    """Return whether it deletes an account above the order's own."""
     ended = action.things(action.ends)
     return any(thing.kind is Kind.ACCOUNT and thing.account != plan.account for thing in ended)

@@ -17,7 +17,7 @@ from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.plan import groups as planner
-from agent.plan.groups import GroupWishes
+from agent.plan.groups import DesiredGroups
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
@@ -36,7 +36,7 @@ KEY = "groups"
 class GroupFacts:
     """The groups as they shall be, and those that stand, by name."""
 
-    wishes: GroupWishes
+    desired: DesiredGroups
     standing: Mapping[str, DirectoryGroup]
 
 
@@ -51,35 +51,35 @@ class PlannedGroups:
     is_whole: bool = True
 
 
-def settle(run: Pass, wishes: GroupWishes, *, is_whole: bool) -> ProvisioningReport:
-    """Make the groups as wished. Raises nothing of ours: see `error` and the outcomes."""
+def settle(run: Pass, desired: DesiredGroups, *, is_whole: bool) -> ProvisioningReport:
+    """Make the groups as desired. Raises nothing of ours: see `error` and the outcomes."""
     outcomes: list[Outcome] = []
     error: SiteAgentError | None = None
     try:
-        with _opened(run.site, wishes) as directory:
+        with _opened(run.site, desired) as directory:
             if directory is not None:
-                engine.reconcile(run, _steps(run.site, directory, wishes, outcomes, is_whole=is_whole))
+                engine.reconcile(run, _steps(run.site, directory, desired, outcomes, is_whole=is_whole))
     except SiteAgentError as raised:
         log.error("groups of offering %s: %s", run.site.offering.name, raised)
         error = raised
     return ProvisioningReport(tuple(outcomes), error)
 
 
-def plan(site: Site, wishes: GroupWishes) -> PlannedGroups:
+def plan(site: Site, desired: DesiredGroups) -> PlannedGroups:
     """What `settle` would do now. Changes nothing. Raises SiteAgentError."""
-    with _opened(site, wishes) as directory:
+    with _opened(site, desired) as directory:
         if directory is None:
             return PlannedGroups((), Snapshot(site.backend.cluster))
-        return engine.plan_of(_steps(site, directory, wishes, [], is_whole=True))
+        return engine.plan_of(_steps(site, directory, desired, [], is_whole=True))
 
 
 def _steps(
-    site: Site, directory: GroupDirectory, wishes: GroupWishes, outcomes: list[Outcome], *, is_whole: bool
+    site: Site, directory: GroupDirectory, desired: DesiredGroups, outcomes: list[Outcome], *, is_whole: bool
 ) -> Steps[GroupFacts, PlannedGroups]:
     def planned(facts: GroupFacts) -> PlannedGroups:
         obstacles = {group.obstacle for group in facts.standing.values() if group.obstacle}
         return PlannedGroups(
-            planner.changes(facts.wishes, facts.standing),
+            planner.changes(facts.desired, facts.standing),
             Snapshot(site.backend.cluster),
             tuple(sorted(obstacles)),
             is_whole=is_whole,
@@ -98,7 +98,7 @@ def _steps(
 
     return Steps(
         key=KEY,
-        observe=lambda: GroupFacts(wishes, directory.read(wishes.names())),
+        observe=lambda: GroupFacts(desired, directory.read(desired.names())),
         plan=planned,
         announce=announce,
         portions=portions,
@@ -110,9 +110,9 @@ def _steps(
 
 
 @contextmanager
-def _opened(site: Site, wishes: GroupWishes) -> Iterator[GroupDirectory | None]:
+def _opened(site: Site, desired: DesiredGroups) -> Iterator[GroupDirectory | None]:
     """The offering's directory, connected; None where it has none or no account is spoken of."""
-    groups = registry.groups(site.offering) if wishes.names() else None
+    groups = registry.groups(site.offering) if desired.names() else None
     if groups is None:
         yield None
         return

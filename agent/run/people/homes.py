@@ -35,13 +35,13 @@ from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
-from agent.state.homes import HomeMemory
+from agent.state.homes import HomeState
 from backends import registry
 from backends.base import UserHomes
 from backends.lock import WriteLock
 from backends.process import CommandMissing
 from backends.storage import passwd
-from backends.storage.homes import HeadNode, RootNeeded, look
+from backends.storage.homes import HeadNode, RootNeeded, observe_home
 
 log = logging.getLogger(__name__)
 
@@ -162,9 +162,9 @@ def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None
         return Plan()
     host = host or head_node(site)
     rules = site.offering.homes
-    memory = HomeMemory(site.state_dir, site.offering.uuid)
+    memory = HomeState(site.state_dir, site.offering.uuid)
     due = planner.sort(_names(site, usernames), memory.users, rules).due
-    homes = [look(entry, rules.base_path) for entry in passwd.resolve(due, host.ask).entries]
+    homes = [observe_home(entry, rules.base_path) for entry in passwd.resolve(due, host.lookup).entries]
     return Plan.of(planned(HomeFacts(homes, memory.users), rules, Snapshot("")).actions)
 
 
@@ -218,7 +218,7 @@ class _Settling:
         self._room = at_most
         self._in_time = in_time
         self._state_dir = run.site.state_dir
-        self._memory = HomeMemory(self._state_dir, self._offering.uuid)
+        self._memory = HomeState(self._state_dir, self._offering.uuid)
         self._useless: set[str] = set()
         self._in_a_row: Counter[str] = Counter()
         self._news: dict[str, list[str]] = {}
@@ -265,14 +265,14 @@ class _Settling:
 
     def _observe(self, names: Collection[str], *, again: bool) -> HomeFacts:
         """Under the lock, so what is remembered is read once more."""
-        self._memory = HomeMemory(self._state_dir, self._offering.uuid)
+        self._memory = HomeState(self._state_dir, self._offering.uuid)
         if again:
             for name in names:
                 self._memory[name] = replace(self._memory[name], home="", failures=0)
         users = planner.sort(names, self._memory.users, self._rules)
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
-        known = passwd.resolve(users.due, self._host.ask, in_time=self._in_time)
+        known = passwd.resolve(users.due, self._host.lookup, in_time=self._in_time)
         if known.trouble:
             self.report.unknown += known.unknown
             self.report.problems.append(known.trouble)
@@ -284,7 +284,7 @@ class _Settling:
         homes = []
         for entry in known.entries:
             if self._in_time():
-                homes.append(look(entry, self._rules.base_path))
+                homes.append(observe_home(entry, self._rules.base_path))
             else:
                 self.report.later.append(entry.name)
         return HomeFacts(homes, dict(self._memory.users), again)

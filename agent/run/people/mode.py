@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from agent.core.errors import WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.core.plans import Outcome
-from agent.plan.groups import GroupWishes
+from agent.plan.groups import DesiredGroups
 from agent.run.gate import Pass
 from agent.run.people import groups, homes, usernames
 from agent.run.people.homes import HomesReport
@@ -28,9 +28,9 @@ def name_people(
     return settled.users
 
 
-def provide(run: Pass, wishes: GroupWishes, users: Iterable[str], *, is_whole: bool) -> None:
-    """Make the groups of these accounts as wished, and the homes of these users."""
-    _tell(run, "groups", groups.settle(run, wishes, is_whole=is_whole))
+def provide(run: Pass, desired: DesiredGroups, users: Iterable[str], *, is_whole: bool) -> None:
+    """Make the groups of these accounts as desired, and the homes of these users."""
+    _tell(run, "groups", groups.settle(run, desired, is_whole=is_whole))
     report, settled = run.report, homes.settle(run, frozenset(users))
     report.homes = _counted(settled)
     report.home_problems += [f"homes: {problem}" for problem in settled.problems]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Periodic limits: a policy in Waldur computes them, we set them on the account and say what came of it, always.
 
-observe -> plan (`agent.core.periodic`) -> all of a message or nothing of it. What is on the cluster already is not
+observe -> plan (`agent.plan.periodic`) -> all of a message or nothing of it. What is on the cluster already is not
 written. The raw usage is reset once in a policy's period, however often the message comes and its task fails: a second
 reset would forget what was used in between. It is the last step, when all else is in force. A message that is older
 than one that was carried out changes nothing. One that is held is parked, since Waldur cannot be asked for its figures
@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering
-from agent.core import periodic
 from agent.core.account_names import fold, uuid_hex
 from agent.core.actions import ClusterAction, Phase, only
 from agent.core.errors import BackendError, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import Account, Part, Snapshot
-from agent.core.periodic import Granularity, LimitType, PeriodicState, PeriodicWish, ResetRawUsage
+from agent.core.periodic import DesiredSettings, Granularity, LimitType, ObservedSettings
+from agent.core.periodic_actions import ResetRawUsage
 from agent.core.plans import Outcome
 from agent.core.policy import PolicyRules
 from agent.core.units import targets_of
+from agent.plan import periodic
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run import engine, gate
 from agent.run import site as sites
@@ -37,9 +38,9 @@ from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state.periodic import Memory, ParkedMessage, parked
-from agent.state.plans import Shelf
-from agent.waldur import policies, resources
+from agent.state.held_plans import HeldPlans
+from agent.state.periodic_policies import ParkedMessage, PolicyState, parked
+from agent.waldur import periodic_messages, policies, resources
 from agent.waldur.client import WaldurClient
 from backends.base import PeriodicKeeper, PeriodicPower, Scope
 
@@ -68,15 +69,15 @@ class PeriodicFailed(BackendError):
 class PeriodicFacts:
     """What one message asks, in the cluster's spelling, and what its account has.
 
-    `state` None: the message is older than what was carried out, and nothing was looked at. `period`: the policy's
+    `observed` None: the message is older than what was carried out, and nothing was looked at. `period`: the policy's
     period in which the raw usage is to be reset now, empty where it is not. `usage_asked`: accounts of which somebody
     has asked what is used.
     """
 
-    asked: PeriodicWish
+    asked: DesiredSettings
     policy: str
     snapshot: Snapshot
-    state: PeriodicState | None = None
+    observed: ObservedSettings | None = None
     period: str = ""
     usage_asked: frozenset[str] = frozenset()
 
@@ -92,10 +93,10 @@ class PlannedPeriodic:
     def actions(self) -> Sequence[ClusterAction]:
         """What has to be done, the reset last. Pure."""
         facts = self.facts
-        if facts.state is None:
+        if facts.observed is None:
             return ()
         reason = f"policy {facts.policy}"
-        return periodic.actions(facts.asked, facts.state, reason=reason, resets_usage=bool(facts.period))
+        return periodic.changes(facts.asked, facts.observed, reason=reason, resets_usage=bool(facts.period))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -134,9 +135,9 @@ def report_failure(
     try:
         policy, resource = _uuids(document)
         try:
-            memory, name = _memory(offering, state_dir, document), digest(document)
-            commands = memory.commands(name)
-            memory.forget_commands(name)
+            state, name = _state_of(offering, state_dir, document), digest(document)
+            commands = state.commands(name)
+            state.forget_commands(name)
         except BackendError as unknown:
             log.warning("what was run before is not reported: %s", unknown)
         client = client or sites.client(offering, MODE)
@@ -146,8 +147,8 @@ def report_failure(
 
 
 def resume(site: Site, rules: PolicyRules, lock: Lock = lambda _: True) -> list[PassReport]:
-    """Carry out the messages that were held and may go on now; one report for each. Raises StateError and MemoryLost
-    where nobody can tell which these are.
+    """Carry out the messages that were held and may go on now; one report for each. Raises StateError and
+    PolicyStateLost where nobody can tell which these are.
 
     Such are those whose plans are approved or not held any more; of the others some are looked at again in every hour.
     `lock` takes the uuid of a resource; those whose lock is taken are left to its holder. Where no message waits, this
@@ -169,24 +170,24 @@ def digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def shelf_key(policy: str, resource: str) -> str:
+def plans_key(policy: str, resource: str) -> str:
     """The name under which plans of one policy for one resource are held."""
     return f"{KEY}-{policy}-{resource}"
 
 
 def _is_free(site: Site, message: ParkedMessage) -> bool:
     """Whether all that held a message back is approved, or gone."""
-    shelf = Shelf(site.state_dir, site.offering, shelf_key(*_uuids(message.document)))
-    held = {waiting.id for waiting in shelf.waiting()}
-    approved = {approval.plan for approval in shelf.approvals()}
+    plans = HeldPlans(site.state_dir, site.offering, plans_key(*_uuids(message.document)))
+    held = {waiting.id for waiting in plans.waiting()}
+    approved = {approval.plan for approval in plans.approvals.open()}
     return held.intersection(message.plans) <= approved
 
 
 def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
     """Carry out a message that was parked, if it is still the one that waits. The policy is told of what is new."""
     with engine.passing(site, MODE, is_recorded=False) as pass_:
-        memory = _memory(site.offering, site.state_dir, document)
-        waiting = memory.parked
+        state = _state_of(site.offering, site.state_dir, document)
+        waiting = state.parked
         if waiting is None or digest(waiting.document) != digest(document):
             return pass_.report
         try:
@@ -196,17 +197,17 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
             is_denied = isinstance(error, WaldurError) and error.denied
             if not (error.retryable or is_denied):
                 report_failure(site.offering, site.state_dir, document, error, client=site.client)
-                _let_go(site, memory, shelf_key(*_uuids(document)))
+                _let_go(site, state, plans_key(*_uuids(document)))
             raise
     return pass_.report
 
 
-def _let_go(site: Site, memory: Memory, key: str) -> None:
+def _let_go(site: Site, state: PolicyState, key: str) -> None:
     """Forget the message that waits, and its plans: it, or a newer one, has come to its end. Raises StateError."""
-    memory.unpark()
-    shelf = Shelf(site.state_dir, site.offering, key)
-    for waiting in shelf.waiting():
-        shelf.drop(waiting.id)
+    state.unpark()
+    plans = HeldPlans(site.state_dir, site.offering, key)
+    for waiting in plans.waiting():
+        plans.drop(waiting.id)
 
 
 def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> list[str]:
@@ -221,17 +222,17 @@ class _Message:
     """One message on its way: what it asks, what was done of it before, and what stopped it."""
 
     def __init__(self, site: Site, document: Mapping[str, Any], waiting: ParkedMessage | None) -> None:
-        """Raises PlanRefused, and MemoryLost."""
+        """Raises PlanRefused, and PolicyStateLost."""
         self.commands: list[str] = []
         self._site = site
         self._document = document
         self._now = _now()
-        self._asked = periodic.wish(document)
-        self._at = waiting.at if waiting else periodic.moment(document, self._now)
+        self._asked = periodic_messages.desired_settings(document)
+        self._at = waiting.at if waiting else periodic_messages.written_at(document, self._now)
         # The plans that the policy was told of when the message was parked.
         self._told = frozenset(waiting.plans if waiting else ())
         self.policy, self._resource = _uuids(document)
-        self._memory = _memory(site.offering, site.state_dir, document)
+        self._state = _state_of(site.offering, site.state_dir, document)
         self._digest = digest(document)
         self._keeper = _keeper(site)
         self._period = ""
@@ -240,7 +241,7 @@ class _Message:
     def steps(self, rules: PolicyRules) -> Steps[PeriodicFacts, PlannedPeriodic]:
         """The loop over the one account that the message is about."""
         return Steps(
-            key=shelf_key(self.policy, self._resource),
+            key=plans_key(self.policy, self._resource),
             observe=self._observe,
             plan=PlannedPeriodic,
             refine=lambda facts, plan: self._refine(rules, facts, plan),
@@ -253,22 +254,22 @@ class _Message:
 
     def _observe(self) -> PeriodicFacts:
         """Waldur's resource, the cluster's TRES, and what the account has. Raises SiteAgentError."""
-        waiting = self._memory.parked
+        waiting = self._state.parked
         if waiting is not None and self._at < waiting.at:
             raise PlanRefused(
                 f"older than the message of {waiting.at}, which is held as plan {', '.join(waiting.plans)}"
             )
         asked = _checked(self._site, self._asked, self._resource)
         snapshot = Snapshot(self._site.backend.cluster)
-        if periodic.is_old(self._at, self._memory.applied(self._now)):
+        if periodic.is_old(self._at, self._state.applied(self._now)):
             return PeriodicFacts(asked, self.policy, snapshot)
-        state = _state(self._keeper, asked.account)
+        observed = _observed(self._keeper, asked.account)
         # One account, and all of that one.
-        account = Account(asked.account, None, state.limits.get(LimitType.GRP_TRES_MINS, {}))
+        account = Account(asked.account, None, observed.limits.get(LimitType.GRP_TRES_MINS, {}))
         snapshot = replace(snapshot, accounts={asked.account: account}, complete=frozenset({Part.ACCOUNTS}))
-        return PeriodicFacts(asked, self.policy, snapshot, state, self._period_due(asked))
+        return PeriodicFacts(asked, self.policy, snapshot, observed, self._period_due(asked))
 
-    def _period_due(self, asked: PeriodicWish) -> str:
+    def _period_due(self, asked: DesiredSettings) -> str:
         """The period to be reset, empty for none; of a policy whose period we do not know it is a month. Raises
         WaldurError where it cannot be read.
         """
@@ -276,7 +277,7 @@ class _Message:
             return ""
         granularity = policies.granularity(self._site.client, self.policy) or Granularity.MONTH
         period = periodic.period(self._at, granularity)
-        return "" if self._memory.has_reset(period, self._now) else period
+        return "" if self._state.has_reset(period, self._now) else period
 
     def _refine(
         self, rules: PolicyRules, facts: PeriodicFacts, plan: PlannedPeriodic
@@ -309,20 +310,20 @@ class _Message:
 
     def _apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         """Do one portion. A reset that SLURM refused, or was never asked for, was not done; of all else nobody knows
-        but the memory. Raises BackendError.
+        but the state file. Raises BackendError.
         """
         resets = bool(only(ResetRawUsage, actions))
         if resets:
-            self._memory.begin_reset(self._period, self._now)
+            self._state.begin_reset(self._period, self._now)
         try:
             outcomes = self._keeper.apply(actions)
         except BackendError:
             if resets:
-                self._memory.end_reset(self._period, is_done=False)
+                self._state.end_reset(self._period, is_done=False)
             raise
-        self._memory.add_commands(self._digest, [c for outcome in outcomes for c in outcome.commands])
+        self._state.add_commands(self._digest, [c for outcome in outcomes for c in outcome.commands])
         if resets:
-            self._memory.end_reset(self._period, is_done=all(outcome.done for outcome in outcomes))
+            self._state.end_reset(self._period, is_done=all(outcome.done for outcome in outcomes))
         return outcomes
 
     def _read_back(self, work: Work[PlannedPeriodic], portion: Portion, outcomes: Sequence[Outcome]) -> None:
@@ -333,8 +334,8 @@ class _Message:
         if only(ResetRawUsage, portion.actions):
             return
         asked = work.plan.facts.asked
-        state = _state(self._keeper, asked.account)
-        left = periodic.actions(asked, state, reason="", resets_usage=False)
+        observed = _observed(self._keeper, asked.account)
+        left = periodic.changes(asked, observed, reason="", resets_usage=False)
         if left:
             raise PeriodicFailed(f"the cluster took the commands and did not do it: {left[0].render()}")
 
@@ -362,27 +363,27 @@ class _Message:
                     if refusal.retryable:
                         raise
                     log.warning("the policy is not told that its settings are held: %s", refusal)
-            self._memory.park(ParkedMessage(self._document, self._at, self._now, plans))
+            self._state.park(ParkedMessage(self._document, self._at, self._now, plans))
             return
-        if work.plan.facts.state is None:
-            applied = self._memory.applied(self._now)
+        if work.plan.facts.observed is None:
+            applied = self._state.applied(self._now)
             log.info(
                 "periodic limits of resource %s: older than what was applied (%s): nothing is done",
                 self._resource,
                 applied,
             )
         else:
-            self._memory.note_applied(self._at, self._now)
+            self._state.note_applied(self._at, self._now)
             if not work.plan.actions:
                 log.info("periodic limits of resource %s: it is so already", self._resource)
         self._report("")
-        _let_go(self._site, self._memory, shelf_key(self.policy, self._resource))
+        _let_go(self._site, self._state, plans_key(self.policy, self._resource))
 
     def _report(self, error: str) -> None:
         """Tell the policy; no error is success. Raises WaldurError."""
-        commands = self._memory.commands(self._digest)
+        commands = self._state.commands(self._digest)
         policies.report(self._site.client, self.policy, self._resource, error=error, commands=commands)
-        self._memory.forget_commands(self._digest)
+        self._state.forget_commands(self._digest)
         self.commands = commands
 
 
@@ -390,15 +391,15 @@ def _now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-def _memory(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> Memory:
-    return Memory(state_dir, offering.uuid, *_uuids(document))
+def _state_of(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> PolicyState:
+    return PolicyState(state_dir, offering.uuid, *_uuids(document))
 
 
-def _state(keeper: PeriodicKeeper, account: str) -> PeriodicState:
-    state = keeper.state(account)
-    if state is None:
+def _observed(keeper: PeriodicKeeper, account: str) -> ObservedSettings:
+    observed = keeper.state(account)
+    if observed is None:
         raise PlanRefused(f"account {account} is not on the cluster")
-    return state
+    return observed
 
 
 def _keeper(site: Site) -> PeriodicKeeper:
@@ -410,15 +411,15 @@ def _keeper(site: Site) -> PeriodicKeeper:
     return site.backend.periodic
 
 
-def _checked(site: Site, asked: PeriodicWish, resource_uuid: str) -> PeriodicWish:
-    """The wish in the cluster's spelling, if it is about the account that this resource has."""
+def _checked(site: Site, asked: DesiredSettings, resource_uuid: str) -> DesiredSettings:
+    """Return what is asked in the cluster's spelling, if it is about the account that this resource has."""
     account = fold(asked.account)
     has = fold(resources.get(site.client, resource_uuid).backend_id)
     if account != has:
         raise PlanRefused(f"it is about account {account}, and resource {resource_uuid} has {has or 'none'}")
-    if account == site.backend.home:
+    if account == site.backend.default_account:
         raise PlanRefused(f"account {account} is protected")
-    spelled = _spelled(site, periodic.named_in(asked)) if asked.limits else {}
+    spelled = _spelled(site, asked.tres) if asked.limits else {}
     limits = {kind: _by_tres(values, spelled) for kind, values in asked.limits.items()}
     return replace(asked, account=account, limits=limits)
 

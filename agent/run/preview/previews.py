@@ -111,13 +111,13 @@ def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
     groups: Sequence[Action] = ()
     endings: Sequence[Action] = ()
     if gate.may_tell(rules):
-        wishes = passes.group_wishes(synced)
+        desired = passes.desired_groups(synced)
         names = _unless_away(
             "usernames",
             notes,
             lambda: usernames.plan(site, waldur.users, waldur.offering, snapshot=plan.snapshot).actions,
         )
-        groups = _unless_away("groups", notes, lambda: group_mode.plan(site, wishes).actions)
+        groups = _unless_away("groups", notes, lambda: group_mode.plan(site, desired).actions)
         endings = [
             action
             for each in plan.plans

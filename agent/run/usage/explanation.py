@@ -11,7 +11,7 @@ from agent.core.periods import Month
 from agent.core.usage import JobUse, job_of
 from agent.run.site import Site
 from agent.run.usage import facts as report_facts
-from agent.state.reports import Memory
+from agent.state.report_state import ReportState
 from backends.base import JobReader
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ JOBS_ASKED = 1000
 JOBS_NAMED = 5
 
 
-def decreases(site: Site, month: Month, accounts: Sequence[str], memory: Memory) -> dict[str, str]:
+def decreases(site: Site, month: Month, accounts: Sequence[str], memory: ReportState) -> dict[str, str]:
     """A sentence for each account; one command for all of them. What cannot be found is said, too."""
     if not accounts:
         return {}

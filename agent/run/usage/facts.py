@@ -18,7 +18,7 @@ from agent.core.usage import Usage, UsageQuery
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import Ledger, UsageRules
 from agent.run.site import Site
-from agent.state import reported as report_claims
+from agent.state import reported_accounts
 from agent.waldur import members, offerings, resources, usages
 from backends.base import Scope, UsageReader
 
@@ -96,7 +96,7 @@ def rules(
         components=tuple(components),
         known=frozenset(map(fold, picture.snapshot.accounts)),
         names=picture.names,
-        elsewhere=report_claims.of_others(site.state_dir, site.backend.cluster, site.counting_alike),
+        elsewhere=reported_accounts.of_others(site.state_dir, site.backend.cluster, site.counting_alike),
         with_users=with_users,
         in_full=site.client.features.lacks(usages.DATES),
     )

@@ -22,7 +22,7 @@ from agent.run.site import Site
 from agent.run.usage import planning
 from agent.run.usage.planning import Clock, PlannedReport, ReportFacts
 from agent.run.usage.submission import Submission
-from agent.state import reported
+from agent.state import reported_accounts
 from agent.waldur.client import WaldurClient
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def steps(
         """Tell the other offerings which accounts this one tells of, and the operator what there is to know."""
         if site.counting_alike and gate.is_known(work.run, MODE, work.plan):
             resources = work.plan.picture.resources
-            reported.leave(site.state_dir, site.backend.cluster, site.offering.uuid, resources)
+            reported_accounts.write(site.state_dir, site.backend.cluster, site.offering.uuid, resources)
         work.report.notes += work.plan.notes
         work.report.left_alone = work.plan.left_alone
 

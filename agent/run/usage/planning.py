@@ -26,8 +26,8 @@ from agent.run.site import Site
 from agent.run.usage import explanation as report_explain
 from agent.run.usage import facts as report_facts
 from agent.run.usage.facts import MonthPicture, OfferingPicture
-from agent.state import reports as report_memory
-from agent.state.reports import Memory
+from agent.state import report_state
+from agent.state.report_state import ReportState
 from agent.waldur import usages
 
 Clock = Callable[[], datetime]
@@ -60,7 +60,7 @@ class PlannedReport:
 
     picture: OfferingPicture
     months: tuple[PlannedMonth, ...]
-    memory: Memory
+    memory: ReportState
     memory_months: tuple[Month, ...] = ()
     notes: tuple[str, ...] = ()
     has_gaps: bool = False
@@ -100,7 +100,7 @@ class ReportFacts:
 
     picture: OfferingPicture
     months: tuple[MonthFacts, ...]
-    memory: Memory
+    memory: ReportState
     memory_months: tuple[Month, ...]
     notes: tuple[str, ...]
     has_gaps: bool
@@ -114,7 +114,7 @@ class _Looking:
 
     site: Site
     picture: OfferingPicture
-    memory: Memory
+    memory: ReportState
     now: datetime
     notes: list[str] = field(default_factory=list)
     has_gaps: bool = False
@@ -164,7 +164,7 @@ def _month_plans(facts: ReportFacts, month: MonthFacts) -> Iterator[UsagePlan]:
 def observe(site: Site, clock: Clock, is_late: Callable[[], bool] = lambda: False) -> ReportFacts:
     """Usage and what Waldur holds of it. Once it `is_late` no further month is read. Raises SiteAgentError."""
     now = clock()
-    memory = report_memory.load(site.state_dir, site.offering.uuid)
+    memory = report_state.load(site.state_dir, site.offering.uuid)
     looking = _Looking(site, report_facts.offering(site), memory, now)
     looking.notes += [
         f"Waldur's offering has no component {name}: run load-components" for name in looking.picture.missing

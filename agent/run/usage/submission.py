@@ -24,7 +24,7 @@ from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.run.usage import planning as report_plan
 from agent.run.usage.planning import MonthEnded, PlannedMonth, PlannedReport
-from agent.state import reports as report_memory
+from agent.state import report_state
 from agent.waldur import pool, usages
 
 AT_ONCE = 48
@@ -179,7 +179,7 @@ class Submission:
             memory.live[str(month.month)] |= {a: jobs for a, jobs in known.items() if a in kept}
         memory.keep(work.plan.memory_months)
         memory.failed = frozenset(self._failed)
-        report_memory.save(self._site.state_dir, self._site.offering.uuid, memory)
+        report_state.save(self._site.state_dir, self._site.offering.uuid, memory)
 
     def _send(self, action: UsageAction) -> Answer:
         month, amounts = self._months[action.month], _amounts(action.after)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The only module that speaks LDAP: one bound connection per pass, searches that are whole or raise, and changes.
+"""The only module that imports ldap3: one bound connection per pass, searches that are whole or raise, and changes.
 
 StartTLS comes before the bind, and the certificate is checked before that: the password never goes in clear or
-to a stranger. Errors of ldap3 become ours here. What says nothing about the request itself (no connection, a refused
-bind, a busy server) is BackendUnavailable.
+to a stranger. Errors of ldap3 become ours here. An error that says nothing about the request itself (no connection, a
+refused bind, a busy server) is BackendUnavailable.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ REPLACE = ldap3.MODIFY_REPLACE
 
 Changes = Mapping[str, Sequence[tuple[Any, Sequence[str]]]]
 
-# Results that speak of the server or of us, never of the entry that was asked about.
-_NOBODYS_FAULT = (
+# Results that are about the server or our account, never about the entry of the request.
+_SERVER_RESULTS = (
     errors.LDAPBusyResult,
     errors.LDAPUnavailableResult,
     errors.LDAPTimeLimitExceededResult,
@@ -77,19 +77,29 @@ class NotThere(BackendError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of a search; attribute names in small letters, for servers differ in their spelling."""
+class LdapEntry:
+    """An entry of a search. Attribute names are in small letters, for servers differ in their spelling."""
 
     dn: str
     values: Mapping[str, tuple[str, ...]]
 
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> LdapEntry:
+        """Return the entry of one item of ldap3's response."""
+        raw: Mapping[str, Sequence[bytes]] = item["raw_attributes"]
+        texts = {name.lower(): tuple(v.decode("utf-8", "replace") for v in raw[name]) for name in raw}
+        return cls(item["dn"], texts)
+
     def all(self, name: str) -> tuple[str, ...]:
+        """Return all values of an attribute."""
         return self.values.get(name.lower(), ())
 
     def first(self, name: str) -> str:
+        """Return the first value of an attribute, empty where it has none."""
         return next(iter(self.all(name)), "")
 
     def number(self, name: str) -> int | None:
+        """Return the first value of an attribute as a number, None where it is none."""
         text = self.first(name)
         return int(text) if text.isascii() and text.isdecimal() else None
 
@@ -114,8 +124,12 @@ class Directory:
             return
         settings = self._settings
         with self._translated("connect"):
+            tls = ldap3.Tls(
+                validate=ssl.CERT_REQUIRED if settings.verify_certificate else ssl.CERT_NONE,
+                ca_certs_file=settings.ca_file or None,
+            )
             connection = ldap3.Connection(
-                self._server(),
+                ldap3.Server(settings.uri, tls=tls, connect_timeout=CONNECT_TIMEOUT_S, get_info=ldap3.NONE),
                 user=settings.bind_dn,
                 password=settings.bind_password.reveal(),
                 receive_timeout=ANSWER_TIMEOUT_S,
@@ -128,7 +142,7 @@ class Directory:
                 if settings.use_starttls and not connection.start_tls():
                     raise errors.LDAPStartTLSError("the server did not start TLS")
                 connection.bind()
-                _must_be_success(connection)
+                _require_success(connection)
             except (errors.LDAPException, OSError):
                 _shut(connection)
                 raise
@@ -144,9 +158,9 @@ class Directory:
         except (errors.LDAPException, OSError) as error:
             log.debug("LDAP: the connection ended with %s", error)
 
-    def search(self, base: str, clauses: str, attributes: Sequence[str]) -> list[Entry]:
-        """All entries below `base` that match. Raises BackendUnavailable where the answer is not whole."""
-        found: list[Entry] = []
+    def search(self, base: str, clauses: str, attributes: Sequence[str]) -> list[LdapEntry]:
+        """Return all entries below `base` that match. Raises BackendUnavailable where the result is not whole."""
+        found: list[LdapEntry] = []
         cookie: bytes | None = None
         try:
             while cookie is None or cookie:
@@ -155,9 +169,12 @@ class Directory:
                     connection.search(
                         base, clauses, attributes=list(attributes), paged_size=PAGE_SIZE, paged_cookie=cookie
                     )
-                    _must_be_success(connection)
-                found += [_entry(item) for item in connection.response or () if "raw_attributes" in item]
-                cookie = _next_page(connection)
+                    _require_success(connection)
+                found += [
+                    LdapEntry.of(item) for item in connection.response or () if "raw_attributes" in item
+                ]
+                paged = (connection.result.get("controls") or {}).get(PAGED_RESULTS, {})
+                cookie = bytes(paged.get("value", {}).get("cookie") or b"")  # empty after the last page
         except NotThere as error:
             raise BackendUnavailable(
                 f"LDAP: there is no {base}: check base_dn, people_ou and groups_ou"
@@ -165,67 +182,61 @@ class Directory:
         return found
 
     def add(self, dn: str, classes: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> None:
-        """Raises AlreadyThere where an entry of this DN exists."""
+        """Add an entry. Raises AlreadyThere where an entry of this DN exists."""
         with self._translated(f"add {dn}"):
             connection = self._bound()
             connection.add(dn, list(classes), {name: list(v) for name, v in attributes.items() if v})
-            _must_be_success(connection)
+            _require_success(connection)
 
     def modify(self, dn: str, changes: Changes) -> None:
-        """All or nothing. Raises AlreadyThere or NotThere where a value is, or is not, in the entry."""
+        """Change an entry, all or nothing. Raises AlreadyThere or NotThere where a value is, or is not, in it."""
         with self._translated(f"modify {dn}"):
             connection = self._bound()
             connection.modify(dn, {name: [(how, list(v)) for how, v in c] for name, c in changes.items()})
-            _must_be_success(connection)
+            _require_success(connection)
 
     def delete(self, dn: str) -> None:
-        """Raises NotThere where there is no such entry."""
+        """Delete an entry. Raises NotThere where there is none."""
         with self._translated(f"delete {dn}"):
             connection = self._bound()
             connection.delete(dn)
-            _must_be_success(connection)
+            _require_success(connection)
 
     def _bound(self) -> ldap3.Connection:
         self.open()
         assert self._connection is not None
         return self._connection
 
-    def _server(self) -> ldap3.Server:
-        settings = self._settings
-        tls = ldap3.Tls(
-            validate=ssl.CERT_REQUIRED if settings.verify_certificate else ssl.CERT_NONE,
-            ca_certs_file=settings.ca_file or None,
-        )
-        return ldap3.Server(settings.uri, tls=tls, connect_timeout=CONNECT_TIMEOUT_S, get_info=ldap3.NONE)
-
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
-        """Errors of ldap3, and those of sockets and TLS that it lets through, as ours."""
+        """Turn errors of ldap3, and those of sockets and TLS that it lets through, into ours."""
         try:
             yield
         except (errors.LDAPEntryAlreadyExistsResult, errors.LDAPAttributeOrValueExistsResult) as error:
             raise AlreadyThere(_said(doing, error)) from error
         except (errors.LDAPNoSuchObjectResult, errors.LDAPNoSuchAttributeResult) as error:
             raise NotThere(_said(doing, error)) from error
-        except _NOBODYS_FAULT as error:
+        except _SERVER_RESULTS as error:
             raise BackendUnavailable(f"LDAP {self._settings.uri}: {_said(doing, error)}") from error
         except errors.LDAPOperationResult as error:
             raise BackendError(f"LDAP {self._settings.uri}: {_said(doing, error)}") from error
         except (errors.LDAPException, OSError) as error:
-            self._drop()
+            # After a broken connection the next call makes a new one.
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                _shut(connection)
+            cause = str(error) or type(error).__name__
+            if "certificate" in cause.lower() or isinstance(error, errors.LDAPCertificateError):
+                cause += (
+                    ". Is the name in uri the one of the certificate, and tls_ca_file the CA that signed it?"
+                )
             raise BackendUnavailable(
-                f"LDAP {self._settings.uri} cannot be used ({doing}): {_cause(error)}"
+                f"LDAP {self._settings.uri} cannot be used ({doing}): {cause}"
             ) from error
-
-    def _drop(self) -> None:
-        """After a broken connection the next call makes a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            _shut(connection)
 
 
 def any_of(attribute: str, values: Iterable[str]) -> Iterator[str]:
-    """Filters that match entries with one of these values, some hundred values in each."""
+    """Yield filters that match entries with one of these values, FILTER_VALUES in each."""
     listed = list(dict.fromkeys(values))
     for begin in range(0, len(listed), FILTER_VALUES):
         terms = "".join(equals(attribute, value) for value in listed[begin : begin + FILTER_VALUES])
@@ -233,23 +244,17 @@ def any_of(attribute: str, values: Iterable[str]) -> Iterator[str]:
 
 
 def equals(attribute: str, value: str) -> str:
-    """A filter for one value, whatever characters it has."""
+    """Return a filter for one value, whatever characters it has."""
     return f"({attribute}={escape_filter_chars(value)})"
 
 
-def _must_be_success(connection: ldap3.Connection) -> None:
-    """ldap3 raises for most results; it lets a cut-off answer and a referral pass as if they were whole (2.9.1)."""
+def _require_success(connection: ldap3.Connection) -> None:
+    """Raise for a result that ldap3 lets pass as success: a listing that was cut off, a referral (2.9.1)."""
     result = connection.result
     if result["result"] != RESULT_SUCCESS:
         raise errors.LDAPOperationResult(
             result=result["result"], description=result["description"], message=result["message"]
         )
-
-
-def _next_page(connection: ldap3.Connection) -> bytes:
-    """The server's mark for the page that follows; empty after the last one."""
-    controls = connection.result.get("controls") or {}
-    return bytes(controls.get(PAGED_RESULTS, {}).get("value", {}).get("cookie") or b"")
 
 
 def _shut(connection: ldap3.Connection) -> None:
@@ -260,25 +265,8 @@ def _shut(connection: ldap3.Connection) -> None:
         log.debug("LDAP: the connection ended with %s", error)
 
 
-def _entry(item: Mapping[str, Any]) -> Entry:
-    return Entry(
-        item["dn"], {name.lower(): tuple(map(_text, v)) for name, v in item["raw_attributes"].items()}
-    )
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
-
-
 def _said(doing: str, error: errors.LDAPOperationResult) -> str:
     words = getattr(error, "message", "") or ""
     description = getattr(error, "description", "") or type(error).__name__
     hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), "")
     return ". ".join(filter(None, (f"{doing}: {description} {words}".strip().rstrip("."), hint)))
-
-
-def _cause(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    if "certificate" in text.lower() or isinstance(error, errors.LDAPCertificateError):
-        text += ". Is the name in uri the one of the certificate, and tls_ca_file the CA that signed it?"
-    return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Numbers for users and groups: each is given once and never again, for files keep the number of who has gone.
+"""Gives numbers to users and groups: each once and never again, for files keep the number of who has gone.
 
 The highest number given so far stands in the directory itself, in `cn=waldur-site-cluster-ids` below the groups,
 as `description: uid 10007`. It is moved by one modification that takes the old value away and adds the new one,
@@ -26,65 +26,70 @@ ON_HOST: dict[str, Callable[[int], bool]] = {"uid": nss.has_uid, "gid": nss.has_
 
 
 class RangeFull(BackendError):
-    """No number is left in a range: the site's affair, and no fault of the person who comes too late."""
+    """No number is left in a range: a fault of the site, not of the person who comes too late."""
 
     of_host = True
 
 
-class Ids:
+class IdAllocator:
+    """The counter of one directory."""
+
     def __init__(self, directory: Directory, settings: LdapSettings) -> None:
         self._directory = directory
         self._settings = settings
         self._counter = directory.group_dn(COUNTER)
 
     def next_uid(self) -> int:
-        """A uidNumber that was never given. Raises RangeFull."""
+        """Return a uidNumber that was never given. Raises RangeFull."""
         return self._next("uid", self._settings.uids)
 
     def next_gid(self) -> int:
-        """A gidNumber that was never given. Raises RangeFull."""
+        """Return a gidNumber that was never given. Raises RangeFull."""
         return self._next("gid", self._settings.gids)
 
     def require_room(self) -> None:
-        """Raises RangeFull where the next person could not get both numbers. Takes none."""
+        """Raise RangeFull where the next person could not get both numbers. Takes none."""
         for kind, numbers in (("uid", self._settings.uids), ("gid", self._settings.gids)):
             self._candidate(kind, numbers)
 
     def _next(self, kind: str, numbers: IdRange) -> int:
         for _ in range(ROUNDS):
-            is_there, mark, number = self._candidate(kind, numbers)
+            is_there, given, number = self._candidate(kind, numbers)
+            value = f"{kind} {number}"
             try:
-                self._take(kind, number, mark, is_there=is_there)
+                if not is_there:
+                    attributes = {"cn": [COUNTER], "description": [value]}
+                    self._directory.add(self._counter, COUNTER_CLASSES, attributes)
+                else:
+                    steps = [(DELETE, [f"{kind} {given}"])] if given is not None else []
+                    self._directory.modify(self._counter, {"description": [*steps, (ADD, [value])]})
             except (AlreadyThere, NotThere):
                 continue  # another agent was faster
             return number
         raise BackendUnavailable(f"LDAP: others take numbers from {self._counter} faster than we can")
 
     def _candidate(self, kind: str, numbers: IdRange) -> tuple[bool, int | None, int]:
-        """Is the counter there, where it stands, and the number to be given next. Raises RangeFull."""
-        is_there, mark = self._mark(kind, numbers)
-        above = self._highest(kind, numbers) if mark is None else mark
-        return is_there, mark, self._free_above(kind, numbers, above)
+        """Return whether the counter is there, the highest number given in this range, and the next to be given.
 
-    def _mark(self, kind: str, numbers: IdRange) -> tuple[bool, int | None]:
-        """Is the counter there, and the highest number of this range that it names."""
+        Where the counter names none of this range, it begins above whatever is in use. Raises RangeFull.
+        """
         found = self._directory.search(
             self._settings.groups, f"(&(objectClass={COUNTER_CLASSES[0]})(cn={COUNTER}))", ["description"]
         )
-        marks = [text.split() for entry in found for text in entry.all("description")]
-        given = [int(mark[1]) for mark in marks if len(mark) == 2 and mark[0] == kind and mark[1].isdecimal()]
-        return bool(found), max((number for number in given if number in numbers), default=None)
+        counts = [text.split() for entry in found for text in entry.all("description")]
+        named = [int(c[1]) for c in counts if len(c) == 2 and c[0] == kind and c[1].isdecimal()]
+        given = max((number for number in named if number in numbers), default=None)
+        above = given
+        if above is None:
+            attribute = KINDS[kind]
+            entries = self._directory.search(self._settings.base_dn, f"({attribute}=*)", [attribute])
+            used = [number for entry in entries if (number := entry.number(attribute)) in numbers]
+            above = max((number for number in used if number is not None), default=numbers.start - 1)
+        return bool(found), given, self._free_above(kind, numbers, above)
 
-    def _highest(self, kind: str, numbers: IdRange) -> int:
-        """Where to begin in a directory that has no counter yet: above whatever is in use."""
+    def _free_above(self, kind: str, numbers: IdRange, given: int) -> int:
         attribute = KINDS[kind]
-        entries = self._directory.search(self._settings.base_dn, f"({attribute}=*)", [attribute])
-        used = [number for entry in entries if (number := entry.number(attribute)) in numbers]
-        return max((number for number in used if number is not None), default=numbers.start - 1)
-
-    def _free_above(self, kind: str, numbers: IdRange, mark: int) -> int:
-        attribute = KINDS[kind]
-        for first in range(mark + 1, numbers.end + 1, AT_ONCE):
+        for first in range(given + 1, numbers.end + 1, AT_ONCE):
             wanted = range(first, min(first + AT_ONCE, numbers.end + 1))
             used = {
                 entry.number(attribute)
@@ -98,13 +103,3 @@ class Ids:
             f"LDAP: the numbers of {numbers.key} ({numbers.start} to {numbers.end}) are used up, for those of deleted "
             f"entries are not given again: raise backend_settings.ldap.{numbers.key}_end"
         )
-
-    def _take(self, kind: str, number: int, mark: int | None, *, is_there: bool) -> None:
-        value = f"{kind} {number}"
-        if not is_there:
-            self._directory.add(self._counter, COUNTER_CLASSES, {"cn": [COUNTER], "description": [value]})
-        elif mark is None:
-            self._directory.modify(self._counter, {"description": [(ADD, [value])]})
-        else:
-            old = f"{kind} {mark}"
-            self._directory.modify(self._counter, {"description": [(DELETE, [old]), (ADD, [value])]})

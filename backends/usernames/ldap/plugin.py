@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the entry point `ldap` of the username backends names."""
+"""The plugin behind the entry point `ldap` of the username backends."""
 
 from __future__ import annotations
 

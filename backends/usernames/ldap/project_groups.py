@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The directory's groups that are named like accounts: read together, changed with one call per group.
+"""Groups of the directory that are named like accounts: read together, changed with one call per group.
 
 A group is ours when its number is in gid_range and it is nobody's personal group. A group that gives rights on this
 host (`sudo`, `docker`), whatever its number in the directory, is never made, joined or deleted.
@@ -8,6 +8,7 @@ host (`sudo`, `docker`), whatever its number in the directory, is never made, jo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from agent.core.actions import Effect, Target
@@ -17,8 +18,16 @@ from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.plans import Outcome
 from backends.usernames import nss
 from backends.usernames.candidates import group_problem
-from backends.usernames.ldap.directory import ADD, DELETE, AlreadyThere, Directory, Entry, NotThere, any_of
-from backends.usernames.ldap.ids import Ids
+from backends.usernames.ldap.directory import (
+    ADD,
+    DELETE,
+    AlreadyThere,
+    Directory,
+    LdapEntry,
+    NotThere,
+    any_of,
+)
+from backends.usernames.ldap.ids import IdAllocator
 from backends.usernames.ldap.schema import LdapSettings
 
 ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description", "objectClass")
@@ -26,12 +35,12 @@ PERSONAL = "personal group of "
 
 
 class ProjectGroups:
-    """One connection from `open` to `close`."""
+    """Reads and changes groups over one connection, from `open` to `close`."""
 
     def __init__(self, settings: LdapSettings) -> None:
         self._settings = settings
         self._directory = Directory(settings)
-        self._ids = Ids(self._directory, settings)
+        self._ids = IdAllocator(self._directory, settings)
 
     def open(self) -> None:
         self._directory.open()
@@ -40,7 +49,10 @@ class ProjectGroups:
         self._directory.close()
 
     def read(self, names: Iterable[str]) -> dict[str, DirectoryGroup]:
-        """The groups that exist under these names. Raises BackendError; a part is never taken for the whole."""
+        """Return the groups of these names, and an obstacle for each name that no group may have.
+
+        Raises BackendError; a part of the result is never taken for the whole.
+        """
         wanted = list(names)
         found = [
             entry
@@ -53,25 +65,40 @@ class ProjectGroups:
             for entry in self._directory.search(self._settings.base_dn, clauses, ["uid"])
         }
         by_name = {entry.first("cn").lower(): entry for entry in found}
-        groups = {
-            name: DirectoryGroup(
-                name,
-                frozenset(by_name[name.lower()].all("memberUid")),
-                self._obstacle(by_name[name.lower()], people),
-            )
-            for name in wanted
-            if name.lower() in by_name
-        }
+        groups = {}
         for name in wanted:
-            if name not in groups and (problem := self._refusal(name, people)):
-                groups[name] = DirectoryGroup(name, obstacle=problem)
+            entry = by_name.get(name.lower())
+            obstacle = self._obstacle(name, entry, is_username=name.lower() in people)
+            if entry is not None or obstacle:
+                members = entry.all("memberUid") if entry else ()
+                groups[name] = DirectoryGroup(name, frozenset(members), obstacle)
         return groups
 
+    def _obstacle(self, name: str, entry: LdapEntry | None, *, is_username: bool) -> str:
+        """Return why the group must be left alone, or not be made; empty where it may."""
+        if entry is None:
+            if is_username:
+                return f"no group {name} can be made: a user has this name"
+            if problem := group_problem(name):
+                return f"no group {name!r} can be made: {problem}"
+        else:
+            name, gid, numbers = entry.first("cn"), entry.number("gidNumber"), self._settings.gids
+            if any(text.startswith(PERSONAL) for text in entry.all("description")) or is_username:
+                return f"group {name} is the personal group of a user"
+            if gid not in numbers:
+                return (
+                    f"group {name} has the number {gid}, outside gid_range ({numbers.start} to {numbers.end})"
+                )
+        return f"group {name} is a group of the system on this host" if nss.is_system_group(name) else ""
+
     def apply(self, actions: Sequence[DirectoryAction]) -> list[Outcome]:
-        """Carry the actions out, one outcome for each. What fails fails its group; an outage fails all that follows."""
+        """Carry the actions out. Return one outcome for each.
+
+        An error fails the actions of its group; an outage fails all that follow.
+        """
         outcomes: list[Outcome] = []
         outage: BackendUnavailable | None = None
-        for name, several in groupby(actions, key=_group_of):
+        for name, several in groupby(actions, key=lambda action: action.for_account):
             listed = list(several)
             try:
                 if outage is not None:
@@ -85,27 +112,27 @@ class ProjectGroups:
         return outcomes
 
     def _changed(self, name: str, actions: Sequence[DirectoryAction]) -> list[Outcome]:
-        """The group first, then its members in one call; one by one where a value is there, or gone, already."""
+        """Change the group first, then its members in one call; one by one where a value is there, or gone, already."""
         strange = next((a for a in actions if a.target is not Target.GROUP), None)
         if strange is not None:
             raise BackendError(f"cannot {strange.verb} here")
         dn = self._directory.group_dn(name)
         members = [a for a in actions if _user_of(a)]
-        others = [self._on_group(name, dn, a) for a in actions if not _user_of(a)]
+        others = [a for a in actions if not _user_of(a)]
+        for action in others:
+            if action.effect is Effect.ADD:
+                self._create(name, dn)
+            else:
+                with suppress(NotThere):
+                    self._directory.delete(dn)
+        done = list(map(Outcome, others))
         if not members:
-            return others
+            return done
         try:
             self._directory.modify(dn, _member_changes(members))
         except (AlreadyThere, NotThere):
-            return [*others, *(self._one_member(dn, action) for action in members)]
-        return [*others, *map(Outcome, members)]
-
-    def _on_group(self, name: str, dn: str, action: DirectoryAction) -> Outcome:
-        if action.effect is Effect.ADD:
-            self._create(name)
-        else:
-            self._delete(dn)
-        return Outcome(action)
+            return [*done, *(self._one_member(dn, action) for action in members)]
+        return [*done, *map(Outcome, members)]
 
     def _one_member(self, dn: str, action: DirectoryAction) -> Outcome:
         try:
@@ -118,51 +145,18 @@ class ProjectGroups:
             return Outcome(action, error)
         return Outcome(action)
 
-    def _create(self, name: str) -> None:
+    def _create(self, name: str, dn: str) -> None:
         gid = self._ids.next_gid()
         attributes = {"cn": [name], "gidNumber": [str(gid)]}
         try:
-            self._directory.add(
-                self._directory.group_dn(name), self._settings.project_group_classes, attributes
-            )
+            self._directory.add(dn, self._settings.project_group_classes, attributes)
         except AlreadyThere as error:
             # Made since we looked: whether it is ours to fill, the next pass sees.
             raise BackendError(f"LDAP: there is a group {name} now; the next pass looks at it") from error
 
-    def _delete(self, dn: str) -> None:
-        try:
-            self._directory.delete(dn)
-        except NotThere:
-            return
-
-    def _obstacle(self, entry: Entry, people: set[str]) -> str:
-        name, gid = entry.first("cn"), entry.number("gidNumber")
-        if any(text.startswith(PERSONAL) for text in entry.all("description")) or name.lower() in people:
-            return f"group {name} is the personal group of a user"
-        if gid not in self._settings.gids:
-            numbers = self._settings.gids
-            return f"group {name} has the number {gid}, outside gid_range ({numbers.start} to {numbers.end})"
-        return _host_problem(name)
-
-    def _refusal(self, name: str, people: set[str]) -> str:
-        """Why no group of this name may be made."""
-        if name.lower() in people:
-            return f"no group {name} can be made: a user has this name"
-        problem = group_problem(name)
-        return f"no group {name!r} can be made: {problem}" if problem else _host_problem(name)
-
-
-def _host_problem(name: str) -> str:
-    return f"group {name} is a group of the system on this host" if nss.is_system_group(name) else ""
-
-
-def _group_of(action: DirectoryAction) -> str:
-    """A group is named like its account."""
-    return action.for_account
-
 
 def _user_of(action: DirectoryAction) -> str:
-    """Who joins or leaves the group; empty where it is about the group itself."""
+    """Return who joins or leaves the group; empty where the action is about the group itself."""
     return action.ids().get("user", "")
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""`backend_settings.ldap`: the reference's keys, meanings and defaults, and a few of ours for TLS.
+"""Schema of `backend_settings.ldap`: the reference's keys, meanings and defaults, and a few of ours for TLS.
 
 A null means "not given", also for the lists of object classes.
 """
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ class AccessGroup:
 
 @dataclass(frozen=True, slots=True)
 class WelcomeMail:
-    """How a new user is told; `template` is read when a mail is written."""
+    """The mail to a new user; `template` is read when a mail is written."""
 
     smtp_host: str
     from_address: str
@@ -119,11 +118,6 @@ def _classes(default: tuple[str, ...]) -> fields.List[str]:
     return fields.List(
         fields.String(), load_default=lambda: list(default), validate=validate.Length(1, error="is empty")
     )
-
-
-def _is_attribute(name: str) -> None:
-    if name and not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
-        raise ValidationError(f"{name!r} is no name of an attribute")
 
 
 def _is_uri(uri: str) -> None:
@@ -190,7 +184,10 @@ class LdapSchema(_Section):
     remove_user_on_deactivate = fields.Boolean(load_default=False)
     generate_vpn_password = fields.Boolean(load_default=False)
     access_groups = fields.List(fields.Nested(AccessGroupSchema), load_default=list)
-    waldur_username_attribute = fields.String(load_default="", validate=_is_attribute)
+    waldur_username_attribute = fields.String(
+        load_default="",
+        validate=validate.Regexp(r"([A-Za-z][A-Za-z0-9-]*)?\Z", error="{input!r} is no name of an attribute"),
+    )
     user_object_classes = _classes(USER_CLASSES)
     user_group_object_classes = _classes(USER_GROUP_CLASSES)
     project_group_object_classes = _classes(PROJECT_GROUP_CLASSES)
@@ -198,7 +195,7 @@ class LdapSchema(_Section):
 
     @validates_schema(skip_on_field_errors=False)
     def _check_pairs(self, data: Mapping[str, Any], **_: Any) -> None:
-        """What two keys say together; a key that is wrong by itself is not there."""
+        """Check pairs of keys. A key that is wrong by itself is missing in `data`."""
         wrong = {}
         for name in RANGES:
             start, end = data.get(f"{name}_start"), data.get(f"{name}_end")
@@ -211,7 +208,7 @@ class LdapSchema(_Section):
 
 
 def parse(raw: Mapping[str, Any], path: str) -> Parsed:
-    """The settings of `backend_settings.ldap`, or every reason why not."""
+    """Parse `backend_settings.ldap`: settings, or every problem."""
     place = f"{path}.{KEY}"
     section = raw.get(KEY)
     if section is None:
@@ -220,20 +217,17 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     loaded, problems = parsed_section(LdapSchema(), section, place)
     if loaded is None:
         return Parsed(None, problems)
-    return Parsed(_settings(loaded), (*problems, *_doubts(loaded, place)))
-
-
-def _settings(loaded: Mapping[str, Any]) -> LdapSettings:
-    return LdapSettings(
+    base_dn = loaded["base_dn"]
+    settings = LdapSettings(
         uri=loaded["uri"],
         bind_dn=loaded["bind_dn"],
         bind_password=Secret(loaded["bind_password"]),
         use_starttls=loaded["use_starttls"],
         verify_certificate=loaded["tls_verify"],
         ca_file=loaded["tls_ca_file"],
-        base_dn=loaded["base_dn"],
-        people=_below(loaded["people_ou"], loaded["base_dn"]),
-        groups=_below(loaded["groups_ou"], loaded["base_dn"]),
+        base_dn=base_dn,
+        people=",".join(filter(None, (loaded["people_ou"], base_dn))),
+        groups=",".join(filter(None, (loaded["groups_ou"], base_dn))),
         uids=IdRange("uid_range", loaded["uid_range_start"], loaded["uid_range_end"]),
         gids=IdRange("gid_range", loaded["gid_range_start"], loaded["gid_range_end"]),
         login_shell=loaded["default_login_shell"],
@@ -248,6 +242,7 @@ def _settings(loaded: Mapping[str, Any]) -> LdapSettings:
         project_group_classes=tuple(loaded["project_group_object_classes"]),
         welcome=_welcome(loaded["welcome_email"]),
     )
+    return Parsed(settings, (*problems, *_warnings(loaded, place)))
 
 
 def _welcome(loaded: Mapping[str, Any] | None) -> WelcomeMail | None:
@@ -269,15 +264,11 @@ def _welcome(loaded: Mapping[str, Any] | None) -> WelcomeMail | None:
     )
 
 
-def _below(unit: str, base_dn: str) -> str:
-    return f"{unit},{base_dn}" if unit else base_dn
-
-
-def _doubts(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
-    """What can be meant, and should be looked at."""
+def _warnings(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
+    """Yield warnings: settings that are possible and rarely meant."""
     scheme, host = _address(loaded["uri"])
     is_encrypted = scheme == "ldaps" or loaded["use_starttls"]
-    doubts = {
+    warnings = {
         "use_starttls": ""
         if is_encrypted or host in LOCAL_HOSTS
         else "the bind password goes over the net in clear; use ldaps:// or `use_starttls: true`",
@@ -287,25 +278,25 @@ def _doubts(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
     }
     for name in RANGES:
         start = loaded[f"{name}_start"]
-        doubts[f"{name}_start"] = (
+        warnings[f"{name}_start"] = (
             f"is {start}: numbers below 1000 belong to the system" if start < 1000 else ""
         )
     mail = loaded["welcome_email"]
     if mail is not None:
-        doubts["welcome_email.template_path"] = (
+        warnings["welcome_email.template_path"] = (
             ""
             if Path(mail["template_path"]).is_file()
             else f"{mail['template_path']} is not there: new users get no mail"
         )
         if mail["smtp_password"] and not (mail["use_tls"] or mail["use_ssl"]):
-            doubts["welcome_email.use_tls"] = "without TLS the password goes over the net in clear"
-    for key, words in doubts.items():
+            warnings["welcome_email.use_tls"] = "without TLS the password goes over the net in clear"
+    for key, words in warnings.items():
         if words:
             yield Problem(Severity.WARNING, f"{place}.{key}", words)
 
 
 def _address(uri: str) -> tuple[str, str]:
-    """Scheme and host, empty where it is no address."""
+    """Return scheme and host, both empty where it is no address."""
     try:
         parts = urlsplit(uri)
         _ = parts.port

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The mail that tells a new user of the account: a template of the site's, sent by SMTP.
+"""The mail to a new user: a template of the site, sent by SMTP.
 
-The template runs in a sandbox and sees a few texts only. A text that is HTML is escaped as HTML, any other is not:
-passwords hold `&` and `<`. What people write of themselves never starts a new header line, and TLS certificates are
-checked.
+The template runs in a sandbox and sees a few texts only. Values are escaped in a text that is HTML and in no other:
+passwords hold `&` and `<`. Names of people never start a new header line, and TLS certificates are checked.
 """
 
 from __future__ import annotations
@@ -21,22 +20,32 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent.core.errors import BackendError
 from agent.core.model import OfferingUser
-from backends.usernames.ldap.accounts import NewPerson
 from backends.usernames.ldap.schema import LdapSettings, WelcomeMail
+from backends.usernames.ldap.user_writer import NewUser
 
-# What reading and running a template of somebody's own can end with.
+# What reading and running a site's template can raise.
 _TEMPLATE_FAULTS = (
     jinja2.TemplateError, OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 _HTML = re.compile(r"<(html|body)\b", re.IGNORECASE)
 
 
-def send(settings: LdapSettings, user: OfferingUser, person: NewPerson) -> None:
+def send(settings: LdapSettings, user: OfferingUser, made: NewUser) -> None:
     """Send the mail where the site wants one and the person has an address. Raises BackendError."""
     mail = settings.welcome
     if mail is None or not user.email:
         return
-    message = written(mail, user, _values(settings, user, person))
+    values = {
+        "username": made.username,
+        "vpn_password": made.password.reveal(),
+        "first_name": user.first_name,
+        "last_name": user.last_name,
+        "email": user.email,
+        "home_directory": made.home,
+        "login_shell": settings.login_shell,
+        "uid_number": str(made.uid_number),
+    }
+    message = written(mail, user, values)
     try:
         _deliver(mail, message)
     except (smtplib.SMTPException, OSError) as error:
@@ -46,7 +55,7 @@ def send(settings: LdapSettings, user: OfferingUser, person: NewPerson) -> None:
 
 
 def written(mail: WelcomeMail, user: OfferingUser, values: Mapping[str, str]) -> EmailMessage:
-    """The mail. Raises BackendError where the template or an address cannot be used."""
+    """Return the mail. Raises BackendError where the template or an address cannot be used."""
     try:
         source = mail.template.read_text(encoding="utf-8")
         is_html = _HTML.search(source) is not None
@@ -67,19 +76,6 @@ def written(mail: WelcomeMail, user: OfferingUser, values: Mapping[str, str]) ->
     return message
 
 
-def _values(settings: LdapSettings, user: OfferingUser, person: NewPerson) -> Mapping[str, str]:
-    return {
-        "username": person.username,
-        "vpn_password": person.password.reveal(),
-        "first_name": user.first_name,
-        "last_name": user.last_name,
-        "email": user.email,
-        "home_directory": person.home,
-        "login_shell": settings.login_shell,
-        "uid_number": str(person.uid_number),
-    }
-
-
 def _environment(*, escapes: bool) -> jinja2.Environment:
     return ImmutableSandboxedEnvironment(
         autoescape=escapes, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.ChainableUndefined
@@ -87,7 +83,7 @@ def _environment(*, escapes: bool) -> jinja2.Environment:
 
 
 def _one_line(text: str) -> str:
-    """Without line breaks and other control characters: they would begin a header of somebody's own."""
+    """Return text without line breaks and other control characters: they would begin another header."""
     return " ".join(re.sub(r"[\x00-\x1f\x7f\x85\u2028\u2029]", " ", text).split())
 
 

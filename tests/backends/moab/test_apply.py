@@ -161,11 +161,11 @@ def test_an_account_goes_after_its_funds_and_never_with_people_in_it(mam: StandI
 
 def test_what_mam_has_nothing_for_is_told_and_blames_no_account(mam: StandIn) -> None:
     backend = on_stand_in(mam)
-    wish = SetUserLimits(account="a_x", user="ann", after=(("deposit", 5),))
-    (outcome,) = backend.apply([wish])
+    action = SetUserLimits(account="a_x", user="ann", after=(("deposit", 5),))
+    (outcome,) = backend.apply([action])
     assert isinstance(outcome.error, NotInMoab) and outcome.error.of_host
     assert "no command to set limits of user" in str(outcome.error)
-    assert backend.commands([wish]) == []
+    assert backend.commands([action]) == []
     assert mam.calls() == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A wish as MAM can keep it: two tiers, a deposit, members, a state; the rest is left out with a note."""
+"""The desired state as MAM can keep it: two levels of accounts, a deposit, members, a state; notes on the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, RequestedState, Snapshot
 from backends.moab.canonical import canonical
 from backends.moab.schema import MoabSettings
 
@@ -32,7 +32,7 @@ def spelled(spec: AllocationSpec = SPEC, **settings: Any) -> AllocationSpec:
 
 
 def test_what_mam_has_nothing_for_is_left_out() -> None:
-    spec = spelled(replace(SPEC, wishes=AssociationWishes(qos="fast", partition="main")))
+    spec = spelled(replace(SPEC, requested=RequestedState(qos="fast", partition="main")))
     assert spec.account == AccountSpec("a_one", "p_proj", "My allocation", "P_Proj")
     assert spec.ancestors == (AccountSpec("p_proj", "root", "p_proj", "P_Proj"),)
     assert (spec.limits, spec.members) == ({"deposit": 60}, ("ann", "bob", "jüri"))
@@ -45,13 +45,13 @@ def test_what_mam_has_nothing_for_is_left_out() -> None:
     )
 
 
-def test_the_top_is_what_the_site_calls_it_and_no_tier_is_needed() -> None:
-    assert spelled(home="users").ancestors[0].parent == "users"
+def test_the_top_is_what_the_site_calls_it_and_no_level_is_needed() -> None:
+    assert spelled(default_account="users").ancestors[0].parent == "users"
     assert spelled(replace(SPEC, ancestors=())).ancestors == ()
 
 
 @pytest.mark.parametrize(
-    ("settings", "wishes", "submission", "noted"),
+    ("settings", "requested", "submission", "noted"),
     [
         ({}, {}, None, []),
         ({}, {"paused": True}, None, ["paused"]),
@@ -64,10 +64,10 @@ def test_the_top_is_what_the_site_calls_it_and_no_tier_is_needed() -> None:
     ],
 )
 def test_a_state_closes_the_account_only_where_the_site_lets_us(
-    settings: dict[str, bool], wishes: dict[str, bool], submission: bool | None, noted: list[str]
+    settings: dict[str, bool], requested: dict[str, bool], submission: bool | None, noted: list[str]
 ) -> None:
-    wish = replace(SPEC, limits={}, members=(), notes=(), wishes=AssociationWishes(**wishes))
-    spec = spelled(wish, **settings)
+    desired = replace(SPEC, limits={}, members=(), notes=(), requested=RequestedState(**requested))
+    spec = spelled(desired, **settings)
     assert spec.state.submission is submission
     assert [note.split()[3].rstrip(",") for note in spec.notes] == noted
     assert all(

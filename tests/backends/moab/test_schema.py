@@ -27,10 +27,10 @@ def settings(**raw: Any) -> MoabSettings:
 
 
 MEANT: list[tuple[str, Any, str, Any]] = [
-    ("default_account", "Users", "home", "users"),
-    ("default_account", None, "home", "root"),
-    ("default_account", "", "home", "root"),
-    ("default_account", 42, "home", "42"),
+    ("default_account", "Users", "default_account", "users"),
+    ("default_account", None, "default_account", "root"),
+    ("default_account", "", "default_account", "root"),
+    ("default_account", 42, "default_account", "42"),
     ("cluster_name", "Old", "cluster_name", "Old"),
     ("cluster_name", None, "cluster_name", "moab"),
     ("moab_bin_path", "/opt/mam/bin", "bin_path", "/opt/mam/bin"),

@@ -21,10 +21,9 @@ from agent.core.errors import (
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.apply import Writer
-from backends.slurm.commands import Grammar
+from backends.slurm.commands import CommandBuilder
 from backends.slurm.jobs import Jobs
-from backends.slurm.programs import Programs, answer, failure
-from backends.testing.memory import slurm_settings
+from backends.slurm.programs import Programs, failure, output
 from tests.backends.slurm.stand_in import (
     OUTAGES,
     REST_OF_X,
@@ -77,12 +76,12 @@ def test_the_end_of_a_command_means(
     error = failure(completed)
     assert type(error) is (kind or type(None))
     if error is None:
-        assert answer(completed) == stdout
+        assert output(completed) == stdout
     else:
         assert "\n" not in str(error)
         assert "`sacctmgr x`" in str(error)
         with pytest.raises(type(error)):
-            answer(completed)
+            output(completed)
 
 
 def test_what_a_signal_ended_may_be_tried_again_and_a_refusal_not() -> None:
@@ -249,11 +248,11 @@ def test_nothing_to_do_is_done(node: HeadNode, words: str) -> None:
 
 def test_a_writer_who_waits_in_vain_has_tried_nothing(tmp_path: Path) -> None:
     node = HeadNode(tmp_path)
-    runner, grammar = Runner(), Grammar(slurm_settings())
+    runner, builder = Runner(), CommandBuilder()
     lock = WriteLock(tmp_path / "state", "c1", wait_s=0)
     programs = Programs(str(node.bin))
     jobs = Jobs(runner, programs, "c1")
-    writer = Writer(runner, grammar, lock, programs=programs, tree=node.backend().observe, jobs=jobs)
+    writer = Writer(runner, builder, lock, programs=programs, tree=node.backend().observe, jobs=jobs)
     with WriteLock(tmp_path / "state", "c1"), pytest.raises(ClusterBusy):
         writer.apply([limits("a")], "")
     assert node.calls() == []

@@ -18,10 +18,9 @@ from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.apply import Writer
-from backends.slurm.commands import Grammar
+from backends.slurm.commands import CommandBuilder
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs
-from backends.testing.memory import slurm_settings
 from tests.backends.slurm.stand_in import (
     OUTAGES,
     REST_OF_X,
@@ -61,7 +60,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
     runner = Runner()
     writer = Writer(
         runner,
-        Grammar(slurm_settings()),
+        CommandBuilder(),
         WriteLock(tmp_path / "state", "c1"),
         programs=programs,
         tree=node.backend().observe,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A wish in the cluster's spelling: tiers, names, TRES, partitions and QoS, and doing it twice changes nothing."""
+"""The desired state in the cluster's spelling: hierarchy, names, TRES, partitions, QoS; twice changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import BackendUnavailable, ConfigError, PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, AssociationWishes, OwnQos, Part, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, OwnQos, Part, RequestedState, Snapshot
 from backends.slurm.canonical import canonical
 from backends.testing.memory import slurm_settings
 
@@ -33,11 +33,11 @@ def spelled(spec: AllocationSpec = SPEC, **settings: Any) -> AllocationSpec:
     return canonical(slurm_settings(**settings), spec, SNAPSHOT)
 
 
-def tiers(spec: AllocationSpec) -> list[tuple[str, str]]:
-    return [(tier.name, tier.parent) for tier in (*spec.ancestors, spec.account)]
+def hierarchy(spec: AllocationSpec) -> list[tuple[str, str]]:
+    return [(account.name, account.parent) for account in (*spec.ancestors, spec.account)]
 
 
-TIERS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+HIERARCHIES: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
     ({}, [("c_cust", "root"), ("p_proj", "c_cust"), ("a_one", "p_proj")]),
     ({"root_account": "Top"}, [("c_cust", "top"), ("p_proj", "c_cust"), ("a_one", "p_proj")]),
     ({"default_account": "users"}, [("c_cust", "users"), ("p_proj", "c_cust"), ("a_one", "p_proj")]),
@@ -50,9 +50,11 @@ TIERS: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "wanted"), TIERS)
-def test_tiers_hang_below_the_sites_account(settings: dict[str, Any], wanted: list[tuple[str, str]]) -> None:
-    assert tiers(spelled(**settings)) == wanted
+@pytest.mark.parametrize(("settings", "wanted"), HIERARCHIES)
+def test_the_hierarchy_hangs_below_the_sites_account(
+    settings: dict[str, Any], wanted: list[tuple[str, str]]
+) -> None:
+    assert hierarchy(spelled(**settings)) == wanted
 
 
 def test_names_are_folded_once_and_texts_are_kept() -> None:
@@ -103,16 +105,16 @@ def test_an_account_that_slurm_cannot_name_is_refused(
     assert words.partition(":")[0] in str(refused.value)
 
 
-def test_a_customer_without_a_name_is_refused_only_where_there_is_such_a_tier() -> None:
+def test_a_customer_without_a_name_is_refused_only_where_there_is_such_a_level() -> None:
     nameless = replace(SPEC, ancestors=(AccountSpec("", ""), AccountSpec("p_proj", "")))
     with pytest.raises(PlanRefused, match="no slug for the customer"):
         spelled(nameless)
-    assert tiers(spelled(nameless, parent_account="flat")) == [("p_proj", "flat"), ("a_one", "p_proj")]
+    assert hierarchy(spelled(nameless, parent_account="flat")) == [("p_proj", "flat"), ("a_one", "p_proj")]
 
 
-def test_a_customer_that_slurm_cannot_name_does_not_matter_where_there_is_no_such_tier() -> None:
+def test_a_customer_that_slurm_cannot_name_does_not_matter_where_there_is_no_such_level() -> None:
     bad = replace(SPEC, ancestors=(AccountSpec("c d", ""), AccountSpec("p_proj", "c d")))
-    assert tiers(spelled(bad, parent_account="flat")) == [("p_proj", "flat"), ("a_one", "p_proj")]
+    assert hierarchy(spelled(bad, parent_account="flat")) == [("p_proj", "flat"), ("a_one", "p_proj")]
 
 
 POLICIES: list[tuple[dict[str, Any], str]] = [
@@ -132,11 +134,11 @@ def test_the_policy_names_the_members_default_account(settings: dict[str, Any], 
 # Which QoS and partitions an association gets: slurm-backend.md, 2.5 --------------------------------
 
 ON: dict[str, Any] = {"qos_enforcement_enabled": True, "enforce_offering_qos": True}
-ASKED = AssociationWishes(qos="fast", partition="gpu", offering_partitions=("x", "y"))
+ASKED = RequestedState(qos="fast", partition="gpu", offering_partitions=("x", "y"))
 
-CHOICES: dict[str, tuple[dict[str, Any], AssociationWishes, str, tuple[str, ...]]] = {
-    "plain": ({}, AssociationWishes(), "", ()),
-    "wishes that nobody enforces": ({}, ASKED, "", ()),
+CHOICES: dict[str, tuple[dict[str, Any], RequestedState, str, tuple[str, ...]]] = {
+    "plain": ({}, RequestedState(), "", ()),
+    "a QoS that nobody enforces": ({}, ASKED, "", ()),
     "QoS with the order's partition": (ON, ASKED, "fast", ("gpu",)),
     "QoS with the order's partition, before the offering's": (
         {**ON, "enforce_offering_partitions": True, "default_partition": "main"},
@@ -177,14 +179,14 @@ CHOICES: dict[str, tuple[dict[str, Any], AssociationWishes, str, tuple[str, ...]
         "",
         ("main",),
     ),
-    "default partition": ({"default_partition": "main"}, AssociationWishes(), "", ("main",)),
+    "default partition": ({"default_partition": "main"}, RequestedState(), "", ("main",)),
 }
 
 
 @pytest.mark.parametrize("what", CHOICES)
 def test_an_association_gets(what: str) -> None:
-    settings, wishes, qos, partitions = CHOICES[what]
-    spec = spelled(replace(SPEC, wishes=wishes), **settings)
+    settings, requested, qos, partitions = CHOICES[what]
+    spec = spelled(replace(SPEC, requested=requested), **settings)
     assert (spec.qos, spec.default_qos) == (((qos,) if qos else ()), qos)
     assert spec.partitions == partitions
 
@@ -195,26 +197,28 @@ def test_an_association_gets(what: str) -> None:
 def test_the_site_decides_over_the_offering_and_the_master_switch_over_both(
     master: bool, site: bool | None, offering: bool
 ) -> None:
-    wishes = AssociationWishes(qos="fast", offering_enforces_qos=offering)
-    spec = spelled(replace(SPEC, wishes=wishes), qos_enforcement_enabled=master, enforce_offering_qos=site)
+    requested = RequestedState(qos="fast", offering_enforces_qos=offering)
+    spec = spelled(
+        replace(SPEC, requested=requested), qos_enforcement_enabled=master, enforce_offering_qos=site
+    )
     enforced = master and (offering if site is None else site)
     assert spec.default_qos == ("fast" if enforced else "")
 
 
-BAD_WISHES: list[tuple[AssociationWishes, str]] = [
-    (AssociationWishes(qos="fast,root"), "QoS name 'fast,root'"),
-    (AssociationWishes(qos="fast\n"), "QoS name"),
-    (AssociationWishes(qos="fast", partition="a b"), "partition name 'a b'"),
+BAD_REQUESTS: list[tuple[RequestedState, str]] = [
+    (RequestedState(qos="fast,root"), "QoS name 'fast,root'"),
+    (RequestedState(qos="fast\n"), "QoS name"),
+    (RequestedState(qos="fast", partition="a b"), "partition name 'a b'"),
 ]
 
 
-@pytest.mark.parametrize(("wishes", "words"), BAD_WISHES)
-def test_a_wish_that_slurm_cannot_name_is_refused_only_where_it_counts(
-    wishes: AssociationWishes, words: str
+@pytest.mark.parametrize(("requested", "words"), BAD_REQUESTS)
+def test_a_requested_name_that_slurm_cannot_take_is_refused_only_where_it_counts(
+    requested: RequestedState, words: str
 ) -> None:
     with pytest.raises(PlanRefused, match=words):
-        spelled(replace(SPEC, wishes=wishes), **ON)
-    assert spelled(replace(SPEC, wishes=wishes)).qos == ()
+        spelled(replace(SPEC, requested=requested), **ON)
+    assert spelled(replace(SPEC, requested=requested)).qos == ()
 
 
 ENFORCED: dict[str, Any] = {"enforce_offering_partitions": True}
@@ -231,7 +235,7 @@ ENFORCED: dict[str, Any] = {"enforce_offering_partitions": True}
 def test_a_partition_of_the_offering_that_slurm_cannot_name_is_no_orders_fault(
     offered: tuple[str, ...], settings: dict[str, Any], kept: tuple[str, ...]
 ) -> None:
-    spec = spelled(replace(SPEC, wishes=AssociationWishes(offering_partitions=offered)), **settings)
+    spec = spelled(replace(SPEC, requested=RequestedState(offering_partitions=offered)), **settings)
     assert spec.partitions == kept
     noted = "partition 'big mem' of the offering is left out: no SLURM partition name" in spec.notes
     assert noted == bool(settings)
@@ -239,9 +243,9 @@ def test_a_partition_of_the_offering_that_slurm_cannot_name_is_no_orders_fault(
 
 
 def test_where_no_partition_of_the_offering_can_be_used_nobody_gets_all_of_them() -> None:
-    wishes = AssociationWishes(offering_partitions=("big mem", "a,b"))
+    requested = RequestedState(offering_partitions=("big mem", "a,b"))
     with pytest.raises(ConfigError, match=r"\('big mem', 'a,b'\) can be one of SLURM"):
-        spelled(replace(SPEC, wishes=wishes), **ENFORCED)
+        spelled(replace(SPEC, requested=requested), **ENFORCED)
 
 
 def test_the_own_qos_is_named_like_the_account() -> None:
@@ -258,8 +262,8 @@ def test_the_own_qos_is_named_like_the_account() -> None:
     policy=st.sampled_from(["none", "common", "individual"]),
     members=st.lists(st.text(max_size=5), max_size=4),
     limits=st.dictionaries(st.sampled_from(["cpu", "mem", "gres/gpu"]), st.integers(0, 9)),
-    wishes=st.builds(
-        AssociationWishes, qos=st.sampled_from(["", "q"]), partition=st.sampled_from(["", "p"]),
+    requested=st.builds(
+        RequestedState, qos=st.sampled_from(["", "q"]), partition=st.sampled_from(["", "p"]),
         offering_partitions=st.sampled_from([(), ("x",)]), offering_enforces_qos=st.booleans(),
     ),
 )  # fmt: skip
@@ -271,7 +275,7 @@ def test_doing_it_again_changes_nothing(
     policy: str,
     members: list[str],
     limits: dict[str, int],
-    wishes: AssociationWishes,
+    requested: RequestedState,
 ) -> None:
     settings = slurm_settings(
         parent_account=parent,
@@ -280,7 +284,7 @@ def test_doing_it_again_changes_nothing(
         qos_management={"enabled": own},
         default_account_policy=policy,
     )
-    spec = replace(SPEC, members=tuple(members), limits=limits, wishes=wishes)
+    spec = replace(SPEC, members=tuple(members), limits=limits, requested=requested)
     once = canonical(settings, spec, SNAPSHOT)
     again = canonical(settings, once, SNAPSHOT)
     assert again == once

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.actions import AddMember, ClusterAction, RemoveMember
-from backends.slurm.commands import Grammar
-from backends.testing.memory import slurm_settings
+from backends.slurm.commands import CommandBuilder
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
 
-GRAMMAR = Grammar(slurm_settings(cluster_name="c1"))
+COMMANDS = CommandBuilder("c1")
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 ACTIONS = st.lists(
     st.one_of(
@@ -30,17 +29,17 @@ ACTIONS = st.lists(
 def test_every_action_is_in_exactly_one_batch_and_the_commands_are_always_the_same(
     wanted: list[ClusterAction],
 ) -> None:
-    batches = GRAMMAR.batches(wanted)
+    batches = COMMANDS.batches(wanted)
     carried = [action for batch in batches for action in batch.actions]
     assert len(carried) == len(set(carried))
     assert set(carried) == set(wanted)
-    assert GRAMMAR.batches(wanted) == batches
+    assert COMMANDS.batches(wanted) == batches
 
 
 @given(wanted=ACTIONS)
 def test_a_batch_says_nothing_that_its_actions_do_not_ask_for(wanted: list[ClusterAction]) -> None:
     """A command with several users and several accounts means every pair: all of them must be wanted."""
-    for batch in GRAMMAR.batches(wanted):
+    for batch in COMMANDS.batches(wanted):
         if batch.argv[1] != "user" or batch.argv[0] not in ("add", "remove"):
             continue
         words = dict(word.split("=", 1) for word in batch.argv if "=" in word)

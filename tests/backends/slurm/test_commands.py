@@ -25,12 +25,11 @@ from agent.core.actions import (
     SetUserLimits,
 )
 from agent.core.errors import BackendError, PlanRefused
-from backends.slurm.commands import NAMES_AT_ONCE, Batch, Grammar
-from backends.testing.memory import slurm_settings
+from backends.slurm.commands import NAMES_AT_ONCE, Batch, CommandBuilder
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
 
-GRAMMAR = Grammar(slurm_settings(cluster_name="c1"))
-LOCAL = Grammar(slurm_settings())
+COMMANDS = CommandBuilder("c1")
+LOCAL = CommandBuilder()
 
 
 def said(batches: list[Batch]) -> list[str]:
@@ -114,7 +113,7 @@ def test_the_table_has_every_action_of_the_cluster() -> None:
 @pytest.mark.parametrize("what", SINGLE)
 def test_a_single_command(what: str) -> None:
     action, line = SINGLE[what]
-    batch = GRAMMAR.single(action)
+    batch = COMMANDS.single(action)
     assert said([batch]) == [line]
     assert batch.actions == (action,)
 
@@ -239,7 +238,7 @@ BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
 @pytest.mark.parametrize("what", BATCHES)
 def test_batches(what: str) -> None:
     wanted, lines = BATCHES[what]
-    batches = GRAMMAR.batches(wanted)
+    batches = COMMANDS.batches(wanted)
     assert said(batches) == lines
     assert sorted(a.render() for b in batches for a in b.actions) == sorted(
         a.render() for a in dict.fromkeys(wanted)
@@ -257,7 +256,7 @@ IN_ORDER = [
 def test_builders_come_first_and_removals_last_whatever_the_order_of_the_plan() -> None:
     kinds = {type(action): action for action in EVERY_KIND}
     for turned in (list(kinds.values()), list(reversed(kinds.values()))):
-        assert [" ".join(batch.argv[:2]) for batch in GRAMMAR.batches(turned)] == IN_ORDER
+        assert [" ".join(batch.argv[:2]) for batch in COMMANDS.batches(turned)] == IN_ORDER
 
 
 REMOVAL = (leave("a", "u"), delete("a"), BlockSubmission(account="a"), CancelJobs(account="a"))
@@ -265,7 +264,7 @@ REMOVAL = (leave("a", "u"), delete("a"), BlockSubmission(account="a"), CancelJob
 
 @pytest.mark.parametrize("order", list(permutations(REMOVAL)))
 def test_a_removal_goes_block_cancel_leave_delete(order: tuple[ClusterAction, ...]) -> None:
-    kinds = [type(batch.actions[0]) for batch in GRAMMAR.batches(order)]
+    kinds = [type(batch.actions[0]) for batch in COMMANDS.batches(order)]
     assert kinds == [BlockSubmission, CancelJobs, RemoveMember, DeleteAccount]
 
 
@@ -287,14 +286,14 @@ COUNTS: dict[str, tuple[list[ClusterAction], int]] = {
 @pytest.mark.parametrize("what", COUNTS)
 def test_commands_are_few_and_no_word_is_longer_than_the_kernel_allows(what: str) -> None:
     wanted, count = COUNTS[what]
-    batches = GRAMMAR.batches(wanted)
+    batches = COMMANDS.batches(wanted)
     assert len(batches) == count
     assert max(len(word) for batch in batches for word in batch.argv) < 128 * 1024
     assert sorted(a.render() for b in batches for a in b.actions) == sorted({a.render() for a in wanted})
 
 
 def test_names_of_the_greatest_length_still_fit_in_one_word() -> None:
-    (batch,) = GRAMMAR.batches([join("a", f"{n:0>255}") for n in range(NAMES_AT_ONCE)])
+    (batch,) = COMMANDS.batches([join("a", f"{n:0>255}") for n in range(NAMES_AT_ONCE)])
     assert max(map(len, batch.argv)) < 128 * 1024
 
 
@@ -331,7 +330,7 @@ CARRIERS: dict[str, ClusterAction] = {
 @pytest.mark.parametrize("place", CARRIERS)
 def test_a_dangerous_name_stops_before_any_command_wherever_it_stands(place: str) -> None:
     with pytest.raises(PlanRefused, match=r"name 'x,root' cannot be used in SLURM"):
-        GRAMMAR.single(CARRIERS[place])
+        COMMANDS.single(CARRIERS[place])
 
 
 EMPTY = [
@@ -345,7 +344,7 @@ EMPTY = [
 def test_an_empty_name_never_reaches_a_command(action: ClusterAction) -> None:
     """`remove user where name= account=a` means every user of the account (22.05)."""
     with pytest.raises(PlanRefused, match="it is empty"):
-        GRAMMAR.single(action)
+        COMMANDS.single(action)
 
 
 class Unheard(ClusterAction):
@@ -356,4 +355,4 @@ class Unheard(ClusterAction):
 
 def test_an_action_without_a_command_is_named() -> None:
     with pytest.raises(BackendError, match="SLURM has no command for do the unheard-of"):
-        GRAMMAR.batches([Unheard()])
+        COMMANDS.batches([Unheard()])

@@ -170,7 +170,7 @@ ROWS: dict[str, Row] = {
         (SetLimits(account="limited", after=(("bogus", 1), ("cpu", 5))),), (FAILED,)
     ),
     "a TRES that is not tracked": Row((SetLimits(account="limited", after=(("gres/gpu:a100", 1),)),), (FAILED,)),
-    "a missing account answers like one that is as wished": Row(
+    "a missing account answers like one that is as desired": Row(
         (limit("gone", cpu=1), BlockSubmission(account="gone"), AllowSubmission(account="gone")), (OK, OK, OK)
     ),
     # QoS
@@ -247,7 +247,7 @@ def test_a_removal_goes_through_where_default_and_other_members_would_refuse_eac
     """kim defaults to it and has another account, lou has another default, sue has nothing else."""
     code, _, err = sacctmgr(world.slurm, "remove user where name=kim,lou,sue account=going cluster=test")
     assert (code, "You can not remove the default account of a user" in err) == (1, True)
-    removal = accounts.removal("going", world.seen, home="root", reason="test")
+    removal = accounts.removal("going", world.seen, default_account="root", reason="test")
     assert set(world.errors(*removal)) == {OK}
     assert world.changes() == [
         *("+kim defaults to home", "-going below top", "-kim defaults to going"),
@@ -268,7 +268,7 @@ def test_active_jobs_are_ended_before_their_account_goes(world: World) -> None:
     assert world.changes() == []
     standing = world.backend.observe(Scope(jobs_of=frozenset({"jobs"}), parts=Scope().parts))
     assert standing.active_jobs == {"jobs": 2}
-    removal = accounts.removal("jobs", standing, home="root", reason="test")
+    removal = accounts.removal("jobs", standing, default_account="root", reason="test")
     assert set(world.errors(*removal)) == {OK}
     assert world.changes() == ["-jobs below top", "-root in jobs"]
     assert slurm.ask("squeue", "-h", "-A", "jobs", "-t", "PD,R", "-o", "%i") == ""

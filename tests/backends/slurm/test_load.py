@@ -18,7 +18,7 @@ import pytest
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits
 from backends.base import BackendContext
-from backends.slurm import load
+from backends.slurm import load_file
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
 from rig.slurm_cluster import SlurmCluster
@@ -43,7 +43,7 @@ ALLOCATION: tuple[ClusterAction, ...] = (
 
 
 def texts(actions: tuple[ClusterAction, ...]) -> list[str]:
-    return [file.text for file in load.files(actions, "c1")]
+    return [file.text for file in load_file.files(actions, "c1")]
 
 
 def test_parents_come_first_and_values_are_quoted() -> None:
@@ -99,15 +99,15 @@ def test_default_accounts_come_out_as_with_single_commands(joins: list[AddMember
     ids=["default changes", "default unknown", "partition", "QoS", "limit of a standing account"],
 )
 def test_what_could_change_something_stays_out(left_out: ClusterAction) -> None:
-    held = [action for file in load.files((*ALLOCATION, left_out), "c1") for action in file.actions]
+    held = [action for file in load_file.files((*ALLOCATION, left_out), "c1") for action in file.actions]
     assert set(held) == set(ALLOCATION)
 
 
 def test_files_are_cut_between_accounts_and_parents_stay_in_front() -> None:
-    actions = [account(f"a{n}", "cust") for n in range(load.ACCOUNTS_PER_FILE)] + [account("cust")]
-    first, second = load.files(tuple(actions), "c1")
+    actions = [account(f"a{n}", "cust") for n in range(load_file.ACCOUNTS_PER_FILE)] + [account("cust")]
+    first, second = load_file.files(tuple(actions), "c1")
     assert first.actions[0].account == "cust"
-    assert (len(first.actions), len(second.actions)) == (load.ACCOUNTS_PER_FILE, 1)
+    assert (len(first.actions), len(second.actions)) == (load_file.ACCOUNTS_PER_FILE, 1)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_where_sacct_does_not_tell_the_answer_is_unknown(node: HeadNode) -> None
     crossing = dated("a|ann|cpu=2,mem=5M|RUNNING|3600|01:00:00|7", UNTIL - HOUR)
     node.rules(Rule("--truncate", stdout=GOOD))
     node.answer("sacct", text(crossing))
-    with pytest.raises(ParseError, match="in the first answer and not in a later one"):
+    with pytest.raises(ParseError, match="in the first read and not in a later one"):
         node.backend().usage(MAY)
 
 
@@ -125,5 +125,5 @@ def test_where_sacct_does_not_tell_of_the_time_before_the_answer_is_unknown(node
         Rule("--starttime=2000-01-01T00:00:00", stdout=GOOD),
         Rule("--truncate", stdout=text(line("SUSPENDED", 20 * DAY, "00:00:00", started))),
     )
-    with pytest.raises(ParseError, match="in the first answer and not in a later one"):
+    with pytest.raises(ParseError, match="in the first read and not in a later one"):
         node.backend().usage(MAY)

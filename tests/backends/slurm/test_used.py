@@ -10,7 +10,7 @@ import pytest
 
 from agent.core.model import Part
 from backends.base import BackendContext, Scope
-from backends.slurm import limit_usage
+from backends.slurm import parse
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
 from rig.slurm_cluster import SlurmCluster
@@ -22,7 +22,7 @@ DEADLINE_S = 60
 
 @pytest.mark.parametrize("cluster", ["", "test", "TEST"])
 def test_accounts_are_read_with_what_counts_against_their_limits(cluster: str) -> None:
-    found = limit_usage.parse(TEXT, cluster)
+    found = parse.limit_usage(TEXT, cluster)
     assert set(found) == {"root", "zz"}
     assert {tres: value for tres, value in found["zz"].items() if value} == {"cpu": 5, "gres/gpu": 2}
     assert found["zz"]["mem"] == 0
@@ -30,9 +30,9 @@ def test_accounts_are_read_with_what_counts_against_their_limits(cluster: str) -
 
 
 def test_another_cluster_and_no_rows_say_nothing() -> None:
-    assert limit_usage.parse(TEXT, "other") == {}
+    assert parse.limit_usage(TEXT, "other") == {}
     assert (
-        limit_usage.parse("Current Association Manager state\nNo associations currently cached in Slurm.\n")
+        parse.limit_usage("Current Association Manager state\nNo associations currently cached in Slurm.\n")
         == {}
     )
 

@@ -15,8 +15,8 @@ from agent.core.host_actions import MakeHome
 from backends.lock import WriteLock
 from backends.process import CommandMissing
 from backends.storage import programs
-from backends.storage.homes import HeadNode, RootNeeded, look
-from backends.storage.passwd import Entry
+from backends.storage.homes import HeadNode, RootNeeded, observe_home
+from backends.storage.passwd import PasswdEntry
 from backends.storage.programs import HELPER, Programs
 from rig.parts import require
 from tests.backends.storage.test_quotas import NAMES
@@ -106,7 +106,7 @@ def test_without_root_rights_it_is_no_users_fault(tmp_path: Path) -> None:
 def test_a_helper_that_hangs_is_left_to_itself_and_keeps_the_lock(world: World) -> None:
     world.add_users("ann", "bob")
     world.faults(Fault("mkhomedir_helper", "ann", hangs=True))
-    assert isinstance(world.head_node(patience_s=0.5).apply(make(world)).error, BackendUnavailable)
+    assert isinstance(world.head_node(leave_after_s=0.5).apply(make(world)).error, BackendUnavailable)
     error = world.head_node().apply(make(world, "bob")).error
     assert isinstance(error, BackendUnavailable) or "another write has held" in str(error)
     assert world.made() == set()
@@ -122,35 +122,35 @@ def test_the_helper_is_where_the_reference_has_it_else_on_path(world: World) -> 
 # Looked at ----------------------------------------------------------------------------------------
 
 
-def entry(home: Path | str, uid: int = 20000) -> Entry:
-    return Entry("ann", uid, uid, str(home))
+def entry(home: Path | str, uid: int = 20000) -> PasswdEntry:
+    return PasswdEntry("ann", uid, uid, str(home))
 
 
 def test_the_home_of_the_user_database(tmp_path: Path) -> None:
     home = tmp_path / "x"
-    assert look(entry(home), "") == Home("ann", str(home), made_at=str(home))
+    assert observe_home(entry(home), "") == Home("ann", str(home), made_at=str(home))
     home.mkdir()
-    assert look(entry(home), "").exists
+    assert observe_home(entry(home), "").exists
 
 
 def test_the_home_below_the_base_path(tmp_path: Path) -> None:
     base = tmp_path / "base"
-    seen = look(entry("/nowhere/ann"), str(base))
+    seen = observe_home(entry("/nowhere/ann"), str(base))
     assert seen == Home("ann", f"{base}/ann", made_at="/nowhere/ann")
     (base / "ann").mkdir(parents=True)
-    assert look(entry("/nowhere/ann"), str(base)).exists
+    assert observe_home(entry("/nowhere/ann"), str(base)).exists
 
 
 def test_a_home_at_the_place_of_the_user_database_needs_no_helper(tmp_path: Path) -> None:
     (tmp_path / "ann").mkdir()
-    assert look(entry(tmp_path / "ann"), "/no/base").exists
+    assert observe_home(entry(tmp_path / "ann"), "/no/base").exists
 
 
 def test_a_link_below_the_base_path_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "base" / "ann").symlink_to(tmp_path / "elsewhere")
-    seen = look(entry(tmp_path / "base" / "ann"), str(tmp_path / "base"))
+    seen = observe_home(entry(tmp_path / "base" / "ann"), str(tmp_path / "base"))
     assert not seen.exists
     assert "it is a symbolic link, which is not followed" in seen.trouble
 
@@ -158,26 +158,26 @@ def test_a_link_below_the_base_path_is_not_followed(tmp_path: Path) -> None:
 def test_a_base_path_that_is_a_link_is_the_sites_own_choice(tmp_path: Path) -> None:
     (tmp_path / "real" / "ann").mkdir(parents=True)
     (tmp_path / "base").symlink_to(tmp_path / "real")
-    assert look(entry("/nowhere/ann"), str(tmp_path / "base")).exists
+    assert observe_home(entry("/nowhere/ann"), str(tmp_path / "base")).exists
 
 
 @pytest.mark.parametrize("base", [True, False])
 def test_a_file_in_the_place_of_a_home(tmp_path: Path, base: bool) -> None:
     (tmp_path / "ann").touch()
-    seen = look(entry(tmp_path / "ann"), str(tmp_path) if base else "")
+    seen = observe_home(entry(tmp_path / "ann"), str(tmp_path) if base else "")
     assert (seen.exists, seen.trouble) == (False, f"{tmp_path}/ann cannot be the home: it is not a folder")
 
 
 def test_a_file_in_the_place_of_the_folder_of_homes(tmp_path: Path) -> None:
     (tmp_path / "base").touch()
-    assert "Not a directory" in look(entry(tmp_path / "base" / "ann"), "").trouble
+    assert "Not a directory" in observe_home(entry(tmp_path / "base" / "ann"), "").trouble
 
 
 @pytest.mark.parametrize("home", ["", "/", "//", "home/ann", "/home/../etc", "/home/./ann"])
 def test_a_home_that_no_user_should_have(home: str) -> None:
-    assert "the user database gives" in look(entry(home), "").trouble
+    assert "the user database gives" in observe_home(entry(home), "").trouble
 
 
 @pytest.mark.parametrize("uid", [0, 1, 99])
 def test_users_of_the_system_are_left_alone(tmp_path: Path, uid: int) -> None:
-    assert "belongs to the system itself" in look(entry(tmp_path, uid), str(tmp_path)).trouble
+    assert "belongs to the system itself" in observe_home(entry(tmp_path, uid), str(tmp_path)).trouble

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from backends.storage import passwd
-from backends.storage.passwd import Entry, UserDatabaseTrouble, lookup, resolve
+from backends.storage.passwd import PasswdEntry, UserDatabaseUnavailable, lookup, resolve
 from rig.children import ROOT
 
 ROOT_ENTRY = pwd.getpwuid(0)
@@ -18,12 +18,12 @@ NOBODY_HAS = "no_such_user_here"
 
 
 def test_a_known_user_is_found_as_the_system_writes_them() -> None:
-    assert lookup(ROOT_ENTRY.pw_name) == Entry(ROOT_ENTRY.pw_name, 0, 0, ROOT_ENTRY.pw_dir)
+    assert lookup(ROOT_ENTRY.pw_name) == PasswdEntry(ROOT_ENTRY.pw_name, 0, 0, ROOT_ENTRY.pw_dir)
 
 
 def test_every_user_of_this_machine_is_found() -> None:
     for user in pwd.getpwall():
-        assert lookup(user.pw_name) == Entry(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir)
+        assert lookup(user.pw_name) == PasswdEntry(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir)
 
 
 def test_an_unknown_user_is_absent() -> None:
@@ -38,12 +38,12 @@ def test_an_error_of_the_database_is_not_an_absence() -> None:
     """No file can be opened any more: the real database gives EMFILE, which `pwd.getpwnam` takes for "not found"."""
     script = f"""
 import pwd, resource
-from backends.storage.passwd import UserDatabaseTrouble, lookup
+from backends.storage.passwd import UserDatabaseUnavailable, lookup
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 for name in ("root", {NOBODY_HAS!r}):
     try:
         lookup(name)
-    except UserDatabaseTrouble as error:
+    except UserDatabaseUnavailable as error:
         print(error.retryable, error)
     try:
         pwd.getpwnam(name)
@@ -61,14 +61,14 @@ for name in ("root", {NOBODY_HAS!r}):
 
 def test_a_long_entry_gets_a_larger_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwd, "FIRST_BUFFER_BYTES", 1)
-    assert lookup(ROOT_ENTRY.pw_name) == Entry(ROOT_ENTRY.pw_name, 0, 0, ROOT_ENTRY.pw_dir)
+    assert lookup(ROOT_ENTRY.pw_name) == PasswdEntry(ROOT_ENTRY.pw_name, 0, 0, ROOT_ENTRY.pw_dir)
 
 
 # Many names ---------------------------------------------------------------------------------------
 
 
-def known(name: str) -> Entry | None:
-    return Entry(name, 2000, 2000, f"/home/{name}") if name.startswith("k") else None
+def known(name: str) -> PasswdEntry | None:
+    return PasswdEntry(name, 2000, 2000, f"/home/{name}") if name.startswith("k") else None
 
 
 def test_names_are_known_or_absent() -> None:
@@ -80,10 +80,10 @@ def test_names_are_known_or_absent() -> None:
 def test_after_an_error_nobody_else_is_asked_for() -> None:
     asked = []
 
-    def ask(name: str) -> Entry | None:
+    def ask(name: str) -> PasswdEntry | None:
         asked.append(name)
         if name == "k2":
-            raise UserDatabaseTrouble("no")
+            raise UserDatabaseUnavailable("no")
         return known(name)
 
     found = resolve(["k1", "a1", "k2", "k3", "a2"], ask)

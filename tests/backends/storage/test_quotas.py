@@ -223,7 +223,7 @@ def test_a_tool_that_is_not_there(world: World, tool: str, monkeypatch: pytest.M
 def test_a_file_system_that_does_not_answer(world: World) -> None:
     action = xfs(world)
     world.faults(Fault("xfs_quota", "limit", hangs=True))
-    host = world.head_node(patience_s=0.5)
+    host = world.head_node(leave_after_s=0.5)
     error = host.apply(action).error
     assert isinstance(error, BackendUnavailable)
     assert "it is left to finish" in str(error)

@@ -14,7 +14,7 @@ from typing import Any
 
 from backends.lock import WriteLock
 from backends.storage.homes import HeadNode
-from backends.storage.passwd import Entry, UserDatabaseTrouble
+from backends.storage.passwd import PasswdEntry, UserDatabaseUnavailable
 from backends.storage.programs import Programs
 
 SOURCES = Path(__file__).parent / "programs"
@@ -73,20 +73,20 @@ class World:
         """Programs that hang end."""
         (self.folder / "go").touch()
 
-    def ask(self, name: str) -> Entry | None:
+    def ask(self, name: str) -> PasswdEntry | None:
         """As `passwd.lookup`; from `trouble_from` on in the alphabet the database gives an error."""
         self.asked.append(name)
         if self.trouble_from and name >= self.trouble_from:
-            raise UserDatabaseTrouble(f"cannot say who {name} is: error {errno.EIO}")
+            raise UserDatabaseUnavailable(f"cannot say who {name} is: error {errno.EIO}")
         found = self._read("users").get(name)
-        return Entry(name, found[0], found[0], found[1]) if found else None
+        return PasswdEntry(name, found[0], found[0], found[1]) if found else None
 
-    def head_node(self, *, patience_s: float = 20.0) -> HeadNode:
+    def head_node(self, *, leave_after_s: float = 20.0) -> HeadNode:
         return HeadNode(
             WriteLock(self.folder / "state", "homes", wait_s=0),
             programs=Programs(helper=str(self.bin / "mkhomedir_helper")),
-            ask=self.ask,
-            patience_s=patience_s,
+            lookup=self.ask,
+            leave_after_s=leave_after_s,
         )
 
     def calls(self, *programs: str) -> list[list[str]]:

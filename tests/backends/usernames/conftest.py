@@ -12,7 +12,7 @@ import pytest
 from agent.core.model import OfferingUser
 from backends.usernames.base import UsernameContext
 from backends.usernames.ldap.backend import LdapUsernames
-from backends.usernames.ldap.directory import Directory, Entry
+from backends.usernames.ldap.directory import Directory, LdapEntry
 from backends.usernames.ldap.plugin import plugin
 from backends.usernames.ldap.schema import LdapSettings
 from rig.slapd import AGENT, BASE, PASSWORD, Slapd
@@ -75,10 +75,10 @@ class Looker:
     def __init__(self, slapd: Slapd) -> None:
         self.directory = Directory(settings(slapd))
 
-    def user(self, name: str) -> Entry | None:
+    def user(self, name: str) -> LdapEntry | None:
         return self._one(f"ou=People,{BASE}", f"(uid={name})")
 
-    def group(self, name: str) -> Entry | None:
+    def group(self, name: str) -> LdapEntry | None:
         return self._one(f"ou=Groups,{BASE}", f"(cn={name})")
 
     def dns(self) -> set[str]:
@@ -104,7 +104,7 @@ class Looker:
             },
         )
 
-    def _one(self, base: str, clauses: str) -> Entry | None:
+    def _one(self, base: str, clauses: str) -> LdapEntry | None:
         return next(iter(self.directory.search(base, clauses, ["*"])), None)
 
 

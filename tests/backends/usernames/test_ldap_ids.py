@@ -11,14 +11,14 @@ import pytest
 from agent.core.directory_actions import DeactivateUser
 from agent.core.errors import BackendError, BackendUnavailable
 from backends.usernames.ldap.directory import Directory
-from backends.usernames.ldap.ids import COUNTER, Ids
+from backends.usernames.ldap.ids import COUNTER, IdAllocator
 from rig.slapd import BASE, Slapd
 from tests.backends.usernames.conftest import Connect, Looker, person, settings
 
 
-def ids(slapd: Slapd, **options: object) -> Ids:
+def ids(slapd: Slapd, **options: object) -> IdAllocator:
     wanted = settings(slapd, **options)
-    return Ids(Directory(wanted), wanted)
+    return IdAllocator(Directory(wanted), wanted)
 
 
 def test_the_number_of_a_deleted_user_is_not_given_again(ldap: Connect, looker: Looker) -> None:

@@ -12,7 +12,7 @@ from agent.core.directory_actions import CreateGroup, DeactivateUser, UpdateProf
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.model import OfferingUser
 from backends.usernames.base import UsernameContext
-from backends.usernames.ldap.people import mark_of
+from backends.usernames.ldap.user_reader import owner_description
 from rig.slapd import BASE, Slapd
 from tests.backends.usernames.conftest import Connect, Looker, person
 
@@ -45,7 +45,7 @@ def test_a_person_is_found_by_login_by_our_mark_by_mail_and_by_uid_in_this_order
     looker.add_user("bymail", 5001, mail="john@example.org")
     assert backend.find(user) == "bymail"
     looker.add_user("bymark", 5002)
-    looker.add_group("bymark", 5002, "bymark", description=mark_of(user))
+    looker.add_group("bymark", 5002, "bymark", description=owner_description(user))
     assert backend.find(user) == "bymark"
     looker.add_user("bylogin", 5003, employeeNumber="jonny")
     assert backend.find(user) == "bylogin"
@@ -113,7 +113,7 @@ def test_a_refused_user_leaves_no_group_behind(ldap: Connect, looker: Looker) ->
 def test_what_a_crash_left_half_made_is_finished_under_the_same_name_and_number(
     ldap: Connect, looker: Looker
 ) -> None:
-    looker.add_group("jsmith", 12345, "jsmith", description=mark_of(person()))
+    looker.add_group("jsmith", 12345, "jsmith", description=owner_description(person()))
     backend = ldap()
     assert (backend.find(person()), backend.propose(person()), backend.make(person())) == (
         "",

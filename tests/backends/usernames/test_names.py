@@ -40,6 +40,10 @@ SPELLED = {
     "Γιώργος": "giorgos",
     "Nguyễn": "nguyen",
     "O'Neill": "o'neill",
+    "Ĳsbrand": "ijsbrand",
+    "Қайрат": "qairat",
+    "Юлия": "iuliia",
+    "Ђорђе": "dorde",
     "李": "",
     "محمد": "",
 }
@@ -112,7 +116,7 @@ def test_whatever_people_are_called_their_usernames_can_be_used(
         tried = list(islice(candidates(user, NameFormat(FORMATS[word], longest)), 1200))
     except BackendError:
         return
-    assert len(set(tried)) > 900
+    assert len(set(tried)) >= 900  # three digits behind one letter, at least
     for name in tried:
         assert len(name) <= longest
         assert re.fullmatch(r"[a-z_][a-z0-9_.-]*", name)

@@ -14,8 +14,8 @@ from agent.config.secret import Secret
 from agent.core.errors import BackendError
 from agent.core.model import OfferingUser
 from backends.usernames.ldap import schema, welcome
-from backends.usernames.ldap.accounts import NewPerson
 from backends.usernames.ldap.schema import LdapSettings
+from backends.usernames.ldap.user_writer import NewUser
 from rig.certificate import make_certificate
 from rig.slapd import Slapd
 from tests.backends.usernames.conftest import Connect, Looker, person
@@ -28,7 +28,7 @@ your password is {{ vpn_password }}
 {{ username }} {{ uid_number }} {{ home_directory }} {{ login_shell }} {{ email }}{{ unknown.thing }}
 """
 PASSWORD = "a&b<c>\"'"
-JOHN = NewPerson("jsmith", 10000, 10000, "/home/jsmith", Secret(PASSWORD))
+JOHN = NewUser("jsmith", 10000, 10000, "/home/jsmith", Secret(PASSWORD))
 
 Settings = Callable[..., LdapSettings]
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Many new things at once: a file for `sacctmgr load`, which makes them in one transaction.
+"""Many new things at once: the text of a file for `sacctmgr load`, which makes them in one transaction.
 
 10 allocations with 5 members each take 1.2 s that way and 20 s by single commands (22.05). A line that names
 something that exists can change it, so the file holds new things only, and sacctmgr is asked first what it
-would change: docs/slurm.md, section 3. Here: which actions fit, the text, and the reading of the answer.
+would change: docs/slurm.md, section 3. The loader runs it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits, only
@@ -35,95 +35,78 @@ class LoadFile:
 
 
 def files(actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
-    """Files for the actions that can be loaded, in the order in which they must be."""
+    """Return files for the actions that can be loaded, in the order in which they must be."""
     created = only(CreateAccount, actions)
     new = {made.account: made for made in created}
     limits = {change.account: change for change in only(SetLimits, actions) if change.account in new}
-    joins = [join for join in only(AddMember, actions) if _only_adds(join)]
     by_account: dict[str, list[AddMember]] = defaultdict(list)
-    for join in joins:
+    # The default account of each user who has none yet: as the policy says, else the first account they join.
+    defaults: dict[str, str] = {}
+    for join in filter(_only_adds, only(AddMember, actions)):
         by_account[join.account].append(join)
+        if join.present_default == "":
+            defaults[join.user] = join.default_account or defaults.get(join.user, join.account)
     parents = {account: made.parent for account, made in new.items()}
     order = [made.account for level in levels(created, parents) for made in level]
     order += [account for account in by_account if account not in new]
-    defaults = _defaults_of_new_users(joins)
     found = []
     for start in range(0, len(order), ACCOUNTS_PER_FILE):
         accounts = order[start : start + ACCOUNTS_PER_FILE]
         made = [new[account] for account in accounts if account in new]
         changes = [limits[account] for account in accounts if account in limits]
         joining = [join for account in accounts for join in by_account.get(account, ())]
-        lines = [
-            f"Cluster - '{cluster}'",
-            *_account_lines(made, {change.account: change.after for change in changes}),
-            *_member_lines(joining, defaults),
-        ]
+        lines = [f"Cluster - '{cluster}'", *_account_lines(made, limits), *_member_lines(joining, defaults)]
         found.append(LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n"))
     return found
 
 
 def notes(stdout: str) -> list[str]:
-    """What a load would change about things that exist already: every line that begins with a blank."""
+    """Return what a load would change about things that exist already: every line that begins with a blank."""
     lines = (line for line in stdout.splitlines() if line.startswith(" "))
     return [" ".join(line.split()) for line in lines if line.strip() not in NOT_NOTES]
 
 
 def _only_adds(join: AddMember) -> bool:
-    """Whether it only adds. A present default account that must change is not an addition."""
+    """Whether a load makes it. A present default account that must change is not an addition."""
     known = join.present_default is not None
     keeps = not join.present_default or join.default_account in ("", join.present_default)
     return known and keeps and not (join.partitions or join.qos or join.default_qos)
 
 
-def _defaults_of_new_users(joins: Iterable[AddMember]) -> dict[str, str]:
-    """The default account of each user who has none yet: as the policy says, else the first account they join."""
-    chosen: dict[str, str] = {}
-    for join in joins:
-        if join.present_default == "":
-            chosen[join.user] = join.default_account or chosen.get(join.user, join.account)
-    return chosen
-
-
-def _account_lines(
-    accounts: Iterable[CreateAccount], limits: Mapping[str, Iterable[tuple[str, int]]]
-) -> Iterator[str]:
+def _account_lines(accounts: Sequence[CreateAccount], limits: Mapping[str, SetLimits]) -> Iterator[str]:
     parent = ""
     for made in accounts:
         if made.parent != parent:
             parent = checked("account", made.parent)
             yield f"Parent - '{parent}'"
-        yield _account_line(made, limits.get(made.account, ()))
-
-
-def _account_line(created: CreateAccount, limits: Iterable[tuple[str, int]]) -> str:
-    options = [
-        f"Description='{_quotable(created.description, created.account)}'",
-        f"Organization='{_quotable(created.organization, created.account)}'",
-    ]
-    values = ",".join(f"{checked('TRES', tres)}={int(value)}" for tres, value in limits)
-    if values:
-        options.append(f"GrpTRESMins='{values}'")
-    return f"Account - '{checked('account', created.account)}':{':'.join(options)}"
+        options = [
+            f"Description='{_quotable(made.description, made.account)}'",
+            f"Organization='{_quotable(made.organization, made.account)}'",
+        ]
+        if (change := limits.get(made.account)) and change.after:
+            values = ",".join(f"{checked('TRES', tres)}={int(value)}" for tres, value in change.after)
+            options.append(f"GrpTRESMins='{values}'")
+        yield f"Account - '{checked('account', made.account)}':{':'.join(options)}"
 
 
 def _member_lines(joins: Sequence[AddMember], defaults: Mapping[str, str]) -> Iterator[str]:
-    """Members by account. A default account elsewhere needs its association written down, unlike with `add user`."""
+    """Yield members by account. Unlike `add user`, a default account elsewhere needs a line for its association."""
     by_account: dict[str, list[str]] = defaultdict(list)
     for join in joins:
         by_account[join.account].append(join.user)
     for join in joins:
-        home = defaults.get(join.user, "")
-        if home and join.default_account == home and join.user not in by_account[home]:
-            by_account[home].append(join.user)
+        default = defaults.get(join.user, "")
+        if default and join.default_account == default and join.user not in by_account[default]:
+            by_account[default].append(join.user)
     for account, users in by_account.items():
         if not users:
             continue
         yield f"Parent - '{checked('account', account)}'"
         for user in sorted(users):
-            home = f"DefaultAccount='{checked('account', defaults[user])}':" if user in defaults else ""
-            yield f"User - '{checked('user', user)}':{home}Fairshare=parent"
+            default = f"DefaultAccount='{checked('account', defaults[user])}':" if user in defaults else ""
+            yield f"User - '{checked('user', user)}':{default}Fairshare=parent"
 
 
 def _quotable(text: str, fallback: str) -> str:
-    """A quote would become a back-quote, and `#` ends the whole file with a fatal error (22.05)."""
+    """Return text without what load cannot read: a quote becomes a back-quote, `#` ends it with an error (22.05)."""
     return free_text(text.replace("'", " ").replace("#", " "), fallback)

@@ -11,7 +11,7 @@ import pytest
 from agent.config.model import Mode, Offering
 from agent.core.events import ObjectType
 from agent.run import event_coverage
-from agent.run.event_coverage import PATIENCE_S, Polls
+from agent.run.event_coverage import START_GRACE_S, Polls
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 
@@ -85,6 +85,6 @@ def test_polls_stop_while_somebody_listens() -> None:
 
 def test_news_are_told_once() -> None:
     polls = Polls(full_period_s=3600, started_s=0)
-    assert polls.news("p", False, PATIENCE_S - 1) == ""
+    assert polls.news("p", False, START_GRACE_S - 1) == ""
     told = [polls.news("p", is_covered, 1000) for is_covered in (False, False, True, True, False)]
     assert [bool(sentence) for sentence in told] == [True, False, True, False, True]

@@ -17,7 +17,7 @@ from agent.state.store import Db, Source, moment_text, note, recall
 WHAT = "which accounts offerings report"
 
 
-def leave(source: Source, cluster: str, offering_uuid: str, resources: Iterable[Resource]) -> bool:
+def write(source: Source, cluster: str, offering_uuid: str, resources: Iterable[Resource]) -> bool:
     """Tell the other offerings which accounts this one tells of. False, with a warning, where it cannot be written."""
     accounts = frozenset(fold(resource.backend_id) for resource in resources if resource.backend_id)
     which = (cluster, offering_uuid)

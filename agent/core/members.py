@@ -16,7 +16,7 @@ class ProjectAccounts:
 
 
 @dataclass(frozen=True, slots=True)
-class People:
+class DesiredMembers:
     """`wanted` belong in, `kept` may stay if they are there. `nameless` counts members who have no name here yet.
 
     Where `complete` is false nobody is removed: somebody who belongs in may be missing from `wanted`.
@@ -33,9 +33,9 @@ class People:
         """Those of `stale` who may be a member whose name was blanked: nobody else has their name in Waldur."""
         return stale - self.known if self.nameless else frozenset()
 
-    def joined(self, other: People) -> People:
+    def joined(self, other: DesiredMembers) -> DesiredMembers:
         """Those of two resources that stand for one account."""
-        return People(
+        return DesiredMembers(
             self.wanted | other.wanted,
             self.kept | other.kept,
             self.nameless + other.nameless,

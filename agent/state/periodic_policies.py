@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from sqlite3 import Row
 from typing import Any
 
-from agent.core import periodic
 from agent.core.errors import BackendError, StateError
+from agent.core.periodic import is_to_come
 from agent.state.store import Db, Source, note, reading, writing
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ FORGET_COMMANDS = (
 )
 
 
-class MemoryLost(BackendError):
+class PolicyStateLost(BackendError):
     """What was done before is not known, or what is about to be done cannot be written down."""
 
     retryable = True
@@ -68,15 +68,15 @@ class ParkedMessage:
 
 
 def parked(source: Source, offering_uuid: str) -> list[ParkedMessage]:
-    """Return the messages of an offering that wait, one of each policy and resource. Raises MemoryLost."""
+    """Return the messages of an offering that wait, one of each policy and resource. Raises PolicyStateLost."""
     sql = "SELECT * FROM periodic_parked WHERE offering = ? ORDER BY policy, resource"
     return [_parked(row) for row in _known(source, sql, offering_uuid)]
 
 
-class Memory:
-    """Of a policy and a resource. Moments are UTC without a zone, as the policies' messages have them. Every question
-    raises MemoryLost where it cannot be answered. `commands` are those of a message, by its digest, that are not
-    reported yet.
+class PolicyState:
+    """What was done of one policy for one resource. Moments are UTC without a zone, as the policies' messages have
+    them. Every question raises PolicyStateLost where it cannot be answered. `commands` are those of a message, by its
+    digest, that are not reported yet.
     """
 
     def __init__(self, source: Source, offering_uuid: str, policy: str, resource: str) -> None:
@@ -88,7 +88,7 @@ class Memory:
         """When the newest message was written that was carried out."""
         rows = self._known(APPLIED, *self._which)
         found = datetime.fromisoformat(rows[0]["applied"]) if rows else None
-        return None if found is None or periodic.is_to_come(found, now) else found
+        return None if found is None or is_to_come(found, now) else found
 
     def note_applied(self, at: datetime, now: datetime) -> bool:
         newest = max(at, self.applied(now) or at).isoformat()
@@ -109,13 +109,13 @@ class Memory:
         return True
 
     def begin_reset(self, period: str, now: datetime) -> None:
-        """Raises MemoryLost: what cannot be written down would be done again."""
+        """Raises PolicyStateLost: what cannot be written down would be done again."""
         sql = "INSERT OR IGNORE INTO periodic_resets VALUES (?, ?, ?, ?, ?, 0)"
         try:
             with writing(self._source) as db:
                 db.run(sql, *self._which, period, now.isoformat())
         except StateError as error:
-            raise MemoryLost(
+            raise PolicyStateLost(
                 f"the raw usage is not reset while it cannot be written down, it would be reset again: {error}"
             ) from error
 
@@ -164,7 +164,7 @@ class Memory:
         return _parked(rows[0]) if rows else None
 
     def park(self, message: ParkedMessage) -> None:
-        """Keep a message in place of the one that waits. Raises MemoryLost: then whoever has it must keep it."""
+        """Keep a message in place of the one that waits. Raises PolicyStateLost: then whoever has it must keep it."""
         moments = (message.at.isoformat(), message.looked.isoformat())
         texts = (json.dumps(list(message.plans)), json.dumps(dict(message.document)))
         try:
@@ -174,7 +174,7 @@ class Memory:
                     *(*self._which, *moments, *texts),
                 )
         except StateError as error:
-            raise MemoryLost(f"a message that is held cannot be kept: {error}") from error
+            raise PolicyStateLost(f"a message that is held cannot be kept: {error}") from error
 
     def unpark(self) -> bool:
         """Forget the message that waits: it, or a newer one, has come to its end."""
@@ -191,7 +191,7 @@ def _known(source: Source, sql: str, *values: str) -> list[Row]:
         with reading(source) as db:
             return db.rows(sql, *values)
     except StateError as error:
-        raise MemoryLost(f"what was done before cannot be known: {error}") from error
+        raise PolicyStateLost(f"what was done before cannot be known: {error}") from error
 
 
 def _parked(row: Row) -> ParkedMessage:

@@ -6,18 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from agent.core.account_names import fold
+from agent.core.members import DesiredMembers, ProjectAccounts
 from agent.core.model import OfferingUser, TeamMember
-from agent.core.people import People, ProjectAccounts
 
 
-def people_of(
+def desired_members(
     team: Iterable[TeamMember],
     users: Mapping[str, OfferingUser],
     accounts: ProjectAccounts | None,
     *,
     restricted: bool,
     known: frozenset[str] = frozenset(),
-) -> People:
+) -> DesiredMembers:
     """The people of one resource. `users` by user uuid; `accounts` None where they could not be read; `known`: all
     names that somebody has at the offering.
 
@@ -32,7 +32,7 @@ def people_of(
     )
     # Where no people belong in, nobody's name is waited for.
     nameless = 0 if restricted else sum(not name for name in names.values())
-    return People(
+    return DesiredMembers(
         wanted=frozenset(wanted | set(map(fold, active))),
         kept=frozenset({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""},
         nameless=nameless,

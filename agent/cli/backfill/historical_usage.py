@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,8 +20,8 @@ import click
 
 import beat_schedule as table
 from agent.cli.backfill import staff_token
-from agent.cli.backfill.view import COMPLETE, SIGNS, View, closing, has_signs
-from agent.cli.options import config_option, json_option, print_json, settings_from
+from agent.cli.backfill.view import COMPLETE, SIGNS, ProgressView, closing, has_signs
+from agent.cli.options import config_option, json_option, load_settings, print_json
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
 from agent.core.account_names import uuid_hex
@@ -29,15 +29,15 @@ from agent.core.errors import ConfigError, SiteAgentError
 from agent.plan.usage import history as planner
 from agent.plan.usage.history import Span
 from agent.run.backfill import runs as history_runs
-from agent.run.backfill import staff as history_site
-from agent.run.backfill.month import Wish
-from agent.run.backfill.results import Ending, Mark, MonthOutcome
-from agent.run.backfill.runs import Here, Record, Run
-from agent.run.backfill.staff import HistoryRefused
+from agent.run.backfill import staff
+from agent.run.backfill.month import LoadOptions
+from agent.run.backfill.results import Ending, Mark
+from agent.run.backfill.runs import LocalLoader, Run, RunRecord
+from agent.run.backfill.staff import BackfillRefused
 from agent.run.site import Site
 
 if TYPE_CHECKING:
-    from tasks.month_queue import Queued
+    from tasks.month_queue import QueueLoader
 
 STOPPED = 130
 
@@ -65,8 +65,8 @@ class Options:
     months_may_fail: bool
 
     @property
-    def wish(self) -> Wish:
-        return Wish(
+    def options(self) -> LoadOptions:
+        return LoadOptions(
             accounts=tuple(dict.fromkeys(text.strip() for text in self.resource_backend_ids)),
             with_users=not self.skip_user_usage,
             reconcile_stale=self.reconcile_stale,
@@ -76,7 +76,7 @@ class Options:
         )
 
 
-def _hide(_context: click.Context, _parameter: click.Parameter, token: str) -> Secret:
+def _hide_token(_context: click.Context, _parameter: click.Parameter, token: str) -> Secret:
     if token:
         staff_token.hide_typed(token)
     return Secret(token)
@@ -89,7 +89,7 @@ def _hide(_context: click.Context, _parameter: click.Parameter, token: str) -> S
 @config_option
 @click.option("-o", "--offering-uuid", "--offering", "offering_uuid", metavar="UUID",
               help="The offering; may be left out where the configuration has one only.")  # fmt: skip
-@click.option("-t", "--user-token", default="", is_eager=True, callback=_hide, metavar="TOKEN",
+@click.option("-t", "--user-token", default="", is_eager=True, callback=_hide_token, metavar="TOKEN",
               help="Token of a staff user. Others may see it in the list of processes.")  # fmt: skip
 @click.option("--user-token-file", type=click.Path(path_type=Path), metavar="FILE",
               help="File with nothing but the token of a staff user.")  # fmt: skip
@@ -120,7 +120,7 @@ def command(**given: Any) -> int:
     options = Options(**given)
     if options.resume and options.dry_run:
         raise click.UsageError("a dry run leaves nothing behind that could be resumed: choose one")
-    settings = settings_from(options.config_file)
+    settings = load_settings(options.config_file)
     try:
         with _loading(options, settings) as loading:
             return loading.load()
@@ -137,32 +137,41 @@ def command(**given: Any) -> int:
 
 @contextmanager
 def _loading(options: Options, settings: Settings) -> Iterator[Loading]:
-    """All that has to hold before a month is loaded. Raises SiteAgentError."""
+    """Check all that must hold before a month is loaded. Raises SiteAgentError."""
     offering = _offering(settings, options.offering_uuid)
     wanted = planner.span(
         planner.parse_date(options.start_date, "--start-date"),
         planner.parse_date(options.end_date, "--end-date"),
         datetime.now(settings.timezone),
     )
-    here_because = "--local" if options.is_local else _no_queue(settings, offering)
-    token = _token(options, offering, is_needed=bool(here_because))
-    view = View(sys.stderr if options.as_json else sys.stdout, wanted.months, at_once=bool(here_because))
+    local_reason = "--local" if options.is_local else ""
+    if not local_reason and offering.staff_token_file is None:
+        local_reason = "the offering has no `staff_token_file`, from which workers would read the staff token"
+    if not local_reason:
+        # Imported here: only who needs the queue pays for its libraries.
+        from tasks import month_queue
+
+        local_reason = month_queue.unavailable_reason(settings)
+    token = _token(options, offering, is_needed=bool(local_reason))
+    view = ProgressView(
+        sys.stderr if options.as_json else sys.stdout, wanted.months, at_once=bool(local_reason)
+    )
     view.say(Mark.START, "Starting historical usage loading")
     view.say(None, f"Found offering: {offering.name} ({offering.uuid})")
-    site = history_site.connect(settings, offering, token)
+    site = staff.connect(settings, offering, token)
     try:
         needs_check = token is not None and not options.no_staff_check
-        username = history_site.check(site, is_staff_needed=needs_check)
+        username = staff.check(site, is_staff_needed=needs_check)
         if username:
             view.say(None, f"Staff user validation successful for user: {username}")
         with view:
-            yield Loading(options, settings, site, wanted, view, here_because)
+            yield Loading(options, settings, site, wanted, view, local_reason)
     finally:
         site.client.close()
 
 
 def _offering(settings: Settings, text: str | None) -> Offering:
-    """Raises HistoryRefused."""
+    """Return the offering of `--offering-uuid`, or the only one. Raises BackfillRefused and click's UsageError."""
     known = ", ".join(f"{offering.uuid} ({offering.name})" for offering in settings.offerings) or "none"
     if not text and len(settings.offerings) == 1:
         return settings.offerings[0]
@@ -173,28 +182,19 @@ def _offering(settings: Settings, text: str | None) -> Offering:
     except ValueError:
         offering = None
     if offering is None:
-        raise HistoryRefused(f"offering {text} is not in {settings.source}, which has: {known}")
+        raise BackfillRefused(f"offering {text} is not in {settings.source}, which has: {known}")
     return offering
 
 
-def _no_queue(settings: Settings, offering: Offering) -> str:
-    """Why months run here. The queue's libraries are imported by those only who need them."""
-    if offering.staff_token_file is None:
-        return "the offering has no `staff_token_file`, from which workers would read the staff token"
-    from tasks import month_queue
-
-    return month_queue.why_not(settings)
-
-
 def _token(options: Options, offering: Offering, *, is_needed: bool) -> Secret | None:
-    """None where the workers have one, and this user may not read it. Raises SiteAgentError."""
+    """Return the staff token; None where the workers have one that this user may not read. Raises SiteAgentError."""
     token = staff_token.given(options.user_token, options.user_token_file, os.environ)
     if token is not None:
         return token
     if offering.staff_token_file is not None:
         try:
-            return history_site.token_in_file(offering)
-        except HistoryRefused:
+            return staff.token_in_file(offering)
+        except BackfillRefused:
             if is_needed:
                 raise
             return None
@@ -203,46 +203,56 @@ def _token(options: Options, offering: Offering, *, is_needed: bool) -> Secret |
 
 @dataclass(frozen=True)
 class Loading:
-    """A run that may begin. `here_because`: why it is not for the workers."""
+    """A run that may begin. `local_reason`: why months are loaded in this process, empty where workers load them."""
 
     options: Options
     settings: Settings
     site: Site
     wanted: Span
-    view: View
-    here_because: str
+    view: ProgressView
+    local_reason: str
 
     @property
     def run(self) -> Run:
-        return Run(self.site.offering.uuid, self.wanted.months, self.options.wish)
+        return Run(self.site.offering.uuid, self.wanted.months, self.options.options)
 
     def load(self) -> int:
+        """Load the months that are not done yet; return the exit code."""
+        run, view, options = self.run, self.view, self.options
         self._introduce()
-        record = history_runs.record_of(self.run, self.settings.state_dir)
-        queued = None if self.here_because else self._queued(record)
-        known = {**(queued.known() if queued else {}), **_done(record)}
-        done = history_runs.finished(self.run, known, self.settings.timezone) if self.options.resume else {}
+        record = RunRecord.read(run, self.settings.state_dir)
+        queued: QueueLoader | None = None
+        if not self.local_reason:
+            from tasks.month_queue import queue_loader
+
+            queue = table.queue_name(self.site.offering.queue)
+            queued = queue_loader(run, queue, record, view, options.delay_s)
+        ended = {
+            **(queued.ended_before() if queued else {}),
+            **{name: outcome for name, outcome in record.months.items() if outcome.ending is Ending.DONE},
+        }
+        done = history_runs.finished(run, ended, self.settings.timezone) if options.resume else {}
         record.begin(done.values())
         for month, outcome in done.items():
-            self.view.skipped(month, f"{outcome.at:%Y-%m-%d %H:%MZ}")
-        left = tuple(month for month in self.run.months if month not in done)
+            view.skipped(month, f"{outcome.at:%Y-%m-%d %H:%MZ}")
+        left = tuple(month for month in run.months if month not in done)
         try:
             if queued:
-                queued.load(left, resumed=self.options.resume)
+                queued.load(left, resumed=options.resume)
             else:
-                Here(self.site, self.run, record, self.view, self.options.delay_s).load(left)
+                LocalLoader(self.site, run, record, view, options.delay_s).load(left)
         except KeyboardInterrupt:
-            self._stopped(record, queued)
+            self._print_stopped(record, queued)
             return STOPPED
-        return self._conclude(record)
+        return self._print_end(record)
 
     def _introduce(self) -> None:
         say, wanted = self.view.say, self.wanted
         say(None, f"Date range validated: {wanted.first} to {wanted.last} ({wanted.days} days)")
         if wanted.note:
             say(Mark.WARNING, wanted.note)
-        if self.here_because:
-            say(None, f"Months are loaded in this process ({self.here_because})")
+        if self.local_reason:
+            say(None, f"Months are loaded in this process ({self.local_reason})")
         else:
             queue = table.queue_name(self.site.offering.queue)
             say(
@@ -253,13 +263,7 @@ class Loading:
             say(None, "[DRY-RUN] Nothing is submitted")
         say(Mark.PLAN, f"Will process {len(wanted.months)} months of data")
 
-    def _queued(self, record: Record) -> Queued:
-        from tasks.month_queue import queued
-
-        queue = table.queue_name(self.site.offering.queue)
-        return queued(self.run, queue, record, self.view, self.options.delay_s)
-
-    def _stopped(self, record: Record, queued: Queued | None) -> None:
+    def _print_stopped(self, record: RunRecord, queued: QueueLoader | None) -> None:
         done = sum(outcome.ending is Ending.DONE for outcome in record.months.values())
         sentence = f"Stopped: {done} of {len(self.run.months)} months are done"
         if queued:
@@ -268,7 +272,7 @@ class Loading:
             sentence += f"; {len(queued.unsent)} were not sent yet" if queued.unsent else ""
         self.view.say(Mark.WARNING, f"{sentence}. --resume goes on from here")
 
-    def _conclude(self, record: Record) -> int:
+    def _print_end(self, record: RunRecord) -> int:
         outcomes = [record.months[str(month)] for month in self.run.months if str(month) in record.months]
         for mark, text in closing(outcomes, dry_run=self.options.dry_run):
             self.view.say(mark, text)
@@ -276,24 +280,19 @@ class Loading:
             None, f"Processed {len(outcomes)} months from {self.wanted.first} to {self.wanted.last}"
         )
         if self.options.as_json:
-            print_json(self._document(outcomes))
+            print_json(
+                {
+                    "offering": self.site.offering.uuid,
+                    "name": self.site.offering.name,
+                    "start": str(self.wanted.first),
+                    "end": str(self.wanted.last),
+                    "dry_run": self.options.dry_run,
+                    "queued": not self.local_reason,
+                    "months": [outcome.as_json(with_lines=False) for outcome in outcomes],
+                    "failures": sum(bool(outcome.failures) for outcome in outcomes),
+                    "held": sum(bool(outcome.held) for outcome in outcomes),
+                    "unknown": sum(outcome.ending is Ending.UNKNOWN for outcome in outcomes),
+                }
+            )
         is_complete = all(outcome.ending in COMPLETE for outcome in outcomes)
         return 0 if is_complete or self.options.months_may_fail else 1
-
-    def _document(self, outcomes: Sequence[MonthOutcome]) -> dict[str, Any]:
-        return {
-            "offering": self.site.offering.uuid,
-            "name": self.site.offering.name,
-            "start": str(self.wanted.first),
-            "end": str(self.wanted.last),
-            "dry_run": self.options.dry_run,
-            "queued": not self.here_because,
-            "months": [outcome.as_json(with_lines=False) for outcome in outcomes],
-            "failures": sum(bool(outcome.failures) for outcome in outcomes),
-            "held": sum(bool(outcome.held) for outcome in outcomes),
-            "unknown": sum(outcome.ending is Ending.UNKNOWN for outcome in outcomes),
-        }
-
-
-def _done(record: Record) -> dict[str, MonthOutcome]:
-    return {name: o for name, o in record.months.items() if o.ending is Ending.DONE}

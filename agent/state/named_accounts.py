@@ -18,7 +18,7 @@ VALID_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class NamedByOthers:
     """`accounts` that other offerings name, with the name of one of these each; `silent`: a neighbour that has not
     told yet which accounts it names, empty when all have.
     """
@@ -27,7 +27,7 @@ class Foreign:
     silent: str = ""
 
 
-def leave(source: Source, cluster: str, offering: Offering, named: Set[str]) -> bool:
+def write(source: Source, cluster: str, offering: Offering, named: Set[str]) -> bool:
     """Tell the other offerings which accounts this one names: all of them, not those of one resource. False, with a
     warning, where it cannot be written down.
     """
@@ -62,7 +62,7 @@ def leave(source: Source, cluster: str, offering: Offering, named: Set[str]) -> 
     return note(source, "which accounts the offering names", work)
 
 
-def named_by(source: Source, cluster: str, offering_uuid: str) -> frozenset[str]:
+def of_offering(source: Source, cluster: str, offering_uuid: str) -> frozenset[str]:
     """Return the accounts that an offering named when it was last looked at as a whole; none where nobody can tell."""
     sql = "SELECT account FROM named_accounts WHERE cluster = ? AND offering = ?"
     what = "which accounts the offering names"
@@ -70,7 +70,9 @@ def named_by(source: Source, cluster: str, offering_uuid: str) -> frozenset[str]
     return frozenset(row["account"] for row in found or ())
 
 
-def of_others(source: Source, cluster: str, offering_uuid: str, neighbours: Mapping[str, str]) -> Foreign:
+def of_others(
+    source: Source, cluster: str, offering_uuid: str, neighbours: Mapping[str, str]
+) -> NamedByOthers:
     """Return what the other offerings on this cluster have told. `neighbours`: the names of those that must have, by
     uuid. Raises StateError: without it members of others would be removed.
     """
@@ -93,4 +95,4 @@ def of_others(source: Source, cluster: str, offering_uuid: str, neighbours: Mapp
         row["account"]: f"offering {heard[row['offering']]}" for row in accounts if row["offering"] in heard
     }
     silent = sorted(name for uuid, name in neighbours.items() if uuid not in heard)
-    return Foreign(found, silent[0] if silent else "")
+    return NamedByOthers(found, silent[0] if silent else "")

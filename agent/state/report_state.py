@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 @dataclass
-class Memory:
+class ReportState:
     """`refused`: until when a month is not tried again, or a date. `live`: seconds by account and run of a
     job, by month. `failed`: resources that were told of in vain.
     """
@@ -89,12 +89,12 @@ class Memory:
         self.live = {name: jobs for name, jobs in self.live.items() if name in names}
 
 
-def load(source: Source, offering_uuid: str) -> Memory:
+def load(source: Source, offering_uuid: str) -> ReportState:
     """Nothing, with a warning, where nobody can tell."""
-    return recall(source, WHAT, lambda db: _read(db, offering_uuid)) or Memory()
+    return recall(source, WHAT, lambda db: _read(db, offering_uuid)) or ReportState()
 
 
-def save(source: Source, offering_uuid: str, memory: Memory) -> bool:
+def save(source: Source, offering_uuid: str, memory: ReportState) -> bool:
     """Write down what has changed. False, with a warning, where that is not possible."""
     before = recall(source, WHAT, lambda db: _rows(db, offering_uuid))
     after: dict[str, set[tuple[Any, ...]]] = {
@@ -133,9 +133,9 @@ def _rows(db: Db, offering_uuid: str) -> dict[str, set[tuple[Any, ...]]]:
     }
 
 
-def _read(db: Db, offering_uuid: str) -> Memory:
+def _read(db: Db, offering_uuid: str) -> ReportState:
     rows = _rows(db, offering_uuid)
-    memory = Memory(
+    memory = ReportState(
         refused={month: datetime.fromisoformat(until) for month, until in rows["refused_months"]},
         failed=frozenset(resource for (resource,) in rows["failed_resources"]),
     )

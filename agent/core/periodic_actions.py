@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""What periodic usage policies change on the cluster, one verb each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from agent.core.actions import (
+    ACCOUNT_ID,
+    FREE,
+    NO_PARTS,
+    ClusterAction,
+    Effect,
+    Phase,
+    Target,
+    changed,
+    lowered_limits,
+)
+from agent.core.model import Snapshot
+from agent.core.periodic import LimitType
+from agent.core.policy import Cost, PolicyRules
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetFairshare(ClusterAction):
+    """Set an account's share among its siblings, by a periodic usage policy."""
+
+    verb: ClassVar[str] = "set fairshare"
+    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
+    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    account: str
+    before: int | None = field(default=None, compare=False)
+    after: int
+
+    def subject(self) -> str:
+        return f"of {self.account} {self.before if self.before is not None else 'parent'} -> {self.after}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return self.before is not None and self.after < self.before
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetPeriodicLimits(ClusterAction):
+    """Set limits of one type by a periodic usage policy; TRES that are not named keep theirs."""
+
+    verb: ClassVar[str] = "set periodic limits"
+    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
+    parts, identifiers = NO_PARTS, ACCOUNT_ID
+    costs = frozenset({Cost.LIMITS_CUT})
+    account: str
+    limit_type: str
+    before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    after: tuple[tuple[str, int], ...]
+
+    def subject(self) -> str:
+        return f"of {self.account} {self.limit_type} {changed(self.before, self.after)}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return bool(self.lowered(snapshot))
+
+    def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
+        """`before` was read with the account itself, of which the snapshot may show other limits only."""
+        return lowered_limits(dict(self.before), self.after)
+
+    def used_limits(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
+        return self.lowered(snapshot) if self.limit_type == LimitType.GRP_TRES_MINS else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetRawUsage(ClusterAction):
+    """Forget what an account has used so far (RawUsage=0), once in a policy's period."""
+
+    verb: ClassVar[str] = "reset raw usage"
+    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.CLEAR
+    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    account: str
+
+    def subject(self) -> str:
+        return f"of {self.account}"

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""Periodic settings: what is to be changed on an account, and whether a policy's message still counts.
+
+wanted       has           action
+fairshare    another one   SetFairshare
+limit        other value   SetPeriodicLimits, one for each type, for the TRES that differ
+a reset      not yet done  ResetRawUsage, last
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from agent.core.actions import ClusterAction
+from agent.core.periodic import DesiredSettings, Granularity, ObservedSettings
+from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
+
+# Waldur's local time goes back by an hour at the end of summer time, and may be told by several of its hosts.
+BACK_AT_MOST = timedelta(hours=2)
+
+
+def changes(
+    desired: DesiredSettings, observed: ObservedSettings, *, reason: str, resets_usage: bool
+) -> list[ClusterAction]:
+    """Return what has to be done. `resets_usage`: whether this period's reset is still to come."""
+    found: list[ClusterAction] = []
+    if desired.fairshare is not None and desired.fairshare != observed.fairshare:
+        found.append(
+            SetFairshare(
+                account=desired.account, before=observed.fairshare, after=desired.fairshare, reason=reason
+            )
+        )
+    for limit_type, limits in desired.limits.items():
+        has = observed.limits.get(limit_type, {})
+        other = sorted((tres, value) for tres, value in limits.items() if has.get(tres) != value)
+        if other:
+            before = tuple((tres, has[tres]) for tres, _ in other if tres in has)
+            found.append(
+                SetPeriodicLimits(
+                    account=desired.account,
+                    limit_type=limit_type,
+                    before=before,
+                    after=tuple(other),
+                    reason=reason,
+                )
+            )
+    if desired.resets_usage and resets_usage:
+        found.append(ResetRawUsage(account=desired.account, reason=reason))
+    return found
+
+
+def is_old(at: datetime, applied: datetime | None) -> bool:
+    """Return whether something newer was carried out already. Both moments in UTC without a zone."""
+    return applied is not None and applied - at > BACK_AT_MOST
+
+
+def period(at: datetime, granularity: Granularity) -> str:
+    """Return the name of the policy's period that a moment belongs to: `2026-01`, `2026-Q1`, `2026`, `total`."""
+    return {
+        Granularity.TOTAL: "total",
+        Granularity.MONTH: f"{at:%Y-%m}",
+        Granularity.QUARTER: f"{at.year}-Q{(at.month + 2) // 3}",
+        Granularity.YEAR: f"{at.year}",
+    }[granularity]

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""Offerings that were paused by command: their passes look and plan, and change nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from agent.config.model import Offering
+from agent.core.errors import StateUnreadable
+from agent.state.store import Source, reading, stamp, writing
+
+
+def pause(source: Source, offering: Offering, *, by: str, reason: str = "") -> None:
+    """Raises StateError: then nothing is changed."""
+    with writing(source) as db:
+        now = stamp(datetime.now(UTC))
+        db.run("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?, ?)", offering.uuid, by, reason, now)
+
+
+def resume(source: Source, offering: Offering) -> None:
+    """Raises StateError: then it stays paused."""
+    with writing(source) as db:
+        db.run("DELETE FROM pauses WHERE offering = ?", offering.uuid)
+
+
+def pause_note(source: Source, offering: Offering) -> str:
+    """Who paused the offering by command, and since when; empty when nobody has. Not knowing counts as paused. Raises
+    StateBusy.
+    """
+    try:
+        with reading(source) as db:
+            row = db.row("SELECT * FROM pauses WHERE offering = ?", offering.uuid)
+    except StateUnreadable as error:
+        return f"perhaps: {error}"
+    if row is None:
+        return ""
+    reason = f" ({row['reason']})" if row["reason"] else ""
+    return f"by {row['by']} since {row['since']}{reason}"

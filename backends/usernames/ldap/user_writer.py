@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Makes users of the directory, each with a group of its own, and removes them.
+
+The personal group comes first and names its owner (`description`): what a crash or an outage leaves half done is
+found by that and finished by the next pass, under the same name. Where the user's entry is refused, the group
+is deleted again; where the server did not reply, nothing is undone, for the entry may be there.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import string
+from dataclasses import dataclass
+
+from agent.config.secret import Secret
+from agent.core.errors import BackendError
+from agent.core.model import OfferingUser
+from backends.usernames.ldap.directory import ADD, DELETE, AlreadyThere, Directory, LdapEntry, NotThere
+from backends.usernames.ldap.ids import IdAllocator
+from backends.usernames.ldap.schema import AccessGroup, LdapSettings
+from backends.usernames.ldap.user_reader import UserReader, owner_description
+
+log = logging.getLogger(__name__)
+
+PASSWORD_LENGTH = 16
+PASSWORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
+
+
+class NameTaken(BackendError):
+    """Somebody else has taken the name since it was seen free."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewUser:
+    """A user that was just made. `password` is empty unless the site wants one for its VPN."""
+
+    username: str
+    uid_number: int
+    gid_number: int
+    home: str
+    password: Secret
+
+
+class UserWriter:
+    """Makes and removes users through one connection."""
+
+    def __init__(self, directory: Directory, reader: UserReader, settings: LdapSettings) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._settings = settings
+        self._ids = IdAllocator(directory, settings)
+
+    def begun_group(self, user: OfferingUser) -> LdapEntry | None:
+        """Return the personal group made for this person, by us or by another agent; the oldest of several."""
+        return min(self._reader.groups_made_for(user), key=_gid, default=None)
+
+    def require_room(self) -> None:
+        """Raise RangeFull where nobody new can be made."""
+        self._ids.require_room()
+
+    def create(self, user: OfferingUser, name: str, group: LdapEntry | None = None) -> NewUser:
+        """Make the user, and its group unless that was begun. Raises NameTaken where the name is taken after all."""
+        settings = self._settings
+        uid = self._ids.next_uid()
+        gid = _gid(group) if group else self._make_group(user, name)
+        length = PASSWORD_LENGTH if settings.generate_vpn_password else 0
+        password = Secret("".join(secrets.choice(PASSWORD_CHARACTERS) for _ in range(length)))
+        made = NewUser(name, uid, gid, f"{settings.home_base}/{name}", password)
+        values = {
+            "uid": name,
+            "cn": f"{user.first_name} {user.last_name}".strip() or name,
+            "givenName": user.first_name or name,
+            "sn": user.last_name or name,
+            "uidNumber": str(uid),
+            "gidNumber": str(gid),
+            "homeDirectory": made.home,
+            "loginShell": settings.login_shell,
+            "mail": user.email,
+            "userPassword": password.reveal(),
+        }
+        if settings.waldur_username_attribute:
+            values[settings.waldur_username_attribute] = user.waldur_username
+        attributes = {attribute: [value] for attribute, value in values.items() if value}
+        try:
+            self._directory.add(self._directory.user_dn(name), settings.user_classes, attributes)
+        except BackendError as error:
+            if group is None and not error.retryable:
+                self._roll_back(name)
+            if isinstance(error, AlreadyThere):
+                raise NameTaken(str(error)) from error
+            raise
+        for access in settings.access_groups:
+            try:
+                self._modify_access(access, name, ADD)
+            except AlreadyThere:
+                continue
+            except BackendError as error:
+                log.warning("LDAP: user %s is not in the access group %s: %s", name, access.name, error)
+        return made
+
+    def remove(self, username: str) -> None:
+        """Delete the user, its places in the access groups and its own group. A user who is not there is no error.
+
+        Raises BackendError for an entry outside uid_range: it was not made here.
+        """
+        entry = self._reader.named([username]).get(username)
+        if entry is not None and entry.number("uidNumber") not in self._settings.uids:
+            raise BackendError(f"LDAP: {username} is outside uid_range, so it is not ours to remove")
+        for access in self._settings.access_groups:
+            try:
+                self._modify_access(access, username, DELETE)
+            except NotThere:
+                continue
+        if entry is not None:
+            self._delete(entry.dn)
+        for personal in self._reader.groups_named(username):
+            others = set(personal.all("memberUid")) - {username}
+            if not others and personal.number("gidNumber") in self._settings.gids:
+                self._delete(personal.dn)
+
+    def _make_group(self, user: OfferingUser, name: str) -> int:
+        """Make the personal group and return its number. Raises NameTaken where a group has this name."""
+        classes = self._settings.user_group_classes
+        known = {word.casefold() for word in classes}
+        gid = self._ids.next_gid()
+        attributes = {
+            "cn": [name],
+            "gidNumber": [str(gid)],
+            "memberUid": [name],
+            "description": [owner_description(user)],
+            "member": [self._directory.user_dn(name)] if "groupofnames" in known else [],
+            "ou": [name] if "organizationalunit" in known else [],
+        }
+        try:
+            self._directory.add(self._directory.group_dn(name), classes, attributes)
+        except AlreadyThere as error:
+            raise NameTaken(str(error)) from error
+        oldest = self.begun_group(user)
+        if oldest is not None and oldest.first("cn") != name:
+            self._roll_back(name)
+            raise NameTaken(f"LDAP: another agent has begun {oldest.first('cn')} for this person")
+        return gid
+
+    def _roll_back(self, name: str) -> None:
+        try:
+            self._delete(self._directory.group_dn(name))
+        except BackendError as error:
+            log.warning("LDAP: the group %s stays behind, a later pass uses it: %s", name, error)
+
+    def _modify_access(self, group: AccessGroup, name: str, how: str) -> None:
+        value = self._directory.user_dn(name) if group.attribute == "member" else name
+        self._directory.modify(self._directory.group_dn(group.name), {group.attribute: [(how, [value])]})
+
+    def _delete(self, dn: str) -> None:
+        try:
+            self._directory.delete(dn)
+        except NotThere:
+            return
+
+
+def _gid(group: LdapEntry) -> int:
+    return group.number("gidNumber") or 0
