@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any
 
 from agent.config import field_types
 from agent.config.findings import Findings, below, key_name
 from agent.config.schema import BUDGET, POLICY, checked
 from agent.core.account_names import NameRules, fold
-from agent.core.policy import Budget, Cost, LimitCuts, PolicyMode, PolicyRules, UsageDecreases
+from agent.core.policy import Budget, Cost, PolicyRules
 
-LISTS = ("protected_users", "protected_accounts", "ignore_users", "ignore_accounts")
 # Accounts on which a site's own users and accounts stand, by the names of `backend_settings`.
 FOUNDATIONS = ("default_account", "root_account", "parent_account")
 ALWAYS_PROTECTED = "root"
@@ -35,15 +35,12 @@ def read_policy(
     values = checked(POLICY, section, path, findings=findings)
     given = {key_name(name) for name, value in section.items() if value is not None} & values.keys()
     changes = {name: values[name] for name in given}
-    for name in LISTS:
-        if name in changes:
-            changes[name] = getattr(above, name) | frozenset(map(fold, changes[name]))
-    if "mode" in changes:
-        changes["mode"] = PolicyMode(changes["mode"])
-    if "limit_cuts" in changes:
-        changes["limit_cuts"] = LimitCuts(changes["limit_cuts"])
-    if "usage_decreases" in changes:
-        changes["usage_decreases"] = UsageDecreases(changes["usage_decreases"])
+    for name, value in changes.items():
+        before = getattr(above, name)
+        if isinstance(before, frozenset):
+            changes[name] = before | frozenset(map(fold, value))
+        elif isinstance(before, StrEnum):
+            changes[name] = type(before)(value)
     budgets = changes.pop("budgets", {})
     return _with_budgets(
         replace(above, **changes), budgets, below(path, "budgets"), given=given, findings=findings

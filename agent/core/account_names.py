@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Names of accounts: made from Waldur's slugs, folded to lower case once, and never guessed twice alike."""
+"""Names of accounts and identifiers in one spelling, and the rules by which names are made of Waldur's slugs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
 class NameRules:
-    """How the names of accounts are made from Waldur's slugs."""
+    """How the names of accounts are made from Waldur's slugs: prefixes, length, and how many names to try."""
 
     customer_prefix: str = ""
     project_prefix: str = ""
@@ -22,27 +21,10 @@ class NameRules:
 
 
 def uuid_hex(text: str) -> str:
-    """A uuid as Waldur writes it: 32 lower-case hex digits. Dashed or not going in; ValueError otherwise."""
+    """Return a uuid as Waldur writes it: 32 lower-case hex digits. Takes dashes; ValueError for what is no uuid."""
     return UUID(text).hex
 
 
 def fold(name: str) -> str:
-    """The spelling clusters keep: SLURM stores accounts and users in lower case (22.05)."""
+    """Return the spelling that clusters keep: SLURM stores accounts and users in lower case (22.05)."""
     return name.strip().lower()
-
-
-def allocation_names(base: str, *, max_length: int | None, counted: bool, attempts: int) -> Iterator[str]:
-    """Names to try for an allocation, best first: `base`, then `base-0`, `base-1` ... when `counted`.
-
-    `max_length` cuts the base, never the counter. Cutting makes two slugs alike, so a cut base is counted too.
-    """
-    cut = fold(base)[:max_length] if max_length else fold(base)
-    yield cut
-    if not counted and cut == fold(base):
-        return
-    for number in range(attempts - 1):
-        suffix = f"-{number}"
-        room = max_length - len(suffix) if max_length else None
-        if room is not None and room < 1:
-            return
-        yield cut[:room] + suffix

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -89,7 +88,17 @@ BUDGETS: Mapping[Cost, Budget] = {
     Cost.GROUP_MEMBERS_REMOVED: Budget(50, 150),
     Cost.QUOTAS_LOWERED: Budget(50, 150),
 }
-WITHOUT_END = Budget(sys.maxsize, sys.maxsize)
+# For the sentence of a held plan: how many accounts or users bear the cost.
+COST_SENTENCES: Mapping[Cost, str] = {
+    Cost.ACCOUNTS_EMPTIED: "{} account{s} would be deleted or emptied",
+    Cost.ACCOUNTS_BLOCKED: "{} account{s} would be blocked",
+    Cost.ACCOUNTS_MOVED: "{} account{s} would be moved",
+    Cost.LIMITS_CUT: "limits of {} account{s} or user{s} would be lowered",
+    Cost.JOBS_CANCELLED: "jobs of {} account{s} or user{s} would be cancelled",
+    Cost.DEFAULTS_MOVED: "the default account{s} of {} user{s} would be moved",
+    Cost.GROUP_MEMBERS_REMOVED: "{} member{s} would be removed from groups",
+    Cost.QUOTAS_LOWERED: "the quota{s} of {} user{s} would be lowered",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +156,3 @@ class PolicyRules:
         """Return whether no pass touches this user: they are protected, or ignored."""
         name = fold(user)
         return name in self.protected_users or any(fnmatchcase(name, each) for each in self.ignore_users)
-
-    def unlimited(self) -> PolicyRules:
-        """Return the rules without budgets and holds, for plans that were let go and are made again."""
-        return replace(
-            self,
-            max_removed_members=sys.maxsize,
-            max_removed_percent=100,
-            small_removal=sys.maxsize,
-            max_removed_accounts=sys.maxsize,
-            budgets=dict.fromkeys(Cost, WITHOUT_END),
-            limit_cuts=LimitCuts.ALLOW,
-            usage_decreases=UsageDecreases.ALLOW,
-        )

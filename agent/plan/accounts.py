@@ -36,10 +36,13 @@ from agent.core.model import AccountSpec, AllocationSpec, Association, Part, Sna
 def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
     """What is missing of an allocation. Nothing that stands is changed, but for limits that differ."""
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
+    standing = snapshot.accounts.get(spec.account.name)
+    # A soft deletion left the account blocked: who gets it back may submit again, unless its state forbids it.
+    is_blocked = standing is not None and standing.submit_limit == 0 and spec.state.submission is not False
     return [
         *missing_accounts((*spec.ancestors, spec.account), snapshot, reason),
         *_own_qos(spec, snapshot, reason),
-        *_unblocked(spec, snapshot, reason),
+        *((AllowSubmission(account=spec.account.name, reason=reason),) if is_blocked else ()),
         *limits(spec.account.name, spec.limits, snapshot, reason),
         *missing_members(spec, snapshot, reason),
     ]
@@ -84,8 +87,14 @@ def removal(
     steps = emptying(account, snapshot, default_account=default_account, reason=reason, leaving=leaving)
     if obstacle(account, snapshot):
         return steps
-    own_qos = [DeleteQos(account=account, reason=reason)] if _is_own_qos(account, snapshot) else []
-    return [*steps, _deletion(account, snapshot, reason), *own_qos]
+    steps.append(
+        DeleteAccount(account=account, parent=snapshot.accounts[account].parent or "", reason=reason)
+    )
+    # Others may have made a QoS of the same name.
+    using_qos = {a.name for a in snapshot.accounts.values() if account in (a.default_qos, *a.qos)}
+    if account in snapshot.qos and using_qos == {account}:
+        steps.append(DeleteQos(account=account, reason=reason))
+    return steps
 
 
 def obstacle(account: str, snapshot: Snapshot) -> str:
@@ -112,7 +121,15 @@ def emptying(
     moved, removed = departures(
         account, users, snapshot, default_account=default_account, reason=reason, leaving=lambda _: leaving
     )
-    stopped = _stopped(account, snapshot, reason) if users or snapshot.active_jobs.get(account) else ()
+    jobs = snapshot.active_jobs.get(account, 0)
+    is_known = Part.JOBS in snapshot.complete and account in snapshot.active_jobs
+    stopped: list[ClusterAction] = []
+    # Jobs stop before members go: SLURM refuses to remove who still has jobs. Unknown counts as active.
+    if jobs or (users and not is_known):
+        stopped = [
+            BlockSubmission(account=account, reason=reason),
+            CancelJobs(account=account, jobs=jobs if is_known else None, reason=reason),
+        ]
     return [*moved, *stopped, *removed]
 
 
@@ -158,13 +175,6 @@ def missing_accounts(
             )
 
 
-def _unblocked(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
-    """A soft deletion left the account blocked: who gets it back may submit again, unless its state forbids it."""
-    standing = snapshot.accounts.get(spec.account.name)
-    if standing is not None and standing.submit_limit == 0 and spec.state.submission is not False:
-        yield AllowSubmission(account=spec.account.name, reason=reason)
-
-
 def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
     """The account's own QoS, made once: where it exists, what people changed about it is left alone."""
     own = spec.own_qos
@@ -175,16 +185,14 @@ def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[
     standing = snapshot.accounts.get(spec.account.name)
     if standing is not None and own.name in standing.qos:
         return
-    before = tuple(sorted(_present_qos(spec, snapshot)))
-    after = tuple(dict.fromkeys((*before, own.name, *own.additional)))
-    yield SetQos(account=spec.account.name, before=before, after=after, default=own.name, reason=reason)
-
-
-def _present_qos(spec: AllocationSpec, snapshot: Snapshot) -> frozenset[str]:
-    """What the account has, its own or inherited, or will inherit from the nearest account above it that stands."""
+    # What the account has, its own or inherited, or will inherit from the nearest account above it that stands.
     upwards = (spec.account, *reversed(spec.ancestors))
-    names = (upwards[0].name, *(account.parent for account in upwards))
-    return next((snapshot.qos_of(name) for name in names if name in snapshot.accounts), frozenset())
+    names = (spec.account.name, *(account.parent for account in upwards))
+    before = next((sorted(snapshot.qos_of(name)) for name in names if name in snapshot.accounts), [])
+    after = tuple(dict.fromkeys((*before, own.name, *own.additional)))
+    yield SetQos(
+        account=spec.account.name, before=tuple(before), after=after, default=own.name, reason=reason
+    )
 
 
 def missing_members(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
@@ -203,23 +211,3 @@ def missing_members(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> It
                 default_qos=spec.default_qos,
                 reason=reason,
             )
-
-
-def _stopped(account: str, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
-    """Jobs stop before members go: SLURM refuses to remove who still has jobs. Unknown counts as active."""
-    known = Part.JOBS in snapshot.complete and account in snapshot.active_jobs
-    jobs = snapshot.active_jobs.get(account, 0)
-    if known and not jobs:
-        return
-    yield BlockSubmission(account=account, reason=reason)
-    yield CancelJobs(account=account, jobs=jobs if known else None, reason=reason)
-
-
-def _is_own_qos(account: str, snapshot: Snapshot) -> bool:
-    """Whether the QoS of that name is used here and nowhere else: others may have made one of the same name."""
-    users = {a.name for a in snapshot.accounts.values() if account in (a.default_qos, *a.qos)}
-    return account in snapshot.qos and users == {account}
-
-
-def _deletion(account: str, snapshot: Snapshot, reason: str) -> ClusterAction:
-    return DeleteAccount(account=account, parent=snapshot.accounts[account].parent or "", reason=reason)

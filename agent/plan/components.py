@@ -28,39 +28,36 @@ class ComponentChange:
 
 
 def changes(components: Iterable[Component], present: Iterable[WaldurComponent]) -> list[ComponentChange]:
-    """One change per configured component; components that only Waldur has are not touched."""
+    """Return one change per configured component; components that only Waldur has are not touched.
+
+    Waldur is sent what the reference sends: `unit_factor` never, optional fields only when they are configured.
+    """
     by_type = {component.type: component for component in present}
-    return [_change(component, by_type.get(component.name)) for component in components]
-
-
-def _change(component: Component, present: WaldurComponent | None) -> ComponentChange:
-    body = _body(component)
-    if present is None:
-        return ComponentChange(
-            component.name, Change.CREATE, body, {key: (None, v) for key, v in body.items()}
-        )
-    differences = {
-        key: (present.fields.get(key), value)
-        for key, value in body.items()
-        if not _same(present.fields.get(key), value)
-    }
-    change = Change.UPDATE if differences else Change.LEAVE
-    return ComponentChange(component.name, change, {"uuid": present.uuid, **body}, differences)
-
-
-def _body(component: Component) -> dict[str, Any]:
-    """What the reference sends: `unit_factor` never, optional fields only when they are configured."""
-    limit = component.limit
-    optional = {"is_prepaid": True} if component.accounting_type is AccountingType.ONE else {}
-    return {
-        "type": component.name,
-        "name": component.label,
-        "measured_unit": component.measured_unit,
-        "billing_type": component.accounting_type.value,
-        "limit_amount": int(limit) if limit is not None else None,
-        **optional,
-        **component.waldur_fields,
-    }
+    found = []
+    for component in components:
+        limit = component.limit
+        body = {
+            "type": component.name,
+            "name": component.label,
+            "measured_unit": component.measured_unit,
+            "billing_type": component.accounting_type.value,
+            "limit_amount": int(limit) if limit is not None else None,
+            **({"is_prepaid": True} if component.accounting_type is AccountingType.ONE else {}),
+            **component.waldur_fields,
+        }
+        there = by_type.get(component.name)
+        if there is None:
+            missing = {key: (None, value) for key, value in body.items()}
+            found.append(ComponentChange(component.name, Change.CREATE, body, missing))
+            continue
+        differences = {
+            key: (there.fields.get(key), value)
+            for key, value in body.items()
+            if not _same(there.fields.get(key), value)
+        }
+        change = Change.UPDATE if differences else Change.LEAVE
+        found.append(ComponentChange(component.name, change, {"uuid": there.uuid, **body}, differences))
+    return found
 
 
 def _same(there: Any, wanted: Any) -> bool:

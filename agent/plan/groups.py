@@ -12,7 +12,7 @@ Groups of any other name do not appear here, and a group with an obstacle is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from agent.core.directory import DirectoryGroup
@@ -59,12 +59,9 @@ def changes(
                 RemoveFromGroup(group=account, user=user, reason="not a member of the allocation")
                 for user in sorted(present - wanted)
             ]
-    return actions + _deletions(desired.ended, standing)
-
-
-def _deletions(ended: Iterable[str], standing: Mapping[str, DirectoryGroup]) -> list[DirectoryAction]:
-    return [
+    actions += [
         DeleteGroup(group=account, reason="the allocation has ended")
-        for account in sorted(ended)
+        for account in sorted(desired.ended)
         if account in standing and not standing[account].obstacle
     ]
+    return actions

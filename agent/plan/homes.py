@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from agent.core.homes import (
     NOTHING,
     Home,
-    HomeQuota,
     HomeRules,
     QuotaProvider,
     Remembered,
@@ -62,18 +61,17 @@ def actions(
         )
     if rules.quota is not None and (again or remembered.quota != rules.quota_mark()):
         reason = "the settings have changed" if remembered.quota else "none has been set yet"
-        found.append(_quota(home, rules.quota, reason, quota_of(remembered.quota)))
+        quota, before = rules.quota, quota_of(remembered.quota)
+        # Limits of another provider or file system do not compare.
+        is_alike = before is not None and replace(before, limits=quota.limits) == quota
+        found.append(
+            SetQuota(
+                user=home.user,
+                provider=quota.provider.value,
+                place=home.path if quota.provider is QuotaProvider.CEPH_XATTR else quota.mount_point,
+                before=before.limits if before is not None and is_alike else (),
+                limits=quota.limits,
+                reason=reason,
+            )
+        )
     return tuple(found)
-
-
-def _quota(home: Home, quota: HomeQuota, reason: str, before: HomeQuota | None) -> SetQuota:
-    """Limits of another provider or file system do not compare."""
-    is_alike = before is not None and replace(before, limits=quota.limits) == quota
-    return SetQuota(
-        user=home.user,
-        provider=quota.provider.value,
-        place=home.path if quota.provider is QuotaProvider.CEPH_XATTR else quota.mount_point,
-        before=before.limits if before is not None and is_alike else (),
-        limits=quota.limits,
-        reason=reason,
-    )

@@ -20,27 +20,28 @@ PROJECT_SLUG_POLICY = "project_slug"
 def claims(
     resources: Iterable[Resource], names: NameRules, snapshot: Snapshot, named: Set[str]
 ) -> list[ClaimAccount]:
-    """Which resource gets which account's name written to it. `named`: accounts that any resource names."""
-    orphans = [r for r in resources if r.state is ResourceState.OK and not r.backend_id]
-    wanted = {resource.uuid: _name(resource, names) for resource in orphans}
-    counted = Counter(wanted.values())
-    return [
-        ClaimAccount(resource=r.uuid, account=name, reason="its account stands, and Waldur has lost its name")
-        for r in orphans
-        if (name := wanted[r.uuid])
-        and counted[name] == 1
-        and name not in named
-        and _stands_below_its_project(r, name, names, snapshot)
-    ]
-
-
-def _name(resource: Resource, names: NameRules) -> str:
-    by_project = resource.plugin_options.get("account_name_generation_policy") == PROJECT_SLUG_POLICY
-    slug = resource.project_slug if by_project else resource.slug
-    return fold(names.allocation_prefix + slug)[: names.max_length] if slug else ""
-
-
-def _stands_below_its_project(resource: Resource, name: str, names: NameRules, snapshot: Snapshot) -> bool:
-    standing = snapshot.accounts.get(name)
-    project = fold(names.project_prefix + resource.project_slug)
-    return standing is not None and bool(resource.project_slug) and standing.parent == project
+    """Return the claims that write its account's name back to each resource that lost it. `named`: accounts that any
+    resource names.
+    """
+    orphans: list[tuple[Resource, str]] = []
+    for resource in resources:
+        if resource.state is ResourceState.OK and not resource.backend_id:
+            by_project = resource.plugin_options.get("account_name_generation_policy") == PROJECT_SLUG_POLICY
+            slug = resource.project_slug if by_project else resource.slug
+            name = fold(names.allocation_prefix + slug)[: names.max_length] if slug else ""
+            orphans.append((resource, name))
+    counted = Counter(name for _, name in orphans)
+    found = []
+    for resource, name in orphans:
+        standing = snapshot.accounts.get(name)
+        if not name or counted[name] > 1 or name in named or standing is None or not resource.project_slug:
+            continue
+        if standing.parent == fold(names.project_prefix + resource.project_slug):
+            found.append(
+                ClaimAccount(
+                    resource=resource.uuid,
+                    account=name,
+                    reason="its account stands, and Waldur has lost its name",
+                )
+            )
+    return found

@@ -24,7 +24,10 @@ def desired_members(
     `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
     Users whom the provider restricted are not added; where they are in, that is left to the provider.
     """
-    names = {member.user_uuid: _name(member, users) for member in team}
+    names = {}
+    for member in team:
+        user = users.get(member.user_uuid)
+        names[member.user_uuid] = fold(user.username if user is not None else member.username)
     blocked = {uuid for uuid in names if uuid in users and users[uuid].is_restricted}
     wanted = set() if restricted else {name for uuid, name in names.items() if name and uuid not in blocked}
     active, unsettled, ended = (
@@ -39,8 +42,3 @@ def desired_members(
         complete=accounts is not None,
         known=known.union(map(fold, ended)) if nameless else frozenset(),
     )
-
-
-def _name(member: TeamMember, users: Mapping[str, OfferingUser]) -> str:
-    user = users.get(member.user_uuid)
-    return fold(user.username if user is not None else member.username)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +19,6 @@ from agent.core.actions import (
     ClusterAction,
     Kind,
     Phase,
-    SetUserLimits,
 )
 from agent.core.errors import PlanRefused, SiteAgentError
 from agent.core.members import DesiredMembers
@@ -104,17 +103,6 @@ class ResourcePlan:
         return tuple(action for action in self.actions if isinstance(action, ClusterAction))
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A plan that is being made."""
-
-    case: ResourceCase
-    spec: AllocationSpec
-    notes: list[str]
-    built: list[ClusterAction] = field(default_factory=list)
-    kept: list[Action] = field(default_factory=list)
-
-
 def skip(
     case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, hierarchy: Set[str] = frozenset()
 ) -> str:
@@ -159,12 +147,18 @@ def plans(
         elif isinstance(spec, PlanRefused) or spec is None:
             skipped.append(ResourcePlan(case, refusal=spec))
         else:
-            drafts.append(_drafted(case, spec, rules, snapshot))
-    _give_defaults(drafts, snapshot)
+            drafts.append(_Draft(case, spec, rules, snapshot))
+    # Who has lost the default account gets one of the accounts that are theirs, the first by name.
+    given: set[str] = set()
+    for draft in sorted(drafts, key=lambda draft: draft.case.account):
+        for action in standing_accounts.missing_defaults(draft.spec, snapshot, draft.case.reason):
+            if action.user not in given:
+                given.add(action.user)
+                draft.built.append(action)
     leaving = _departures(drafts, rules, snapshot)
-    made = {
-        draft.case.resource.uuid: _finished(draft, leaving.get(draft.case.account, [])) for draft in drafts
-    } | {plan.case.resource.uuid: plan for plan in skipped}
+    made = {plan.case.resource.uuid: plan for plan in skipped}
+    for draft in drafts:
+        made[draft.case.resource.uuid] = draft.finished(leaving.get(draft.case.account, []))
     return [made[case.resource.uuid] for case in cases]
 
 
@@ -222,57 +216,130 @@ def merged(cases: Sequence[ResourceCase]) -> list[ResourceCase]:
     of_account: dict[str, list[ResourceCase]] = {}
     for case in cases:
         of_account.setdefault(case.account, []).append(case)
-    return [_joined(case, of_account[case.account] if case.account else ()) for case in cases]
+    found = []
+    for case in cases:
+        members, also, shared = case.members, case.also_named_by, case.shared_with
+        for other in of_account[case.account] if case.account else ():
+            if other is not case:
+                members = members.joined(other.members)
+                also = also or other.also_named_by
+                shared = shared or f"resource {other.resource.uuid}"
+        found.append(replace(case, members=members, also_named_by=also, shared_with=shared))
+    return found
 
 
-def _joined(case: ResourceCase, naming: Iterable[ResourceCase]) -> ResourceCase:
-    members, also, shared = case.members, case.also_named_by, case.shared_with
-    for other in naming:
-        if other is not case:
-            members = members.joined(other.members)
-            also = also or other.also_named_by
-            shared = shared or f"resource {other.resource.uuid}"
-    return replace(case, members=members, also_named_by=also, shared_with=shared)
+class _Draft:
+    """The plan of one resource that is being made: `built` before anybody leaves, `kept` for the end."""
 
+    def __init__(
+        self, case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, snapshot: Snapshot
+    ) -> None:
+        """Plan all but the departures, which are planned together, and default accounts."""
+        self.case = case
+        self.spec = spec
+        self.notes = list(spec.notes)
+        self.built: list[ClusterAction] = []
+        self.kept: list[Action] = []
+        self._rules = rules
+        self._snapshot = snapshot
+        reason = case.reason
+        self.built += standing_accounts.returned(spec, case.blocked, snapshot, reason)
+        if other := case.also_named_by or case.shared_with:
+            self.built += accounts.missing_members(spec, snapshot, reason)
+            self.notes.append(
+                f"account {case.account} is also named by {other}: its place, state and limits are left alone, and "
+                "nobody is removed whom the other may want, until one of them lets go"
+            )
+            return
+        self.built += standing_accounts.place(spec, snapshot, reason)
+        self.built += accounts.missing_members(spec, snapshot, reason)
+        states = list(standing_accounts.state(spec, snapshot, reason))
+        self.built += states
+        self.built += self._limits()
+        self.built += self._user_limits()
+        for action in states:
+            self._snapshot = action.applied_to(self._snapshot)
+        self.kept += self._report()
 
-def _drafted(case: ResourceCase, spec: AllocationSpec, rules: MembershipRules, snapshot: Snapshot) -> _Draft:
-    """All but the departures."""
-    draft = _Draft(case, spec, list(spec.notes))
-    reason = case.reason
-    draft.built += standing_accounts.returned(spec, case.blocked, snapshot, reason)
-    if other := case.also_named_by or case.shared_with:
-        draft.built += accounts.missing_members(spec, snapshot, reason)
-        draft.notes.append(
-            f"account {case.account} is also named by {other}: its place, state and limits are left alone, and nobody "
-            "is removed whom the other may want, until one of them lets go"
-        )
-        return draft
-    draft.built += standing_accounts.place(spec, snapshot, reason)
-    draft.built += accounts.missing_members(spec, snapshot, reason)
-    states = list(standing_accounts.state(spec, snapshot, reason))
-    draft.built += states
-    draft.built += _limits(draft, rules, snapshot)
-    draft.built += _user_limits(draft, rules, snapshot)
-    for action in states:
-        snapshot = action.applied_to(snapshot)
-    draft.kept += _report(draft, rules, snapshot)
-    return draft
+    def finished(self, leaving: Sequence[ClusterAction]) -> ResourcePlan:
+        """Return the plan, with the steps by which members leave."""
+        if self.case.members.nameless:
+            self.notes.append(f"{self.case.members.nameless} of its team have no username here yet")
+        actions = (*self.built, *leaving, *self.kept)
+        return ResourcePlan(self.case, actions, self.spec, tuple(dict.fromkeys(self.notes)))
 
+    def _limits(self) -> list[ClusterAction]:
+        case, rules, snapshot = self.case, self._rules.limits, self._snapshot
+        if not rules.from_waldur or case.orders or Part.TRES not in snapshot.complete:
+            return []
+        try:
+            wanted = shared_limits.wanted(case.resource.limits, rules, snapshot.tres)
+        except PlanRefused as refused:
+            self.notes.append(f"its limits are left as they are: {refused}")
+            return []
+        standing = snapshot.accounts[case.account]
+        for name, value in sorted(wanted.items()):
+            now, least = standing.limits.get(name), standing.least.get(name)
+            if now is not None and least is not None and value < now <= least:
+                self.notes.append(f"limit {name}={value} is not reached: {least} of it is spent already")
+                del wanted[name]
+        return accounts.limits(case.account, wanted, snapshot, case.reason)
 
-def _give_defaults(drafts: Iterable[_Draft], snapshot: Snapshot) -> None:
-    """Who has lost the default account gets one of the accounts that are theirs, the first by name."""
-    given: set[str] = set()
-    for draft in sorted(drafts, key=lambda draft: draft.case.account):
-        for action in standing_accounts.missing_defaults(draft.spec, snapshot, draft.case.reason):
-            if action.user not in given:
-                given.add(action.user)
-                draft.built.append(action)
+    def _user_limits(self) -> list[ClusterAction]:
+        case, components, snapshot = self.case, self._rules.limits.components, self._snapshot
+        asked = case.user_limits
+        if asked is None or case.resource.restrict_member_access or Part.TRES not in snapshot.complete:
+            return []
+        if Part.USER_LIMITS not in snapshot.complete:
+            if any(asked.values()):
+                self.notes.append(
+                    f"limits of single users are left out: cluster {snapshot.cluster} shows none"
+                )
+            return []
+        wanted: dict[str, Mapping[str, int]] = {}
+        for user in sorted(set(asked) & set(self.spec.members)):
+            try:
+                found = shared_limits.of_user(asked[user], components)
+            except PlanRefused as refused:
+                self.notes.append(f"limits of {user} are left as they are: {refused}")
+                wanted[user] = snapshot.user_limits.get((case.account, user), {})
+            else:
+                wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
+        known = {tres for component in components for tres in targets_of(component)}
+        leaving = snapshot.users_of(case.account) - case.members.wanted - case.members.kept
+        changed = standing_accounts.user_limits(case.account, wanted, known, snapshot, case.reason)
+        return [action for action in changed if action.user not in leaving]
+
+    def _report(self) -> Iterator[Action]:
+        """Yield what Waldur is told of an account that is as it shall be: its limits where the cluster owns these, its
+        QoS, and whether it takes jobs where that follows Waldur, or has, or is all that there is to show.
+        """
+        case, spec, snapshot, rules = self.case, self.spec, self._snapshot, self._rules.limits
+        resource, account = case.resource, snapshot.accounts[case.account]
+        if not rules.from_waldur and not case.orders:
+            limits = shared_limits.shown(resource.limits, account.limits, rules)
+            if limits is not None:
+                yield ReportLimits(
+                    resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason
+                )
+        now = resource.backend_metadata
+        shown: dict[str, str] = {}
+        names = snapshot.qos_of(case.account)
+        # The default QoS, or the only one.
+        if qos := snapshot.default_qos_of(case.account) or (min(names) if len(names) == 1 else ""):
+            shown["qos"] = qos
+        takes_jobs = spec.state.submission
+        if takes_jobs is not None or spec.state.is_told or now.get(STATE_KEY) in STATES.values():
+            shown[STATE_KEY] = STATES[account.submit_limit != 0 if takes_jobs is None else takes_jobs]
+        if any(now.get(key) != value for key, value in shown.items()):
+            metadata = json.dumps({**now, **shown}, sort_keys=True)
+            yield ReportMetadata(resource=resource.uuid, metadata=metadata, reason=case.reason)
 
 
 def _departures(
-    drafts: Iterable[_Draft], rules: MembershipRules, snapshot: Snapshot
+    drafts: Sequence[_Draft], rules: MembershipRules, snapshot: Snapshot
 ) -> dict[str, list[ClusterAction]]:
-    drafts = list(drafts)
+    """Return the departures, by account. Who stays for now is noted in the draft."""
     leavers = {}
     for draft in drafts:
         members = draft.case.members
@@ -287,7 +354,12 @@ def _departures(
             stale -= unclear
             if not stale:
                 continue
-        if why := rules.nobody_leaves or _nobody_leaves(members, snapshot):
+        why = rules.nobody_leaves
+        if not members.complete:
+            why = why or "Waldur's service and course accounts could not be read"
+        elif Part.DEFAULT_ACCOUNTS not in snapshot.complete:
+            why = why or "the default accounts were not read"
+        if why:
             draft.notes.append(f"{len(stale)} who are not of its team stay for now: {why}")
         else:
             leavers[draft.case.account] = stale
@@ -296,99 +368,4 @@ def _departures(
     grown = accounts.grown(snapshot, [action for draft in drafts for action in draft.built])
     return standing_accounts.departures(
         leavers, grown, default_account=rules.offering.default_account, reason="not of its team any more"
-    )
-
-
-def _nobody_leaves(members: DesiredMembers, snapshot: Snapshot) -> str:
-    if not members.complete:
-        return "Waldur's service and course accounts could not be read"
-    if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
-        return "the default accounts were not read"
-    return ""
-
-
-def _limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> list[ClusterAction]:
-    if not rules.limits.from_waldur or draft.case.orders or Part.TRES not in snapshot.complete:
-        return []
-    try:
-        wanted = shared_limits.wanted(draft.case.resource.limits, rules.limits, snapshot.tres)
-    except PlanRefused as refused:
-        draft.notes.append(f"its limits are left as they are: {refused}")
-        return []
-    standing = snapshot.accounts[draft.case.account]
-    for name, value in sorted(wanted.items()):
-        now, least = standing.limits.get(name), standing.least.get(name)
-        if now is not None and least is not None and value < now <= least:
-            draft.notes.append(f"limit {name}={value} is not reached: {least} of it is spent already")
-            del wanted[name]
-    return accounts.limits(draft.case.account, wanted, snapshot, draft.case.reason)
-
-
-def _user_limits(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[SetUserLimits]:
-    case = draft.case
-    if case.user_limits is None or case.resource.restrict_member_access or Part.TRES not in snapshot.complete:
-        return
-    if Part.USER_LIMITS not in snapshot.complete:
-        if any(case.user_limits.values()):
-            draft.notes.append(f"limits of single users are left out: cluster {snapshot.cluster} shows none")
-        return
-    components = rules.limits.components
-    wanted: dict[str, Mapping[str, int]] = {}
-    for user in sorted(set(case.user_limits) & set(draft.spec.members)):
-        try:
-            found = shared_limits.of_user(case.user_limits[user], components)
-        except PlanRefused as refused:
-            draft.notes.append(f"limits of {user} are left as they are: {refused}")
-            wanted[user] = snapshot.user_limits.get((case.account, user), {})
-        else:
-            wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
-    known = {tres for component in components for tres in targets_of(component)}
-    leaving = snapshot.users_of(case.account) - case.members.wanted - case.members.kept
-    for action in standing_accounts.user_limits(case.account, wanted, known, snapshot, case.reason):
-        if action.user not in leaving:
-            yield action
-
-
-def _report(draft: _Draft, rules: MembershipRules, snapshot: Snapshot) -> Iterator[Action]:
-    case = draft.case
-    resource = case.resource
-    if not rules.limits.from_waldur and not case.orders:
-        on_cluster = snapshot.accounts[case.account].limits
-        limits = shared_limits.shown(resource.limits, on_cluster, rules.limits)
-        if limits is not None:
-            yield ReportLimits(
-                resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason
-            )
-    now, shown = resource.backend_metadata, _shown(draft, snapshot)
-    if any(now.get(key) != value for key, value in shown.items()):
-        metadata = json.dumps({**now, **shown}, sort_keys=True)
-        yield ReportMetadata(resource=resource.uuid, metadata=metadata, reason=case.reason)
-
-
-def _shown(draft: _Draft, snapshot: Snapshot) -> Mapping[str, str]:
-    """What Waldur shows of the account once it is as it shall be: its QoS, and whether it takes jobs where that follows
-    Waldur, or has, or is all that there is to show.
-    """
-    account, found = draft.case.account, {}
-    if qos := _qos_of(account, snapshot):
-        found["qos"] = qos
-    takes_jobs, is_told = draft.spec.state.submission, draft.spec.state.is_told
-    was_told = draft.case.resource.backend_metadata.get(STATE_KEY) in STATES.values()
-    if takes_jobs is not None or is_told or was_told:
-        is_open = snapshot.accounts[account].submit_limit != 0 if takes_jobs is None else takes_jobs
-        found[STATE_KEY] = STATES[is_open]
-    return found
-
-
-def _qos_of(account: str, snapshot: Snapshot) -> str:
-    """The QoS to show: the default one, or the only one."""
-    names = snapshot.qos_of(account)
-    return snapshot.default_qos_of(account) or (min(names) if len(names) == 1 else "")
-
-
-def _finished(draft: _Draft, leaving: Sequence[ClusterAction]) -> ResourcePlan:
-    if draft.case.members.nameless:
-        draft.notes.append(f"{draft.case.members.nameless} of its team have no username here yet")
-    return ResourcePlan(
-        draft.case, (*draft.built, *leaving, *draft.kept), draft.spec, tuple(dict.fromkeys(draft.notes))
     )

@@ -7,11 +7,12 @@ the next one. An order that can never be fulfilled raises PlanRefused; everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
-from agent.core.account_names import NameRules, allocation_names, fold
+from agent.core.account_names import NameRules, fold
 from agent.core.actions import Action, DeleteAccount, Kind
 from agent.core.errors import PlanRefused
 from agent.core.model import (
@@ -92,6 +93,23 @@ def account_names(case: OrderCase, rules: NameRules) -> list[str]:
     return list(names)
 
 
+def allocation_names(base: str, *, max_length: int | None, counted: bool, attempts: int) -> Iterator[str]:
+    """Yield names to try for an allocation, best first: `base`, then `base-0`, `base-1` ... when `counted`.
+
+    `max_length` cuts the base, never the counter. Cutting makes two slugs alike, so a cut base is counted too.
+    """
+    cut = fold(base)[:max_length] if max_length else fold(base)
+    yield cut
+    if not counted and cut == fold(base):
+        return
+    for number in range(attempts - 1):
+        suffix = f"-{number}"
+        room = max_length - len(suffix) if max_length else None
+        if room is not None and room < 1:
+            return
+        yield cut[:room] + suffix
+
+
 def is_named_after_itself(case: OrderCase, rules: NameRules) -> bool:
     """Whether the resource's own slug, whole and without a counter, is the only name its account can have."""
     return not _is_named_by_project(case) and len(account_names(case, replace(rules, max_attempts=2))) == 1
@@ -137,7 +155,13 @@ def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapsh
 def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPlan:
     """An update order: new limits, or those of the new plan, or the same for more prepaid months."""
     snapshot.require(Part.ACCOUNTS, Part.TRES)
-    account = _standing_account(case, snapshot)
+    account = fold(case.resource.backend_id)
+    if not account:
+        raise PlanRefused(
+            f"resource {case.resource.name!r} has no backend id in Waldur: its account is not known"
+        )
+    if account not in snapshot.accounts:
+        raise PlanRefused(f"account {account} is not on the cluster {snapshot.cluster}")
     with_static = any(component.targets for component in rules.components)
     wanted = _wanted_limits(case, rules.components, with_static=with_static)
     tracked = {tres: value for tres, value in wanted.values.items() if tres in snapshot.tres}
@@ -200,8 +224,10 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
             account, snapshot, default_account=rules.default_account, reason=case.reason, leaving=leaving
         )
         if rules.soft_delete:
-            reason = f"{case.reason}, soft delete"
-            steps += accounts.limits(account, _no_limits_left(rules, snapshot), snapshot, reason)
+            snapshot.require(Part.TRES)
+            named = {tres for c in rules.components for tres in (c.targets or (c.name,))}
+            nothing = {tres: 0 for tres in sorted(named) if tres in snapshot.tres}
+            steps += accounts.limits(account, nothing, snapshot, f"{case.reason}, soft delete")
         if why := accounts.obstacle(account, snapshot):
             notes, done = (f"{why}: nobody is removed now",), []
     return OrderPlan(case, account, (*_approval(case), *steps, *done), notes=notes)
@@ -219,18 +245,20 @@ def _untouchable(account: str, rules: OfferingRules, snapshot: Snapshot) -> str:
     return ""
 
 
-def _no_limits_left(rules: OfferingRules, snapshot: Snapshot) -> dict[str, int]:
-    snapshot.require(Part.TRES)
-    names = {tres for component in rules.components for tres in (component.targets or (component.name,))}
-    return {tres: 0 for tres in sorted(names) if tres in snapshot.tres}
-
-
 def _with_project(
     plan: OrderPlan, going: Set[str], needed: Set[str], rules: OfferingRules, snapshot: Snapshot
 ) -> OrderPlan:
-    """The plan, with the deletion of the project's account where nothing is left in and below it."""
-    project = _project_left(plan, going, rules, snapshot)
-    standing = snapshot.accounts.get(project)
+    """Return the plan with the deletion of the project's account where nothing is left in and below it.
+
+    Whether the allocation stands below it (one that a pass which was cut off has removed, or somebody has moved, does
+    not), the name alone can tell as well, where it has a prefix.
+    """
+    prefix, slug = rules.names.project_prefix, _project_slug(plan.case)
+    project = fold(prefix + slug)
+    allocation = snapshot.accounts.get(plan.account)
+    ends = plan.account in going if allocation else bool(plan.account) and not rules.soft_delete
+    is_ours = bool(prefix and slug) or (allocation is not None and allocation.parent == project)
+    standing = snapshot.accounts.get(project) if ends and is_ours else None
     if (
         standing is None
         or not standing.parent
@@ -244,35 +272,10 @@ def _with_project(
     return replace(plan, actions=(*plan.actions[:-1], deletion, plan.actions[-1]))
 
 
-def _project_left(plan: OrderPlan, going: Set[str], rules: OfferingRules, snapshot: Snapshot) -> str:
-    """The account of its project that a termination leaves, empty where it leaves none of ours.
-
-    Whether the allocation stands below it (one that a pass which was cut off has removed, or somebody has moved, does
-    not), the name alone can tell as well, where it has a prefix.
-    """
-    prefix, slug = rules.names.project_prefix, _project_slug(plan.case)
-    ours = fold(prefix + slug)
-    standing = snapshot.accounts.get(plan.account)
-    ends = plan.account in going if standing else bool(plan.account) and not rules.soft_delete
-    is_ours = bool(prefix and slug) or (standing is not None and standing.parent == ours)
-    return ours if ends and is_ours else ""
-
-
 def _approval(case: OrderCase) -> tuple[Action, ...]:
     if case.order.state is not OrderState.PENDING_PROVIDER:
         return ()
     return (ApproveOrder(order=case.order.uuid, reason=case.reason),)
-
-
-def _standing_account(case: OrderCase, snapshot: Snapshot) -> str:
-    account = fold(case.resource.backend_id)
-    if not account:
-        raise PlanRefused(
-            f"resource {case.resource.name!r} has no backend id in Waldur: its account is not known"
-        )
-    if account not in snapshot.accounts:
-        raise PlanRefused(f"account {account} is not on the cluster {snapshot.cluster}")
-    return account
 
 
 def _is_named_by_project(case: OrderCase) -> bool:
@@ -295,15 +298,11 @@ def _months(case: OrderCase, components: Iterable[Component]) -> int | None:
     """Prepaid months from the resource's creation to its end, or to the end that a renewal order brings."""
     if not any(c.accounting_type is AccountingType.ONE for c in components):
         return None
+    end: date | None = case.resource.end_date
     renewed = case.order.attributes.get("new_end_date")
-    end = (_date(renewed) if isinstance(renewed, str) else None) or case.resource.end_date
+    if isinstance(renewed, str):
+        with suppress(ValueError):
+            end = datetime.fromisoformat(renewed)
     if end is None or case.resource.created is None:
         return None
     return prepaid_months(case.resource.created, end)
-
-
-def _date(text: str) -> date | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None

@@ -43,13 +43,20 @@ def shown(
     cluster: 1.5 hours are not rounded to 1 because 90 minutes were read back.
     """
     owned = rules.owned()
-    same = _on_cluster(in_waldur, owned)
+    try:
+        same = backend_limits({k: v for k, v in in_waldur.items() if v is not None}, owned).values
+    except PlanRefused:
+        same = {}
     limits = dict(in_waldur)
     for component in owned:
-        value = _read(component, owned, on_cluster)
-        if value is None or _agrees(component, same, on_cluster):
+        targets = targets_of(component)
+        others = {tres for c in owned if c is not component for tres in targets_of(c)}
+        # A TRES that two components share does not tell the limit of either.
+        if set(targets) & others or not set(targets) <= set(on_cluster):
             continue
-        limits[component.name] = value
+        values = {int(on_cluster[tres] / factor) for tres, factor in targets.items() if factor}
+        if len(values) == 1 and any(same.get(tres, -1) != on_cluster[tres] for tres in targets):
+            limits[component.name] = values.pop()
     return limits if limits != dict(in_waldur) else None
 
 
@@ -83,25 +90,3 @@ def of_user(asked: Mapping[str, Any], components: Sequence[Component]) -> dict[s
 
 def _is_prepaid(component: Component) -> bool:
     return component.accounting_type is AccountingType.ONE
-
-
-def _on_cluster(in_waldur: Mapping[str, Any], owned: Sequence[Component]) -> Mapping[str, int]:
-    """What Waldur's limits are on the cluster; nothing where they are no limits at all."""
-    try:
-        return backend_limits({k: v for k, v in in_waldur.items() if v is not None}, owned).values
-    except PlanRefused:
-        return {}
-
-
-def _agrees(component: Component, same: Mapping[str, int], on_cluster: Mapping[str, int]) -> bool:
-    return all(same.get(tres, -1) == on_cluster.get(tres) for tres in targets_of(component))
-
-
-def _read(component: Component, owned: Sequence[Component], on_cluster: Mapping[str, int]) -> int | None:
-    """The component's limit from those of its TRES; None where they do not tell it: two components share one."""
-    targets = targets_of(component)
-    others = {tres for c in owned if c is not component for tres in targets_of(c)}
-    if set(targets) & others or not set(targets) <= set(on_cluster):
-        return None
-    values = {int(on_cluster[tres] / factor) for tres, factor in targets.items() if factor}
-    return values.pop() if len(values) == 1 else None

@@ -12,7 +12,7 @@ limits of a user                other ones                  SetUserLimits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
 from agent.core.actions import (
     AllowMember,
@@ -93,7 +93,16 @@ def departures(
             reason=reason,
             leaving=lambda user: gone[user],
         )
-        found[account] = [*moved, *_ended_jobs(account, users, snapshot, reason), *removed]
+        is_known = Part.JOBS in snapshot.complete and account in snapshot.active_jobs
+        stopped: list[ClusterAction] = []
+        for user in sorted(users):
+            jobs = snapshot.active_users.get((account, user), 0)
+            if jobs or not is_known:
+                stopped += [
+                    BlockMember(account=account, user=user, reason=reason),
+                    CancelJobs(account=account, user=user, jobs=jobs if is_known else None, reason=reason),
+                ]
+        found[account] = [*moved, *stopped, *removed]
     return found
 
 
@@ -134,14 +143,3 @@ def user_limits(
                 after=changed,
                 reason=reason,
             )
-
-
-def _ended_jobs(
-    account: str, users: Iterable[str], snapshot: Snapshot, reason: str
-) -> Iterator[ClusterAction]:
-    known = Part.JOBS in snapshot.complete and account in snapshot.active_jobs
-    for user in sorted(users):
-        jobs = snapshot.active_users.get((account, user), 0)
-        if jobs or not known:
-            yield BlockMember(account=account, user=user, reason=reason)
-            yield CancelJobs(account=account, user=user, jobs=jobs if known else None, reason=reason)

@@ -87,7 +87,11 @@ def obstacle(plugin_options: Mapping[str, Any]) -> Obstacle | None:
 
 def due(users: Iterable[OfferingUser]) -> list[OfferingUser]:
     """Users without a name whom we may give one, the new ones first; the others keep the order they came in."""
-    waiting = [user for user in users if _is_due(user)]
+    waiting = [
+        user
+        for user in users
+        if user.uuid and not user.username and not user.is_restricted and user.state in STATES
+    ]
     return sorted(waiting, key=lambda user: user.state != UserState.REQUESTED)
 
 
@@ -100,16 +104,24 @@ def opening(user: OfferingUser) -> Action | None:
 
 def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
     """The calls that follow from the backend's answer, a name or an error, for a user that has been opened."""
+    uuid, why = user.uuid, whose(user)
     if isinstance(answer, str):
-        return _named(user, answer) if answer else ()
-    has_states = user.state not in (UserState.NONE, UserState.OK)
-    if not has_states:
+        name = AssignUsername(offering_user=uuid, username=answer, reason=why)
+        if user.state in PENDING:
+            return (CompleteValidation(offering_user=uuid, reason=why), name) if answer else ()
+        return (name,) if answer else ()
+    if user.state in (UserState.NONE, UserState.OK):
         return ()
     if isinstance(answer, PersonMustAct):
-        return _asking(user, answer)
+        comment, url = str(answer), answer.comment_url[:MAX_COMMENT_URL]
+        if isinstance(answer, AccountLinkingRequired) and user.state != UserState.PENDING_LINKING:
+            return (AskAccountLinking(offering_user=uuid, comment=comment, comment_url=url),)
+        if isinstance(answer, AdditionalValidationRequired) and user.state != UserState.PENDING_VALIDATION:
+            return (AskValidation(offering_user=uuid, comment=comment, comment_url=url),)
+        return ()
     is_own = isinstance(answer, BackendError) and not answer.retryable and not answer.of_host
     if is_own and user.state not in PENDING:
-        return (FailUsername(offering_user=user.uuid, message=str(answer), reason=whose(user)),)
+        return (FailUsername(offering_user=uuid, message=str(answer), reason=why),)
     return ()
 
 
@@ -120,26 +132,6 @@ def foreseen(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, 
     return (*opened, *closing(user, answer))
 
 
-def _is_due(user: OfferingUser) -> bool:
-    return not user.username and not user.is_restricted and bool(user.uuid) and user.state in STATES
-
-
-def _named(user: OfferingUser, username: str) -> tuple[Action, ...]:
-    name = AssignUsername(offering_user=user.uuid, username=username, reason=whose(user))
-    if user.state not in PENDING:
-        return (name,)
-    return (CompleteValidation(offering_user=user.uuid, reason=whose(user)), name)
-
-
 def whose(user: OfferingUser) -> str:
     """Why a name is made: for whom, by the login in Waldur, or their uuid where the server hides that."""
     return f"Waldur user {user.waldur_username or user.user_uuid}"
-
-
-def _asking(user: OfferingUser, answer: PersonMustAct) -> tuple[Action, ...]:
-    comment, url = str(answer), answer.comment_url[:MAX_COMMENT_URL]
-    if isinstance(answer, AccountLinkingRequired) and user.state != UserState.PENDING_LINKING:
-        return (AskAccountLinking(offering_user=user.uuid, comment=comment, comment_url=url),)
-    if isinstance(answer, AdditionalValidationRequired) and user.state != UserState.PENDING_VALIDATION:
-        return (AskValidation(offering_user=user.uuid, comment=comment, comment_url=url),)
-    return ()

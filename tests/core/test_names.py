@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.account_names import allocation_names, fold, uuid_hex
+from agent.core.account_names import fold, uuid_hex
+from agent.plan.orders import allocation_names
 
 CASES: list[tuple[str, int | None, bool, int, list[str]]] = [
     ("a_first", None, False, 50, ["a_first"]),

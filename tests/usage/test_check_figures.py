@@ -17,7 +17,7 @@ from agent.cli.usage import check_text
 from agent.core.model import AccountingType, Component
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
-from agent.plan.usage.check import Comparison, Readings, Seconds, Way, compare
+from agent.plan.usage.check import CheckFacts, Comparison, Seconds, Way, compare
 from agent.run.usage.check import Checked
 from tests.usage.sheets import CPU
 
@@ -34,14 +34,14 @@ def usage(hours: Hours | None) -> Usage:
     return Usage(UsageQuery(MONTH), accounts, len(accounts))
 
 
-def readings(
+def facts(
     *,
     reference: Hours | None = None,
     requested: Hours | None = None,
     allocated: Hours | None = None,
     sreport: Hours | None = None,
     **values: object,
-) -> Readings:
+) -> CheckFacts:
     ways = dict(zip(Way, (reference, requested, allocated, sreport), strict=True))
     counted = {way: usage(hours) for way, hours in ways.items() if hours is not None}
     usual: dict[str, object] = {
@@ -49,11 +49,11 @@ def readings(
         "components": (CORES,),
         "source": UsageSource.REQUESTED,
     }
-    return Readings(counted, **{**usual, **values})  # type: ignore[arg-type]
+    return CheckFacts(counted, **{**usual, **values})  # type: ignore[arg-type]
 
 
-def alike(**hours: int) -> Readings:
-    return readings(reference=hours, requested=hours, allocated=hours, sreport=hours)
+def alike(**hours: int) -> CheckFacts:
+    return facts(reference=hours, requested=hours, allocated=hours, sreport=hours)
 
 
 def test_what_is_counted_alike_does_not_differ() -> None:
@@ -64,16 +64,14 @@ def test_what_is_counted_alike_does_not_differ() -> None:
 
 def test_who_differs_comes_first() -> None:
     same = {"a": 1, "b": 2, "c": 3}
-    found = compare(readings(reference=same, requested=same, allocated={**same, "c": 4}))
+    found = compare(facts(reference=same, requested=same, allocated={**same, "c": 4}))
     assert [(line.account, line.differs) for line in found.lines] == [("c", True), ("a", False), ("b", False)]
 
 
 def test_without_a_summary_nobody_knows_whether_it_is_equal() -> None:
     same = {"a": 1}
-    assert compare(readings(reference=same, requested=same, allocated=same)).equals_summary is None
-    assert (
-        compare(readings(reference=same, requested=same, allocated=same, sreport={})).equals_summary is None
-    )
+    assert compare(facts(reference=same, requested=same, allocated=same)).equals_summary is None
+    assert compare(facts(reference=same, requested=same, allocated=same, sreport={})).equals_summary is None
 
 
 def test_an_account_that_nobody_knows_is_equal_to_nothing() -> None:
@@ -86,28 +84,28 @@ def test_an_account_that_nobody_knows_is_equal_to_nothing() -> None:
 
 def test_an_account_that_the_summary_leaves_out_is_not_equal() -> None:
     same = {"a": 1, "gone": 2}
-    found = compare(readings(reference=same, requested=same, allocated=same, sreport={"a": 1}))
+    found = compare(facts(reference=same, requested=same, allocated=same, sreport={"a": 1}))
     assert found.equals_summary is False
     assert [line.account for line in found.lines if line.differs] == ["gone"]
 
 
 def test_differences_that_cancel_out_are_differences() -> None:
     same = {"a": 1, "b": 2}
-    found = compare(readings(reference=same, requested=same, allocated=same, sreport={"a": 2, "b": 1}))
+    found = compare(facts(reference=same, requested=same, allocated=same, sreport={"a": 2, "b": 1}))
     assert found.total.seconds["cpu"].as_summed
     assert found.equals_summary is False
 
 
 def test_requeues_and_the_last_second_are_told_apart() -> None:
     found = compare(
-        readings(reference={"a": 5}, requested={"a": 9}, allocated={"a": 9}, last_runs=usage({"a": 6}))
+        facts(reference={"a": 5}, requested={"a": 9}, allocated={"a": 9}, last_runs=usage({"a": 6}))
     )
     seconds = found.lines[0].seconds["cpu"]
     assert (seconds.requeues, seconds.border) == (3 * HOUR, 1 * HOUR)
 
 
 def test_a_job_of_which_the_reference_sees_no_run_in_the_month_counts_nothing_there() -> None:
-    found = compare(readings(reference={"b": 1}, requested={"a": 9, "b": 1}, last_runs=usage({"b": 1})))
+    found = compare(facts(reference={"b": 1}, requested={"a": 9, "b": 1}, last_runs=usage({"b": 1})))
     seconds = found.lines[0].seconds["cpu"]
     assert (found.lines[0].account, seconds.counts[Way.REFERENCE], seconds.requeues) == ("a", 0, 9 * HOUR)
 
@@ -118,7 +116,7 @@ def test_a_job_of_which_the_reference_sees_no_run_in_the_month_counts_nothing_th
 )
 def test_a_bill_moves_where_waldur_has_something_else(told: object, moves: str) -> None:
     same = {"a": 3}
-    found = compare(readings(reference=same, requested=same, allocated=same, waldur=told))
+    found = compare(facts(reference=same, requested=same, allocated=same, waldur=told))
     assert found.lines[0].amounts["cpu"].moves == Decimal(moves)
     assert found.moves is (Decimal(moves) != 0)
 
@@ -126,12 +124,12 @@ def test_a_bill_moves_where_waldur_has_something_else(told: object, moves: str) 
 def test_what_waldur_has_of_an_account_without_jobs_is_shown() -> None:
     told = {("b", "cpu"): Decimal("7.00")}
     same = {"a": 3}
-    found = compare(readings(reference=same, requested=same, allocated=same, waldur=told))
+    found = compare(facts(reference=same, requested=same, allocated=same, waldur=told))
     assert [(line.account, line.amounts["cpu"].moves) for line in found.lines] == [("b", -7), ("a", 0)]
 
 
 def test_an_untracked_component_is_unknown() -> None:
-    found = compare(readings(requested={"a": 3}, untracked=frozenset({"cpu"})))
+    found = compare(facts(requested={"a": 3}, untracked=frozenset({"cpu"})))
     assert found.lines[0].amounts["cpu"].amounts == {Way.REQUESTED: None}
 
 
@@ -143,7 +141,7 @@ hours = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5), min_size=1)
 def test_sums_are_those_of_the_lines(
     reference: Hours, requested: Hours, allocated: Hours, sreport: Hours
 ) -> None:
-    read = readings(reference=reference, requested=requested, allocated=allocated, sreport=sreport)
+    read = facts(reference=reference, requested=requested, allocated=allocated, sreport=sreport)
     found = compare(read)
     for way, hours in zip(Way, (reference, requested, allocated, sreport), strict=True):
         counted = found.total.seconds["cpu"].counts[way] if found.lines else 0
@@ -172,7 +170,7 @@ def test_reasons_name_what_is_known_of_a_difference() -> None:
 def test_amounts_are_whole_at_every_width(width: int, most: int) -> None:
     names = {"a" * 60: most, "b": 1}
     same = {"reference": names, "requested": names, "allocated": names, "sreport": names}
-    comparison = compare(readings(**same, waldur={("b", "cpu"): Decimal("1.00")}))  # type: ignore[arg-type]
+    comparison = compare(facts(**same, waldur={("b", "cpu"): Decimal("1.00")}))  # type: ignore[arg-type]
     lines = printed(comparison, width)
     row = next(line for line in lines if line.startswith("aaa"))
     assert row.count(f"{most:,}.00") == 4

@@ -11,7 +11,7 @@ from agent.core.model import AccountingType, Component, Resource, ResourceState,
 from agent.core.periods import Month, last_months
 from agent.core.usage import AccountUsage, Usage, UsageQuery
 from agent.plan.usage import figures as usage_figures
-from agent.plan.usage.figures import Measure, Readings, Sheet, period_months
+from agent.plan.usage.figures import FigureFacts, Measure, Sheet, period_months
 from tests.usage.sheets import CPU, account, figures, many
 
 OCTOBER, NOVEMBER = Month(2026, 10), Month(2026, 11)
@@ -34,7 +34,7 @@ def resource(account: str, name: str = "One", **limits: object) -> Resource:
 
 
 def made(*usages: Usage, known: str = "a b", resources: list[Resource] | None, **values: object) -> Sheet:
-    readings = Readings(usages, (CORES,), frozenset(known.split()), resources, **values)  # type: ignore[arg-type]
+    readings = FigureFacts(usages, (CORES,), frozenset(known.split()), resources, **values)  # type: ignore[arg-type]
     return usage_figures.sheet(readings, (CPU,))
 
 

@@ -13,21 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agent.core.actions import Action, ClusterAction
-from agent.core.policy import Charge, Cost, History
+from agent.core.policy import COST_SENTENCES, Charge, Cost, History
 from agent.plan.policy.rules import RuleBook
 
 NAMED_AT_MOST = 5
-
-SENTENCES: Mapping[Cost, str] = {
-    Cost.ACCOUNTS_EMPTIED: "{} account{s} would be deleted or emptied",
-    Cost.ACCOUNTS_BLOCKED: "{} account{s} would be blocked",
-    Cost.ACCOUNTS_MOVED: "{} account{s} would be moved",
-    Cost.LIMITS_CUT: "limits of {} account{s} or user{s} would be lowered",
-    Cost.JOBS_CANCELLED: "jobs of {} account{s} or user{s} would be cancelled",
-    Cost.DEFAULTS_MOVED: "the default account{s} of {} user{s} would be moved",
-    Cost.GROUP_MEMBERS_REMOVED: "{} member{s} would be removed from groups",
-    Cost.QUOTAS_LOWERED: "the quota{s} of {} user{s} would be lowered",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +39,8 @@ class _Window:
     most: Callable[[Cost], int]
 
 
-class Costs:
-    """The costs of the actions `left` of one plan.
+class BudgetCheck:
+    """What the actions `left` of one plan cost people, held against limits and budgets.
 
     What an order ends, and what somebody empties on purpose, costs one account each, whoever is in it. What only goes
     with a removal, or with the end of an account, costs nothing beside it.
@@ -180,7 +169,15 @@ class Costs:
             before = {charge for charge in window.charges if charge.cost is cost}
             new = planned - before
             if new and (limit := self._overdrawn(cost, len(new), before, window)):
-                sentence = f"{self._sentence(cost, new, before, window)} ({limit})"
+                after = f", after {len(before)} within the last {window.name}" if before else ""
+                if cost is Cost.MEMBERS_REMOVED:
+                    members = sum(self.members.values())
+                    what = f"{len(new)} of the {members} members of the cluster would be removed at once"
+                else:
+                    names = some(sorted({charge.account or charge.user for charge in new}))
+                    what = COST_SENTENCES[cost].format(len(new), s="" if len(new) == 1 else "s")
+                    after = f" at once: {names}{after}"
+                sentence = f"{what}{after} ({limit})"
                 roots = tuple(action for action in self._bearing(new) if action not in aside)
                 return Excess(self._cluster, sentence, roots, len(new) <= self._rules.budget(cost).hour)
         return None
@@ -200,14 +197,6 @@ class Costs:
         if window.name == "hour" and cost is Cost.ACCOUNTS_EMPTIED:
             return f"max_removed_accounts is {self._rules.max_removed_accounts}"
         return f"{cost} is {window.most(cost)} {window.unit}"
-
-    def _sentence(self, cost: Cost, new: Set[Charge], before: Set[Charge], window: _Window) -> str:
-        after = f", after {len(before)} within the last {window.name}" if before else ""
-        if cost is Cost.MEMBERS_REMOVED:
-            members = sum(self.members.values())
-            return f"{len(new)} of the {members} members of the cluster would be removed at once{after}"
-        names = some(sorted({charge.account or charge.user for charge in new}))
-        return f"{SENTENCES[cost].format(len(new), s='' if len(new) == 1 else 's')} at once: {names}{after}"
 
     def _exceeded(self, count: int, members: int, window: _Window | None = None) -> str:
         """Return which limit so many leavers of so many members pass; empty when none."""
@@ -235,19 +224,16 @@ class Costs:
                     yield Charge(Cost.ACCOUNTS_EMPTIED, charge.account)
                 if charge.account not in self._whole:
                     yield charge
-            elif charge.cost is Cost.ACCOUNTS_EMPTIED or not self._goes_along(charge):
+            elif charge.cost is Cost.ACCOUNTS_EMPTIED:
                 yield charge
-
-    def _goes_along(self, charge: Charge) -> bool:
-        """Whether it is no cost of its own: its account goes, or its user leaves that, in this plan or before."""
-        if charge.cost is Cost.GROUP_MEMBERS_REMOVED and not self._paid.isdisjoint(
-            (
-                Charge(Cost.MEMBERS_REMOVED, charge.account, charge.user),
-                Charge(Cost.ACCOUNTS_EMPTIED, charge.account),
-            )
-        ):
-            return True
-        return charge.account in self.gone or charge.user in self.leaving.get(charge.account, ())
+            # What goes along is no cost of its own: its account goes, or its user leaves that, here or before.
+            elif charge.account not in self.gone and charge.user not in self.leaving.get(charge.account, ()):
+                paid = {
+                    Charge(Cost.MEMBERS_REMOVED, charge.account, charge.user),
+                    Charge(Cost.ACCOUNTS_EMPTIED, charge.account),
+                }
+                if charge.cost is not Cost.GROUP_MEMBERS_REMOVED or self._paid.isdisjoint(paid):
+                    yield charge
 
 
 def some(names: Sequence[str]) -> str:

@@ -7,15 +7,14 @@ approval was given for the figures that were shown: what falls below them waits 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
 from agent.core.actions import Action
 from agent.core.policy import PolicyRules, UsageDecreases
 from agent.core.usage_actions import UsageAction
-
-NAMED_AT_MOST = 5
+from agent.plan.policy.budgets import some
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
         words = [f"{name} from {held} to {amount}" for name, held, amount in less]
         figures = {name: amount for name, _, amount in less}
         why = next((f"; {action.reason}" for action in several if action.reason), "")
-        brief = f"usage of {account} in {month} would get less: {_some(words)}"
+        brief = f"usage of {account} in {month} would get less: {some(words)}"
         scope, known_by = f"account {account}, {month}", (resource, *sorted(figures))
         found.append(Decrease(scope, brief + why, brief, known_by, figures, tuple(several)))
     return found
@@ -63,8 +62,3 @@ def is_below(figures: Mapping[str, str], approved: Mapping[str, str]) -> bool:
     return any(
         name not in approved or Decimal(amount) < Decimal(approved[name]) for name, amount in figures.items()
     )
-
-
-def _some(words: Sequence[str]) -> str:
-    more = len(words) - NAMED_AT_MOST
-    return ", ".join(words[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")

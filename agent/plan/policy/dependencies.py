@@ -84,7 +84,9 @@ class Dependencies:
         makers: dict[Thing, list[Action]] = defaultdict(list)
         for action in self._all:
             for thing in action.things(action.makes):
-                if not self._stands(thing):
+                members = self._snapshot.users_of(thing.account) if thing.kind is Kind.MEMBER else ()
+                stands = thing.kind is Kind.ACCOUNT and thing.account in self._snapshot.accounts
+                if not (stands or thing.of in members):
                     makers[thing].append(action)
         for action in self._all:
             for thing in action.things(action.needs):
@@ -96,7 +98,11 @@ class Dependencies:
         """Tie actions to what ends the things that must be gone before; in the same account both ways."""
         enders: dict[tuple[Kind, str], list[tuple[Thing, Action]]] = defaultdict(list)
         for action in self._all:
-            for thing in map(self._as_it_stands, action.things(action.ends)):
+            for thing in action.things(action.ends):
+                # An account goes from below the parent that it has, whatever the plan was made from.
+                child = self._snapshot.accounts.get(thing.of) if thing.kind is Kind.CHILD else None
+                if child is not None:
+                    thing = thing._replace(account=child.parent or "")
                 enders[thing.kind, thing.account].append((thing, action))
         for action in self._all:
             awaited = [
@@ -129,16 +135,6 @@ class Dependencies:
                     for _, other in removals:
                         if other != one:
                             self._along[other].append(one)
-
-    def _stands(self, thing: Thing) -> bool:
-        if thing.kind is Kind.ACCOUNT:
-            return thing.account in self._snapshot.accounts
-        return thing.kind is Kind.MEMBER and thing.of in self._snapshot.users_of(thing.account)
-
-    def _as_it_stands(self, thing: Thing) -> Thing:
-        """An account goes from below the parent that it has, whatever the plan was made from."""
-        standing = self._snapshot.accounts.get(thing.of) if thing.kind is Kind.CHILD else None
-        return thing._replace(account=standing.parent or "") if standing else thing
 
 
 def joins(action: Action) -> bool:

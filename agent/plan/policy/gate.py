@@ -11,7 +11,7 @@ Nothing is left half: `dependencies` says what falls together. The same actions 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
@@ -19,7 +19,7 @@ from hashlib import sha256
 from agent.core.actions import Action, ClusterAction
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
-from agent.plan.policy.budgets import Costs, Excess
+from agent.plan.policy.budgets import BudgetCheck, Excess
 from agent.plan.policy.decreases import held_decreases, is_below
 from agent.plan.policy.dependencies import Dependencies
 from agent.plan.policy.rules import PolicyContext, RuleBook, Why, made_by
@@ -145,7 +145,7 @@ def decide(
     dependencies = Dependencies(plan, snapshot, context.ordered)
     refused = _refused(plan, book, dependencies)
     left = tuple(action for action in plan if action not in refused)
-    costs = Costs(left, book, history)
+    costs = BudgetCheck(left, book, history)
     plans = _Plans(left, book, dependencies, costs, frozenset(refused)).held(earlier.waiting)
     held = tuple(p for p in plans if not earlier.releases(p))
     released = tuple(p for p in plans if earlier.releases(p))
@@ -157,7 +157,11 @@ def decide(
         held=held,
         refused=tuple(refused.values()),
         released=released,
-        notes=tuple(_lowering(book, allowed)),
+        notes=tuple(
+            f"lowers limits of {action.for_account} (in the cluster's units): {'; '.join(_told(*cut) for cut in cuts)}"
+            for action in allowed
+            if (cuts := _lowered(book, action))
+        ),
         charges=tuple(
             charge
             for charge in _sum(costs, (action for action in allowed if action not in approved))
@@ -207,14 +211,15 @@ def _refused(plan: Sequence[Action], book: RuleBook, dependencies: Dependencies)
         if (found := book.violation(action))
     }
     marks = dependencies.falling_with(roots)
-    return {action: roots.get(action) or _along(action, marks[action]) for action in plan if action in marks}
+    refused = dict(roots)
+    for action, cause in marks.items():
+        if action not in roots:
+            sentence = f"{cause.sentence}; this goes with: {cause.action.line()}"
+            refused[action] = Refused(action, cause.why, sentence)
+    return {action: refused[action] for action in plan if action in refused}
 
 
-def _along(action: Action, cause: Refused) -> Refused:
-    return Refused(action, cause.why, f"{cause.sentence}; this goes with: {cause.action.line()}")
-
-
-def _sum(costs: Costs, actions: Iterable[Action]) -> tuple[Charge, ...]:
+def _sum(costs: BudgetCheck, actions: Iterable[Action]) -> tuple[Charge, ...]:
     return tuple(sorted({charge for action in actions for charge in costs.of(action)}))
 
 
@@ -226,7 +231,7 @@ class _Plans:
         left: Sequence[Action],
         book: RuleBook,
         dependencies: Dependencies,
-        costs: Costs,
+        costs: BudgetCheck,
         refused: frozenset[Action],
     ) -> None:
         self._left = left
@@ -238,21 +243,31 @@ class _Plans:
 
     def held(self, earlier: Iterable[WaitingPlan]) -> list[HeldPlan]:
         """Return all plans that need an approval, given or not."""
-        waiting = list(self._parts_of(earlier))
+        waiting = []
+        earlier = list(earlier)
+        keys = {action_key(action): action for action in self._left} if earlier else {}
+        for plan in earlier:
+            # What belongs to a plan that waits already waits under its id.
+            if roots := [action for key, action in keys.items() if key in plan.keys]:
+                actions = self._with_companions(roots)
+                waiting.append(HeldPlan(plan.id, plan.scope, plan.reason, actions, sticky=plan.sticky))
         aside = _actions(plan for plan in waiting if plan.sticky)
-        found = [*self._as_a_whole(aside), *self._cuts()]
+        found = [*self._too_much_at_once(aside), *self._cuts()]
         for cost in Cost:
             if excess := self._costs.over_budget(cost, aside | _actions(found)):
                 found.append(self._held(excess))
         known = {plan.id for plan in found}
-        for plan in waiting:
-            covered = plan.sticky and any({*plan.actions} <= {*other.actions} for other in found)
-            if plan.id not in known and not covered:
-                found.append(plan)
-        return [*found, *self._decreases()]
+        for part in waiting:
+            covered = part.sticky and any({*part.actions} <= {*other.actions} for other in found)
+            if part.id not in known and not covered:
+                found.append(part)
+        for less in held_decreases(self._left, self._book.rules):
+            id_ = plan_id("\n".join((less.scope, *less.less)), ())
+            found.append(HeldPlan(id_, less.scope, less.sentence, less.actions, less.figures, less.brief))
+        return found
 
-    def _as_a_whole(self, aside: Set[Action]) -> list[HeldPlan]:
-        """What waits for its number, or because a person must look at all of it."""
+    def _too_much_at_once(self, aside: Set[Action]) -> list[HeldPlan]:
+        """Return what waits for its number, or because a person must look at all of it."""
         cluster = f"cluster {self._book.snapshot.cluster}"
         if why := self._book.context.needs_approval:
             roots = tuple(action for action in self._left if isinstance(action, ClusterAction))
@@ -260,16 +275,6 @@ class _Plans:
         alone = self._costs.accounts_in_excess()
         together = self._costs.cluster_in_excess(alone, aside)
         return [self._held(each) for each in ([together] if together else alone.values())]
-
-    def _parts_of(self, earlier: Iterable[WaitingPlan]) -> Iterator[HeldPlan]:
-        """What belongs to plans that wait already, under their ids."""
-        waiting = list(earlier)
-        keys = {action_key(action): action for action in self._left} if waiting else {}
-        for plan in waiting:
-            roots = [action for key, action in keys.items() if key in plan.keys]
-            if roots:
-                actions = self._with_companions(roots)
-                yield HeldPlan(plan.id, plan.scope, plan.reason, actions, sticky=plan.sticky)
 
     def _cuts(self) -> list[HeldPlan]:
         """Limits that would be set below what is used, or where nobody can tell that."""
@@ -286,11 +291,6 @@ class _Plans:
                 found.append(self._held(Excess(f"account {action.for_account}", sentence, (action,))))
         return sorted(found, key=lambda plan: (plan.scope, plan.id))
 
-    def _decreases(self) -> Iterator[HeldPlan]:
-        for less in held_decreases(self._left, self._book.rules):
-            id_ = plan_id("\n".join((less.scope, *less.less)), ())
-            yield HeldPlan(id_, less.scope, less.sentence, less.actions, less.figures, less.brief)
-
     def _held(self, excess: Excess) -> HeldPlan:
         actions = self._with_companions(excess.roots)
         id_ = plan_id(excess.scope, actions)
@@ -299,14 +299,6 @@ class _Plans:
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
         along = self._dependencies.falling_with(dict.fromkeys(roots, True), beside=self._refused)
         return tuple(sorted(along, key=self._place.__getitem__))
-
-
-def _lowering(book: RuleBook, allowed: Iterable[Action]) -> Iterator[str]:
-    """Yield a note for each account of which a limit is lowered now."""
-    for action in allowed:
-        if cuts := _lowered(book, action):
-            told = "; ".join(_told(*cut) for cut in cuts)
-            yield f"lowers limits of {action.for_account} (in the cluster's units): {told}"
 
 
 def _lowered(book: RuleBook, action: Action) -> list[tuple[str, int | None, int, int | None]]:

@@ -113,18 +113,13 @@ class RuleBook:
             return Violation(Why.IGNORED, f"account {account} matches ignore_accounts")
         if name in self.rules.protected_accounts:
             return Violation(Why.PROTECTED, f"account {account} is protected")
+        is_made = name in self.made and name not in self.snapshot.accounts
+        has_prefix = any(prefix and name.startswith(fold(prefix)) for prefix in self.rules.prefixes)
         # Whose group one is, the directory says itself.
-        if not isinstance(action, ClusterAction) or self._is_ours(name):
+        if not isinstance(action, ClusterAction) or is_made or has_prefix or name in self.context.named:
             return None
         return Violation(
             Why.OWNERSHIP, f"account {account} carries none of our prefixes and Waldur names it nowhere"
-        )
-
-    def _is_ours(self, name: str) -> bool:
-        if name in self.made and name not in self.snapshot.accounts:
-            return True
-        return name in self.context.named or any(
-            prefix and name.startswith(fold(prefix)) for prefix in self.rules.prefixes
         )
 
     def _of_user(self, action: Action) -> Violation | None:
@@ -156,7 +151,9 @@ class RuleBook:
         mode = self.rules.mode
         if mode is PolicyMode.SYNC:
             return None
-        if self._takes_away(action):
+        # In an account that is being made a limit is set, and not lowered.
+        is_first = bool(action.lowered(self.snapshot)) and action.for_account in self.context.making
+        if not is_first and action.takes_away(self.snapshot, self.rules):
             return Violation(Why.MODE, f"mode {mode}: nothing is taken away, blocked or lowered")
         if (
             mode is PolicyMode.CREATE_ONLY
@@ -165,12 +162,6 @@ class RuleBook:
         ):
             return Violation(Why.MODE, f"mode {mode}: account {action.for_account} exists already")
         return None
-
-    def _takes_away(self, action: Action) -> bool:
-        """In an account that is being made a limit is set, and not lowered."""
-        if action.lowered(self.snapshot) and action.for_account in self.context.making:
-            return False
-        return action.takes_away(self.snapshot, self.rules)
 
     def _unrecorded(self, action: Action) -> Violation | None:
         why = self.context.unrecorded

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from typing import TypeVar
 
 from agent.core.model import Component
 from agent.core.units import reported_amount, targets_of
 from agent.core.usage import Counts, Usage, UsageSource
+
+Number = TypeVar("Number", int, Decimal)
 
 
 class Way(StrEnum):
@@ -29,22 +32,6 @@ class Way(StrEnum):
 OF_SOURCE = {UsageSource.REQUESTED: Way.REQUESTED, UsageSource.ALLOCATED: Way.ALLOCATED}
 
 
-@dataclass(frozen=True)
-class Readings:
-    """`last_runs`: as requested, but of requeued jobs only the last run; None where that was not asked. `waldur`: what
-    it was told, by account and component; None where Waldur did not say.
-    """
-
-    usages: Mapping[Way, Usage]
-    known: frozenset[str]
-    components: Sequence[Component]
-    source: UsageSource
-    last_runs: Usage | None = None
-    untracked: frozenset[str] = frozenset()
-    waldur: Mapping[tuple[str, str], Decimal | None] | None = None
-    resources: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class Seconds:
     """One TRES, in TRES-seconds. `requeues` and `border`: what the reference leaves out, as far as that is known: runs
@@ -55,6 +42,17 @@ class Seconds:
     counts: Mapping[Way, int | None]
     requeues: int | None = None
     border: int | None = None
+
+    @classmethod
+    def sum(cls, tres: str, parts: Sequence[Seconds]) -> Seconds:
+        """Add up what several accounts have of one TRES."""
+        ways = _ways(part.counts for part in parts)
+        return cls(
+            tres,
+            {way: _sum(part.counts.get(way) for part in parts) for way in ways},
+            _sum(part.requeues for part in parts),
+            _sum(part.border for part in parts),
+        )
 
     def gap(self, one: Way, other: Way) -> int:
         """How much more `other` has; 0 where one of them is not known."""
@@ -92,6 +90,19 @@ class Amounts:
     told: Decimal | None = None
     is_told_known: bool = False
 
+    @classmethod
+    def sum(cls, parts: Sequence[Amounts]) -> Amounts:
+        """Add up what several accounts have of one component."""
+        ways = _ways(part.amounts for part in parts)
+        return cls(
+            component=parts[0].component,
+            amounts={way: _sum(part.amounts.get(way) for part in parts) for way in ways},
+            tres=parts[0].tres,
+            next=_sum(part.next for part in parts if part.is_told_known),
+            told=_sum(part.told for part in parts),
+            is_told_known=any(part.is_told_known for part in parts),
+        )
+
     @property
     def moves(self) -> Decimal:
         """How much Waldur's figure would move; 0 where nothing is known, or it has the same."""
@@ -108,6 +119,13 @@ class Line:
     seconds: Mapping[str, Seconds]
     amounts: Mapping[str, Amounts]
     resource: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody counted anything of it, and Waldur was told nothing."""
+        return not any(any(s.counts.values()) for s in self.seconds.values()) and not any(
+            a.told for a in self.amounts.values()
+        )
 
     @property
     def differs(self) -> bool:
@@ -138,63 +156,95 @@ class Comparison:
         return any(line.moves for line in self.lines)
 
 
-def compare(readings: Readings, only: str = "") -> Comparison:
-    """`only`: this account, whether or not it used anything."""
-    accounts = {only} if only else _accounts(readings)
-    lines = [_line(readings, account) for account in sorted(accounts)]
+@dataclass(frozen=True)
+class CheckFacts:
+    """What was read of one month. `last_runs`: as requested, but of requeued jobs only the last run; None where that
+    was not asked. `waldur`: what it was told, by account and component; None where Waldur did not say.
+    """
+
+    usages: Mapping[Way, Usage]
+    known: frozenset[str]
+    components: Sequence[Component]
+    source: UsageSource
+    last_runs: Usage | None = None
+    untracked: frozenset[str] = frozenset()
+    waldur: Mapping[tuple[str, str], Decimal | None] | None = None
+    resources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def accounts(self) -> set[str]:
+        """Return the accounts that used anything, or of which Waldur was told."""
+        told = {account for (account, _), amount in (self.waldur or {}).items() if amount}
+        return told.union(*(usage.accounts for usage in self.usages.values()))
+
+    def is_known(self, account: str) -> bool:
+        """Return whether the cluster has the account, or saw a job of it."""
+        usages = [*self.usages.values(), *((self.last_runs,) if self.last_runs else ())]
+        return account in self.known or any(account in usage.accounts for usage in usages)
+
+    def line(self, account: str) -> Line:
+        """Return all counts of one account."""
+        is_known = self.is_known(account)
+        counts = {way: _counts(usage, account) if is_known else None for way, usage in self.usages.items()}
+        last_runs = _counts(self.last_runs, account) if self.last_runs and is_known else None
+        # All that anybody counted, and what the components name, which may be nothing.
+        named = {tres for c in self.components if c.name not in self.untracked for tres in targets_of(c)}
+        named = named.union(*(found for found in counts.values() if found))
+        return Line(
+            account,
+            {tres: _seconds(tres, counts, last_runs) for tres in sorted(named)},
+            {c.name: self.amounts(c, counts, account) for c in self.components},
+            self.resources.get(account, ""),
+        )
+
+    def amounts(self, component: Component, counts: Mapping[Way, Counts | None], account: str) -> Amounts:
+        """Return what an account has of one component, of these `counts` of its TRES."""
+        amounts = {
+            way: None
+            if found is None or component.name in self.untracked
+            else reported_amount(component, found, self.usages[way].scale)
+            for way, found in counts.items()
+        }
+        waldur = self.waldur or {}
+        place = (account, component.name)
+        return Amounts(
+            component=component.name,
+            amounts=amounts,
+            tres=tuple(sorted(targets_of(component))),
+            next=amounts.get(OF_SOURCE[self.source]),
+            told=waldur.get(place),
+            is_told_known=place in waldur,
+        )
+
+
+def compare(facts: CheckFacts, only: str = "") -> Comparison:
+    """Compare the counts of all accounts, or of this one, whether or not it used anything."""
+    lines = [facts.line(account) for account in ([only] if only else sorted(facts.accounts))]
     if not only:
-        lines = [line for line in lines if _says_something(line)]
+        lines = [line for line in lines if not line.is_empty]
     lines.sort(key=lambda line: (not line.differs, line.account))
-    unknown = only if only and not _is_known(readings, only) else ""
-    return Comparison(tuple(lines), _total(readings, lines), _equals_summary(lines), unknown)
-
-
-def _equals_summary(lines: Iterable[Line]) -> bool | None:
-    """Where nothing was counted in both ways there is nothing to be equal."""
+    # Where nothing was counted in both ways there is nothing to be equal.
     compared = [s.as_summed for line in lines for s in line.seconds.values() if s.is_summed]
-    return all(compared) if compared else None
-
-
-def _is_known(readings: Readings, account: str) -> bool:
-    usages = [*readings.usages.values(), *((readings.last_runs,) if readings.last_runs else ())]
-    return account in readings.known or any(account in usage.accounts for usage in usages)
-
-
-def _accounts(readings: Readings) -> set[str]:
-    told = {account for (account, _), amount in (readings.waldur or {}).items() if amount}
-    return told.union(*(usage.accounts for usage in readings.usages.values()))
-
-
-def _says_something(line: Line) -> bool:
-    return any(any(s.counts.values()) for s in line.seconds.values()) or any(
-        a.told for a in line.amounts.values()
+    tres = sorted({name for line in lines for name in line.seconds})
+    total = Line(
+        "",
+        {name: Seconds.sum(name, [s for x in lines if (s := x.seconds.get(name))]) for name in tres},
+        {c.name: Amounts.sum([line.amounts[c.name] for line in lines]) for c in facts.components if lines},
     )
-
-
-def _line(readings: Readings, account: str) -> Line:
-    is_known = _is_known(readings, account)
-    counts = {way: _counts(usage, account) if is_known else None for way, usage in readings.usages.items()}
-    last_runs = _counts(readings.last_runs, account) if readings.last_runs and is_known else None
-    return Line(
-        account,
-        {tres: _seconds(tres, counts, last_runs) for tres in _tres(readings, counts.values())},
-        {c.name: _amounts(readings, c, counts, account) for c in readings.components},
-        readings.resources.get(account, ""),
+    return Comparison(
+        lines=tuple(lines),
+        total=total,
+        equals_summary=all(compared) if compared else None,
+        unknown=only if only and not facts.is_known(only) else "",
     )
 
 
 def _counts(usage: Usage, account: str) -> Counts | None:
-    """None where there was no answer at all."""
-    found = usage.accounts.get(account)
+    """Return nothing where the cluster named no job at all: there was no answer."""
     if not usage.records:
         return None
+    found = usage.accounts.get(account)
     return found.total if found else {}
-
-
-def _tres(readings: Readings, counts: Iterable[Counts | None]) -> list[str]:
-    """All that anybody counted, and what the components name, which may be nothing."""
-    named = {name for c in readings.components if c.name not in readings.untracked for name in targets_of(c)}
-    return sorted(named.union(*(found for found in counts if found)))
 
 
 def _seconds(tres: str, counts: Mapping[Way, Counts | None], last_runs: Counts | None) -> Seconds:
@@ -206,71 +256,12 @@ def _seconds(tres: str, counts: Mapping[Way, Counts | None], last_runs: Counts |
     return Seconds(tres, found, asked - last, None if reference is None else last - reference)
 
 
-def _amounts(
-    readings: Readings, component: Component, counts: Mapping[Way, Counts | None], account: str
-) -> Amounts:
-    def amount(way: Way, found: Counts | None) -> Decimal | None:
-        if found is None or component.name in readings.untracked:
-            return None
-        return reported_amount(component, found, readings.usages[way].scale)
-
-    amounts = {way: amount(way, found) for way, found in counts.items()}
-    waldur = readings.waldur
-    return Amounts(
-        component=component.name,
-        amounts=amounts,
-        tres=tuple(sorted(targets_of(component))),
-        next=amounts.get(OF_SOURCE[readings.source]),
-        told=waldur.get((account, component.name)) if waldur is not None else None,
-        is_told_known=waldur is not None and (account, component.name) in waldur,
-    )
-
-
-def _total(readings: Readings, lines: Sequence[Line]) -> Line:
-    tres = sorted({name for line in lines for name in line.seconds})
-    return Line(
-        "",
-        {name: _sum_of_seconds(name, [s for x in lines if (s := x.seconds.get(name))]) for name in tres},
-        {
-            c.name: _sum_of_amounts([line.amounts[c.name] for line in lines])
-            for c in readings.components
-            if lines
-        },
-    )
-
-
-def _sum_of_seconds(tres: str, parts: Sequence[Seconds]) -> Seconds:
-    return Seconds(
-        tres,
-        {way: _sum(part.counts.get(way) for part in parts) for way in _ways(part.counts for part in parts)},
-        _sum(part.requeues for part in parts),
-        _sum(part.border for part in parts),
-    )
-
-
-def _sum_of_amounts(parts: Sequence[Amounts]) -> Amounts:
-    ways = _ways(part.amounts for part in parts)
-    return Amounts(
-        component=parts[0].component,
-        amounts={way: _sum_of_decimals(part.amounts.get(way) for part in parts) for way in ways},
-        tres=parts[0].tres,
-        next=_sum_of_decimals(part.next for part in parts if part.is_told_known),
-        told=_sum_of_decimals(part.told for part in parts),
-        is_told_known=any(part.is_told_known for part in parts),
-    )
-
-
 def _ways(parts: Iterable[Mapping[Way, object]]) -> list[Way]:
     found = {way for part in parts for way in part}
     return [way for way in Way if way in found]
 
 
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Of those that are known; None where none is."""
+def _sum(numbers: Iterable[Number | None]) -> Number | None:
+    """Add up those that are known; None where none is."""
     known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
-
-
-def _sum_of_decimals(numbers: Iterable[Decimal | None]) -> Decimal | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known, Decimal(0)) if known else None
+    return sum(known[1:], known[0]) if known else None

@@ -113,7 +113,11 @@ class Sheet:
 
     def use(self, account: AccountFigures, measure: Measure) -> Use:
         """What an account has used in the period of its limit, against it."""
-        return Use(self._spent(account.figures, measure), account.limits.get(measure.name))
+        needed = period_months(measure.period, self.present)
+        found = [account.figures.get((measure.name, month)) for month in needed if month in self.months]
+        known = [amount for amount in found if amount is not None]
+        spent = sum(known, Decimal(0)) if needed and len(known) == len(needed) else None
+        return Use(spent, account.limits.get(measure.name))
 
     def use_of_all(self, measure: Measure) -> Use:
         """The same of all accounts together, where each has a limit and is known."""
@@ -136,12 +140,6 @@ class Sheet:
                     places[user].append(account.account)
         ranked = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
         return [(user, amount, tuple(places[user])) for user, amount in ranked]
-
-    def _spent(self, figures: Figures, measure: Measure) -> Decimal | None:
-        needed = period_months(measure.period, self.present)
-        found = [figures.get((measure.name, month)) for month in needed if month in self.months]
-        known = [amount for amount in found if amount is not None]
-        return sum(known, Decimal(0)) if needed and len(known) == len(needed) else None
 
 
 def period_months(period: str, present: Month) -> tuple[Month, ...]:
@@ -179,7 +177,7 @@ def measures(components: Iterable[Component], waldur: Iterable[WaldurComponent])
 
 
 @dataclass(frozen=True)
-class Readings:
+class FigureFacts:
     """What was read: `usages` oldest month first, the accounts of the cluster, and the offering's `resources`, None
     where Waldur does not tell. `untracked`: components of which nobody knows anything.
     """
@@ -191,33 +189,33 @@ class Readings:
     untracked: frozenset[str] = frozenset()
 
 
-def sheet(readings: Readings, shown: tuple[Measure, ...]) -> Sheet:
+def sheet(facts: FigureFacts, shown: tuple[Measure, ...]) -> Sheet:
     """The figures of one offering; without resources, of every account of the cluster that used anything."""
     holders: dict[str, list[Resource]] = defaultdict(list)
-    for resource in readings.resources or ():
+    for resource in facts.resources or ():
         if resource.backend_id:
             holders[fold(resource.backend_id)].append(resource)
-    used = {account for usage in readings.usages for account in usage.accounts}
-    listed = sorted(holders) if readings.resources is not None else sorted(used)
+    used = {account for usage in facts.usages for account in usage.accounts}
+    listed = sorted(holders) if facts.resources is not None else sorted(used)
     others = sorted(used - set(listed))
     return Sheet(
         measures=shown,
-        months=tuple(usage.query.month for usage in readings.usages),
-        accounts=tuple(_of_account(readings, account, holders.get(account, ())) for account in listed),
-        others=tuple(_of_account(readings, account, ()) for account in others),
+        months=tuple(usage.query.month for usage in facts.usages),
+        accounts=tuple(_of_account(facts, account, holders.get(account, ())) for account in listed),
+        others=tuple(_of_account(facts, account, ()) for account in others),
     )
 
 
-def _of_account(readings: Readings, account: str, holders: Sequence[Resource]) -> AccountFigures:
+def _of_account(facts: FigureFacts, account: str, holders: Sequence[Resource]) -> AccountFigures:
     figures: dict[tuple[str, Month], Decimal] = {}
     users: dict[str, dict[tuple[str, Month], Decimal]] = defaultdict(dict)
-    for usage in readings.usages:
+    for usage in facts.usages:
         found = usage.accounts.get(account)
-        if not usage.records or (found is None and account not in readings.known):
+        if not usage.records or (found is None and account not in facts.known):
             continue
-        figures |= _amounts(readings, found.total if found else {}, usage)
+        figures |= _amounts(facts, found.total if found else {}, usage)
         for user, counts in found.users.items() if found else ():
-            users[user] |= _amounts(readings, counts, usage)
+            users[user] |= _amounts(facts, counts, usage)
     nothing = {
         key: amount * 0 for key, amount in figures.items()
     }  # of a user whom a known month does not name
@@ -226,15 +224,15 @@ def _of_account(readings: Readings, account: str, holders: Sequence[Resource]) -
         resources=tuple(sorted(holders, key=lambda r: (r.name, r.uuid))),
         figures=figures,
         users={user: {**nothing, **had} for user, had in users.items()},
-        limits=_limits(holders[0], readings.components) if len(holders) == 1 else {},
+        limits=_limits(holders[0], facts.components) if len(holders) == 1 else {},
     )
 
 
-def _amounts(readings: Readings, counts: Counts, usage: Usage) -> dict[tuple[str, Month], Decimal]:
+def _amounts(facts: FigureFacts, counts: Counts, usage: Usage) -> dict[tuple[str, Month], Decimal]:
     return {
         (c.name, usage.query.month): reported_amount(c, counts, usage.scale)
-        for c in readings.components
-        if c.name not in readings.untracked
+        for c in facts.components
+        if c.name not in facts.untracked
     }
 
 

@@ -21,7 +21,7 @@ from agent.core.model import Component, Resource, ResourceState
 from agent.core.periods import Month
 from agent.core.units import ZERO, reported_amount, targets_of
 from agent.core.usage import AccountUsage, Usage, UsageRecord, UserUsageRecord
-from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
+from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import WaldurAction
 
 # Waldur keeps 20 digits, two of them behind the point.
@@ -120,7 +120,9 @@ def plan_month(
     for account, resource in named:
         holders[account].append(resource)
     return [
-        _of_resource(resource, account, _others(resource, holders[account]), usage, ledger, rules)
+        _of_resource(
+            resource, account, [r for r in holders[account] if r.uuid != resource.uuid], usage, ledger, rules
+        )
         for account, resource in named
     ]
 
@@ -142,10 +144,6 @@ def untracked(components: Iterable[Component], tracked: frozenset[str]) -> dict[
 def counted(usage: Usage) -> frozenset[str]:
     """Names of everything that was counted for anybody."""
     return frozenset(name for account in usage.accounts.values() for name in account.total)
-
-
-def _others(resource: Resource, holders: Sequence[Resource]) -> list[Resource]:
-    return [holder for holder in holders if holder.uuid != resource.uuid]
 
 
 def _of_resource(
@@ -181,22 +179,16 @@ def _of_resource(
     if garbled := [c.name for c in rules.components if ledger.is_garbled(resource.uuid, c.name)]:
         sentence = f"what Waldur holds of {', '.join(garbled)} is no number: it is not known whether it would get less"
         return replace(plan, skipped=sentence, needs_person=True)
-    return _with_actions(plan, used or AccountUsage(), usage, ledger, rules)
-
-
-def _with_actions(
-    plan: UsagePlan, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
-) -> UsagePlan:
+    used = used or AccountUsage()
     amounts = {c.name: reported_amount(c, used.total, usage.scale) for c in rules.components}
-    beyond = [name for name, amount in amounts.items() if amount >= MAX_AMOUNT]
-    if beyond:
+    if beyond := [name for name, amount in amounts.items() if amount >= MAX_AMOUNT]:
         sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
         return replace(plan, skipped=sentence, needs_person=True)
-    totals = _totals(plan, usage.query.month, amounts, ledger, rules)
+    plan = replace(plan, totals=_totals(plan, usage.query.month, amounts, ledger, rules))
     if not rules.with_users:
-        return replace(plan, totals=totals)
+        return plan
     shares = (_shares(plan, component, used, usage, ledger, rules) for component in rules.components)
-    return replace(plan, totals=totals, shares=tuple(share for share in shares if share))
+    return replace(plan, shares=tuple(share for share in shares if share))
 
 
 def _totals(
@@ -240,13 +232,9 @@ def _shares(
         account=plan.account,
         month=str(usage.query.month),
         component=component.name,
-        before=_amounts({name: held.get(name) for name in changed}),
+        before=tuple((name, _text(held.get(name))) for name in changed),
         after=tuple((name, f"{wanted[name]:f}") for name in changed),
     )
-
-
-def _amounts(values: Mapping[str, Decimal | None]) -> Amounts:
-    return tuple((name, _text(value)) for name, value in values.items())
 
 
 def _text(amount: Decimal | None) -> str | None:

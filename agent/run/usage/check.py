@@ -21,7 +21,7 @@ from agent.core.usage import Usage, UsageQuery, UsageSource
 from agent.plan.usage import check as usage_check
 from agent.plan.usage import figures as usage_figures
 from agent.plan.usage import planning as planner
-from agent.plan.usage.check import Comparison, Readings, Way
+from agent.plan.usage.check import CheckFacts, Comparison, Way
 from agent.plan.usage.figures import Measure
 from agent.plan.usage.planning import Ledger
 from agent.run.site import Site
@@ -93,7 +93,7 @@ def check(
     components = tuple(site.offering.components.values())
     billing = {c.type: str(c.fields.get("billing_type") or "") for c in waldur.facts.components}
     lacking = _untracked(site, counted[Way.REQUESTED], counted[Way.ALLOCATED])
-    readings = Readings(
+    facts = CheckFacts(
         usages=counted,
         known=frozenset(map(fold, snapshot.accounts)),
         components=planner.accountable(components, billing)[0] if waldur.error is None else components,
@@ -103,7 +103,7 @@ def check(
         waldur=waldur.told,
         resources=waldur.resources or {},
     )
-    comparison = usage_check.compare(readings, fold(account))
+    comparison = usage_check.compare(facts, fold(account))
     return Checked(
         name=site.offering.name,
         uuid=site.offering.uuid,
@@ -111,7 +111,7 @@ def check(
         month=which,
         zone=site.zone.key,
         source=site.offering.usage_source,
-        measures=usage_figures.measures(readings.components, waldur.facts.components),
+        measures=usage_figures.measures(facts.components, waldur.facts.components),
         comparison=comparison,
         is_closed=which < present,
         summary_unknown=summary.unknown,
@@ -222,7 +222,7 @@ def _notes(
         notes.append(f"{asked.query.month}: unknown, the cluster names no job at all")
     elif not is_closed and asked.live:
         notes.append(
-            f"{asked.query.month} has not ended: jobs that run count on between two readings, which makes small "
+            f"{asked.query.month} has not ended: jobs that run count on between two facts, which makes small "
             "differences"
         )
     return notes

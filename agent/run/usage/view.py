@@ -19,7 +19,7 @@ from agent.core.periods import Month, last_months
 from agent.core.usage import Usage, UsageSource
 from agent.plan.usage import figures as usage_figures
 from agent.plan.usage import planning as planner
-from agent.plan.usage.figures import Readings, Sheet
+from agent.plan.usage.figures import FigureFacts, Sheet
 from agent.run.site import Site
 from agent.run.usage import facts as report_facts
 from agent.waldur import offerings, resources
@@ -58,7 +58,7 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
     components = _shown(site, facts)
     untracked = _untracked(site, components, usages)
     known = frozenset(map(fold, snapshot.accounts))
-    readings = Readings(usages, components, known, listed, frozenset(untracked))
+    readings = FigureFacts(usages, components, known, listed, frozenset(untracked))
     sheet = usage_figures.sheet(readings, usage_figures.measures(components, facts.components))
     return UsageView(
         name=site.offering.name,
