@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.waldur.client import WaldurClient
+from backends.testing.memory import MemoryBackend
 from simulator.server.faults import FaultKind
-from tests.memory_backend import MemoryBackend
 
 FAULTS = {
     "lost request": {"kind": FaultKind.RESET, "carried_out": False},

@@ -14,11 +14,11 @@ import pytest
 from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.memory_backend import MemoryBackend
 from tests.scale import steps
 from tests.step_faults import FAULTS, MortalClient, killed_at
 
