@@ -39,11 +39,11 @@ def _problem(kind: str, name: str) -> str:
     if not name:
         return "it is empty"
     if len(name) > MAX_NAME_LENGTH:
-        return f"it has {len(name)} characters, {MAX_NAME_LENGTH} are possible"
+        return f"it has {len(name)} characters, at most {MAX_NAME_LENGTH} are possible"
     if name.lower() in RESERVED:
-        return "it is a word of sacctmgr's own language"
+        return "it is a keyword of sacctmgr"
     if not _PATTERNS[kind].fullmatch(name):
-        return "letters, digits, '_', '.' and '-' are possible, and '-' and '.' not at the beginning"
+        return "use letters, digits, '_', '.' and '-', and neither '-' nor '.' at the beginning"
     return ""
 
 

@@ -56,9 +56,14 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         for tres, value in spec.limits.items()
         if tres not in snapshot.tres
     ]
-    notes += [f"partition {name!r} of the offering is left out: no SLURM partition name" for name in unusable]
     notes += [
-        f"member {user!r} is left out: no SLURM user name" for user in members if not is_usable("user", user)
+        f"partition {name!r} of the offering is left out: it is not a valid SLURM partition name"
+        for name in unusable
+    ]
+    notes += [
+        f"member {user!r} is left out: it is not a valid SLURM user name"
+        for user in members
+        if not is_usable("user", user)
     ]
     return replace(
         spec,

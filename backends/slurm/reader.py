@@ -28,6 +28,7 @@ class Reader:
         self._runner = runner
         self._programs = programs
         self._jobs = jobs
+        self._where = (f"cluster={settings.cluster_name}",) if settings.cluster_name else ()
         self.seen_cluster = ""
 
     @property
@@ -44,10 +45,18 @@ class Reader:
         readers: dict[Part, Callable[[], Snapshot]] = {
             Part.ACCOUNTS: self.tree,
             Part.DEFAULT_ACCOUNTS: self._default_accounts,
-            Part.TRES: self._tres,
+            Part.TRES: lambda: Snapshot(
+                self.cluster,
+                tres=parse.tres_names(self._sacctmgr("list", "tres", "format=type,name")),
+                complete=frozenset({Part.TRES}),
+            ),
         }
         if self._settings.own_qos:
-            readers[Part.QOS] = self._qos
+            readers[Part.QOS] = lambda: Snapshot(
+                self.cluster,
+                qos=frozenset(parse.names("sacctmgr show qos", self._sacctmgr("show", "qos", "format=name"))),
+                complete=frozenset({Part.QOS}),
+            )
         wanted = [read for part, read in readers.items() if part in scope.parts]
         if scope.jobs_of:
             wanted.append(lambda: self._active_jobs(scope.jobs_of))
@@ -75,11 +84,9 @@ class Reader:
 
     def tree(self) -> Snapshot:
         """Read the accounts, associations and limits of users. Raises BackendError."""
-        cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
         columns = f"format={','.join(parse.ASSOCIATION_COLUMNS)}"
         # Own values only: what is inherited is not ours to change, and resolving it doubles the time of the read.
-        command = (*self._programs.sacctmgr_read, "show", "assoc", *cluster, columns, "WOPLimits")
-        tree = parse.associations(output(self._runner.read(command)))
+        tree = parse.associations(self._sacctmgr("show", "assoc", *self._where, columns, "WOPLimits"))
         if len(tree.clusters) > 1:
             raise BackendError(
                 f"slurmdbd knows the clusters {', '.join(sorted(tree.clusters))}: set backend_settings.cluster_name "
@@ -96,20 +103,12 @@ class Reader:
 
     def _default_accounts(self) -> Snapshot:
         # A user has one default account on each cluster; without a name, the one on slurm.conf's own is shown.
-        cluster = (f"cluster={self._settings.cluster_name}",) if self._settings.cluster_name else ()
-        command = (*self._programs.sacctmgr_read, "show", "user", *cluster, "format=user,defaultaccount")
-        defaults = parse.default_accounts(output(self._runner.read(command)))
+        columns = "format=user,defaultaccount"
+        defaults = parse.default_accounts(self._sacctmgr("show", "user", *self._where, columns))
         return Snapshot(self.cluster, default_accounts=defaults, complete=frozenset({Part.DEFAULT_ACCOUNTS}))
 
-    def _tres(self) -> Snapshot:
-        command = (*self._programs.sacctmgr_read, "list", "tres", "format=type,name")
-        names = parse.tres_names(output(self._runner.read(command)))
-        return Snapshot(self.cluster, tres=names, complete=frozenset({Part.TRES}))
-
-    def _qos(self) -> Snapshot:
-        command = (*self._programs.sacctmgr_read, "show", "qos", "format=name")
-        names = parse.names("sacctmgr show qos", output(self._runner.read(command)))
-        return Snapshot(self.cluster, qos=frozenset(names), complete=frozenset({Part.QOS}))
+    def _sacctmgr(self, *words: str) -> str:
+        return output(self._runner.read((*self._programs.sacctmgr_read, *words)))
 
     def _limit_usage(self, accounts: frozenset[str]) -> Snapshot:
         """Read what counts against the limits of accounts: slurmctld's own figures, by which it ends jobs.

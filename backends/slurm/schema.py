@@ -175,7 +175,7 @@ def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
     additional = (loaded["qos_management"] or {}).get("additional_qos") or ()
     names += [("qos_management", "QoS", name) for name in additional]
     found += [
-        Problem(Severity.ERROR, f"{path}.{key}", f"{name!r} is no SLURM {kind} name")
+        Problem(Severity.ERROR, f"{path}.{key}", f"{name!r} is not a valid SLURM {kind} name")
         for key, kind, name in names
         if not is_usable(kind, fold(name) if kind == "account" else name)
     ]

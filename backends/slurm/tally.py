@@ -240,7 +240,7 @@ class Tally:
         try:
             return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(self.query.zone)).timestamp())
         except ValueError:
-            raise ParseError("sacct", line, f"{text!r} is no time, and the job ran") from None
+            raise ParseError("sacct", line, f"{text!r} is not a time, although the job ran") from None
 
     def _fold(self) -> None:
         """Add up what the kinds of jobs so far have counted, and forget the kinds."""

@@ -29,7 +29,7 @@ FORMATS = {
 }
 FIELDS = ("first", "last", "waldur_username", "email")
 
-# Names that are nobody's, on any system; the last ones are words of sacctmgr's own language (22.05).
+# Names that are nobody's, on any system; the last ones are keywords of sacctmgr (22.05).
 NEVER = frozenset({
     "root", "admin", "administrator", "daemon", "nobody", "nogroup", "sudo", "wheel", "docker", "slurm", "munge",
     "all", "none", "set", "where", "and", "format", "withassoc", "withassocs", "withdeleted", "withcoord",
@@ -78,11 +78,11 @@ def posix_problem(name: str) -> str:
     if not name:
         return "it is empty"
     if len(name) > MAX_LENGTH:
-        return f"it has {len(name)} characters, {MAX_LENGTH} are possible"
+        return f"it has {len(name)} characters, at most {MAX_LENGTH} are possible"
     if name in NEVER:
         return "it belongs to the system"
     if not _POSIX.fullmatch(name):
-        return "small letters, digits, '_', '.' and '-' are possible, and a letter or '_' at the beginning"
+        return "use small letters, digits, '_', '.' and '-', and a letter or '_' at the beginning"
     return ""
 
 
@@ -91,7 +91,7 @@ def group_problem(name: str) -> str:
     if name in NEVER:
         return "it belongs to the system"
     if not _GROUP.fullmatch(name):
-        return "small letters, digits, '_', '.' and '-' are possible, and '-' and '.' not at the beginning"
+        return "use small letters, digits, '_', '.' and '-', and neither '-' nor '.' at the beginning"
     return ""
 
 

@@ -136,7 +136,7 @@ def test_without_a_direction_no_advice_for_yaml_is_given(environ: dict[str, str]
 
 def test_what_the_backend_refuses_is_told_under_its_variable(environ: dict[str, str]) -> None:
     loaded = configuration.checked(None, environ | {"SLURM_DEFAULT_ACCOUNT": "a,b"}, strict=True)
-    assert "'a,b' is no SLURM account name" in errors(loaded)["SLURM_DEFAULT_ACCOUNT"]
+    assert "'a,b' is not a valid SLURM account name" in errors(loaded)["SLURM_DEFAULT_ACCOUNT"]
 
 
 def test_error_in_the_tres_file_is_told_under_its_variable(site: Site, environ: dict[str, str]) -> None:

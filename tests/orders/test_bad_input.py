@@ -19,11 +19,11 @@ COMPONENTS = {
 
 # slug -> the account it becomes, or the words in the order's message
 SLUGS = {
-    "-x": "not at the beginning",
+    "-x": "at the beginning",
     "a,b": "letters, digits",
     "a=b": "letters, digits",
     "n[1-3]": "letters, digits",
-    "set": "a word of sacctmgr's own language",
+    "set": "a keyword of sacctmgr",
     "x y": "letters, digits",
     "": "has no slug",
     LONG: LONG,

@@ -48,7 +48,7 @@ class LdapUsernames:
             return ""
         name = entry.first("uid")
         if is_of_the_system(entry):
-            raise BackendError(f"LDAP: {name} is an account of the system; it is given to nobody")
+            raise BackendError(f"LDAP: {name} is an account of the system; it is never given to a person")
         return name
 
     def require_room(self) -> None:
@@ -81,7 +81,9 @@ class LdapUsernames:
             except BackendError as error:
                 log.warning("user %s was made, but got no welcome mail: %s", name, error)
             return name
-        raise BackendUnavailable(f"LDAP: others take the names for user {user.user_uuid} faster than we can")
+        raise BackendUnavailable(
+            f"LDAP: other agents take the names for user {user.user_uuid} faster than we can"
+        )
 
     def stale_profiles(self, users: Sequence[OfferingUser]) -> Sequence[UpdateProfile]:
         named = {user.username: user for user in users if user.username}

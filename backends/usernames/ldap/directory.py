@@ -57,7 +57,7 @@ _HINTS: Mapping[type[Exception], str] = {
     errors.LDAPInvalidCredentialsResult: "check bind_dn and bind_password",
     errors.LDAPConfidentialityRequiredResult: "the server wants TLS: use ldaps:// or `use_starttls: true`",
     errors.LDAPStrongerAuthRequiredResult: "the server wants TLS: use ldaps:// or `use_starttls: true`",
-    errors.LDAPSizeLimitExceededResult: "the answer was cut off: raise the server's size limit for bind_dn",
+    errors.LDAPSizeLimitExceededResult: "the listing was cut off: raise the server's size limit for bind_dn",
     errors.LDAPInsufficientAccessRightsResult: "bind_dn must be allowed to write below people_ou and groups_ou",
     errors.LDAPNoSuchObjectResult: "check base_dn, people_ou and groups_ou",
     errors.LDAPObjectClassViolationResult: "the server's schema does not allow it: check the *_object_classes "

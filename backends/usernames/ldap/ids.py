@@ -66,7 +66,7 @@ class IdAllocator:
             except (AlreadyThere, NotThere):
                 continue  # another agent was faster
             return number
-        raise BackendUnavailable(f"LDAP: others take numbers from {self._counter} faster than we can")
+        raise BackendUnavailable(f"LDAP: other agents take numbers from {self._counter} faster than we can")
 
     def _candidate(self, kind: str, numbers: IdRange) -> tuple[bool, int | None, int]:
         """Return whether the counter is there, the highest number given in this range, and the next to be given.
@@ -100,6 +100,6 @@ class IdAllocator:
                 if number not in used and not ON_HOST[kind](number):
                     return number
         raise RangeFull(
-            f"LDAP: the numbers of {numbers.key} ({numbers.start} to {numbers.end}) are used up, for those of deleted "
-            f"entries are not given again: raise backend_settings.ldap.{numbers.key}_end"
+            f"LDAP: the numbers of {numbers.key} ({numbers.start} to {numbers.end}) are used up (those of "
+            f"deleted entries are not given again): raise backend_settings.ldap.{numbers.key}_end"
         )

@@ -186,7 +186,7 @@ class LdapSchema(_Section):
     access_groups = fields.List(fields.Nested(AccessGroupSchema), load_default=list)
     waldur_username_attribute = fields.String(
         load_default="",
-        validate=validate.Regexp(r"([A-Za-z][A-Za-z0-9-]*)?\Z", error="{input!r} is no name of an attribute"),
+        validate=validate.Regexp(r"([A-Za-z][A-Za-z0-9-]*)?\Z", error="{input!r} is not an attribute name"),
     )
     user_object_classes = _classes(USER_CLASSES)
     user_group_object_classes = _classes(USER_GROUP_CLASSES)
@@ -271,8 +271,8 @@ def _warnings(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
     warnings = {
         "use_starttls": ""
         if is_encrypted or host in LOCAL_HOSTS
-        else "the bind password goes over the net in clear; use ldaps:// or `use_starttls: true`",
-        "tls_verify": "the server's certificate is not checked: others may read all"
+        else "the bind password is sent unencrypted; use ldaps:// or `use_starttls: true`",
+        "tls_verify": "the server's certificate is not checked: others may read everything"
         if is_encrypted and not loaded["tls_verify"]
         else "",
     }
@@ -289,7 +289,7 @@ def _warnings(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
             else f"{mail['template_path']} is not there: new users get no mail"
         )
         if mail["smtp_password"] and not (mail["use_tls"] or mail["use_ssl"]):
-            warnings["welcome_email.use_tls"] = "without TLS the password goes over the net in clear"
+            warnings["welcome_email.use_tls"] = "without TLS the password is sent unencrypted"
     for key, words in warnings.items():
         if words:
             yield Problem(Severity.WARNING, f"{place}.{key}", words)

@@ -37,7 +37,6 @@ class NewUser:
 
     username: str
     uid_number: int
-    gid_number: int
     home: str
     password: Secret
 
@@ -66,7 +65,7 @@ class UserWriter:
         gid = _gid(group) if group else self._make_group(user, name)
         length = PASSWORD_LENGTH if settings.generate_vpn_password else 0
         password = Secret("".join(secrets.choice(PASSWORD_CHARACTERS) for _ in range(length)))
-        made = NewUser(name, uid, gid, f"{settings.home_base}/{name}", password)
+        made = NewUser(name, uid, f"{settings.home_base}/{name}", password)
         values = {
             "uid": name,
             "cn": f"{user.first_name} {user.last_name}".strip() or name,

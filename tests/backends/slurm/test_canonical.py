@@ -82,7 +82,7 @@ def test_members_that_are_no_user_names_are_left_out_with_a_note() -> None:
     spec = spelled(replace(SPEC, members=("ann", "a,b", "", "-x", "set")))
     assert spec.members == ("ann",)
     assert [note for note in spec.notes if note.startswith("member")] == [
-        f"member {name!r} is left out: no SLURM user name" for name in ("a,b", "", "-x", "set")
+        f"member {name!r} is left out: it is not a valid SLURM user name" for name in ("a,b", "", "-x", "set")
     ]
 
 
@@ -237,7 +237,10 @@ def test_a_partition_of_the_offering_that_slurm_cannot_name_is_no_orders_fault(
 ) -> None:
     spec = spelled(replace(SPEC, requested=RequestedState(offering_partitions=offered)), **settings)
     assert spec.partitions == kept
-    noted = "partition 'big mem' of the offering is left out: no SLURM partition name" in spec.notes
+    noted = (
+        "partition 'big mem' of the offering is left out: it is not a valid SLURM partition name"
+        in spec.notes
+    )
     assert noted == bool(settings)
     assert spelled(spec, **settings) == spec
 

@@ -105,7 +105,7 @@ CONFLICTS: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({"uri": "ldap://"}, "uri", Severity.ERROR, "use ldap://"),
     ({"uri": "ldap://x:port"}, "uri", Severity.ERROR, "use ldap://"),
     ({"use_starttls": True}, "use_starttls", Severity.ERROR, "leave it out"),
-    ({"uri": "ldap://x"}, "use_starttls", Severity.WARNING, "in clear"),
+    ({"uri": "ldap://x"}, "use_starttls", Severity.WARNING, "unencrypted"),
     ({"tls_verify": False}, "tls_verify", Severity.WARNING, "not checked"),
     ({"tls_ca_file": "/nowhere"}, "tls_ca_file", Severity.ERROR, "cannot be used"),
     ({"tls_ca_file": __file__}, "tls_ca_file", Severity.ERROR, "cannot be used"),
@@ -126,7 +126,7 @@ CONFLICTS: list[tuple[dict[str, Any], str, Severity, str]] = [
         {"welcome_email": {**MAIL, "smtp_password": "p", "use_tls": False}},
         "welcome_email.use_tls",
         Severity.WARNING,
-        "in clear",
+        "unencrypted",
     ),
 ]
 

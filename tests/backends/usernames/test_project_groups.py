@@ -75,7 +75,7 @@ def test_groups_that_are_not_ours_have_an_obstacle(
     assert obstacles.pop("mine") == ""
     words = {
         "jsmith": "personal group", "handmade": "personal group", "staff-of-ours": "outside gid_range",
-        "daemon": "group of the system", "sudo": "belongs to the system", "a b": "are possible",
+        "daemon": "group of the system", "sudo": "belongs to the system", "a b": "use small letters",
     }  # fmt: skip
     assert all(words[name] in obstacle for name, obstacle in obstacles.items())
 

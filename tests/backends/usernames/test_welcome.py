@@ -28,7 +28,7 @@ your password is {{ vpn_password }}
 {{ username }} {{ uid_number }} {{ home_directory }} {{ login_shell }} {{ email }}{{ unknown.thing }}
 """
 PASSWORD = "a&b<c>\"'"
-JOHN = NewUser("jsmith", 10000, 10000, "/home/jsmith", Secret(PASSWORD))
+JOHN = NewUser("jsmith", 10000, "/home/jsmith", Secret(PASSWORD))
 
 Settings = Callable[..., LdapSettings]
 
