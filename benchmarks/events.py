@@ -40,10 +40,10 @@ def run(parts: Parts) -> Iterator[str]:
     rabbitmq.start()
     mosquitto.start()
     try:
-        yield _fire(parts, "RabbitMQ", lambda folder: on_rabbitmq(parts.slurm, rabbitmq, folder))
+        yield _kills(parts, "RabbitMQ", lambda folder: on_rabbitmq(parts.slurm, rabbitmq, folder))
         for qos in (0, 1):
             name = f"mosquitto at QoS {qos}"
-            yield _fire(
+            yield _kills(
                 parts, name, lambda folder, qos=qos: on_mosquitto(parts.slurm, mosquitto, folder, qos=qos)
             )
             mosquitto.stop()
@@ -56,7 +56,7 @@ def run(parts: Parts) -> Iterator[str]:
         mosquitto.stop()
 
 
-def _fire(parts: Parts, name: str, make: Callable[[Path], event_kills.Parts]) -> str:
+def _kills(parts: Parts, name: str, make: Callable[[Path], event_kills.KillSetup]) -> str:
     parts.slurm.reset()
     outcome = event_kills.run(make(parts.new_folder()), events=EVENTS, rounds=ROUNDS)
     return (

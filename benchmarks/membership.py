@@ -17,11 +17,11 @@ from agent.run import passes
 from agent.run.membership import facts as membership_facts
 from agent.run.site import Site, offering_rules
 from benchmarks.parts import Parts
+from rig.processes import REPOSITORY
 from rig.site import configuration, site_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 
-ROOT = Path(__file__).parents[1]
 PROJECTS_PER_CUSTOMER = 10
 # Resources and members of each.
 FIRST_SYNC = (200, 5)
@@ -114,7 +114,7 @@ def _in_a_process(world: World, count: int, members: int) -> str:
     """The same as a command of its own: its time from start to end, and the most memory it had."""
     command = [sys.executable, "manage.py", "run", "membership_sync", "--once", "-c", str(world.path)]
     started_s = time.monotonic()
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
     seconds = time.monotonic() - started_s
     assert status == 0

@@ -25,11 +25,11 @@ from agent.run import site as sites
 from agent.run.usage import mode as report
 from benchmarks.parts import Parts
 from rig import job_rows
+from rig.processes import REPOSITORY
 from rig.reports import ReportsOnSlurm, scenario
 from rig.site import settings_of
 from simulator.server.waldur import SimulatedWaldur
 
-ROOT = Path(__file__).parents[1]
 MONTH = Month(2026, 5)
 RESOURCES, USERS = 200, 6
 JOBS_A_YEAR, JOBS_A_MONTH = 100_000, 100_000
@@ -110,7 +110,7 @@ def _passes(site: ReportsOnSlurm, what: str) -> Iterator[str]:
 def _growth(parts: Parts) -> Iterator[str]:
     with _site(parts) as site:
         members = site.members(USERS)
-        job_rows.people(parts.slurm, members)
+        job_rows.add_accounts(parts.slurm, members)
         program = _printing(parts, site)
         for count in LINES:
             _write(program, count, members)
@@ -162,7 +162,9 @@ def _site(parts: Parts) -> Iterator[ReportsOnSlurm]:
 def _report(site: ReportsOnSlurm) -> Measured:
     command = [sys.executable, "-m", "benchmarks.report", str(site.path), site.now.isoformat()]
     started_s = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=dict(os.environ))
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
     return Measured(whole_s=time.monotonic() - started_s, **json.loads(done.stdout))
 
 

@@ -13,7 +13,7 @@ from backends.base import BackendContext
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
 from benchmarks.parts import Parts
-from rig import job_rows, many_lines
+from rig import job_rows, sacct_reading
 
 LINES = (10_000, 100_000, 1_000_000)
 ACCOUNTS, MEMBERS = 200, 6
@@ -44,7 +44,7 @@ def members(accounts: int = ACCOUNTS, each: int = MEMBERS) -> Mapping[str, Seque
 
 def _lines(folder: Path) -> Iterator[str]:
     for count in LINES:
-        found = many_lines.measure(folder, count)
+        found = sacct_reading.measure(folder, count)
         assert found.records == count
         yield (
             f"{count:,} lines of a program that prints them: {found.seconds:.2f} s, "

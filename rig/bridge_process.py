@@ -7,14 +7,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rig.celery_process import REPOSITORY
 from rig.operator_process import OperatorProcess
+from rig.processes import REPOSITORY
 
 LISTENS = "events "
 
 
 class BridgeProcess(OperatorProcess):
-    """The bridge, or what takes its place."""
+    """The bridge, or a `command` in its place."""
 
     def __init__(self, log: Path, env: Mapping[str, str], *command: str) -> None:
         usual = (sys.executable, str(REPOSITORY / "manage.py"), "bridge")

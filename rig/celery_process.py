@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rig.operator_process import OperatorProcess
+from rig.processes import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 READY = {"worker": " ready.", "beat": " is starting.", "flower": "Visit me at"}
 
 
@@ -24,7 +24,7 @@ class CeleryProcess(OperatorProcess):
 
 
 def environment(config: Path, broker_url: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a unit file would set, and what this test run needs."""
+    """Return the environment that a unit file would set, and what this test run needs."""
     return {
         **os.environ,
         "WALDUR_SITE_AGENT_CONFIG": str(config),

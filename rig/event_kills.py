@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Events under fire: broker, Redis, bridge and worker are killed in turn while orders, members and a flood of messages
-are on their way. The tests run a tenth of it, the benchmark all of it.
+"""Kill broker, Redis, bridge and worker in turn while orders, members and a flood of event messages are on their way.
+
+The tests run a tenth of it, the benchmark all of it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from rig.celery_process import CeleryProcess, environment
 from rig.mosquitto import Mosquitto
 from rig.processes import wait_until
 from rig.rabbitmq import RabbitMq
-from rig.recording import NUMBER
+from rig.recording_bridge import NUMBER
 from rig.redis_server import RedisServer
 from rig.site import configuration
 from rig.slurm_cluster import SlurmCluster
@@ -29,6 +30,7 @@ from simulator.events.changes import Message
 from simulator.events.mqtt import MqttBroker
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
+from tasks.event_coverage import HEARTBEAT
 
 MEMBERS = 2
 PROJECTS = 3
@@ -38,7 +40,7 @@ SETTLED_S = 3.0
 SETTINGS = {
     "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": "0.1",
     "WALDUR_SITE_AGENT_MEMBERSHIP_SYNC_PERIOD_MINUTES": "0.1",
-    # The last word: what a killed worker lost after the bridge.
+    # Brings what a killed worker lost after the bridge.
     "WALDUR_SITE_AGENT_RECONCILIATION_PERIOD_MINUTES": "0.25",
 }
 
@@ -50,9 +52,9 @@ class Killable(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
-    """`broker` is what is killed, `connect` how the simulated Waldur reaches it. `quiet_s`: what has not come by then,
-    comes no more; RabbitMQ needs a while to see that a connection is dead.
+class KillSetup:
+    """`broker` is killed; `connect` is how the simulated Waldur reaches it. A message that has not come after `quiet_s`
+    seconds of silence is taken as lost; RabbitMQ needs a while to see that a connection is dead.
     """
 
     slurm: SlurmCluster
@@ -64,9 +66,9 @@ class Parts:
 
 
 @dataclass
-class Outcome:
-    """`lost`: messages that came to a bridge, were not acknowledged, and did not come again. `forgotten`: the broker
-    confirmed them to Waldur and never brought them. `faults` is empty when all is right.
+class EventKillsResult:
+    """`lost`: messages that reached a bridge, were not acknowledged, and did not come again. `forgotten`: the broker
+    confirmed them to Waldur and never delivered them. `faults` is empty when the end state is right.
     """
 
     sent: int
@@ -78,24 +80,25 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
 
-class Fire:
-    """One run. `events` messages with a number each, beside those of what really happens in Waldur."""
+class EventKillsRun:
+    """One run: `events` messages with a number each, beside those of changes that really happen in Waldur."""
 
-    def __init__(self, parts: Parts, waldur: SimulatedWaldur, *, events: int, rounds: int, seed: int) -> None:
-        self._parts = parts
+    def __init__(
+        self, setup: KillSetup, waldur: SimulatedWaldur, *, events: int, rounds: int, seed: int
+    ) -> None:
+        self._setup = setup
         self._waldur = waldur
         self._events = events
         self._rounds = rounds
         self._random = random.Random(seed)
-        self._record = parts.folder / "acknowledged"
-        self.redis = RedisServer(parts.folder / "redis", appendonly=True)
+        self._record = setup.folder / "acknowledged"
+        self.redis = RedisServer(setup.folder / "redis", appendonly=True)
         self._sent = 0
         self._orders: list[str] = []
-        self._heartbeat = f"site-heartbeat:{waldur.seed.offering_uuid}"
         self.kills = 0
         self._ready_s = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> EventKillsResult:
         with ExitStack() as stack:
             self.redis.start()
             stack.callback(self.redis.stop)
@@ -103,38 +106,40 @@ class Fire:
             for process in (worker, beat, bridge):
                 process.start(wait=False)
                 stack.callback(process.stop)
-            wait_until("the bridge listens", lambda: self._exists(self._heartbeat))
+            heartbeat = f"EXISTS {HEARTBEAT}{self._waldur.seed.offering_uuid}"
+            wait_until("the bridge listens", lambda: self.redis.command(heartbeat) == b":1\r\n")
             started_s = self._ready_s = time.monotonic()
-            victims = (bridge, self.redis, self._parts.broker, worker, bridge)
+            victims = (bridge, self.redis, self._setup.broker, worker, bridge)
             for number in range(self._rounds):
-                self._happen(number)
+                self._change_waldur(number)
                 self._send((number + 1) * self._events // self._rounds)
                 time.sleep(self._random.uniform(0.0, 0.6))
                 self._kill(victims[number % len(victims)])
             self._send(self._events)
-            publisher = self._waldur.publisher
-            assert publisher is not None
-            wait_until("all is right", lambda: not self._faults(), 120, pause_s=0.3)
+            wait_until("the end state is right", lambda: not self._faults(), 120, pause_s=0.3)
             wait_until("all are acknowledged", lambda: not self._missing() or self._is_quiet(), 90, 0.2)
             seconds = time.monotonic() - started_s
-        acknowledged = self._acknowledged()
-        return Outcome(
+        acknowledged, missing = self._acknowledged(), self._missing()
+        received = {
+            int(line) for line in self._record.with_name("acknowledged.received").read_text().splitlines()
+        }
+        return EventKillsResult(
             sent=self._sent,
             kills=self.kills,
             seconds=seconds,
-            lost=len(self._missing() & self._numbers("acknowledged.received")),
-            forgotten=len(self._missing() - self._numbers("acknowledged.received")),
+            lost=len(missing & received),
+            forgotten=len(missing - received),
             doubled=len(acknowledged) - len(set(acknowledged)),
             faults=self._faults(),
         )
 
     def _processes(self) -> tuple[CeleryProcess, CeleryProcess, BridgeProcess]:
-        folder = self._parts.folder
-        config = configuration(self._waldur, folder, membership_sync_backend="slurm", **self._parts.offering)
+        folder = self._setup.folder
+        config = configuration(self._waldur, folder, membership_sync_backend="slurm", **self._setup.offering)
         env = environment(
-            config, self.redis.url, {"SLURM_CONF": self._parts.slurm.env["SLURM_CONF"], **SETTINGS}
+            config, self.redis.url, {"SLURM_CONF": self._setup.slurm.env["SLURM_CONF"], **SETTINGS}
         )
-        command = (sys.executable, "-m", "rig.recording", str(self._record))
+        command = (sys.executable, "-m", "rig.recording_bridge", str(self._record))
         return (
             CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip"),
             CeleryProcess("beat", folder / "beat.log", env),
@@ -142,7 +147,7 @@ class Fire:
         )
 
     def _kill(self, victim: Killable) -> None:
-        if victim is self._parts.broker:
+        if victim is self._setup.broker:
             time.sleep(max(0.0, self._ready_s + SETTLED_S - time.monotonic()))
         victim.kill()
         self.kills += 1
@@ -151,8 +156,8 @@ class Fire:
         else:
             victim.start()
 
-    def _happen(self, number: int) -> None:
-        """What really happens in Waldur, and is told of by itself."""
+    def _change_waldur(self, number: int) -> None:
+        """Place an order or remove a member, and add one; Waldur publishes the events of these by itself."""
         waldur, project = self._waldur, self._waldur.seed.project_uuids[number % PROJECTS]
         if number < PROJECTS:
             self._orders.append(
@@ -163,51 +168,36 @@ class Fire:
             waldur.people.remove_member(project, f"newcomer{number - PROJECTS}")
 
     def _send(self, until: int) -> None:
-        """Numbered messages about what is there: hints that somebody should look."""
-        publisher = self._waldur.publisher
+        """Send the numbered messages up to `until`, about objects that exist."""
+        publisher, seed = self._waldur.publisher, self._waldur.seed
         assert publisher is not None
         for number in range(self._sent, until):
-            assert publisher.send(Message(*self._message(number))) == 1
+            kind = self._random.choice(KINDS)
+            project = self._random.choice(seed.project_uuids)
+            order = self._waldur.order(self._random.choice(self._orders))
+            payload: dict[str, Any] = {
+                "order": {"order_uuid": order.uuid, "order_state": order.state.value},
+                "user_role": {"project_uuid": project, "project_name": "x"},
+                "resource": {"resource_uuid": order.resource_uuid},
+                "offering_user": {"offering_user_uuid": project, "action": "update"},
+            }[kind]
+            assert publisher.send(Message(kind, seed.offering_uuid, {**payload, NUMBER: number})) == 1
         self._sent = until
-
-    def _message(self, number: int) -> tuple[str, str, dict[str, Any]]:
-        seed, kind = self._waldur.seed, self._random.choice(KINDS)
-        project = self._random.choice(seed.project_uuids)
-        order = self._waldur.order(self._random.choice(self._orders))
-        payload = {
-            "order": {"order_uuid": order.uuid, "order_state": order.state.value},
-            "user_role": {"project_uuid": project, "project_name": "x"},
-            "resource": {"resource_uuid": order.resource_uuid},
-            "offering_user": {"offering_user_uuid": project, "action": "update"},
-        }[kind]
-        return kind, seed.offering_uuid, {**payload, NUMBER: number}
-
-    def _exists(self, key: str) -> bool:
-        return self.redis.command(f"EXISTS {key}") == b":1\r\n"
 
     def _acknowledged(self) -> list[int]:
         return [int(line) for line in self._record.read_text().splitlines()] if self._record.exists() else []
-
-    def _numbers(self, name: str) -> set[int]:
-        return {int(line) for line in self._record.with_name(name).read_text().splitlines()}
 
     def _missing(self) -> set[int]:
         return set(range(self._sent)) - set(self._acknowledged())
 
     def _is_quiet(self) -> bool:
-        return self._record.exists() and time.time() - self._record.stat().st_mtime > self._parts.quiet_s
+        return self._record.exists() and time.time() - self._record.stat().st_mtime > self._setup.quiet_s
 
     def _faults(self) -> list[str]:
-        return [*self._unfinished(), *self._wrong_members()]
-
-    def _unfinished(self) -> Iterator[str]:
-        for uuid in self._orders:
-            state = self._waldur.order(uuid).state.value
-            if state != "done":
-                yield f"order {uuid} is {state}"
-
-    def _wrong_members(self) -> Iterator[str]:
-        rows = self._parts.slurm.run("sacctmgr", "-nP", "show", "assoc", "format=account,user").stdout
+        """Return orders that are not done, and accounts with other members than Waldur wants."""
+        orders = [(uuid, self._waldur.order(uuid).state.value) for uuid in self._orders]
+        found = [f"order {uuid} is {state}" for uuid, state in orders if state != "done"]
+        rows = self._setup.slurm.run("sacctmgr", "-nP", "show", "assoc", "format=account,user").stdout
         has: dict[str, set[str]] = {}
         for account, user in (row.split("|") for row in rows.splitlines()):
             has.setdefault(account, set()).update({user} if user else set())
@@ -218,24 +208,26 @@ class Fire:
                 resource.backend_id: {names[g.user_uuid] for g in store.active_grants(resource.project_uuid)}
                 for resource in store.resources
             }
-        for account, users in wanted.items():
-            if has.get(account) != users:
-                yield f"{account} has {sorted(has.get(account, ()))}, not {sorted(users)}"
+        return found + [
+            f"{account} has {sorted(has.get(account, ()))}, not {sorted(users)}"
+            for account, users in wanted.items()
+            if has.get(account) != users
+        ]
 
 
-def run(parts: Parts, *, events: int, rounds: int, seed: int = 1) -> Outcome:
+def run(setup: KillSetup, *, events: int, rounds: int, seed: int = 1) -> EventKillsResult:
     scenario = Scenario(projects_per_customer=PROJECTS, members_per_project=MEMBERS)
     with SimulatedWaldur(scenario=scenario) as waldur:
-        waldur.publish_to(parts.connect())
-        return Fire(parts, waldur, events=events, rounds=rounds, seed=seed).run()
+        waldur.publish_to(setup.connect())
+        return EventKillsRun(setup, waldur, events=events, rounds=rounds, seed=seed).run()
 
 
-def on_rabbitmq(slurm: SlurmCluster, rabbitmq: RabbitMq, folder: Path) -> Parts:
-    return Parts(slurm, folder, rabbitmq, lambda: rabbitmq_side(rabbitmq), stomp_keys(rabbitmq))
+def on_rabbitmq(slurm: SlurmCluster, rabbitmq: RabbitMq, folder: Path) -> KillSetup:
+    return KillSetup(slurm, folder, rabbitmq, lambda: rabbitmq_side(rabbitmq), stomp_keys(rabbitmq))
 
 
-def on_mosquitto(slurm: SlurmCluster, mosquitto: Mosquitto, folder: Path, *, qos: int) -> Parts:
+def on_mosquitto(slurm: SlurmCluster, mosquitto: Mosquitto, folder: Path, *, qos: int) -> KillSetup:
     def connect() -> EventBroker:
         return MqttBroker("127.0.0.1", mosquitto.port, qos=qos)
 
-    return Parts(slurm, folder, mosquitto, connect, mqtt_keys(mosquitto), quiet_s=10.0)
+    return KillSetup(slurm, folder, mosquitto, connect, mqtt_keys(mosquitto), quiet_s=10.0)

@@ -26,8 +26,8 @@ from backends.moab import usage as moab_usage
 from backends.slurm import parse, sreport
 from backends.slurm.tally import Tally
 from rig.fuzzing import Target
+from rig.processes import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 TRANSCRIPTS = REPOSITORY / "tests" / "backends" / "slurm" / "transcripts"
 UUID = "0123456789abcdef0123456789abcdef"
 MONTH = Month(2026, 5)

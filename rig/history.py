@@ -15,8 +15,8 @@ from agent.run.backfill import staff
 from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.runs import LocalLoader, Run, RunRecord
 from rig import job_rows
-from rig.heard import Heard
 from rig.job_rows import JobRow
+from rig.recorded_progress import RecordedProgress
 from rig.reports import COMPONENTS, UNITS
 from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
@@ -39,7 +39,7 @@ class HistoryOnSlurm:
         self.path = configuration(waldur, folder, backend=backend, components=COMPONENTS, **keys)
         settings = settings_of(self.path)
         self.site = staff.connect(settings, settings.offerings[0], Secret(waldur.token("staff")))
-        self.heard = Heard()
+        self.progress = RecordedProgress()
 
     def _programs(self) -> Path:
         folder = self.folder / "programs"
@@ -54,8 +54,8 @@ class HistoryOnSlurm:
         """So many jobs in each month. What Waldur should hold in the end, from the rows."""
         names = [self.waldur.resource(uuid).backend_id for uuid in self.waldur.seed.resource_uuids]
         members = {name: [f"u{n}x{user}" for user in range(users)] for n, name in enumerate(names)}
-        job_rows.people(self.slurm, members)
-        rows = [row for month in months for row in job_rows.many(members, month, jobs)]
+        job_rows.add_accounts(self.slurm, members)
+        rows = [row for month in months for row in job_rows.random_jobs(members, month, jobs)]
         job_rows.add(self.slurm, rows)
         counted: Counts = Counter()
         for month in months:
@@ -66,7 +66,7 @@ class HistoryOnSlurm:
     def load(self, months: Sequence[Month]) -> None:
         run = Run(self.site.offering.uuid, tuple(months), LoadOptions())
         record = RunRecord(run, self.site.state_dir)
-        LocalLoader(self.site, run, record, self.heard, sleep=self.heard.sleep).load(run.months)
+        LocalLoader(self.site, run, record, self.progress, sleep=self.progress.sleep).load(run.months)
 
     def started(self) -> Counter[str]:
         return Counter(self.log.read_text().split()) if self.log.exists() else Counter()

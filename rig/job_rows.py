@@ -112,7 +112,7 @@ def roll_up(cluster: Cluster, month: Month, zone: str = "UTC") -> None:
     cluster.ask("env", f"TZ={zone}", "sacctmgr", "-i", "roll", *times, timeout_s=600)
 
 
-def people(cluster: Cluster, accounts: Mapping[str, Sequence[str]]) -> None:
+def add_accounts(cluster: Cluster, accounts: Mapping[str, Sequence[str]]) -> None:
     """Make accounts with their members, in one transaction."""
     lines = [f"Cluster - '{cluster.cluster}'", "Parent - 'root'", *(f"Account - '{a}'" for a in accounts)]
     for account, users in accounts.items():
@@ -120,7 +120,7 @@ def people(cluster: Cluster, accounts: Mapping[str, Sequence[str]]) -> None:
     cluster.ask("sacctmgr", "-i", "load", "/dev/stdin", stdin="\n".join(lines) + "\n", timeout_s=300)
 
 
-def many(
+def random_jobs(
     accounts: Mapping[str, Sequence[str]], month: Month, count: int, *, seed: int = 1
 ) -> Iterator[JobRow]:
     """Jobs of a month as sites have them: hours long, some days, a few over the month's borders; the same each time."""
@@ -152,9 +152,9 @@ def fill(
     """Make accounts with members, and so many jobs of theirs, spread evenly over the months, oldest first; the first
     `rolled` months are summed up, too (34 s a month for 100,000 jobs of 1,200 members).
     """
-    people(cluster, accounts)
+    add_accounts(cluster, accounts)
     for which in months:
-        add(cluster, many(accounts, which, jobs // len(months)))
+        add(cluster, random_jobs(accounts, which, jobs // len(months)))
     for which in months[:rolled]:
         roll_up(cluster, which)
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from rig.parts import find_program
 
-KEEPER = Path(__file__).with_name("keeper.py")
+REPOSITORY = Path(__file__).resolve().parents[1]
+REAPER = Path(__file__).with_name("reaper.py")
 
 
 class RealPartError(RuntimeError):
@@ -31,7 +32,7 @@ def program(names: str) -> str:
     return found
 
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 SERVER_PORTS = range(15_000, 32_000)
 TEST_PROCESSES_AT_MOST = 16
 
@@ -77,7 +78,7 @@ def tail(log: Path, size: int = 2000) -> str:
 
 
 def wait_until(
-    what: str, ready: Callable[[], bool], timeout_s: float = PATIENCE_S, pause_s: float = 0.02
+    what: str, ready: Callable[[], bool], timeout_s: float = TIMEOUT_S, pause_s: float = 0.02
 ) -> None:
     """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out.
 
@@ -95,10 +96,10 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a server in a session of its own that the kernel kills when the starting thread dies.
 
-    `keep_descendants` puts a keeper above it, which also ends what it leaves behind: slurmd's jobs.
+    `keep_descendants` puts a reaper above it, which also ends what it leaves behind: slurmd's jobs.
     """
     prefix = (
-        [sys.executable, str(KEEPER)] if keep_descendants else [program("setpriv"), "--pdeathsig", "KILL"]
+        [sys.executable, str(REAPER)] if keep_descendants else [program("setpriv"), "--pdeathsig", "KILL"]
     )
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -118,7 +119,7 @@ def wait_serving(
     ready: Callable[[], bool],
     *,
     log: Path,
-    timeout_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
 ) -> None:
     """Wait until a started server answers; raises with the end of its log when it ends or stays silent."""
 

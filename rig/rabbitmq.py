@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from rig import keeper, processes
+from rig import processes, reaper
 from rig.certificate import make_certificate
 from rig.processes import RealPartError
 
@@ -115,7 +115,7 @@ class RabbitMq:
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._server is not None
-        for pid in keeper.descendants(self._server.pid):
+        for pid in reaper.descendants(self._server.pid):
             with suppress(ProcessLookupError):  # its helpers end with it
                 os.kill(pid, number)
 

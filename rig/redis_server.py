@@ -77,7 +77,7 @@ class RedisServer:
         except OSError:
             return False
 
-    def command(self, line: str, *, timeout_s: float = processes.PATIENCE_S) -> bytes:
+    def command(self, line: str, *, timeout_s: float = processes.TIMEOUT_S) -> bytes:
         """First bytes of the answer to one inline command; raises OSError when nothing listens."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(line.encode() + b"\r\n")

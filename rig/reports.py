@@ -66,8 +66,8 @@ class ReportsOnSlurm:
 
     def fill(self, members: Mapping[str, list[str]], jobs: int) -> list[JobRow]:
         """Put accounts with their users into slurmdbd, and jobs of the month."""
-        job_rows.people(self.slurm, members)
-        rows = list(job_rows.many(members, self.month, jobs))
+        job_rows.add_accounts(self.slurm, members)
+        rows = list(job_rows.random_jobs(members, self.month, jobs))
         job_rows.add(self.slurm, rows)
         return rows
 

@@ -121,7 +121,7 @@ class SlurmCluster:
             self.start_slurmdbd()
         slurm_reset.reset(self, self._built_in)
 
-    def wait_idle(self, timeout_s: float = processes.PATIENCE_S) -> None:
+    def wait_idle(self, timeout_s: float = processes.TIMEOUT_S) -> None:
         """Wait until the node is idle and no job is left, completing ones included."""
 
         def idle() -> bool:

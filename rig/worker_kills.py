@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Orders under fire: a worker that is killed again and again while orders are on their way.
+"""Kill a worker again and again while orders are on their way.
 
 The tests run a tenth of it, the benchmark all of it.
 """
@@ -28,8 +28,8 @@ OPEN_TRANSACTIONS = "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_
 
 
 @dataclass
-class Outcome:
-    """What was left when the smoke had cleared; `faults` is empty when all is right.
+class WorkerKillsResult:
+    """`faults` is empty when the end state is right.
 
     `under_way`: kills that hit orders half-done; a kill of an idle worker proves nothing.
     """
@@ -42,8 +42,8 @@ class Outcome:
 
 def run(
     slurm: SlurmCluster, redis: RedisServer, folder: Path, *, orders: int, kills: int, seed: int = 1
-) -> Outcome:
-    """Place orders, kill the worker at random moments, and look at what stands when every order has ended."""
+) -> WorkerKillsResult:
+    """Place orders, kill the worker at random moments, and check the cluster when every order has ended."""
     redis.flush()
     moments = random.Random(seed)
     scenario = Scenario(customers=2, projects_per_customer=3, members_per_project=MEMBERS)
@@ -82,16 +82,16 @@ def run(
                 under_way += "executing" in _states(waldur, placed)
                 place(orders * done // kills)
                 worker.start()
-            wait_until("all orders ended", lambda: not _open(waldur, placed), 120, pause_s=0.2)
+            wait_until("all orders ended", lambda: not _unfinished(waldur, placed), 120, pause_s=0.2)
             seconds = time.monotonic() - started_s
         finally:
             beat.stop()
             worker.stop()
-        return Outcome(done, seconds, under_way, _faults(slurm, waldur, placed))
+        return WorkerKillsResult(done, seconds, under_way, _faults(slurm, waldur, placed))
 
 
 def _wait_for_work(waldur: SimulatedWaldur, placed: list[str], then_s: float) -> None:
-    """Until an order is under way, and a random moment longer; not for ever: a fast worker leaves none to be seen."""
+    """Wait until an order is under way and `then_s` longer; 15 s at most: a fast worker may finish unseen."""
     deadline_s = time.monotonic() + 15
     while time.monotonic() < deadline_s and "executing" not in _states(waldur, placed):
         time.sleep(0.02)
@@ -102,7 +102,7 @@ def _states(waldur: SimulatedWaldur, placed: list[str]) -> set[str]:
     return {waldur.order(uuid).state.value for uuid in placed}
 
 
-def _open(waldur: SimulatedWaldur, placed: list[str]) -> list[str]:
+def _unfinished(waldur: SimulatedWaldur, placed: list[str]) -> list[str]:
     return [uuid for uuid in placed if waldur.order(uuid).state.value not in ("done", "erred")]
 
 

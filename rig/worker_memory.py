@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a process of the pool weighs after it has worked: orders in batches, one pass for each, one process for all."""
+"""Measure the memory of a pool process after work: orders in batches, a pass for each batch, one process for all."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ LIMITS = {"cpu": 10, "mem": 2}
 def resident_after(
     slurm: SlurmCluster, redis: RedisServer, folder: Path, *, passes: int, members: int = 5
 ) -> list[tuple[int, float]]:
-    """Process and resident size, in MB (10^6 bytes), of the only process of a pool, after each pass."""
+    """Return pid and resident size, in MB (10^6 bytes), of the only process of a pool, after each pass."""
     redis.flush()
     found = []
     with SimulatedWaldur(scenario=Scenario(members_per_project=members)) as waldur:
+        projects = waldur.seed.project_uuids
         variables = {
             "SLURM_CONF": slurm.env["SLURM_CONF"],
             "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": "0.05",
@@ -33,33 +34,34 @@ def resident_after(
         beat = CeleryProcess("beat", folder / "beat.log", env).start()
         try:
             for number in range(passes):
-                orders = [_place(waldur, f"m{number}x{n}") for n in range(ORDERS_PER_PASS)]
-                wait_until("orders done", lambda: _are_done(waldur, orders), 90, pause_s=0.2)  # noqa: B023
-                found.append(max(map(_weighed, _leaves(worker.process.pid)), key=lambda each: each[1]))
+                slugs = [f"m{number}x{n}" for n in range(ORDERS_PER_PASS)]
+                orders = [
+                    waldur.place_create_order(
+                        projects[hash(slug) % len(projects)], slug, limits=dict(LIMITS), slug=slug
+                    )
+                    for slug in slugs
+                ]
+                wait_until(
+                    "orders done",
+                    lambda: all(waldur.order(uuid).state.value == "done" for uuid in orders),  # noqa: B023
+                    90,
+                    pause_s=0.2,
+                )
+                leaves = _leaves(worker.process.pid)
+                found.append(max(((pid, _resident_mb(pid)) for pid in leaves), key=lambda each: each[1]))
         finally:
             beat.stop()
             worker.stop()
     return found
 
 
-def _place(waldur: SimulatedWaldur, slug: str) -> str:
-    projects = waldur.seed.project_uuids
-    return waldur.place_create_order(
-        projects[hash(slug) % len(projects)], slug, limits=dict(LIMITS), slug=slug
-    )
-
-
-def _are_done(waldur: SimulatedWaldur, orders: list[str]) -> bool:
-    return all(waldur.order(uuid).state.value == "done" for uuid in orders)
-
-
-def _weighed(pid: int) -> tuple[int, float]:
+def _resident_mb(pid: int) -> float:
     rows = Path(f"/proc/{pid}/status").read_text().splitlines()
     resident = next(row for row in rows if row.startswith("VmRSS"))
-    return pid, int(resident.split()[1]) * 1024 / 1e6
+    return int(resident.split()[1]) * 1024 / 1e6
 
 
 def _leaves(pid: int) -> list[int]:
-    """Processes below `pid` (a keeper or prefix may stand between) that have none below themselves."""
+    """Processes below `pid` (a reaper or prefix may stand between) that have none below themselves."""
     direct = [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [leaf for child in direct for leaf in (_leaves(child) or [child])]

@@ -19,8 +19,9 @@ from backends.moab.backend import MoabBackend
 from backends.moab.plugin import plugin as moab_plugin
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
-from rig.children import running, until
+from rig.child_process import child_process
 from rig.parts import require
+from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 from simulator.mam.install import StandIn
 from tests.backends import emulator_programs
@@ -75,8 +76,8 @@ def on_emulator(module_environment: pytest.MonkeyPatch) -> Iterator[Connect]:
         module_environment.setenv("SLURM_EMULATOR_TIME_FILE", str(folder / "time.json"))
         module_environment.setenv("SLURM_EMULATOR_CLUSTER_NAME", "test")
         emulator_programs.install(folder)
-        with running([sys.executable, emulator_programs.__file__, name]):
-            until("the emulator is ready", (folder / "ready").exists)
+        with child_process([sys.executable, emulator_programs.__file__, name]):
+            wait_until("the emulator is ready", (folder / "ready").exists)
             yield connector(str(folder / "bin"), folder)
 
 

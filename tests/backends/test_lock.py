@@ -11,7 +11,8 @@ import pytest
 from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
 from backends.lock import WriteLock
 from backends.process import Runner
-from rig.children import python, running, until
+from rig.child_process import child_process, script_command
+from rig.processes import wait_until
 
 HOLDER = """
 from pathlib import Path
@@ -49,8 +50,8 @@ def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path, target: str, name:
 
 def test_another_process_excludes_us_and_the_sentence_says_so(tmp_path: Path) -> None:
     held, go = tmp_path / "held", tmp_path / "go"
-    with running(python(HOLDER, tmp_path, held, go)) as holder:
-        until("the lock is held", held.exists)
+    with child_process(script_command(HOLDER, tmp_path, held, go)) as holder:
+        wait_until("the lock is held", held.exists)
         with pytest.raises(ClusterBusy, match=r"^c1: another write has held .*writes-c1\.lock") as busy:
             WriteLock(tmp_path, "c1", wait_s=0.1).__enter__()
         assert busy.value.retryable
@@ -62,8 +63,8 @@ def test_another_process_excludes_us_and_the_sentence_says_so(tmp_path: Path) ->
 
 def test_a_lock_that_is_freed_in_time_is_ours(tmp_path: Path) -> None:
     held, go = tmp_path / "held", tmp_path / "go"
-    with running(python(HOLDER, tmp_path, held, go)):
-        until("the lock is held", held.exists)
+    with child_process(script_command(HOLDER, tmp_path, held, go)):
+        wait_until("the lock is held", held.exists)
         assert not is_free(tmp_path)
         timer = threading.Timer(0.1, go.touch)
         timer.start()
@@ -73,8 +74,8 @@ def test_a_lock_that_is_freed_in_time_is_ours(tmp_path: Path) -> None:
 
 def test_a_killed_holder_frees_the_lock(tmp_path: Path) -> None:
     held = tmp_path / "held"
-    with running(python(HOLDER, tmp_path, held, tmp_path / "never")) as holder:
-        until("the lock is held", held.exists)
+    with child_process(script_command(HOLDER, tmp_path, held, tmp_path / "never")) as holder:
+        wait_until("the lock is held", held.exists)
         holder.kill()
         holder.wait()
         assert is_free(tmp_path)
@@ -167,7 +168,7 @@ def test_a_write_that_outlives_its_starter_holds_the_shared_file_too(tmp_path: P
     shared, go = tmp_path / "host" / "c1.lock", tmp_path / "go"
     with pytest.raises(BackendUnavailable):
         Runner().write(
-            python("wait_for(sys.argv[1])", go),
+            script_command("wait_for(sys.argv[1])", go),
             WriteLock(tmp_path / "a", "c1", shared=shared),
             leave_after_s=0.1,
         )

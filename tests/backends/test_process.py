@@ -16,7 +16,8 @@ import pytest
 from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
 from backends.lock import WriteLock
 from backends.process import READS_AT_ONCE, CommandMissing, Runner
-from rig.children import is_alive, python, running, until
+from rig.child_process import child_process, is_alive, script_command
+from rig.processes import wait_until
 
 PRINT_ARGUMENTS = "import json; print(json.dumps(sys.argv[1:]))"
 PRINT_ENVIRONMENT = "import json; print(json.dumps(dict(os.environ)))"
@@ -56,7 +57,7 @@ OF_A_CLUSTER = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_JWT": "x", "SLURM_EMULAT
 def test_a_child_gets_nothing_that_changes_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**HARMFUL, **OF_A_CLUSTER}.items():
         monkeypatch.setenv(name, value)
-    environment = json.loads(Runner().read(python(PRINT_ENVIRONMENT)).stdout)
+    environment = json.loads(Runner().read(script_command(PRINT_ENVIRONMENT)).stdout)
     assert environment["LC_ALL"] == "C.UTF-8"
     assert environment["TZ"] == "UTC"
     assert environment.keys() & (HARMFUL | OF_A_CLUSTER).keys() == {"LC_ALL", "TZ"}
@@ -67,7 +68,7 @@ def test_a_backend_names_what_its_programs_need_besides(monkeypatch: pytest.Monk
     for name, value in {**HARMFUL, **OF_A_CLUSTER}.items():
         monkeypatch.setenv(name, value)
     runner = Runner(passed_on=["SLURM_CONF", "SLURM_EMULATOR_*"])
-    environment = json.loads(runner.read(python(PRINT_ENVIRONMENT)).stdout)
+    environment = json.loads(runner.read(script_command(PRINT_ENVIRONMENT)).stdout)
     passed = {"SLURM_CONF", "SLURM_EMULATOR_STATE_FILE"}
     assert environment.keys() & (HARMFUL | OF_A_CLUSTER).keys() == {"LC_ALL", "TZ"} | passed
     assert {name: environment[name] for name in passed} == {name: OF_A_CLUSTER[name] for name in passed}
@@ -75,7 +76,7 @@ def test_a_backend_names_what_its_programs_need_besides(monkeypatch: pytest.Monk
 
 def test_what_a_backend_adds_wins() -> None:
     runner = Runner(environment={"TZ": "Europe/Tallinn", "X": "1"})
-    environment = json.loads(runner.read(python(PRINT_ENVIRONMENT)).stdout)
+    environment = json.loads(runner.read(script_command(PRINT_ENVIRONMENT)).stdout)
     assert (environment["TZ"], environment["X"]) == ("Europe/Tallinn", "1")
 
 
@@ -83,7 +84,7 @@ WORDS = ["; rm -rf /", "$(id)", "`id`", "*", "a b", "'", '"', "", "-x", "new\nli
 
 
 def test_words_reach_the_program_as_they_are() -> None:
-    done = Runner().read(python(PRINT_ARGUMENTS, *WORDS))
+    done = Runner().read(script_command(PRINT_ARGUMENTS, *WORDS))
     assert json.loads(done.stdout) == WORDS
     assert done.argv[-len(WORDS) :] == tuple(WORDS)
 
@@ -108,15 +109,20 @@ def test_a_write_reads_the_stdin_text_it_is_given_and_then_the_end(lock: WriteLo
 
 
 def test_children_stand_in_sessions_of_their_own(lock: WriteLock) -> None:
-    script = python("print(os.getsid(0) == os.getpid() == os.getpgid(0))")
+    script = script_command("print(os.getsid(0) == os.getpid() == os.getpgid(0))")
     assert Runner().read(script).stdout == "True\n"
     assert Runner().write(script, lock).stdout == "True\n"
 
 
 def test_a_read_inherits_no_file_and_a_write_only_the_lock(lock: WriteLock) -> None:
     with lock as descriptor:
-        assert Runner().read(python(PRINT_FILES)).stdout.split() == ["0", "1", "2"]
-        assert Runner().write(python(PRINT_FILES), lock).stdout.split() == ["0", "1", "2", str(descriptor)]
+        assert Runner().read(script_command(PRINT_FILES)).stdout.split() == ["0", "1", "2"]
+        assert Runner().write(script_command(PRINT_FILES), lock).stdout.split() == [
+            "0",
+            "1",
+            "2",
+            str(descriptor),
+        ]
 
 
 # What comes back ----------------------------------------------------------------------------------
@@ -124,26 +130,26 @@ def test_a_read_inherits_no_file_and_a_write_only_the_lock(lock: WriteLock) -> N
 
 @pytest.mark.parametrize("code", [0, 1, 77])
 def test_streams_come_back_apart_with_code_and_duration(lock: WriteLock, code: int) -> None:
-    script = python("print('out'); print('err', file=sys.stderr); sys.exit(int(sys.argv[1]))", code)
+    script = script_command("print('out'); print('err', file=sys.stderr); sys.exit(int(sys.argv[1]))", code)
     for done in (Runner().read(script), Runner().write(script, lock)):
         assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
         assert done.duration_s > 0
 
 
 def test_a_signal_is_a_negative_code() -> None:
-    assert Runner().read(python("os.kill(os.getpid(), 9)")).returncode == -signal.SIGKILL
+    assert Runner().read(script_command("os.kill(os.getpid(), 9)")).returncode == -signal.SIGKILL
 
 
 def test_undecodable_bytes_are_replaced() -> None:
     done = Runner().read(
-        python(r"sys.stdout.buffer.write(b'a\xff\xc3b\n'); sys.stderr.buffer.write(b'\xe9')")
+        script_command(r"sys.stdout.buffer.write(b'a\xff\xc3b\n'); sys.stderr.buffer.write(b'\xe9')")
     )
     assert done.stdout == "a\ufffd\ufffdb\n"
     assert done.stderr == "\ufffd"
 
 
 def test_much_output_on_both_streams_does_not_stop_a_command() -> None:
-    done = Runner().read(python("sys.stderr.write('e' * 10**6); sys.stdout.write('o' * 10**6)"))
+    done = Runner().read(script_command("sys.stderr.write('e' * 10**6); sys.stdout.write('o' * 10**6)"))
     assert (len(done.stdout), len(done.stderr)) == (10**6, 10**6)
 
 
@@ -185,14 +191,14 @@ def test_a_read_that_does_not_end_is_killed_with_all_it_started(tmp_path: Path) 
     with pytest.raises(BackendUnavailable, match="gave no answer within 1 s: waiting for slurmdbd"):
         Runner().read(["sh", "-c", script, str(pids)], timeout_s=1)
     leader, grandchild = map(int, pids.read_text().split())
-    until("both are gone", lambda: not is_alive(leader) and not is_alive(grandchild))
+    wait_until("both are gone", lambda: not is_alive(leader) and not is_alive(grandchild))
 
 
 def test_a_read_is_killed_when_its_reader_is_interrupted(tmp_path: Path) -> None:
     """As by Celery's soft time limit, which raises in the main thread."""
     pid = tmp_path / "pid"
     with pytest.raises(Interrupted), interrupted_when(pid):
-        Runner().read(python("open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(987)", pid))
+        Runner().read(script_command("open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(987)", pid))
     assert not is_alive(int(pid.read_text()))
 
 
@@ -211,17 +217,17 @@ ENDLESS = {
 @pytest.mark.parametrize("how", ENDLESS)
 def test_a_read_that_prints_without_end_is_stopped_and_its_output_not_used(how: str) -> None:
     with pytest.raises(BackendError, match="was stopped: it printed 10000 bytes and more") as error:
-        Runner(output_limit_bytes=10_000).read(python(ENDLESS[how]))
+        Runner(output_limit_bytes=10_000).read(script_command(ENDLESS[how]))
     assert not isinstance(error.value, BackendUnavailable)
 
 
 def test_output_below_the_limit_is_whole() -> None:
-    done = Runner(output_limit_bytes=10_000).read(python("sys.stdout.write('x' * 9999)"))
+    done = Runner(output_limit_bytes=10_000).read(script_command("sys.stdout.write('x' * 9999)"))
     assert len(done.stdout) == 9999
 
 
 def test_only_so_many_reads_run_at_once(tmp_path: Path) -> None:
-    script = python(
+    script = script_command(
         "mine = os.path.join(sys.argv[1], str(os.getpid())); open(mine, 'w').close()\n"
         "time.sleep(0.05); print(len(os.listdir(sys.argv[1]))); os.remove(mine)",
         tmp_path,
@@ -289,7 +295,7 @@ class Marks:
         return int(self.begun.read_text())
 
     def script(self) -> list[str]:
-        return python(SLOW_WRITE, self.begun, self.go, self.done)
+        return script_command(SLOW_WRITE, self.begun, self.go, self.done)
 
 
 def is_locked(lock: WriteLock) -> bool:
@@ -306,8 +312,8 @@ def test_a_write_survives_the_end_of_who_started_it_and_holds_the_lock_until_its
 ) -> None:
     marks = Marks(tmp_path)
     arguments = marks.script()[2:]
-    with running(python(WRITER, tmp_path, *arguments)) as writer:
-        until("the write has begun", marks.has_begun)
+    with child_process(script_command(WRITER, tmp_path, *arguments)) as writer:
+        wait_until("the write has begun", marks.has_begun)
         assert is_locked(lock)
         writer.send_signal(number)
         writer.wait(60)
@@ -315,8 +321,8 @@ def test_a_write_survives_the_end_of_who_started_it_and_holds_the_lock_until_its
     assert is_locked(lock)
     assert not marks.done.exists()
     marks.go.touch()
-    until("the write is done", marks.done.exists)
-    until("the lock is free", lambda: not is_locked(lock))
+    wait_until("the write is done", marks.done.exists)
+    wait_until("the lock is free", lambda: not is_locked(lock))
     assert not is_alive(marks.pid)
 
 
@@ -329,8 +335,8 @@ def test_an_interrupted_writer_leaves_its_write_running_under_the_lock(
     assert is_alive(marks.pid)
     assert is_locked(lock)
     marks.go.touch()
-    until("the write is done", marks.done.exists)
-    until("the lock is free", lambda: not is_locked(lock))
+    wait_until("the write is done", marks.done.exists)
+    wait_until("the lock is free", lambda: not is_locked(lock))
 
 
 def test_a_write_waits_for_another_one_and_gives_up_without_starting(tmp_path: Path, lock: WriteLock) -> None:
@@ -349,7 +355,7 @@ def test_a_read_does_not_keep_the_lock(tmp_path: Path, lock: WriteLock) -> None:
     with ThreadPoolExecutor(1) as pool:
         with lock:
             reading = pool.submit(Runner().read, marks.script())
-            until("the read has begun", marks.has_begun)
+            wait_until("the read has begun", marks.has_begun)
         assert not is_locked(lock)
         marks.go.touch()
         assert reading.result(60).returncode == 0
@@ -361,20 +367,20 @@ def test_a_command_that_is_still_running_in_the_background_keeps_the_lock(
     """`docker exec` and wrappers may return before what they started: the lock lasts as long as anybody has it."""
     marks = Marks(tmp_path)
     starter = "import subprocess; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], close_fds=False)"
-    assert Runner().write(python(starter, *marks.script()[2:]), lock).returncode == 0
-    until("the background write has begun", marks.has_begun)
+    assert Runner().write(script_command(starter, *marks.script()[2:]), lock).returncode == 0
+    wait_until("the background write has begun", marks.has_begun)
     assert is_locked(lock)
     marks.go.touch()
-    until("the lock is free", lambda: not is_locked(lock))
+    wait_until("the lock is free", lambda: not is_locked(lock))
 
 
 def test_a_write_that_may_be_left_is_left_running_under_its_lock(tmp_path: Path, lock: WriteLock) -> None:
     marks = Marks(tmp_path)
     with pytest.raises(BackendUnavailable, match="left to finish"):
         Runner().write(marks.script(), lock, leave_after_s=0.5)
-    until("the write has begun", marks.has_begun)
+    wait_until("the write has begun", marks.has_begun)
     assert is_alive(marks.pid)
     assert is_locked(lock)
     marks.go.touch()
-    until("the write is done", marks.done.exists)
-    until("the lock is free", lambda: not is_locked(lock))
+    wait_until("the write is done", marks.done.exists)
+    wait_until("the lock is free", lambda: not is_locked(lock))

@@ -18,7 +18,8 @@ import pytest
 
 from agent.core.errors import BackendError, BackendUnavailable
 from backends.process import READS_AT_ONCE, CommandMissing, Completed, Runner
-from rig.children import ROOT, is_alive, python, until
+from rig.child_process import is_alive, script_command
+from rig.processes import REPOSITORY, wait_until
 from tests.backends.test_process import PRINT_ENVIRONMENT, Interrupted, interrupted_when
 
 
@@ -34,7 +35,9 @@ def read(lines: Generator[str, None, Completed]) -> tuple[list[str], Completed]:
 
 @pytest.mark.parametrize("code", [0, 1, 77])
 def test_lines_come_in_order_and_code_and_words_at_their_end(code: int) -> None:
-    script = python("print('a\\n\\nb c'); print('err', file=sys.stderr); sys.exit(int(sys.argv[1]))", code)
+    script = script_command(
+        "print('a\\n\\nb c'); print('err', file=sys.stderr); sys.exit(int(sys.argv[1]))", code
+    )
     runner = Runner()
     lines, done = read(runner.lines(script))
     assert lines == ["a", "", "b c"]
@@ -44,7 +47,9 @@ def test_lines_come_in_order_and_code_and_words_at_their_end(code: int) -> None:
 
 def test_lines_come_before_the_command_has_ended(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    lines = Runner().lines(python("print('first', flush=True); wait_for(sys.argv[1]); print('last')", go))
+    lines = Runner().lines(
+        script_command("print('first', flush=True); wait_for(sys.argv[1]); print('last')", go)
+    )
     assert next(lines) == "first"
     go.touch()
     assert read(lines)[0] == ["last"]
@@ -62,7 +67,7 @@ ENDS: dict[str, tuple[str, list[str], str]] = {
 @pytest.mark.parametrize("kind", ENDS)
 def test_what_no_line_break_ended_is_told_apart(kind: str) -> None:
     text, lines, rest = ENDS[kind]
-    found, done = read(Runner().lines(python("sys.stdout.buffer.write(sys.argv[1].encode())", text)))
+    found, done = read(Runner().lines(script_command("sys.stdout.buffer.write(sys.argv[1].encode())", text)))
     assert (found, done.stdout) == (lines, rest)
 
 
@@ -71,19 +76,19 @@ def test_lines_that_come_in_pieces_are_whole() -> None:
         "for byte in 'zürich|ÿ€\\n\\nend'.encode() + b'\\xff\\n':\n"
         "    os.write(1, bytes([byte])); time.sleep(0.001)"
     )
-    assert read(Runner().lines(python(script)))[0] == ["zürich|ÿ€", "", "end\ufffd"]
+    assert read(Runner().lines(script_command(script)))[0] == ["zürich|ÿ€", "", "end\ufffd"]
 
 
 def test_lines_longer_than_a_chunk_are_whole() -> None:
-    lines, _ = read(Runner().lines(python("for n in range(3): print(str(n) * 300_000)")))
+    lines, _ = read(Runner().lines(script_command("for n in range(3): print(str(n) * 300_000)")))
     assert lines == [digit * 300_000 for digit in "012"]
 
 
 def test_this_call_has_its_own_environment() -> None:
     runner = Runner(environment={"TZ": "Asia/Tokyo", "X": "1"})
     for wanted in ({"TZ": "Europe/Tallinn"}, {}):
-        (line,), _ = read(runner.lines(python(PRINT_ENVIRONMENT), environment=wanted))
-        again = runner.read(python(PRINT_ENVIRONMENT), environment=wanted).stdout
+        (line,), _ = read(runner.lines(script_command(PRINT_ENVIRONMENT), environment=wanted))
+        again = runner.read(script_command(PRINT_ENVIRONMENT), environment=wanted).stdout
         for environment in (json.loads(line), json.loads(again)):
             assert (environment["TZ"], environment["X"]) == (wanted.get("TZ", "Asia/Tokyo"), "1")
 
@@ -113,7 +118,7 @@ def test_a_command_that_hangs_after_rows_is_killed_with_all_it_started(tmp_path:
     assert next(lines) == "row 1"
     with pytest.raises(BackendUnavailable, match="gave no answer within 1 s: waiting for slurmdbd"):
         next(lines)
-    until("both are gone", lambda: gone(pids))
+    wait_until("both are gone", lambda: gone(pids))
 
 
 def test_a_command_that_prints_and_prints_ends_at_the_time_out() -> None:
@@ -134,7 +139,7 @@ def test_who_has_read_enough_ends_the_command_and_gives_its_place_back(tmp_path:
     for number in range(2 * READS_AT_ONCE):
         pids = tmp_path / str(number)
         script = "open(sys.argv[1], 'w').write(str(os.getpid()))\nwhile True: print('x' * 1000)"
-        with closing(runner.lines(python(script, pids))) as lines:
+        with closing(runner.lines(script_command(script, pids))) as lines:
             assert list(islice(lines, 3)) == ["x" * 1000] * 3
         assert gone(pids)
 
@@ -146,7 +151,7 @@ def test_a_command_ends_when_its_reader_is_interrupted(tmp_path: Path) -> None:
     assert next(lines) == "row 1"
     with pytest.raises(Interrupted), interrupted_when(pids):
         next(lines)
-    until("both are gone", lambda: gone(pids))
+    wait_until("both are gone", lambda: gone(pids))
 
 
 def test_a_line_without_end_is_not_kept() -> None:
@@ -157,7 +162,7 @@ def test_a_line_without_end_is_not_kept() -> None:
 def test_words_without_end_on_the_other_stream_are_not_kept() -> None:
     script = "while True: sys.stderr.write('x' * 1000)"
     with pytest.raises(BackendError, match="was stopped: it printed 10000 bytes and more"):
-        read(Runner(output_limit_bytes=10_000).lines(python(script)))
+        read(Runner(output_limit_bytes=10_000).lines(script_command(script)))
 
 
 def test_lines_are_as_many_as_there_are_whatever_the_limit_of_short_answers() -> None:
@@ -197,7 +202,11 @@ print(count, Path("/proc/self/status").read_text().partition("VmHWM:")[2].split(
 def test_memory_stays_flat() -> None:
     def peak_kib(count: int) -> int:
         done = subprocess.run(
-            [sys.executable, "-c", PEAK, str(count)], cwd=ROOT, capture_output=True, text=True, check=True
+            [sys.executable, "-c", PEAK, str(count)],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         read_count, peak = map(int, done.stdout.split())
         assert read_count == count

@@ -12,7 +12,7 @@ import pytest
 
 from backends.lock import WriteLock
 from backends.process import Runner
-from rig.children import python
+from rig.child_process import script_command
 from tests.backends.test_process import PRINT_ARGUMENTS, PRINT_ENVIRONMENT, WORDS
 
 SPLITTING = """#!/bin/sh
@@ -45,7 +45,7 @@ def test_behind_ssh_words_reach_the_program_as_they_are(
 ) -> None:
     """A shell over there splits them again, and one more for each ssh on the way."""
     runner = Runner(prefix=[*before, ssh, *(ssh if word == "SSH" else word for word in after)])
-    command = python(PRINT_ARGUMENTS, *WORDS)
+    command = script_command(PRINT_ARGUMENTS, *WORDS)
     first, *_ = runner.lines(command)
     for answer in (
         runner.read(command).stdout,
@@ -60,7 +60,7 @@ def test_behind_ssh_words_reach_the_program_as_they_are(
 
 def test_behind_ssh_the_environment_of_a_call_arrives(ssh: str) -> None:
     runner = Runner(prefix=[ssh, "head"])
-    done = runner.read(python(PRINT_ENVIRONMENT), environment={"TZ": "Asia/Tokyo", "X": "a b;c"})
+    done = runner.read(script_command(PRINT_ENVIRONMENT), environment={"TZ": "Asia/Tokyo", "X": "a b;c"})
     environment = json.loads(done.stdout)
     assert (environment["TZ"], environment["X"]) == ("Asia/Tokyo", "a b;c")
 

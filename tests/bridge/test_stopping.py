@@ -13,7 +13,7 @@ import pytest
 
 from agent.bridge import service
 from agent.bridge.service import Bridge, BridgeParts
-from rig.processes import PATIENCE_S, wait_until
+from rig.processes import TIMEOUT_S, wait_until
 from tests.bridge.conftest import EventSite
 from tests.bridge.inprocess import Written
 from tests.bridge.test_registration import KEYS, PROGRAM
@@ -48,7 +48,7 @@ def test_a_signal_that_strikes_while_the_bridge_holds_its_locks(tmp_path: Path) 
     with bridge._lock, bridge._wake._cond:
         handler = threading.Thread(target=bridge.stop, daemon=True)
         handler.start()
-        handler.join(PATIENCE_S)
+        handler.join(TIMEOUT_S)
         assert not handler.is_alive()
     running = threading.Thread(target=bridge.run, daemon=True)
     running.start()

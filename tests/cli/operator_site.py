@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from rig.processes import REPOSITORY
 from rig.site import configuration
 from simulator.server.waldur import SimulatedWaldur
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 UNKNOWN = "0" * 31 + "1"
 

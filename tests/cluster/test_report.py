@@ -57,7 +57,7 @@ def waldur() -> Iterator[SimulatedWaldur]:
 def config(slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path) -> Path:
     """Every allocation has an account, one of them a job."""
     names = [waldur.resource(uuid).backend_id for uuid in waldur.seed.resource_uuids]
-    job_rows.people(slurm, {name: ["ann"] for name in names})
+    job_rows.add_accounts(slurm, {name: ["ann"] for name in names})
     now = datetime.now(UTC)
     start = max(Month.of(now).start(UTC), now - timedelta(hours=2))
     job_rows.add(slurm, [JobRow(names[0], "ann", start, start + timedelta(hours=1), {"cpu": 4})])

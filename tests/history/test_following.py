@@ -18,7 +18,7 @@ from agent.core.periods import Month
 from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Ending, MonthOutcome
 from agent.run.backfill.runs import Run, RunRecord
-from rig.heard import Heard
+from rig.recorded_progress import RecordedProgress
 from tasks.month_queue import QueueLoader, Timing
 from tasks.month_status import MonthState, MonthStatus, RunStatus
 from tests.history.world import FEB, JAN, MAR
@@ -38,7 +38,7 @@ class Farm:
     folder: Path
     script: Callable[[Farm, int], None]
     client: fakeredis.FakeRedis = field(default_factory=fakeredis.FakeRedis)
-    heard: Heard = field(default_factory=Heard)
+    progress: RecordedProgress = field(default_factory=RecordedProgress)
     sent: list[Month] = field(default_factory=list)
     waiting: list[Month] = field(default_factory=list)
     now_s: float = 1000.0
@@ -55,7 +55,7 @@ class Farm:
     def sleep(self, _seconds: float) -> None:
         self.now_s += self.pace_s
         self.looks += 1
-        assert self.looks < 2000, self.heard.words
+        assert self.looks < 2000, self.progress.lines
         self.script(self, self.looks)
 
     def loader(self, delay_s: float = 0.0) -> QueueLoader:
@@ -63,7 +63,7 @@ class Farm:
             RUN,
             "site.c1",
             RunRecord(RUN, self.folder),
-            self.heard,
+            self.progress,
             self.status,
             self.send,
             lambda: not self.waiting,
@@ -93,7 +93,7 @@ def test_months_are_sent_at_once_and_followed_to_their_end(tmp_path: Path) -> No
     loader = farm.loader()
     loader.load(MONTHS)
     assert farm.sent == list(MONTHS)
-    assert farm.heard.words == ["2024-01 done", "2024-02 done", "2024-03 done"]
+    assert farm.progress.lines == ["2024-01 done", "2024-02 done", "2024-03 done"]
     assert sorted(loader.record.months) == ["2024-01", "2024-02", "2024-03"]
     assert loader.pending == []
 
@@ -119,7 +119,7 @@ def test_a_worker_that_does_not_come_is_said_now_and_then(tmp_path: Path) -> Non
 
     farm = Farm(tmp_path, late)
     farm.loader().load(MONTHS)
-    complaints = [words for words in farm.heard.words if words.startswith("no worker has taken a month")]
+    complaints = [words for words in farm.progress.lines if words.startswith("no worker has taken a month")]
     assert len(complaints) == 3
     assert "from the queue site.c1 for 16 s" in complaints[0]
     assert farm.sent == list(MONTHS), "they wait in the queue"
@@ -136,7 +136,7 @@ def test_a_month_that_is_in_no_queue_any_more_is_sent_again(tmp_path: Path) -> N
     farm = Farm(tmp_path, lose)
     farm.loader().load(MONTHS)
     assert farm.sent == [*MONTHS, FEB]
-    assert "nothing is heard of 2024-02: it is sent once more" in farm.heard.words
+    assert "nothing is heard of 2024-02: it is sent once more" in farm.progress.lines
 
 
 def test_a_month_of_a_node_that_never_comes_back_is_sent_again_later(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_month_that_is_lost_again_and_again_has_failed(tmp_path: Path) -> None
     loader = farm.loader()
     loader.load(MONTHS)
     assert farm.sent.count(JAN) == 4
-    assert farm.heard.words[-1] == "2024-01 failed"
+    assert farm.progress.lines[-1] == "2024-01 failed"
     assert loader.record.months["2024-01"].failures == (
         "nothing was heard of it, though it was sent 4 times",
     )
@@ -200,7 +200,7 @@ def test_a_month_that_waits_is_told_with_its_reason(tmp_path: Path) -> None:
 
     farm = Farm(tmp_path, retry)
     farm.loader().load(MONTHS)
-    assert farm.heard.words[:2] == ["2024-01 waits", "2024-01 failed"]
+    assert farm.progress.lines[:2] == ["2024-01 waits", "2024-01 failed"]
 
 
 def test_what_an_earlier_loader_has_sent_is_not_sent_twice(tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path, monkeypatch: pyte
 
     farm = Farm(tmp_path, away)
     farm.loader().load(MONTHS)
-    assert farm.heard.words[0] == "the broker does not answer (gone): waiting for it"
-    assert farm.heard.words[1:] == ["2024-01 done", "2024-02 done", "2024-03 done"]
+    assert farm.progress.lines[0] == "the broker does not answer (gone): waiting for it"
+    assert farm.progress.lines[1:] == ["2024-01 done", "2024-02 done", "2024-03 done"]
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 10.0])
@@ -255,8 +255,8 @@ def test_a_broker_that_goes_away_while_months_are_sent_is_waited_for(tmp_path: P
     loader = farm.loader(delay_s)
     loader.load(MONTHS)
     assert (farm.refused, farm.sent, loader.pending, loader.unsent) == (3, list(MONTHS), [], [])
-    assert farm.heard.words.count("the broker does not answer (gone): waiting for it") == 1
-    assert sorted(farm.heard.words[-2:]) == ["2024-02 done", "2024-03 done"]
+    assert farm.progress.lines.count("the broker does not answer (gone): waiting for it") == 1
+    assert sorted(farm.progress.lines[-2:]) == ["2024-02 done", "2024-03 done"]
 
 
 def test_a_lost_month_is_sent_again_when_the_broker_is_back(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_lost_month_is_sent_again_when_the_broker_is_back(tmp_path: Path) -> N
     loader.load(MONTHS)
     assert farm.sent == [*MONTHS, FEB]
     assert loader.record.months["2024-02"].ending is Ending.DONE
-    news = [words for words in farm.heard.words if "2024-02" in words]
+    news = [words for words in farm.progress.lines if "2024-02" in words]
     assert news == ["nothing is heard of 2024-02: it is sent once more", "2024-02 done"]
 
 

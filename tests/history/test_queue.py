@@ -24,9 +24,9 @@ from agent.run.backfill.month import LoadOptions
 from agent.run.backfill.results import Ending, MonthOutcome
 from agent.run.backfill.runs import LocalLoader, Run, RunRecord
 from rig.celery_process import CeleryProcess, environment
-from rig.heard import Heard
 from rig.history import YEAR
 from rig.processes import tail, wait_until
+from rig.recorded_progress import RecordedProgress
 from rig.redis_server import RedisServer
 from rig.site import settings_of
 from simulator.server.faults import Fault, FaultKind
@@ -78,7 +78,9 @@ class Site:
         settings = settings_of(Path(self.config))
         site = staff.connect(settings, settings.offerings[0], Secret(self.operator.token))
         run = Run(site.offering.uuid, tuple(months), LoadOptions())
-        LocalLoader(site, run, RunRecord(run, self.operator.folder / "here"), Heard()).load(run.months)
+        LocalLoader(site, run, RunRecord(run, self.operator.folder / "here"), RecordedProgress()).load(
+            run.months
+        )
 
     def said(self, number: int = -1) -> str:
         index = number if number >= 0 else len(self.loaders) + number

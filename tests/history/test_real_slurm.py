@@ -28,7 +28,7 @@ def test_months_of_many_accounts_are_one_sacct_call_each(years: HistoryOnSlurm) 
     """Jobs go over the borders of months; what was told adds up to what the rows say, to the last cent."""
     counted = years.fill(MONTHS, USERS, JOBS)
     years.load(MONTHS)
-    assert years.heard.words == [word for m in MONTHS for word in (f"{m} begun", f"{m} done")]
+    assert years.progress.lines == [word for m in MONTHS for word in (f"{m} begun", f"{m} done")]
     assert years.started() == {"sacct": len(MONTHS), "sacctmgr": 1}
     assert years.shown() == in_units(counted)
     years.waldur.requests.reset()

@@ -26,7 +26,7 @@ from agent.run.backfill.results import (
 from agent.run.backfill.runs import SLOW_WAITS_S, WAITS_S, LocalLoader, Run, RunRecord
 from agent.state import history_runs as state
 from agent.state.store import Store
-from rig.heard import Heard
+from rig.recorded_progress import RecordedProgress
 from simulator.server.faults import Fault
 from tests.history.world import FEB, JAN, MAR, History
 from tests.state.obstacles import block
@@ -39,10 +39,12 @@ def run_of(history: History, months: tuple[Month, ...] = MONTHS, **options: obje
     return Run(history.site.offering.uuid, months, LoadOptions(**options))  # type: ignore[arg-type]
 
 
-def here(history: History, heard: Heard, *, delay_s: float = 0, **options: object) -> LocalLoader:
+def here(
+    history: History, progress: RecordedProgress, *, delay_s: float = 0, **options: object
+) -> LocalLoader:
     run = run_of(history, **options)
     record = RunRecord(run, history.state_dir)
-    return LocalLoader(history.site, run, record, heard, delay_s, heard.sleep)
+    return LocalLoader(history.site, run, record, progress, delay_s, progress.sleep)
 
 
 @pytest.fixture
@@ -56,19 +58,19 @@ def test_twelve_months_are_twelve_readings(history: History) -> None:
     year = months_between(Month(2024, 1).first_day, Month(2024, 12).first_day)
     for month in year:
         history.busy(month)
-    heard = Heard()
-    here(history, heard).load(year)
+    progress = RecordedProgress()
+    here(history, progress).load(year)
     assert [query.month for query in history.backend.queries] == list(year)
     assert all(len(history.shown(month)) == 4 for month in year)
-    assert heard.slept == []
+    assert progress.slept == []
 
 
 def test_a_failed_month_stops_no_other(busy: History) -> None:
-    heard = Heard()
-    loader = here(busy, heard)
+    progress = RecordedProgress()
+    loader = here(busy, progress)
     busy.waldur.inject(Fault(path="set_usage", method="POST", status=400, body="no", skip=4))
     loader.load(MONTHS)
-    assert heard.words == [
+    assert progress.lines == [
         *("2024-01 begun", "2024-01 done"),
         *("2024-02 begun", "2024-02 failed"),
         *("2024-03 begun", "2024-03 done"),
@@ -79,24 +81,24 @@ def test_a_failed_month_stops_no_other(busy: History) -> None:
 def test_an_outage_is_waited_out(busy: History) -> None:
     outages = iter([True, True, True])
     busy.backend.outage = lambda call: call == "usage" and next(outages, False)
-    heard = Heard()
-    here(busy, heard).load(MONTHS)
-    assert heard.words[:5] == [
+    progress = RecordedProgress()
+    here(busy, progress).load(MONTHS)
+    assert progress.lines[:5] == [
         "2024-01 begun", "2024-01 waits", "2024-01 waits", "2024-01 waits", "2024-01 done",
     ]  # fmt: skip
-    assert heard.slept == list(WAITS_S[:3])
+    assert progress.slept == list(WAITS_S[:3])
 
 
 def test_an_outage_that_does_not_end_fails_each_month_and_is_waited_for_once(busy: History) -> None:
     busy.backend.outage = lambda call: call == "usage"
-    heard = Heard()
-    here(busy, heard).load(MONTHS)
-    assert [word for word in heard.words if "waits" not in word] == [
+    progress = RecordedProgress()
+    here(busy, progress).load(MONTHS)
+    assert [word for word in progress.lines if "waits" not in word] == [
         *("2024-01 begun", "2024-01 failed"),
         *("2024-02 begun", "2024-02 failed"),
         *("2024-03 begun", "2024-03 failed"),
     ]
-    assert heard.slept == list(WAITS_S)
+    assert progress.slept == list(WAITS_S)
 
 
 def test_an_answer_that_was_too_slow_is_asked_for_minutes_later_and_seldom(
@@ -113,11 +115,11 @@ def test_an_answer_that_was_too_slow_is_asked_for_minutes_later_and_seldom(
 
     answer = busy.backend.usage
     monkeypatch.setattr(busy.backend, "usage", slow)
-    heard = Heard()
-    here(busy, heard).load(MONTHS)
+    progress = RecordedProgress()
+    here(busy, progress).load(MONTHS)
     assert asked == [JAN, JAN, JAN, FEB, MAR]
-    assert heard.slept == [300, 300, 300]
-    assert heard.words[3:] == [
+    assert progress.slept == [300, 300, 300]
+    assert progress.lines[3:] == [
         *("2024-01 failed", "2024-02 begun"),
         "the database may be busy still: it is asked for 2024-02 in 300 s",
         *("2024-02 done", "2024-03 begun", "2024-03 done"),
@@ -134,32 +136,32 @@ def test_a_slow_answer_among_outages_has_waits_of_its_own(busy: History) -> None
         return False
 
     busy.backend.outage = fail
-    heard = Heard()
-    here(busy, heard).load((JAN,))
-    assert heard.slept == [WAITS_S[0], SLOW_WAITS_S[0], WAITS_S[1]]
-    assert heard.words[-1] == "2024-01 done"
+    progress = RecordedProgress()
+    here(busy, progress).load((JAN,))
+    assert progress.slept == [WAITS_S[0], SLOW_WAITS_S[0], WAITS_S[1]]
+    assert progress.lines[-1] == "2024-01 done"
 
 
 def test_what_an_earlier_attempt_told_is_counted_once(busy: History) -> None:
     """The connection breaks in the middle of a month: the next attempt tells the rest."""
-    heard = Heard()
+    progress = RecordedProgress()
     busy.site = busy.connected(attempts=1)
     busy.waldur.inject(Fault(path="set_usage", status=503, skip=2, times=1))
-    loader = here(busy, heard)
+    loader = here(busy, progress)
     loader.load((JAN,))
     assert loader.record.months["2024-01"].submitted == 4
     assert len(busy.shown(JAN)) == 4
 
 
 def test_between_months_is_a_pause(busy: History) -> None:
-    heard = Heard()
-    here(busy, heard, delay_s=7).load(MONTHS)
-    assert heard.slept == [7, 7]
+    progress = RecordedProgress()
+    here(busy, progress, delay_s=7).load(MONTHS)
+    assert progress.slept == [7, 7]
 
 
 def test_what_was_done_is_written_down_at_once(busy: History) -> None:
     """A loader that dies in its second month leaves the first one to be found."""
-    loader = here(busy, Heard())
+    loader = here(busy, RecordedProgress())
     loader.load((JAN,))
     found = RunRecord.read(loader.run, busy.state_dir)
     assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN]
@@ -172,7 +174,7 @@ def test_what_was_done_is_written_down_at_once(busy: History) -> None:
     ids=lambda options: next(iter(options)),
 )
 def test_other_parameters_are_another_run(busy: History, other: dict[str, object]) -> None:
-    loader = here(busy, Heard())
+    loader = here(busy, RecordedProgress())
     loader.load(MONTHS)
     assert RunRecord.read(run_of(busy, **other), busy.state_dir).months == {}
     assert RunRecord.read(run_of(busy, (JAN, FEB)), busy.state_dir).months == {}
@@ -180,7 +182,7 @@ def test_other_parameters_are_another_run(busy: History, other: dict[str, object
 
 def test_a_failed_month_is_loaded_again(busy: History) -> None:
     busy.waldur.inject(Fault(path="set_usage", method="POST", status=400, body="no", skip=4))
-    loader = here(busy, Heard())
+    loader = here(busy, RecordedProgress())
     loader.load(MONTHS)
     found = RunRecord.read(loader.run, busy.state_dir)
     assert list(history_runs.finished(loader.run, found.months, UTC_ZONE)) == [JAN, MAR]
@@ -189,7 +191,7 @@ def test_a_failed_month_is_loaded_again(busy: History) -> None:
 def test_a_month_of_which_the_cluster_told_nothing_is_asked_for_again(history: History) -> None:
     """Its database may have been away, or was another one."""
     history.busy(JAN)
-    loader = here(history, Heard())
+    loader = here(history, RecordedProgress())
     loader.load((JAN, FEB))
     found = RunRecord.read(loader.run, history.state_dir)
     assert found.months["2024-02"].ending is Ending.UNKNOWN
@@ -197,7 +199,7 @@ def test_a_month_of_which_the_cluster_told_nothing_is_asked_for_again(history: H
 
 
 def test_a_month_with_held_decreases_is_asked_for_again_when_they_are_allowed(busy: History) -> None:
-    loader = here(busy, Heard())
+    loader = here(busy, RecordedProgress())
     loader.load(MONTHS)
     job = next(job for job in busy.backend.jobs if job.month == FEB)
     busy.alter(job.id, counts={"cpu": 900})
@@ -239,13 +241,13 @@ def test_a_month_that_cannot_be_understood_is_loaded_again(
 
 def test_a_record_that_cannot_be_written_stops_nothing(busy: History) -> None:
     block(busy.state_dir)
-    loader = here(busy, Heard())
+    loader = here(busy, RecordedProgress())
     loader.load(MONTHS)
     assert len(loader.record.months) == 3
 
 
 def test_a_dry_run_leaves_nothing_behind(busy: History) -> None:
-    loader = here(busy, Heard(), dry_run=True)
+    loader = here(busy, RecordedProgress(), dry_run=True)
     loader.load(MONTHS)
     assert state.months(busy.state_dir, loader.run.id) == []
 

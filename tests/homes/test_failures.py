@@ -9,7 +9,7 @@ from agent.core.errors import BackendUnavailable, ClusterBusy, CommandFailed
 from agent.run.people import homes
 from backends.process import CommandMissing
 from backends.storage import programs
-from rig.children import until
+from rig.processes import wait_until
 from tests.backends.storage.world import Fault
 from tests.homes.conftest import XFS, HomeSite, errors, warnings
 
@@ -85,7 +85,7 @@ def test_a_file_system_that_hangs_costs_one_patience_and_nothing_piles_up(homes_
     assert (second.later, len(world.calls("xfs_quota"))) == (["ann", "bob"], 1)
     world.faults()
     world.let_go()
-    until("the program has ended", lambda: is_free(homes_of))
+    wait_until("the program has ended", lambda: is_free(homes_of))
     third = homes_of.settle("ann", "bob")
     assert (third.made, third.limited) == (["bob"], ["ann", "bob"])
 

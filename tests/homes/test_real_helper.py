@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rig.children import ROOT
+from rig.processes import REPOSITORY
 from tests.config.samples import OFFERING, changed
 from tests.homes.private_users import command_prefix
 
@@ -45,7 +45,7 @@ print(outcome.error or "made")
 def run(prefix: list[str], script: str, *words: object) -> str:
     done = subprocess.run(
         [*prefix, sys.executable, "-c", script, *map(str, words)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

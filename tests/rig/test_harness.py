@@ -93,7 +93,7 @@ def test_reset_removes_everything(slurm: SlurmCluster) -> None:
 
 def test_reset_forgets_generated_jobs_even_those_that_never_end(slurm: SlurmCluster) -> None:
     before = slurm.sql("SELECT * FROM test_event_table")
-    job_rows.people(slurm, {"physics": ["ann"]})
+    job_rows.add_accounts(slurm, {"physics": ["ann"]})
     start = Month(2026, 5).start(UTC)
     rows = [JobRow("physics", "ann", start, end) for end in (start + timedelta(hours=1), None)]
     assert job_rows.add(slurm, rows) == 2

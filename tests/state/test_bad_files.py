@@ -19,7 +19,7 @@ from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwri
 from agent.state import held_plans, journal, pauses, store
 from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
 from agent.state.store import Store
-from rig.children import until
+from rig.processes import wait_until
 from tests.state.conftest import in_private_mounts, needs_root, offering
 
 OURS = offering()
@@ -147,7 +147,7 @@ def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
     holds = tmp_path / "holds"
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "state"), str(holds)])
     try:
-        until("the lock is held", holds.exists)
+        wait_until("the lock is held", holds.exists)
         assert pauses.pause_note(tmp_path / "state", OURS) == "", "readers do not wait"
         with pytest.raises(StateBusy, match="another process has been writing") as caught:
             pauses.pause(Store(tmp_path / "state", busy_s=0.2), OURS, by="ann")

@@ -35,7 +35,7 @@ def rows(plain: str, special: str) -> Iterator[JobRow]:
     for an hour of its two.
     """
     noon, end = LAST.start(UTC) + 180 * H, LAST.next.start(UTC)
-    yield from job_rows.many({plain: ["ann", "bob"]}, LAST, 300)
+    yield from job_rows.random_jobs({plain: ["ann", "bob"]}, LAST, 300)
     for run in range(2):
         start = noon + 5 * run * H
         state = ("REQUEUED", "COMPLETED")[run]
@@ -58,7 +58,7 @@ def config(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     scenario = Scenario(members_per_project=1, projects_per_customer=2, allocations_per_project=1)
     with SimulatedWaldur(scenario=scenario) as waldur:
         plain, special = (waldur.resource(uuid).backend_id for uuid in waldur.seed.resource_uuids)
-        job_rows.people(slurm, {plain: ["ann", "bob"], special: ["ann", "bob"]})
+        job_rows.add_accounts(slurm, {plain: ["ann", "bob"], special: ["ann", "bob"]})
         job_rows.add(slurm, rows(plain, special))
         job_rows.roll_up(slurm, LAST)
         backend = {"slurm_bin_path": str(slurm.bin_path), "cluster_name": slurm.cluster}

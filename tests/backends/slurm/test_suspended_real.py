@@ -51,7 +51,7 @@ THERE = {"often": (72, 744, 720), "early": (72, 744, 720), "inside": (0, 720, 72
 
 @pytest.fixture(scope="module")
 def suspended(emptied_slurm: SlurmCluster) -> SlurmCluster:
-    job_rows.people(emptied_slurm, {name: ["ann"] for name in RAN})
+    job_rows.add_accounts(emptied_slurm, {name: ["ann"] for name in RAN})
     job_rows.add(emptied_slurm, rows())
     return emptied_slurm
 

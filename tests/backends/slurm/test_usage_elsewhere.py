@@ -18,7 +18,7 @@ from agent.core.usage import AccountUsage, UsageQuery, UsageSource
 from backends.base import UsageCheck
 from backends.slurm.sreport import MonthOpen, ZoneDiffers
 from backends.zones import ZoneMissing
-from rig import many_lines
+from rig import sacct_reading
 from tests.backends.conftest import Connect
 from tests.backends.slurm.stand_in import HeadNode, Rule, account, join
 
@@ -243,7 +243,7 @@ def test_the_emulator_tells_what_was_used(on_emulator: Connect, source: UsageSou
 
 
 def test_memory_stays_flat_however_many_jobs_there_were(tmp_path: Path) -> None:
-    few, many = (many_lines.measure(tmp_path, count) for count in (10_000, 100_000))
+    few, many = (sacct_reading.measure(tmp_path, count) for count in (10_000, 100_000))
     assert (few.records, many.records) == (10_000, 100_000)
     # 8 MB of lines.
     assert many.peak_kib - few.peak_kib < 4096

@@ -80,7 +80,7 @@ def rows() -> Iterator[JobRow]:
 @pytest.fixture(scope="module")
 def slurm_with_jobs(emptied_slurm: SlurmCluster) -> SlurmCluster:
     """The cluster with all rows; the account `gone` is deleted since."""
-    job_rows.people(emptied_slurm, MEMBERS)
+    job_rows.add_accounts(emptied_slurm, MEMBERS)
     job_rows.add(emptied_slurm, rows())
     for what in ("user where name=ann,bob account=gone", "account where name=gone"):
         emptied_slurm.ask("sacctmgr", "-i", "remove", *what.split())
@@ -286,9 +286,9 @@ def counted(usage: Usage) -> dict[str, dict[str, dict[str, int]]]:
 def busy(slurm_with_jobs: SlurmCluster) -> SlurmCluster:
     """Hundreds of jobs more, in two months."""
     members = {"busy": ["ann", "bob", "eve"], "big": ["bob", "tom"]}
-    job_rows.people(slurm_with_jobs, members)
+    job_rows.add_accounts(slurm_with_jobs, members)
     for which in (Month(2026, 3), Month(2026, 5)):
-        job_rows.add(slurm_with_jobs, job_rows.many(members, which, 500))
+        job_rows.add(slurm_with_jobs, job_rows.random_jobs(members, which, 500))
     return slurm_with_jobs
 
 

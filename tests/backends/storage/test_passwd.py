@@ -11,7 +11,7 @@ import pytest
 
 from backends.storage import passwd
 from backends.storage.passwd import PasswdEntry, UserDatabaseUnavailable, lookup, resolve
-from rig.children import ROOT
+from rig.processes import REPOSITORY
 
 ROOT_ENTRY = pwd.getpwuid(0)
 NOBODY_HAS = "no_such_user_here"
@@ -51,7 +51,7 @@ for name in ("root", {NOBODY_HAS!r}):
         print("KeyError")
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True
     )
     lines = done.stdout.splitlines()
     assert lines[1::2] == ["KeyError", "KeyError"]

@@ -12,7 +12,7 @@ from agent.core.host_actions import SetQuota
 from agent.core.plans import Outcome
 from backends.process import CommandMissing
 from backends.storage import programs, quotas
-from rig.children import until
+from rig.processes import wait_until
 from tests.backends.storage.world import Fault, World
 
 BOTH = (("ceph.quota.max_bytes", "1099511627776"), ("ceph.quota.max_files", "5000"))
@@ -229,7 +229,7 @@ def test_a_file_system_that_does_not_answer(world: World) -> None:
     assert "it is left to finish" in str(error)
     assert error.retryable
     world.let_go()
-    until("the program goes on by itself", lambda: bool(world.kept("xfs")))
+    wait_until("the program goes on by itself", lambda: bool(world.kept("xfs")))
 
 
 def test_the_stand_in_keeps_no_soft_limit_above_the_hard_one_as_xfs(world: World) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A month of as many jobs as wanted, printed by a stand-in for sacct, and read in a process of its own.
+"""Measure the reading of sacct's output: a stand-in prints a month of any number of jobs, a child process reads it.
 
-`python many_lines.py FOLDER` reads it and prints records, seconds and the most memory of the process in KiB.
+`python -m rig.sacct_reading FOLDER` is the child: it prints records, seconds and the peak memory of the process in KiB.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agent.core.periods import Month
 from agent.core.usage import UsageQuery
 from backends.base import BackendContext
 from backends.slurm.plugin import plugin
-from rig.children import ROOT
+from rig.processes import REPOSITORY
 
 PROGRAM = """\
 #!{python} -SE
@@ -40,13 +40,13 @@ class Measured:
 
 
 def measure(folder: Path, count: int) -> Measured:
-    """Read `count` lines, in tens of thousands."""
+    """Read `count` lines, a multiple of 10,000."""
     program = folder / "sacct"
     program.write_text(PROGRAM.format(python=sys.executable, noon=NOON_OF_2_MAY, count=count))
     program.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "rig.many_lines", str(folder)],
-        cwd=ROOT,
+        [sys.executable, "-m", "rig.sacct_reading", str(folder)],
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=True,
@@ -56,7 +56,7 @@ def measure(folder: Path, count: int) -> Measured:
 
 
 def main(folder: str) -> None:
-    settings = plugin.parse({"slurm_bin_path": folder}, "many lines").settings
+    settings = plugin.parse({"slurm_bin_path": folder}, "sacct reading").settings
     backend = plugin.connect(settings, BackendContext("0" * 32, Path(folder)))
     started_s = time.monotonic()
     usage = backend.usage(UsageQuery(Month(2026, 5)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Somebody to whom a run is told."""
+"""A progress listener of `historical-usage` runs that keeps what it is told."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from agent.run.backfill.results import Mark, MonthOutcome
 
 
 @dataclass
-class Heard:
-    """An audience that remembers, and a clock that nobody waits for."""
+class RecordedProgress:
+    """`lines` of progress, and a `sleep` that only notes the seconds."""
 
-    words: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
 
     def begun(self, month: Month, where: str = "") -> None:
-        self.words.append(f"{month} begun")
+        self.lines.append(f"{month} begun")
 
     def waiting(self, month: Month, reason: str, seconds: float | None = None) -> None:
-        self.words.append(f"{month} waits")
+        self.lines.append(f"{month} waits")
 
     def ended(self, outcome: MonthOutcome) -> None:
-        self.words.append(f"{outcome.month} {outcome.ending}")
+        self.lines.append(f"{outcome.month} {outcome.ending}")
 
     def remark(self, mark: Mark, text: str) -> None:
-        self.words.append(text)
+        self.lines.append(text)
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Runs one server and ends everything it started: `python keeper.py PROGRAM ARG...`.
+"""Runs one server and ends everything it started: `python reaper.py PROGRAM ARG...`.
 
-slurmd starts jobs through processes that leave its session and outlive it. The keeper adopts such orphans
+slurmd starts jobs through processes that leave its session and outlive it. The reaper adopts such orphans
 (Linux sub-reaper), so killing its own descendants ends them all, when it is told to stop (SIGTERM) or when
 the test session above it dies. Stands alone: imports nothing of ours.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`python -m rig.recording FILE`: the bridge, which writes down what comes, and what it acknowledges.
+"""`python -m rig.recording_bridge FILE`: the bridge, which writes down what comes, and what it acknowledges.
 
 Each message of the test has a number. It is written to FILE after the message's jobs are queued and just before it is
 acknowledged, and to FILE.received when it comes.
@@ -21,7 +21,7 @@ from agent.cli.main import run
 NUMBER = "number"
 
 
-def note(file: str, item: Received) -> None:
+def record(file: str, item: Received) -> None:
     number = json.loads(item.body).get(NUMBER)
     if number is not None:
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -31,19 +31,21 @@ def note(file: str, item: Received) -> None:
 
 class RecordingInbox(Inbox):
     def put(self, received: Received) -> None:
-        note(f"{sys.argv[1]}.received", received)
+        record(f"{sys.argv[1]}.received", received)
         super().put(received)
 
     def put_volatile(self, received: Received) -> bool:
-        note(f"{sys.argv[1]}.received", received)
+        record(f"{sys.argv[1]}.received", received)
         return super().put_volatile(received)
 
 
 class RecordingDispatcher(Dispatcher):
     def handle(self, item: Received | Gap) -> None:
         if isinstance(item, Received):
-            told = item
-            item = replace(item, acknowledge=lambda: (note(sys.argv[1], told), told.acknowledge())[-1])
+            received = item
+            item = replace(
+                item, acknowledge=lambda: (record(sys.argv[1], received), received.acknowledge())[-1]
+            )
         super().handle(item)
 
 
