@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The MOAB backend: one object per offering that reads, checks and changes MOAB Accounting Manager."""
+"""MOAB backend: one object per offering that reads, checks and changes MOAB Accounting Manager."""
 
 from __future__ import annotations
 

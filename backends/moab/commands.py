@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The commands that change MAM, as argv after the program's name; and those of a whole plan, for people. Pure.
+"""Commands that change MAM, as argv after the program's name; and those of a whole plan, for people. Pure.
 
 A command names one account, user or fund: MAM has no form for several that could be relied on (9.1).
 """
