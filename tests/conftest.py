@@ -18,4 +18,4 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from their parent
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["rig.fixtures"]
+pytest_plugins = ["backends.testing.plugin", "rig.fixtures"]

@@ -219,7 +219,12 @@ class Bridge:
         for login, sources in wanted.items():
             connection = self._connections.get(login)
             if connection is None or not connection.is_alive:
-                connection = self._new_connection(login)
+                arguments = {"on_lost": self._note_lost, "on_refused": self._note_refused}
+                connection = (
+                    StompConnection(login, self._inbox, **arguments)
+                    if login.address.wire is Wire.STOMP
+                    else MqttConnection(login, self._inbox, instance=self._parts.instance, **arguments)
+                )
                 with self._lock:
                     self._connections[login] = connection
                 connection.start()
@@ -229,13 +234,6 @@ class Bridge:
             with self._lock:
                 connection = self._connections.pop(login)
             connection.close()
-
-    def _new_connection(self, login: Login) -> BrokerConnection:
-        inbox, on_lost, on_refused = self._inbox, self._note_lost, self._note_refused
-        if login.address.wire is Wire.STOMP:
-            return StompConnection(login, inbox, on_lost=on_lost, on_refused=on_refused)
-        instance = self._parts.instance
-        return MqttConnection(login, inbox, on_lost=on_lost, on_refused=on_refused, instance=instance)
 
     def _note_lost(self, sources: Iterable[Source]) -> None:
         """Nobody listens to these until Waldur has made them again: the others of the same login go on."""

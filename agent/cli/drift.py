@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -43,7 +42,12 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool, 
         if offering.backend_of(mode)
     ]
     if as_json:
-        print_json({"drift": [_document(mode, planned) for mode, planned in compared]})
+        documents = []
+        for mode, planned in compared:
+            kinds = _kinds(planned)
+            count = sum(kinds.values()) if planned.plan else None
+            documents.append({"mode": mode, "differences": count, "by_kind": kinds, **planned.as_json()})
+        print_json({"drift": documents})
     else:
         for mode, planned in compared:
             _print(mode, planned)
@@ -56,16 +60,6 @@ def _kinds(planned: OfferingPlan) -> dict[str, int]:
     """Count everything that differs by kind, whether or not the policy lets a pass change it."""
     actions = drift.actions(planned.plan) if planned.plan else ()
     return dict(sorted(Counter(action.verb for action in actions).items()))
-
-
-def _document(mode: Mode, planned: OfferingPlan) -> dict[str, Any]:
-    kinds = _kinds(planned)
-    return {
-        "mode": mode,
-        "differences": sum(kinds.values()) if planned.plan else None,
-        "by_kind": kinds,
-        **planned.as_json(),
-    }
 
 
 def _print(mode: Mode, planned: OfferingPlan) -> None:

@@ -166,13 +166,12 @@ def broker_url(value: Any) -> str:
     addresses = secret_text(value).split(";")
     if addresses != [""] and not all("://" in address for address in addresses):
         raise ValidationError("is not a URL; write something like redis://127.0.0.1:6379/0")
-    return ";".join(map(_with_verified_tls, addresses))
-
-
-def _with_verified_tls(address: str) -> str:
-    if not address.startswith("rediss://") or "ssl_cert_reqs=" in address:
-        return address
-    return f"{address}{'&' if '?' in address else '?'}ssl_cert_reqs=required"
+    return ";".join(
+        f"{address}{'&' if '?' in address else '?'}ssl_cert_reqs=required"
+        if address.startswith("rediss://") and "ssl_cert_reqs=" not in address
+        else address
+        for address in addresses
+    )
 
 
 def offering_uuid(value: Any) -> str:

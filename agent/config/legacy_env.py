@@ -76,7 +76,14 @@ def completed(tree: Mapping[Any, Any], environ: Mapping[str, str], findings: Fin
 
 def in_variables(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the same problems under the names of the variables that they come from."""
-    return tuple(replace(problem, path=_variable_path(problem.path)) for problem in problems)
+    renamed = []
+    for problem in problems:
+        for prefix, name in _VARIABLE_OF.items():
+            if problem.path == prefix or problem.path.startswith(f"{prefix}."):
+                problem = replace(problem, path=name + problem.path[len(prefix) :])
+                break
+        renamed.append(problem)
+    return tuple(renamed)
 
 
 def without_echo(problems: Iterable[Problem]) -> Iterable[Problem]:
@@ -89,13 +96,6 @@ def without_echo(problems: Iterable[Problem]) -> Iterable[Problem]:
 
 def _is_bare(entry: object) -> bool:
     return isinstance(entry, Mapping) and _SITE_KEYS.isdisjoint(entry)
-
-
-def _variable_path(path: str) -> str:
-    for prefix, name in _VARIABLE_OF.items():
-        if path == prefix or path.startswith(f"{prefix}."):
-            return name + path[len(prefix) :]
-    return path
 
 
 def _site(environ: Mapping[str, str], findings: Findings) -> dict[str, Any]:

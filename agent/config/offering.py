@@ -119,8 +119,17 @@ def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Source
     is_noted |= any(
         sources.findings.has_error_at(below(path, key)) for key in ("waldur_api_token", *OIDC_KEYS)
     )
-    if not is_noted:
-        _note_login(path, missing, has_token=bool(token), findings=sources.findings)
+    is_begun = 0 < len(missing) < len(OIDC_KEYS)
+    if is_noted:
+        pass
+    elif token and is_begun:
+        sources.findings.warn(below(path, missing[0]), "the OIDC client lacks this; the static token is used")
+    elif not token and is_begun:
+        lacking = " and ".join(f"`{key}`" for key in missing)
+        sources.findings.error(below(path, missing[0]), f"the OIDC client cannot log in without {lacking}")
+    elif not token and missing:
+        ways = f"give `waldur_api_token`, or all of {', '.join(OIDC_KEYS)}"
+        sources.findings.error(below(path, "waldur_api_token"), f"there is no way to log in: {ways}")
     return WaldurAccess(
         url=values["waldur_api_url"] or "",
         token=Secret(token) if token else None,
@@ -129,18 +138,6 @@ def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Source
         ca_file=sources.environ.get(CA_FILE, ""),
         proxy=proxy,
     )
-
-
-def _note_login(path: str, missing_oidc: list[str], *, has_token: bool, findings: Findings) -> None:
-    begun = 0 < len(missing_oidc) < len(OIDC_KEYS)
-    if has_token and begun:
-        findings.warn(below(path, missing_oidc[0]), "the OIDC client lacks this; the static token is used")
-    elif not has_token and begun:
-        lacking = " and ".join(f"`{key}`" for key in missing_oidc)
-        findings.error(below(path, missing_oidc[0]), f"the OIDC client cannot log in without {lacking}")
-    elif not has_token and missing_oidc:
-        ways = f"give `waldur_api_token`, or all of {', '.join(OIDC_KEYS)}"
-        findings.error(below(path, "waldur_api_token"), f"there is no way to log in: {ways}")
 
 
 def _events(values: Mapping[str, Any], path: str, findings: Findings) -> EventSettings:

@@ -44,7 +44,7 @@ ORDERS = frozenset({Mode.ORDER_PROCESS})
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class WrongValue:
     """The effect of a wrong value that is not an error of the whole file, since the reference starts with it.
 
     It `stops` modes of its offering, where a guess could harm, or `value` counts `meanwhile`.
@@ -55,21 +55,23 @@ class Wrong:
     meanwhile: str = ""
 
 
-STOPS_ALL = Wrong(ALL_MODES)
-STOPS_ORDERS = Wrong(ORDERS)
-STOPS_REPORTS = Wrong(frozenset({Mode.REPORT}))
-UNKNOWN_SOURCE = Wrong(frozenset({Mode.REPORT}), UsageSource.REQUESTED.value)
-WEBSOCKET = Wrong(value=EVENT_TRANSPORTS[0], meanwhile="events come over a WebSocket")
-NO_HOMES = Wrong(value=False, meanwhile="no homes are made")
-WRONG_HOMES = Wrong(value="", meanwhile="homes are made where the system's user database says")
-USUAL_UMASK = Wrong(meanwhile="homes are private, as without this key")
+STOPS_ALL = WrongValue(ALL_MODES)
+STOPS_ORDERS = WrongValue(ORDERS)
+STOPS_REPORTS = WrongValue(frozenset({Mode.REPORT}))
+UNKNOWN_SOURCE = WrongValue(frozenset({Mode.REPORT}), UsageSource.REQUESTED.value)
+WEBSOCKET = WrongValue(value=EVENT_TRANSPORTS[0], meanwhile="events come over a WebSocket")
+NO_HOMES = WrongValue(value=False, meanwhile="no homes are made")
+WRONG_HOMES = WrongValue(value="", meanwhile="homes are made where the system's user database says")
+USUAL_UMASK = WrongValue(meanwhile="homes are private, as without this key")
 
 
-def key(kind: Callable[[Any], Any], default: Any = None, wrong: Wrong | None = None) -> fields.Field[Any]:
+def key(
+    kind: Callable[[Any], Any], default: Any = None, wrong: WrongValue | None = None
+) -> fields.Field[Any]:
     return fields.Function(deserialize=kind, load_default=default, metadata={"wrong": wrong})
 
 
-def required(kind: Callable[[Any], Any], wrong: Wrong | None = None) -> fields.Field[Any]:
+def required(kind: Callable[[Any], Any], wrong: WrongValue | None = None) -> fields.Field[Any]:
     return fields.Function(
         deserialize=kind,
         required=True,
@@ -165,12 +167,12 @@ class OfferingSchema(SectionSchema):
     stomp_enabled = key(field_types.flag, False)
     stomp_membership_sync_enabled = key(field_types.flag)
     stomp_ws_host = key(field_types.text, "")
-    stomp_ws_port = key(field_types.whole(1, 65535), None, Wrong(meanwhile="the usual port is taken"))
+    stomp_ws_port = key(field_types.whole(1, 65535), None, WrongValue(meanwhile="the usual port is taken"))
     stomp_ws_path = key(field_types.text, "")
     websocket_use_tls = key(field_types.flag, True)
     mqtt_enabled = key(field_types.flag, False)
     event_transport = key(field_types.choice(*EVENT_TRANSPORTS), EVENT_TRANSPORTS[0], WEBSOCKET)
-    queue = key(field_types.queue_name, "", Wrong(ALL_MODES, ""))
+    queue = key(field_types.queue_name, "", WrongValue(ALL_MODES, ""))
     policy = key(field_types.mapping, {})
     limits_source = key(field_types.choice(*LimitsSource), LimitsSource.CLUSTER.value)
     usage_source = key(field_types.choice(*UsageSource), UsageSource.REQUESTED.value, UNKNOWN_SOURCE)
@@ -186,23 +188,23 @@ class BackendSettingsSchema(SectionSchema):
     default_account = key(field_types.text_or_number, "", STOPS_ALL)
     check_backend_id_uniqueness = key(field_types.flag, False, STOPS_ORDERS)
     check_all_offerings = key(field_types.flag, False, STOPS_ORDERS)
-    backend_id_max_retries = key(field_types.whole(0), 50, Wrong(value=50, meanwhile="50 is taken"))
+    backend_id_max_retries = key(field_types.whole(0), 50, WrongValue(value=50, meanwhile="50 is taken"))
     allocation_name_max_len = key(field_types.whole(0), None, STOPS_ORDERS)
     soft_delete = key(field_types.flag, False, STOPS_ORDERS)
     enable_user_homedir_account_creation = key(field_types.flag, True, NO_HOMES)
     default_homedir_umask = key(field_types.umask, None, USUAL_UMASK)
     homedir_umask = key(field_types.umask, None, USUAL_UMASK)
     homedir_base_path = key(field_types.text, "", WRONG_HOMES)
-    homedir_quota = key(field_types.mapping, {}, Wrong(value={}, meanwhile="homes get no quota"))
-    periodic_limits = key(field_types.mapping, {}, Wrong(value={}, meanwhile="periodic limits are off"))
-    cluster_name = key(field_types.text_or_number, "", Wrong(ALL_MODES, ""))
-    command_prefix = key(field_types.command_words, (), Wrong(ALL_MODES, ()))
-    target_api_url = key(field_types.text, "", Wrong(value="", meanwhile="it is not used"))
-    target_api_token = key(field_types.secret_text, "", Wrong(value="", meanwhile="it is not used"))
+    homedir_quota = key(field_types.mapping, {}, WrongValue(value={}, meanwhile="homes get no quota"))
+    periodic_limits = key(field_types.mapping, {}, WrongValue(value={}, meanwhile="periodic limits are off"))
+    cluster_name = key(field_types.text_or_number, "", WrongValue(ALL_MODES, ""))
+    command_prefix = key(field_types.command_words, (), WrongValue(ALL_MODES, ()))
+    target_api_url = key(field_types.text, "", WrongValue(value="", meanwhile="it is not used"))
+    target_api_token = key(field_types.secret_text, "", WrongValue(value="", meanwhile="it is not used"))
 
 
 class PeriodicLimitsSchema(SectionSchema):
-    enabled = key(field_types.flag, False, Wrong(value=False, meanwhile="periodic limits are off"))
+    enabled = key(field_types.flag, False, WrongValue(value=False, meanwhile="periodic limits are off"))
 
 
 class ComponentSchema(SectionSchema):
@@ -212,7 +214,7 @@ class ComponentSchema(SectionSchema):
     unit_factor = key(field_types.number(above=0), 1.0, STOPS_ALL)
     unit_factor_reporting = key(field_types.number(above=0), None, STOPS_REPORTS)
     limit = key(field_types.number(at_least=0), None, STOPS_ALL)
-    target_components = key(field_types.mapping, {}, Wrong(ALL_MODES, {}))
+    target_components = key(field_types.mapping, {}, WrongValue(ALL_MODES, {}))
     description = key(field_types.text)
     min_value = key(field_types.whole())
     max_value = key(field_types.whole())
@@ -231,7 +233,7 @@ class ComponentSchema(SectionSchema):
 
 
 class TargetSchema(SectionSchema):
-    factor = key(field_types.number(above=0), 1.0, Wrong(ALL_MODES, 1.0))
+    factor = key(field_types.number(above=0), 1.0, WrongValue(ALL_MODES, 1.0))
 
 
 ROOT = RootSchema()

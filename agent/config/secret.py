@@ -55,23 +55,23 @@ def mask_url(url: str) -> str:
 
     Works on text, not on a parsed URL: a password with `/`, `?` or `[` in it must not show either.
     """
-    return ";".join(_mask_one(part) for part in _NEXT_URL.split(url))
+    masked = []
+    for part in _NEXT_URL.split(url):
+        scheme, separator, rest = part.partition("://")
+        if not separator:
+            masked.append(MASK if "@" in part else part)
+            continue
+        user, at, place = rest.rpartition("@")
+        if at:
+            name, colon, _ = user.partition(":")
+            user = f"{name}:{MASK}" if colon else MASK
+        place, question, query = place.partition("#")[0].partition("?")
+        pairs = [pair.partition("=") for pair in query.split("&")] if query else []
+        shown = "&".join(f"{key}={MASK}" if equals else MASK for key, equals, _ in pairs)
+        masked.append(f"{scheme}://{user}{at}{place}{question}{shown}")
+    return ";".join(masked)
 
 
 def is_secret_key(name: str) -> bool:
     """Whether a key of this name holds a secret (`token_file` and `token_env` do not)."""
     return _SECRET_KEY.search(name) is not None
-
-
-def _mask_one(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return MASK if "@" in url else url
-    user, at, place = rest.rpartition("@")
-    if at:
-        name, colon, _ = user.partition(":")
-        user = f"{name}:{MASK}" if colon else MASK
-    place, question, query = place.partition("#")[0].partition("?")
-    pairs = [pair.partition("=") for pair in query.split("&")] if query else []
-    masked = "&".join(f"{key}={MASK}" if equals else MASK for key, equals, _ in pairs)
-    return f"{scheme}://{user}{at}{place}{question}{masked}"

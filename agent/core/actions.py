@@ -9,7 +9,6 @@ policy, journal, backends and previews it declares itself: see `Action`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
@@ -601,10 +600,8 @@ class CancelJobs(ClusterAction):
             for (account, user), jobs in snapshot.active_users.items()
             if account != self.account or self.user not in ("", user)
         }
-        counted: Counter[str] = Counter()
-        for (account, _), jobs in users.items():
-            counted[account] += jobs
-        return replace(snapshot, active_jobs=dict(counted), active_users=users)
+        left = sum(jobs for (account, _), jobs in users.items() if account == self.account)
+        return replace(snapshot, active_jobs={**snapshot.active_jobs, self.account: left}, active_users=users)
 
 
 @dataclass(frozen=True, kw_only=True)

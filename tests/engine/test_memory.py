@@ -12,7 +12,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,13 @@ from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import empty_answers, held_plans, journal, left_out, pauses, store
 from backends.base import Scope
+from backends.slurm.schema import SlurmSettings
+from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world import seed
 from simulator.world.seed import Scenario
 from tests.engine.worlds import approve, charged, held, restarted
 from tests.membership.world import World
-from tests.memory_backend import MemoryBackend
 from tests.state.conftest import STRANGER, needs_root, strangers
 from tests.state.obstacles import block, damage, unblock
 
@@ -46,12 +47,14 @@ HOUR, DAY = 3, 5
 TEAMS = 12
 
 
-@dataclass
 class SharedBackend(MemoryBackend):
     """One writer at a time, as on a real cluster. Whoever asks for jobs is about to decide: `together` waits there."""
 
     together: threading.Barrier | None = None
-    _one: Any = field(default_factory=threading.Lock)
+
+    def __init__(self, settings: SlurmSettings, state: Snapshot) -> None:
+        super().__init__(settings, state)
+        self._one = threading.Lock()
 
     def observe(self, scope: Scope = Scope()) -> Snapshot:
         if scope.jobs_of and self.together is not None:

@@ -16,10 +16,10 @@ from agent.run.site import Site
 from agent.state import charges
 from agent.state.held_plans import HeldPlans, HeldRow
 from agent.waldur.client import WaldurClient
+from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.table import Table
 from tests.engine import kills
-from tests.memory_backend import MemoryBackend
 
 
 class Moment:

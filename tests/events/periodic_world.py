@@ -19,9 +19,9 @@ from agent.run.periodic import mode as periodic_limits
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import held_plans, periodic_policies
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
-from tests.memory_backend import MemoryBackend
 from tests.orders.test_every_step import MortalClient
 
 ACCOUNT = "a_one"
@@ -75,15 +75,12 @@ class Keeper:
                 raise AssertionError(action.render())
 
 
-@dataclass
 class PeriodicCluster(MemoryBackend):
     """The cluster in memory, with this power."""
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.periodic = Keeper(self)
-
-    def must_work(self, call: str) -> None:
-        self._must_work(call)
 
     def uses(self, **used: int) -> None:
         """What counts against the limits of the account."""

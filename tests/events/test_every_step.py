@@ -19,12 +19,12 @@ from agent.core.periodic import LimitType
 from agent.run.imports import mode as imports
 from agent.run.site import Site
 from agent.state import held_plans
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.events.periodic_world import PeriodicWorld
-from tests.memory_backend import MemoryBackend
 from tests.orders.test_every_step import FAULTS, Killed, MortalClient
 from tests.scale import steps
 from tests.simulator.caller import Caller

@@ -18,10 +18,10 @@ from agent.run.people import homes
 from agent.run.people.homes import HomesReport
 from agent.run.site import Site
 from agent.state.store import Store
+from backends.testing.memory import MemoryBackend
 from tests.backends.storage.world import World
 from tests.config.samples import OFFERING, changed
 from tests.config.samples import Site as Configuration
-from tests.memory_backend import MemoryBackend
 
 XFS = {"provider": "xfs", "mount_point": "/xfs", "block_hardlimit": "10g"}
 

@@ -210,9 +210,9 @@ class Failing:
     def __init__(self, world: Eventful, step: int, error: Exception | None, *, then: bool) -> None:
         self.calls = self.struck = 0
         self._step, self._error, self._then = step, error, then
-        self._observe, self._after = world.backend.observe, world.backend._after
+        self._observe, self._carry_out = world.backend.observe, world.backend.held.carry_out
         world.backend.observe = self.observe  # type: ignore[method-assign]
-        world.backend._after = self.after  # type: ignore[method-assign]
+        world.backend.held.carry_out = self.carry_out  # type: ignore[method-assign]
         self._world = world
 
     def observe(self, *args: Any) -> Snapshot:
@@ -223,16 +223,17 @@ class Failing:
             raise self._error
         return _half(seen, self._step)
 
-    def after(self, action: ClusterAction) -> Snapshot:
+    def carry_out(self, action: ClusterAction) -> None:
         if not self._strikes():
-            return self._after(action)
+            self._carry_out(action)
+            return
         if self._then:
-            self._world.backend.state = self._after(action)
+            self._carry_out(action)
         raise self._error or BackendUnavailable("slurmdbd died in the middle")
 
     def mend(self) -> None:
         self._world.backend.observe = self._observe  # type: ignore[method-assign]
-        self._world.backend._after = self._after  # type: ignore[method-assign]
+        self._world.backend.held.carry_out = self._carry_out  # type: ignore[method-assign]
 
     def _strikes(self) -> bool:
         self.calls += 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_an_unknown_qos_of_a_state_is_told_to_the_operator_and_errs_nobody(make_
     stuck = next(r for r in report.resources if r.resource_uuid == bad)
     assert "no such QoS" in stuck.message
     assert {world.resource(uuid).state.value for uuid in (bad, good)} == {"OK"}
-    world.backend.qos |= {"nosuch"}
+    world.backend.state = replace(world.cluster, qos=world.cluster.qos | {"nosuch"})
     world.sync()
     assert qos(world) == ({"nosuch"}, "nosuch")
     world.in_step()

@@ -16,10 +16,10 @@ from agent.run.membership.facts import Reach
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.waldur.client import WaldurClient
+from backends.testing.memory import MemoryBackend, slurm_settings
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import Resource
-from tests.memory_backend import MemoryBackend, slurm_settings
 
 CPU = {"cpu": 10, "mem": 2}
 

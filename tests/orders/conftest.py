@@ -11,11 +11,11 @@ import pytest
 
 from agent.config.model import Mode
 from agent.run.site import Site, client
+from backends.testing.memory import MemoryBackend, slurm_settings
 from rig.site import configuration, settings_of, site_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.memory_backend import MemoryBackend, slurm_settings
 
 SiteFactory = Callable[..., Site]
 

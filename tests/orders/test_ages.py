@@ -10,10 +10,10 @@ import pytest
 from agent.config.model import Mode
 from agent.run import passes
 from agent.run.site import Site, client
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.memory_backend import MemoryBackend
 
 LACKING = {
     "2024": {

@@ -21,13 +21,13 @@ from agent.run.orders.naming import NameContested
 from agent.run.orders.planning import PlannedOrders
 from agent.run.site import Site, client
 from agent.waldur import resources
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.control.experiments import OrderOptions
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import ResourceState
 from simulator.world.seed import Scenario
-from tests.memory_backend import MemoryBackend
 from tests.orders.conftest import SiteFactory
 
 BY_PROJECT = {"account_name_generation_policy": "project_slug"}

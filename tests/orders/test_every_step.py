@@ -16,11 +16,11 @@ from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.waldur.client import WaldurClient
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.memory_backend import MemoryBackend
 from tests.scale import steps
 
 REQUESTS_OF_A_PASS = 40

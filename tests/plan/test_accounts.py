@@ -14,7 +14,8 @@ from agent.core.actions import CreateAccount, SetLimits, SetQos
 from agent.core.errors import BackendUnavailable
 from agent.core.model import AccountSpec, AllocationSpec, Association, OwnQos, Part, Snapshot
 from agent.plan import accounts
-from tests.plan.worlds import TREE, applied, cluster, rendered, without
+from backends.testing.memory import without
+from tests.plan.worlds import TREE, applied, cluster, rendered
 
 SPEC = AllocationSpec(
     account=AccountSpec("a_one", "p_proj", "One", "p_proj"),

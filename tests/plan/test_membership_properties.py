@@ -32,8 +32,8 @@ from agent.plan import allocations, membership
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.shared_limits import LimitRules
 from backends.slurm.canonical import canonical
-from tests.memory_backend import MemoryBackend, slurm_settings
-from tests.plan.worlds import CPU, MEM, RULES, TRES, without
+from backends.testing.memory import MemoryBackend, slurm_settings, without
+from tests.plan.worlds import CPU, MEM, RULES, TRES
 
 USERS = ("ann", "bob", "eve", "kim")
 ACCOUNTS = ("a_one", "a_two", "a_three")
@@ -171,7 +171,7 @@ def passes(draw: st.DrawFn) -> Pass:
 
 def after(snapshot: Snapshot, actions: Sequence[ClusterAction]) -> Snapshot:
     """The cluster after these; nothing that a plan holds may be refused."""
-    backend = MemoryBackend(state=snapshot, qos=frozenset(QOS))
+    backend = MemoryBackend(state=replace(snapshot, qos=frozenset(QOS)))
     outcomes = backend.apply(actions)
     assert [f"{o.action.render()}: {o.error}" for o in outcomes if o.error] == []
     return backend.state

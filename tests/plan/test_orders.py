@@ -26,7 +26,8 @@ from agent.core.waldur_actions import ClaimAccount, FailOrder, ReportLimits
 from agent.plan import orders
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import OrderCase, OrderPlan
-from tests.plan.worlds import CPU, MEM, RULES, TREE, case, cluster, end_of, placed, rendered, without
+from backends.testing.memory import without
+from tests.plan.worlds import CPU, MEM, RULES, TREE, case, cluster, end_of, placed, rendered
 
 CREATE, UPDATE, RESTORE = OrderType.CREATE, OrderType.UPDATE, OrderType.RESTORE
 PENDING, EXECUTING = OrderState.PENDING_PROVIDER, OrderState.EXECUTING

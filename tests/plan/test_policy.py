@@ -28,7 +28,8 @@ from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, ReportMetadata
 from agent.plan.policy.gate import Decision, EarlierPlans, decide
 from agent.plan.policy.rules import PolicyContext, Why
-from tests.plan.worlds import cluster, without
+from backends.testing.memory import without
+from tests.plan.worlds import cluster
 
 RULES = PolicyRules(prefixes=("c_", "p_", "a_"))
 USERS = [f"u{n}" for n in range(10)]

@@ -26,7 +26,8 @@ from agent.core.waldur_actions import CompleteOrder, FailOrder
 from agent.plan import orders
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import OrderCase, OrderPlan
-from tests.plan.worlds import RULES, applied, case, cluster, cluster_actions, placed, without
+from backends.testing.memory import without
+from tests.plan.worlds import RULES, applied, case, cluster, cluster_actions, placed
 
 SOFT = replace(RULES, soft_delete=True)
 CUSTOMERS, PROJECTS = ("c_cust", "c_b"), ("p_proj", "p_b")

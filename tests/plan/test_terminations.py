@@ -14,6 +14,7 @@ from agent.core.waldur_actions import CompleteOrder, FailOrder
 from agent.plan import orders
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import OrderCase
+from backends.testing.memory import without
 from tests.plan.worlds import (
     RULES,
     TREE,
@@ -23,7 +24,6 @@ from tests.plan.worlds import (
     cluster_actions,
     ending,
     rendered,
-    without,
 )
 
 TWO = {**TREE, "a_two": "p_proj"}

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small clusters and orders for planner tests, and what a list of actions makes of a cluster.
-
-`applied` keeps SLURM's rules: what it would refuse changes nothing. It is pure, like the planner it checks.
-"""
+"""Small clusters and orders for planner tests, and what a list of actions makes of a cluster."""
 
 from __future__ import annotations
 
@@ -12,22 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from agent.core.account_names import NameRules
-from agent.core.actions import (
-    Action,
-    AddMember,
-    AllowSubmission,
-    BlockSubmission,
-    CancelJobs,
-    ClusterAction,
-    CreateAccount,
-    CreateQos,
-    DeleteAccount,
-    DeleteQos,
-    MoveDefaultAccount,
-    RemoveMember,
-    SetLimits,
-    SetQos,
-)
+from agent.core.actions import Action, ClusterAction
 from agent.core.model import (
     Account,
     AccountingType,
@@ -45,9 +27,9 @@ from agent.core.model import (
 from agent.core.plans import Plan
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import OrderCase, OrderPlan
+from backends.testing.memory import TRES, MemoryBackend
 
 EVERY_PART = frozenset(Part)
-TRES = frozenset({"cpu", "mem", "gres/gpu"})
 CPU = Component("cpu", "hours", AccountingType.LIMIT, "CPU", unit_factor=60)
 MEM = Component("mem", "GB-hours", AccountingType.LIMIT, "Memory", unit_factor=61440)
 RULES = OfferingRules(
@@ -90,23 +72,6 @@ def cluster(
         qos=frozenset({"normal", *(name for names in qos.values() for name in names)}),
         complete=EVERY_PART - set(lacking),
     )
-
-
-def without(snapshot: Snapshot, *parts: Part) -> Snapshot:
-    """The same cluster, read without these parts: a backend leaves such fields empty."""
-    empty: dict[Part, dict[str, Any]] = {
-        Part.ACCOUNTS: {"accounts": {}},
-        Part.ASSOCIATIONS: {"associations": frozenset()},
-        Part.DEFAULT_ACCOUNTS: {"default_accounts": {}},
-        Part.TRES: {"tres": frozenset()},
-        Part.JOBS: {"active_jobs": {}},
-        Part.QOS: {"qos": frozenset()},
-        Part.USAGE: {"used": {}},
-        Part.USER_LIMITS: {"user_limits": {}},
-    }
-    for part in parts:
-        snapshot = replace(snapshot, **empty[part])
-    return replace(snapshot, complete=snapshot.complete - set(parts))
 
 
 def case(
@@ -168,99 +133,8 @@ def rendered(actions: Iterable[Action]) -> list[str]:
     return [replace(action, reason="").render() for action in actions]
 
 
-PHASES = (
-    CreateAccount, CreateQos, SetQos, SetLimits, AddMember, MoveDefaultAccount, AllowSubmission, BlockSubmission,
-    CancelJobs, RemoveMember, DeleteAccount, DeleteQos,
-)  # fmt: skip
-
-
 def applied(snapshot: Snapshot, actions: Iterable[ClusterAction]) -> Snapshot:
-    """The cluster after a backend has applied these: builders first, removals last, parents before children and
-    after them. What SLURM would refuse is left out.
-    """
-    waiting = sorted(actions, key=lambda action: PHASES.index(type(action)))
-    while waiting:
-        left = []
-        before = snapshot
-        for action in waiting:
-            after = _after(snapshot, action)
-            if after is None:
-                left.append(action)
-            else:
-                snapshot = after
-        if snapshot == before:
-            return snapshot
-        waiting = left
-    return snapshot
-
-
-def _after(snapshot: Snapshot, action: ClusterAction) -> Snapshot | None:
-    """The cluster after one action; None where SLURM refuses it."""
-    accounts = dict(snapshot.accounts)
-    match action:
-        case CreateAccount():
-            if action.account in accounts:
-                return snapshot
-            if action.parent not in accounts:
-                return None
-            above = accounts[action.parent]
-            accounts[action.account] = Account(
-                action.account, action.parent, qos=above.qos, default_qos=above.default_qos
-            )
-            return replace(snapshot, accounts=accounts)
-        case CreateQos():
-            return replace(snapshot, qos=snapshot.qos | {action.account})
-        case DeleteQos():
-            users = [a for a in accounts.values() if action.account == a.default_qos]
-            return None if users else replace(snapshot, qos=snapshot.qos - {action.account})
-    return _after_in_account(snapshot, accounts, action)
-
-
-def _after_in_account(
-    snapshot: Snapshot, accounts: dict[str, Account], action: ClusterAction
-) -> Snapshot | None:
-    standing = accounts.get(action.account)
-    if standing is None:
-        return None
-    match action:
-        case SetQos():
-            if not {*action.after, action.default} <= snapshot.qos:
-                return None
-            standing = replace(standing, qos=frozenset(action.after), default_qos=action.default)
-        case SetLimits():
-            standing = replace(standing, limits={**standing.limits, **dict(action.after)})
-        case BlockSubmission():
-            standing = replace(standing, submit_limit=0)
-        case AllowSubmission():
-            standing = replace(standing, submit_limit=None)
-        case CancelJobs():
-            return replace(snapshot, active_jobs={**snapshot.active_jobs, action.account: 0})
-        case DeleteAccount():
-            if snapshot.children_of(action.account) or snapshot.users_of(action.account):
-                return None
-            del accounts[action.account]
-            return replace(snapshot, accounts=accounts)
-        case _:
-            return _after_in_users(snapshot, action)
-    return replace(snapshot, accounts={**accounts, action.account: standing})
-
-
-def _after_in_users(snapshot: Snapshot, action: ClusterAction) -> Snapshot | None:
-    defaults = dict(snapshot.default_accounts)
-    match action:
-        case AddMember():
-            added = {Association(action.account, action.user, name) for name in action.partitions or ("",)}
-            defaults.setdefault(action.user, action.account)
-            return replace(snapshot, associations=snapshot.associations | added, default_accounts=defaults)
-        case MoveDefaultAccount():
-            if action.account not in snapshot.accounts_of(action.user):
-                return None
-            return replace(snapshot, default_accounts={**defaults, action.user: action.account})
-        case RemoveMember():
-            if snapshot.active_jobs.get(action.account):
-                return None
-            if defaults.get(action.user) == action.account:
-                del defaults[action.user]
-            left = {a for a in snapshot.associations if (a.account, a.user) != (action.account, action.user)}
-            return replace(snapshot, associations=frozenset(left), default_accounts=defaults)
-    raise AssertionError(f"no model of {action.verb}")
+    """The cluster after a backend has applied these. What SLURM would refuse is left out."""
+    backend = MemoryBackend(state=snapshot)
+    backend.apply(tuple(actions))
+    return backend.state

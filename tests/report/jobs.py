@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from agent.core.account_names import fold
 from agent.core.periods import Month
 from agent.core.usage import JobUse, Usage, UsageQuery
-from tests.memory_backend import MemoryBackend
+from backends.slurm.schema import SlurmSettings
+from backends.testing.memory import MemoryBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,10 @@ class Job:
         return JobUse(self.id, self.account, self.user, state, self.seconds, self.counts, self.submitted)
 
 
-@dataclass
 class JobBackend(MemoryBackend):
-    jobs: list[Job] = field(default_factory=list)
+    def __init__(self, settings: SlurmSettings, jobs: Sequence[Job] = ()) -> None:
+        super().__init__(settings)
+        self.jobs = list(jobs)
 
     def usage(self, query: UsageQuery) -> Usage:
         """As the cluster in memory counts it, with the jobs behind the figures."""
@@ -41,11 +43,11 @@ class JobBackend(MemoryBackend):
         for job in jobs:
             counts = users.setdefault(fold(job.account), {}).setdefault(fold(job.user), {})
             counts.update({name: counts.get(name, 0) + amount for name, amount in job.counts.items()})
-        self.spent = {**self.spent, str(query.month): {**users}}
+        self.held.counted[str(query.month)] = {**users}
         counted = super().usage(query)
         return Usage(query, counted.accounts, len(jobs), live=tuple(job.use() for job in jobs if job.live))
 
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
-        self._must_work("job_uses")
+        self.must_work("job_uses")
         self.executed["read"] += 1
         return [job.use() for job in self.jobs if job.month == query.month and job.id in ids]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent.core.periods import Month
+from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
 from tests.cli.conftest import Command, command
-from tests.memory_backend import MemoryBackend
 from tests.report.world import World, scenario
 from tests.usage.world import install, plugin
 

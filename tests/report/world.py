@@ -19,11 +19,11 @@ from agent.run.usage import mode as report
 from agent.run.usage.planning import PlannedReport
 from agent.waldur.client import WaldurClient
 from agent.waldur.transport import Timeouts
+from backends.testing.memory import slurm_settings
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import ComponentUsage
 from simulator.world.seed import ComponentSpec, Scenario, grant
-from tests.memory_backend import slurm_settings
 from tests.report.jobs import Job, JobBackend
 
 NOW = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)

@@ -16,10 +16,10 @@ from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state.held_plans import HeldPlans
 from agent.waldur.client import WaldurClient
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
-from tests.memory_backend import MemoryBackend
 
 
 @dataclass

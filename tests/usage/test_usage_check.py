@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from agent.core.errors import BackendError, BackendUnavailable
+from backends.testing.memory import MemoryBackend, MemoryCluster
 from simulator.server.faults import Fault
 from tests.cli.conftest import Command
-from tests.memory_backend import MemoryBackend
 from tests.usage.world import COMPONENT, LAST, PRESENT, Job, World, plugin
 
 WHOLE = ("cpu", "mem")
@@ -176,7 +176,7 @@ def test_why_sreport_is_unknown_is_said(
 
 def test_a_backend_without_a_second_count_is_compared_without_it(world: World, command: Command) -> None:
     spent = {str(LAST): {world.names[0]: {"ada": {"cpu": 7200, "mem": 4096}}}}
-    plugin.clusters[world.folder.name] = MemoryBackend(spent=spent)
+    plugin.clusters[world.folder.name] = MemoryBackend(on=MemoryCluster(counted=spent))
     said = command("usage-check", "-c", world.configure())
     assert said.code == 0
     assert "there is no second count: this kind of cluster keeps one record" in said.out

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from agent.core.model import Account, Part, Snapshot
 from agent.core.periods import Month
 from agent.core.usage import AccountUsage, Usage, UsageQuery, UsageSource
 from backends.base import BackendContext, Parsed, Scope
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration
 from simulator.server.waldur import SimulatedWaldur
-from tests.memory_backend import MemoryBackend
 
 PRESENT = Month.of(datetime.now(UTC))
 LAST = PRESENT.previous
@@ -38,15 +38,16 @@ class Job:
     crosses: bool = False
 
 
-@dataclass
 class Cluster(MemoryBackend):
     """`forgotten`: cpu-seconds of accounts that the summary lacks. `calls`: what was asked, in order."""
 
-    jobs: dict[Month, list[Job]] = field(default_factory=dict)
-    not_summed_up: set[Month] = field(default_factory=set)
-    forgotten: Counter[str] = field(default_factory=Counter)
-    no_summary: BackendError | None = None
-    calls: list[str] = field(default_factory=list)
+    def __init__(self, state: Snapshot) -> None:
+        super().__init__(state=state)
+        self.jobs: dict[Month, list[Job]] = {}
+        self.not_summed_up: set[Month] = set()
+        self.forgotten: Counter[str] = Counter()
+        self.no_summary: BackendError | None = None
+        self.calls: list[str] = []
 
     def lay_down(self, month: Month, *jobs: Job, rolled_up: bool = True) -> None:
         self.jobs[month] = list(jobs)
@@ -65,7 +66,7 @@ class Cluster(MemoryBackend):
 
     def usage(self, query: UsageQuery) -> Usage:
         self.calls.append("usage")
-        self._must_work("usage")
+        self.must_work("usage")
         lines = list(self._lines(query))
         return Usage(query, _summed(lines), len(lines))
 

@@ -20,11 +20,11 @@ from agent.run.people.usernames import UsernameReport
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.waldur import members, offerings
+from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OfferingUserState
 from simulator.world.seed import Scenario
-from tests.memory_backend import MemoryBackend
 from tests.usernames.scripted import Scripted, install
 
 SiteFactory = Callable[..., Site]

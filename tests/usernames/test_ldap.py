@@ -17,11 +17,11 @@ from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.state import journal
 from agent.state.journal import Query
+from backends.testing.memory import MemoryBackend
 from rig.slapd import Slapd
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from tests.backends.usernames.conftest import Looker, raw
-from tests.memory_backend import MemoryBackend
 from tests.usernames.conftest import (
     SiteFactory,
     accounts,

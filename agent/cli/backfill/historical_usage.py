@@ -242,7 +242,13 @@ class Loading:
             else:
                 LocalLoader(self.site, run, record, view, options.delay_s).load(left)
         except KeyboardInterrupt:
-            self._print_stopped(record, queued)
+            count = sum(outcome.ending is Ending.DONE for outcome in record.months.values())
+            sentence = f"Stopped: {count} of {len(run.months)} months are done"
+            if queued:
+                sent = [month for month in queued.pending if month not in queued.unsent]
+                sentence += f"; {len(sent)} stay in the queue, and the workers go on with them"
+                sentence += f"; {len(queued.unsent)} were not sent yet" if queued.unsent else ""
+            view.say(Mark.WARNING, f"{sentence}. --resume goes on from here")
             return STOPPED
         return self._print_end(record)
 
@@ -262,15 +268,6 @@ class Loading:
         if self.options.dry_run:
             say(None, "[DRY-RUN] Nothing is submitted")
         say(Mark.PLAN, f"Will process {len(wanted.months)} months of data")
-
-    def _print_stopped(self, record: RunRecord, queued: QueueLoader | None) -> None:
-        done = sum(outcome.ending is Ending.DONE for outcome in record.months.values())
-        sentence = f"Stopped: {done} of {len(self.run.months)} months are done"
-        if queued:
-            sent = [month for month in queued.pending if month not in queued.unsent]
-            sentence += f"; {len(sent)} stay in the queue, and the workers go on with them"
-            sentence += f"; {len(queued.unsent)} were not sent yet" if queued.unsent else ""
-        self.view.say(Mark.WARNING, f"{sentence}. --resume goes on from here")
 
     def _print_end(self, record: RunRecord) -> int:
         outcomes = [record.months[str(month)] for month in self.run.months if str(month) in record.months]

@@ -34,9 +34,9 @@ from agent.core.errors import (
 from agent.core.plans import Outcome
 from backends.moab.commands import NotInMoab
 from backends.process import CommandMissing
+from backends.testing.contract import join, leave, new
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
-from tests.backends.contract_sites import join, leave, new
 
 
 def limit(name: str, amount: int = 100) -> SetLimits:

@@ -15,9 +15,9 @@ from agent.core.errors import DoneInPart, NotApplied
 from backends.base import Scope
 from backends.moab.deposits import Move, Moves, moves, printed
 from backends.moab.ledger import Fund, total
+from backends.testing.contract import new
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
-from tests.backends.contract_sites import new
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 

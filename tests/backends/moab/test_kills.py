@@ -16,10 +16,10 @@ import pytest
 
 from agent.core.actions import ClusterAction, DeleteAccount, SetLimits
 from agent.core.errors import BackendUnavailable
+from backends.testing.contract import join, leave, new
 from simulator.mam.books import Books
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
-from tests.backends.contract_sites import join, leave, new
 from tests.scale import FULL
 
 

@@ -9,9 +9,9 @@ from agent.core.errors import PlanRefused
 from agent.core.model import Part
 from backends.base import Scope
 from backends.moab.allowed_names import MAX_NAME_LENGTH, checked, free_text, is_usable
+from backends.testing.contract import join, leave, new
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
-from tests.backends.contract_sites import join, leave, new
 
 SURVIVE = [
     "a_demo", "a b", "o'neil", 'x"y', "käsk", "項目", "x.y@z-0_1", "1234", "a;b", "$(id)", "`id`", "a\\b", "#x",

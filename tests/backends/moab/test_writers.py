@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from agent.core.actions import SetLimits
 from agent.core.plans import Outcome
+from backends.testing.contract import new
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
-from tests.backends.contract_sites import new
 
 
 def test_agents_with_different_state_dirs_deposit_once(mam: StandIn) -> None:

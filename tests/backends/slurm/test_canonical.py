@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.core.errors import BackendUnavailable, ConfigError, PlanRefused
 from agent.core.model import AccountSpec, AllocationSpec, OwnQos, Part, RequestedState, Snapshot
 from backends.slurm.canonical import canonical
-from tests.memory_backend import slurm_settings
+from backends.testing.memory import slurm_settings
 
 SNAPSHOT = Snapshot("c1", tres=frozenset({"cpu", "mem"}), complete=frozenset({Part.TRES}))
 SPEC = AllocationSpec(

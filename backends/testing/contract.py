@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: MIT
+"""What every backend keeps: read whole, write once, tell the truth about each action, harm nothing unknown.
+
+A suite for pytest, with the plugin `backends.testing.plugin`. It needs an empty cluster. One batch makes the accounts
+of all tests, for a write may cost half a second; each test uses its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from agent.core.actions import (
+    AddMember,
+    AllowSubmission,
+    BlockSubmission,
+    CancelJobs,
+    ClusterAction,
+    CreateAccount,
+    CreateQos,
+    DeleteAccount,
+    DeleteQos,
+    MoveAccount,
+    MoveDefaultAccount,
+    RemoveMember,
+    SetLimits,
+    SetQos,
+)
+from agent.core.errors import BackendError, NotEmpty, PlanRefused, SiteAgentError
+from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
+from agent.core.plans import Outcome
+from agent.plan import accounts
+from backends.base import BULK_PARTS, Backend, Scope
+
+CUSTOMER, PROJECT = "c_cust", "p_proj"
+MANY = ("a_many0", "a_many1", "a_many2")
+BELOW = {"p_go": ("a_go1", "a_go2"), "p_full": ("a_below",)}
+ACCOUNTS = (
+    "a_limits", "a_in", "a_out", "a_part", "a_block1", "a_block2", "a_move", "a_stay", "a_go", *BELOW, *MANY, "a_mix",
+)  # fmt: skip
+TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+Limits = Mapping[str, int]
+
+
+def new(name: str, parent: str = PROJECT) -> CreateAccount:
+    return CreateAccount(account=name, parent=parent, description="d", organization="o")
+
+
+def join(name: str, user: str, *, partitions: tuple[str, ...] = ()) -> AddMember:
+    return AddMember(account=name, user=user, partitions=partitions)
+
+
+def leave(name: str, user: str, *, default: bool = False) -> RemoveMember:
+    return RemoveMember(account=name, user=user, is_default=default)
+
+
+WORK: Mapping[str, Sequence[ClusterAction | str]] = {
+    "nothing": [],
+    "the same new limits of many accounts": MANY,
+    "many members of one account": [join("a_many0", f"m{n}") for n in range(20)],
+    "the same members of many accounts": [join(name, f"m{m}") for name in MANY for m in range(5)],
+    "the same leavers of many accounts": [leave(name, f"m{m}") for name in MANY[1:] for m in range(5)],
+    "names that cannot be": [join("a_many0", "a,b"), new("a|b")],
+}
+# What stands already, whichever of these tests ran before.
+BEFORE = {
+    "the same members of many accounts": [join("a_many0", f"m{n}") for n in range(5)],
+    "the same leavers of many accounts": [join(name, f"m{m}") for name in MANY[1:] for m in range(5)],
+}
+MISSING: Sequence[ClusterAction] = (
+    SetLimits(account="a_none", after=(("cpu", 5),)),
+    SetQos(account="a_none", after=("normal",), default="normal"),
+    BlockSubmission(account="a_none"),
+    AllowSubmission(account="a_none"),
+    CancelJobs(account="a_none"),
+    leave("a_none", "nobody"),
+    leave(PROJECT, "nobody"),
+    DeleteAccount(account="a_none", parent=PROJECT),
+    DeleteQos(account="a_none"),
+    MoveDefaultAccount(account=PROJECT, user="nobody", before="a_none"),
+)
+
+
+@dataclass(frozen=True)
+class Writes:
+    """Writes (`executed["write"]`) that changes cost: `tree`, at most, of an allocation with the accounts above it,
+    limits and two members; `joins` of four members of one account, twice; `alike` of blocking two accounts and allowing
+    them; `deletions` of three accounts; `many` of each kind in `WORK`.
+    """
+
+    tree: int
+    joins: int
+    alike: int
+    deletions: int
+    many: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A backend under contract.
+
+    `connect` makes a backend of the same cluster each time, with these `backend_settings`; `unhealthy` one whose
+    `check` finds problems. `limit`: the name of a limit that it keeps, `limit_names` all of them. `parts`: what
+    `observe()` reads whole. `members`: users by account of the empty cluster. `parents`: accounts that the allocation
+    `a_tree` in `p_tree` of `c_tree` brings, with those above them. `new_limits` of that, and `limit_changes` of
+    another, one after the other. `settings`: `canonical` is tried with each, and leaves so many `notes` on a wrong
+    limit and a wrong member, where given. `powers`: what it has of `partitions`, `moves`, `qos`; the word `product` is
+    in its errors about the others. `good` and `bad`: actions on the account `a_mix` (member `kim`, 5 of `limit`) and on
+    what is not there; bad ones fail with `errors`. `reads` of a whole `observe`, and `writes`, where their cost is
+    known.
+    """
+
+    connect: Callable[..., Backend]
+    limit: str = "cpu"
+    unhealthy: Callable[[], Backend] | None = None
+    cluster: str = "test"
+    product: str = ""
+    limit_names: frozenset[str] = frozenset()
+    parts: frozenset[Part] = BULK_PARTS
+    members: Mapping[str, set[str]] = field(default_factory=lambda: {"root": set()})
+    parents: Mapping[str, str] = field(
+        default_factory=lambda: {"c_tree": "root", "p_tree": "c_tree", "a_tree": "p_tree"}
+    )
+    new_limits: Limits = field(default_factory=dict)
+    limit_changes: Sequence[Limits] = ()
+    settings: Sequence[Mapping[str, object]] = ({},)
+    notes: int | None = None
+    good: Sequence[ClusterAction] = ()
+    bad: Sequence[ClusterAction] = ()
+    errors: frozenset[type[SiteAgentError]] = frozenset({NotEmpty})
+    powers: frozenset[str] = frozenset()
+    reads: int | None = None
+    writes: Writes | None = None
+
+    def good_actions(self) -> Sequence[ClusterAction]:
+        return self.good or (join("a_mix", "kim"), SetLimits(account="a_mix", after=((self.limit, 5),)))
+
+    def bad_actions(self) -> Sequence[ClusterAction]:
+        return self.bad or (DeleteAccount(account=PROJECT, parent=CUSTOMER),)
+
+    def changes_of_limits(self) -> Sequence[Limits]:
+        return self.limit_changes or [{self.limit: amount} for amount in (100, 50, 2_000_000, 0)]
+
+
+def done(outcomes: Sequence[Outcome]) -> None:
+    assert [(o.action.render(), str(o.error)) for o in outcomes if o.error] == []
+
+
+def users(snapshot: Snapshot, *names: str) -> list[set[str]]:
+    return [set(snapshot.users_of(name)) for name in names]
+
+
+def limits(snapshot: Snapshot, *names: str) -> list[dict[str, int]]:
+    return [dict(snapshot.accounts[name].limits) for name in names]
+
+
+def spec_of(name: str, *members: str, **wanted: int) -> AllocationSpec:
+    return AllocationSpec(
+        account=AccountSpec(name, "p_tree", f"Allocation {name}", "p_tree"),
+        ancestors=(
+            AccountSpec("c_tree", "", "Customer", "c"),
+            AccountSpec("p_tree", "c_tree", "Project", "p"),
+        ),
+        limits=wanted,
+        members=members,
+    )
+
+
+def prepared(subject: Subject) -> Backend:
+    """Return a backend on a cluster with the accounts of all tests, and ann in each of them."""
+    backend = subject.connect()
+    backend.observe()
+    above = [new(CUSTOMER, "root"), new(PROJECT, CUSTOMER), *map(new, ACCOUNTS)]
+    below = [new(name, parent) for parent, names in BELOW.items() for name in names]
+    done(backend.apply([*above, *below, *(join(name, "ann") for name in ACCOUNTS if name not in BELOW)]))
+    return backend
+
+
+class BackendContract:
+    """All of the contract: `class TestContract(BackendContract)` beside a fixture `subject` that returns a Subject."""
+
+    def unsupported(self, subject: Subject, backend: Backend, action: ClusterAction) -> None:
+        """The backend has nothing of the kind: it says so, blames no account for it, and changes nothing."""
+        before = backend.observe()
+        (outcome,) = backend.apply([action])
+        assert isinstance(outcome.error, BackendError)
+        assert outcome.error.of_host
+        assert subject.product in str(outcome.error)
+        assert backend.observe() == before
+
+    # Reading --------------------------------------------------------------------------------------
+
+    def test_an_empty_cluster_is_read_whole(self, subject: Subject) -> None:
+        empty = subject.connect()
+        snapshot = empty.observe()
+        if subject.reads is not None:
+            assert empty.executed == {"read": subject.reads}
+        assert set(snapshot.accounts) == set(subject.members)
+        for name, people in subject.members.items():
+            assert snapshot.accounts[name].parent is None
+            assert snapshot.users_of(name) == people
+        assert snapshot.default_accounts == {
+            user: name for name, people in subject.members.items() for user in people
+        }
+        assert snapshot.tres >= subject.limit_names | {subject.limit}
+        assert snapshot.complete == subject.parts
+        assert snapshot.cluster == empty.cluster == subject.cluster
+
+    def test_a_grown_cluster_is_read_at_the_same_cost(self, subject: Subject, backend: Backend) -> None:
+        fresh = subject.connect()
+        snapshot = fresh.observe()
+        below = {name for names in BELOW.values() for name in names}
+        assert set(snapshot.accounts) == {*subject.members, CUSTOMER, PROJECT, *ACCOUNTS, *below}
+        assert snapshot.accounts_of("ann") == set(ACCOUNTS) - set(BELOW)
+        assert snapshot.default_accounts["ann"] in ACCOUNTS
+        if subject.reads is not None:
+            assert fresh.executed == {"read": subject.reads}
+        # Three reads at most, however many accounts there are: a read per account is what the agent exists to avoid.
+        assert fresh.executed["read"] <= 3
+        assert not fresh.executed["write"]
+
+    def test_a_backend_is_healthy_or_says_what_is_wrong(self, subject: Subject) -> None:
+        health = subject.connect().check()
+        assert health.version[0].isdigit()
+        assert (health.cluster, health.problems, health.warnings) == (subject.cluster, (), ())
+        if subject.unhealthy:
+            assert subject.unhealthy().check().problems
+
+    def test_what_is_spelled_for_the_cluster_once_is_final(self, subject: Subject) -> None:
+        known = subject.connect().observe(Scope(frozenset({Part.TRES})))
+        wanted = replace(
+            spec_of("A_New", "Ann", "b,c", **{subject.limit: 5, "bogus": 7}),
+            requested=RequestedState(qos="fast", partition="main"),
+        )
+        for settings in subject.settings:
+            configured = subject.connect(**settings)
+            once = configured.canonical(wanted, known)
+            assert configured.canonical(once, known) == once
+            assert (once.account.name, once.members, once.limits) == ("a_new", ("ann",), {subject.limit: 5})
+            assert once.notes
+            assert subject.notes in (None, len(once.notes))
+
+    # Building -------------------------------------------------------------------------------------
+
+    def test_an_allocation_is_made_as_desired_and_making_it_again_is_harmless(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        fresh = subject.connect()
+        before = fresh.observe()
+        new_limits = subject.new_limits or {subject.limit: 600}
+        spec = fresh.canonical(spec_of("a_tree", "eve", "fox", **new_limits), before)
+        actions = accounts.building(spec, before, "test")
+        done(fresh.apply(actions))
+        if subject.writes:
+            assert fresh.executed["write"] <= subject.writes.tree
+        observed = fresh.observe()
+        made = {name: account.parent for name, account in observed.accounts.items() if name.endswith("_tree")}
+        assert made == subject.parents
+        assert limits(observed, "a_tree") == [new_limits]
+        assert users(observed, "a_tree") == [{"eve", "fox"}]
+        assert (observed.default_accounts["eve"], observed.default_accounts["fox"]) == ("a_tree", "a_tree")
+        assert accounts.building(spec, observed, "test") == []
+
+        done(fresh.apply(actions))
+        assert fresh.observe() == observed
+
+    def test_limits_are_set_raised_lowered_and_made_zero_each_for_itself(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        wanted: dict[str, int] = {}
+        for change in subject.changes_of_limits():
+            wanted |= change
+            done(backend.apply([SetLimits(account="a_limits", after=tuple(change.items()))]))
+            assert limits(backend.observe(TREE), "a_limits") == [wanted]
+
+    def test_members_come_twice_and_go_twice_and_only_they(self, subject: Subject, backend: Backend) -> None:
+        joins = [join("a_in", user) for user in ("ann", "carl", "dora", "x.y@z-0_1")]
+        writes = backend.executed["write"]
+        done(backend.apply(joins))
+        done(backend.apply(joins))
+        if subject.writes:
+            assert backend.executed["write"] == writes + subject.writes.joins
+        observed = backend.observe(TREE)
+        assert users(observed, "a_in", "a_out") == [{"ann", "carl", "dora", "x.y@z-0_1"}, {"ann"}]
+        leaves = [leave("a_in", "carl", default=True), leave("a_in", "x.y@z-0_1", default=True)]
+        done(backend.apply(leaves))
+        done(backend.apply(leaves))
+        left = backend.observe()
+        assert users(left, "a_in", "a_out") == [{"ann", "dora"}, {"ann"}]
+        assert not left.default_accounts.keys() & {"carl", "x.y@z-0_1"}
+
+    def test_a_member_may_be_on_some_partitions_only(self, subject: Subject, backend: Backend) -> None:
+        partial = join("a_part", "gil", partitions=("gpu", "main"))
+        if "partitions" not in subject.powers:
+            self.unsupported(subject, backend, partial)
+            return
+        done(backend.apply([partial]))
+        observed = backend.observe(TREE)
+        assert {a.partition for a in observed.associations if a.user == "gil"} == {"gpu", "main"}
+        done(backend.apply([leave("a_part", "gil", default=True)]))
+        assert users(backend.observe(TREE), "a_part") == [{"ann"}]
+
+    def test_submission_is_blocked_and_allowed_for_several_accounts_at_once(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        names = ("a_block1", "a_block2")
+        writes = backend.executed["write"]
+        for kind, limit in ((BlockSubmission, 0), (AllowSubmission, None)):
+            done(backend.apply([kind(account=name) for name in names]))
+            observed = backend.observe(TREE)
+            assert [observed.accounts[name].submit_limit for name in names] == [limit, limit]
+        if subject.writes:
+            assert backend.executed["write"] == writes + subject.writes.alike
+
+    def test_an_account_moves_with_its_members(self, subject: Subject, backend: Backend) -> None:
+        move = MoveAccount(account="a_move", before=PROJECT, after=CUSTOMER)
+        if "moves" not in subject.powers:
+            self.unsupported(subject, backend, move)
+            return
+        done(backend.apply([move]))
+        observed = backend.observe(TREE)
+        assert (observed.accounts["a_move"].parent, users(observed, "a_move")) == (CUSTOMER, [{"ann"}])
+
+    def test_an_account_may_have_a_qos_of_its_own_that_goes_with_it(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        if "qos" not in subject.powers:
+            self.unsupported(subject, backend, CreateQos(account="a_mix"))
+            self.unsupported(subject, backend, SetQos(account="a_mix", after=("normal",), default="normal"))
+            return
+        owning = subject.connect(qos_management={"enabled": True, "flags": "NoDecay", "max_jobs": 5})
+        before = owning.observe()
+        spec = owning.canonical(replace(spec_of("a_qos"), ancestors=()), before)
+        spec = replace(spec, account=replace(spec.account, parent=PROJECT))
+        done(owning.apply(accounts.building(spec, before, "test")))
+        observed = owning.observe()
+        account = observed.accounts["a_qos"]
+        assert "a_qos" in observed.qos
+        assert (account.default_qos, account.qos >= {"a_qos", "normal"}) == ("a_qos", True)
+        assert accounts.building(spec, observed, "test") == []
+        done(owning.apply(accounts.removal("a_qos", observed, default_account="root", reason="test")))
+        left = owning.observe(Scope(frozenset({Part.ACCOUNTS, Part.QOS})))
+        assert "a_qos" not in left.accounts
+        assert left.qos == observed.qos - {"a_qos"}
+
+    # Removing -------------------------------------------------------------------------------------
+
+    def test_a_removal_leaves_every_member_a_valid_default_account(self, backend: Backend) -> None:
+        """hal is in two accounts and defaults to the one that goes; ida is in no other; jo defaults to the other."""
+        done(backend.apply([join("a_go", "hal"), join("a_go", "ida")]))
+        done(backend.apply([join("a_stay", "hal"), join("a_stay", "jo")]))
+        done(backend.apply([join("a_go", "jo")]))
+        observed = backend.observe(Scope(BULK_PARTS, frozenset({"a_go"})))
+        assert [observed.default_accounts[user] for user in ("hal", "ida", "jo")] == [
+            "a_go",
+            "a_go",
+            "a_stay",
+        ]
+        done(backend.apply(accounts.removal("a_go", observed, default_account="root", reason="test")))
+        left = backend.observe()
+        assert set(left.accounts) == set(observed.accounts) - {"a_go"}
+        assert left.associations == {a for a in observed.associations if a.account != "a_go"}
+        assert [left.default_accounts.get(user) for user in ("hal", "ida", "jo")] == [
+            "a_stay",
+            None,
+            "a_stay",
+        ]
+        assert left.default_accounts["ann"] in left.accounts_of("ann")
+
+    def test_a_project_goes_after_its_allocations_in_one_batch(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        deletions = [
+            DeleteAccount(account="p_go", parent=PROJECT),
+            DeleteAccount(account="a_go1", parent="p_go"),
+            DeleteAccount(account="a_go2", parent="p_go"),
+        ]
+        writes = backend.executed["write"]
+        done(backend.apply(deletions))
+        if subject.writes:
+            assert backend.executed["write"] == writes + subject.writes.deletions
+        assert not backend.observe(TREE).accounts.keys() & {"p_go", "a_go1", "a_go2"}
+        done(backend.apply(deletions))
+
+    def test_what_is_below_an_account_never_goes_along_with_it(self, backend: Backend) -> None:
+        before = backend.observe(TREE)
+        deletions = [
+            DeleteAccount(account=PROJECT, parent=CUSTOMER),
+            DeleteAccount(account="p_full", parent=PROJECT),
+            DeleteAccount(account="a_many0", parent=PROJECT),
+        ]
+        outcomes = backend.apply(deletions)
+        assert {type(o.error) for o in outcomes} == {NotEmpty}
+        assert backend.observe(TREE) == before
+
+    # The truth about each action ------------------------------------------------------------------
+
+    def test_what_is_not_there_is_nothing_to_change(self, backend: Backend) -> None:
+        before = backend.observe()
+        outcomes = backend.apply(MISSING)
+        assert {o.action for o in outcomes} == set(MISSING)
+        assert backend.observe() == before
+
+    def test_each_action_has_one_outcome_in_any_mix(self, subject: Subject, backend: Backend) -> None:
+        """The good ones are done, the bad ones are told and change nothing."""
+        good, bad = subject.good_actions(), subject.bad_actions()
+        before = backend.observe()
+        outcomes = backend.apply([*bad, *good])
+        wanted = {**dict.fromkeys(good, True), **dict.fromkeys(bad, False)}
+        assert {o.action: o.done for o in outcomes} == wanted
+        assert len(outcomes) == len(wanted)
+        assert {type(o.error) for o in outcomes if o.error} == subject.errors
+        observed = backend.observe()
+        assert (users(observed, "a_mix"), limits(observed, "a_mix")) == (
+            [{"ann", "kim"}],
+            [{subject.limit: 5}],
+        )
+        assert set(observed.accounts) == set(before.accounts)
+        assert observed.default_accounts.keys() - before.default_accounts.keys() == {"kim"}
+
+    def test_one_bad_action_is_found_among_many_and_the_others_are_done(self, backend: Backend) -> None:
+        """Three accounts of one batch, one of which is refused: on SLURM the parent of `a_orphan` is made in no
+        batch.
+        """
+        wanted = [new("a_child1"), new("a_child2")]
+        orphan = new("a_orphan", "nosuch")
+        outcomes = backend.apply([*wanted, orphan])
+        assert [o.action for o in outcomes if o.error] == [orphan]
+        assert {"a_child1", "a_child2"} <= backend.observe(TREE).accounts.keys()
+
+    # Cost -----------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("what", WORK)
+    def test_writing_costs_what_is_known_of_the_kind_of_change(
+        self, subject: Subject, backend: Backend, what: str
+    ) -> None:
+        actions = [
+            work if isinstance(work, ClusterAction) else SetLimits(account=work, after=((subject.limit, 9),))
+            for work in WORK[what]
+        ]
+        backend.apply(BEFORE.get(what, ()))
+        before = backend.executed["write"]
+        outcomes = backend.apply(actions)
+        if subject.writes:
+            assert backend.executed["write"] == before + subject.writes.many[what]
+        assert all(o.done or isinstance(o.error, PlanRefused) for o in outcomes)
