@@ -8,7 +8,9 @@ output (the echo loop).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -43,16 +45,15 @@ def shown(
     cluster: 1.5 hours are not rounded to 1 because 90 minutes were read back.
     """
     owned = rules.owned()
-    try:
+    same: Mapping[str, int] = {}
+    with suppress(PlanRefused):
         same = backend_limits({k: v for k, v in in_waldur.items() if v is not None}, owned).values
-    except PlanRefused:
-        same = {}
+    counted = Counter(tres for component in owned for tres in targets_of(component))
     limits = dict(in_waldur)
     for component in owned:
         targets = targets_of(component)
-        others = {tres for c in owned if c is not component for tres in targets_of(c)}
         # A TRES that two components share does not tell the limit of either.
-        if set(targets) & others or not set(targets) <= set(on_cluster):
+        if any(counted[tres] > 1 or tres not in on_cluster for tres in targets):
             continue
         values = {int(on_cluster[tres] / factor) for tres, factor in targets.items() if factor}
         if len(values) == 1 and any(same.get(tres, -1) != on_cluster[tres] for tres in targets):

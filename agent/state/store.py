@@ -110,10 +110,8 @@ class Store:
                 _note_write(db)
                 yield db
                 db.run("COMMIT")
-            except BaseException:
-                _roll_back(connection)
-                raise
             finally:
+                _roll_back(connection)
                 _close(connection)
 
     @contextmanager
@@ -324,20 +322,20 @@ def _obstructed(path: Path) -> sqlite3.Connection:
 
 
 def _set_up(connection: sqlite3.Connection) -> sqlite3.Connection:
-    connection.row_factory = sqlite3.Row
-    try:
+    with ExitStack() as unless_usable:
+        unless_usable.callback(_close, connection)
+        connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = 1")
         # What a person approved and what was charged must outlive a loss of power as well: each commit is synced.
         connection.execute("PRAGMA synchronous = FULL")
-    except BaseException:
-        _close(connection)
-        raise
+        unless_usable.pop_all()
     return connection
 
 
 def _current(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     """Bring the file to the version of this agent. Raises sqlite3.Error, and StateUnreadable for a newer one."""
-    try:
+    with ExitStack() as unless_usable:
+        unless_usable.callback(_close, connection)
         version = _version(connection)
         if version > VERSION:
             raise StateUnreadable(
@@ -346,9 +344,7 @@ def _current(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
             )
         if version < VERSION:
             _migrate(connection, path)
-    except BaseException:
-        _close(connection)
-        raise
+        unless_usable.pop_all()
     return connection
 
 
@@ -419,7 +415,7 @@ def _close(connection: sqlite3.Connection) -> None:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """SQLite has done so already after some errors."""
+    """Roll back what was not committed. SQLite has done so already after some errors."""
     try:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -68,16 +68,41 @@ class BudgetCheck:
         for charge in removed:
             if charge.account and charge.account not in whole:
                 self.leaving.setdefault(charge.account, set()).add(charge.user)
-        emptied = {name for name, users in self.leaving.items() if len(users) >= self.members.get(name, 0)}
-        deleted = {c.account for found in declared.values() for c in found if c.cost is Cost.ACCOUNTS_EMPTIED}
-        self.gone = frozenset(deleted | whole | emptied)
-        self._whole, self._ended, self._emptied = whole, whole & ending, whole | emptied
+        self._declared, self._whole, self._ended = declared, whole, whole & ending
         self._charges = {action: frozenset(self._charged(action, declared[action])) for action in left}
         self._place = {action: number for number, action in enumerate(left)}
-        self._bearers: dict[Charge, list[Action]] = {}
+
+    @cached_property
+    def _emptied(self) -> Set[str]:
+        """Return the accounts that lose all members, those that are ended on purpose included."""
+        left_by_all = (
+            name for name, users in self.leaving.items() if len(users) >= self.members.get(name, 0)
+        )
+        return self._whole.union(left_by_all)
+
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Return the accounts that are deleted or emptied."""
+        declared = (charge for found in self._declared.values() for charge in found)
+        return frozenset(c.account for c in declared if c.cost is Cost.ACCOUNTS_EMPTIED) | self._emptied
+
+    @cached_property
+    def _removals(self) -> frozenset[Charge]:
+        """Return the members who leave an account that is not ended as a whole."""
+        return frozenset(
+            Charge(Cost.MEMBERS_REMOVED, account, user)
+            for account, users in self.leaving.items()
+            for user in users
+        )
+
+    @cached_property
+    def _bearers(self) -> Mapping[Charge, Sequence[Action]]:
+        """Return the actions that have each charge."""
+        found: dict[Charge, list[Action]] = {}
         for action, charges in self._charges.items():
             for charge in charges:
-                self._bearers.setdefault(charge, []).append(action)
+                found.setdefault(charge, []).append(action)
+        return found
 
     def of(self, action: Action) -> frozenset[Charge]:
         """Return what an action costs people."""
@@ -127,7 +152,7 @@ class BudgetCheck:
         """Return what is too much at once for the cluster as a whole, with the accounts that are too much `alone`,
         whose members do not count. `aside`: actions that wait already.
         """
-        taken = {charge for action in aside for charge in self.of(action)}
+        taken: frozenset[Charge] = frozenset().union(*map(self.of, aside))
         free = taken | self._approved
         gone = sorted(self.gone - {c.account for c in free if c.cost is Cost.ACCOUNTS_EMPTIED})
         sentences: list[str] = []
@@ -138,11 +163,7 @@ class BudgetCheck:
                 f"(max_removed_accounts is {self._rules.max_removed_accounts})"
             )
             roots.update(self._bearing(Charge(Cost.ACCOUNTS_EMPTIED, account) for account in gone))
-        removed = {
-            Charge(Cost.MEMBERS_REMOVED, account, user)
-            for account, users in self.leaving.items()
-            for user in users
-        } - taken
+        removed = self._removals - taken
         count = sum(charge.account not in alone for charge in removed)
         members = sum(self.members.values())
         if limit := self._exceeded(count, members):
@@ -169,15 +190,7 @@ class BudgetCheck:
             before = {charge for charge in window.charges if charge.cost is cost}
             new = planned - before
             if new and (limit := self._overdrawn(cost, len(new), before, window)):
-                after = f", after {len(before)} within the last {window.name}" if before else ""
-                if cost is Cost.MEMBERS_REMOVED:
-                    members = sum(self.members.values())
-                    what = f"{len(new)} of the {members} members of the cluster would be removed at once"
-                else:
-                    names = some(sorted({charge.account or charge.user for charge in new}))
-                    what = COST_SENTENCES[cost].format(len(new), s="" if len(new) == 1 else "s")
-                    after = f" at once: {names}{after}"
-                sentence = f"{what}{after} ({limit})"
+                sentence = f"{self._sentence(cost, new, before, window)} ({limit})"
                 roots = tuple(action for action in self._bearing(new) if action not in aside)
                 return Excess(self._cluster, sentence, roots, len(new) <= self._rules.budget(cost).hour)
         return None
@@ -197,6 +210,16 @@ class BudgetCheck:
         if window.name == "hour" and cost is Cost.ACCOUNTS_EMPTIED:
             return f"max_removed_accounts is {self._rules.max_removed_accounts}"
         return f"{cost} is {window.most(cost)} {window.unit}"
+
+    def _sentence(self, cost: Cost, new: Set[Charge], before: Set[Charge], window: _Window) -> str:
+        after = f", after {len(before)} within the last {window.name}" if before else ""
+        if cost is Cost.MEMBERS_REMOVED:
+            members = sum(self.members.values())
+            return f"{len(new)} of the {members} members of the cluster would be removed at once{after}"
+        names = some(sorted({charge.account or charge.user for charge in new}))
+        return (
+            f"{COST_SENTENCES[cost].format(len(new), s='' if len(new) == 1 else 's')} at once: {names}{after}"
+        )
 
     def _exceeded(self, count: int, members: int, window: _Window | None = None) -> str:
         """Return which limit so many leavers of so many members pass; empty when none."""

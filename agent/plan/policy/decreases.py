@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from agent.core.actions import Action
+from agent.core.actions import Action, only
 from agent.core.policy import PolicyRules, UsageDecreases
 from agent.core.usage_actions import UsageAction
 from agent.plan.policy.budgets import some
@@ -38,9 +38,8 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
     if rules.usage_decreases is UsageDecreases.ALLOW:
         return []
     reports: dict[tuple[str, str, str], list[UsageAction]] = {}
-    for action in actions:
-        if isinstance(action, UsageAction):
-            reports.setdefault((action.account, action.month, action.resource), []).append(action)
+    for action in only(UsageAction, actions):
+        reports.setdefault((action.account, action.month, action.resource), []).append(action)
     found = []
     for (account, month, resource), told in sorted(reports.items()):
         totals_fall = any(action.is_total and any(action.decreases()) for action in told)
@@ -50,10 +49,11 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
             continue
         words = [f"{name} from {held} to {amount}" for name, held, amount in less]
         figures = {name: amount for name, _, amount in less}
-        why = next((f"; {action.reason}" for action in several if action.reason), "")
+        reason = next(filter(None, (action.reason for action in several)), "")
         brief = f"usage of {account} in {month} would get less: {some(words)}"
         scope, known_by = f"account {account}, {month}", (resource, *sorted(figures))
-        found.append(Decrease(scope, brief + why, brief, known_by, figures, tuple(several)))
+        sentence = "; ".join(filter(None, (brief, reason)))
+        found.append(Decrease(scope, sentence, brief, known_by, figures, tuple(several)))
     return found
 
 

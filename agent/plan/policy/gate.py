@@ -11,10 +11,11 @@ Nothing is left half: `dependencies` says what falls together. The same actions 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
+from itertools import filterfalse
 
 from agent.core.actions import Action, ClusterAction
 from agent.core.model import Part, Snapshot
@@ -147,11 +148,11 @@ def decide(
     left = tuple(action for action in plan if action not in refused)
     costs = BudgetCheck(left, book, history)
     plans = _Plans(left, book, dependencies, costs, frozenset(refused)).held(earlier.waiting)
-    held = tuple(p for p in plans if not earlier.releases(p))
-    released = tuple(p for p in plans if earlier.releases(p))
-    stopped = {action for p in held for action in p.actions}
-    approved = {action for p in released for action in p.actions}
+    held = tuple(filterfalse(earlier.releases, plans))
+    released = tuple(filter(earlier.releases, plans))
+    stopped, approved = _actions(held), _actions(released)
     allowed = tuple(action for action in left if action not in stopped)
+    spent = _sum(costs, set(allowed) - approved)
     return Decision(
         allowed=allowed,
         held=held,
@@ -162,14 +163,8 @@ def decide(
             for action in allowed
             if (cuts := _lowered(book, action))
         ),
-        charges=tuple(
-            charge
-            for charge in _sum(costs, (action for action in allowed if action not in approved))
-            if charge not in history.approved
-        ),
-        approved_charges={
-            p.id: _sum(costs, (action for action in p.actions if action not in stopped)) for p in released
-        },
+        charges=tuple(charge for charge in spent if charge not in history.approved),
+        approved_charges={p.id: _sum(costs, set(p.actions) - stopped) for p in released},
     )
 
 
@@ -243,14 +238,7 @@ class _Plans:
 
     def held(self, earlier: Iterable[WaitingPlan]) -> list[HeldPlan]:
         """Return all plans that need an approval, given or not."""
-        waiting = []
-        earlier = list(earlier)
-        keys = {action_key(action): action for action in self._left} if earlier else {}
-        for plan in earlier:
-            # What belongs to a plan that waits already waits under its id.
-            if roots := [action for key, action in keys.items() if key in plan.keys]:
-                actions = self._with_companions(roots)
-                waiting.append(HeldPlan(plan.id, plan.scope, plan.reason, actions, sticky=plan.sticky))
+        waiting = list(self._parts_of(earlier))
         aside = _actions(plan for plan in waiting if plan.sticky)
         found = [*self._too_much_at_once(aside), *self._cuts()]
         for cost in Cost:
@@ -265,6 +253,15 @@ class _Plans:
             id_ = plan_id("\n".join((less.scope, *less.less)), ())
             found.append(HeldPlan(id_, less.scope, less.sentence, less.actions, less.figures, less.brief))
         return found
+
+    def _parts_of(self, earlier: Iterable[WaitingPlan]) -> Iterator[HeldPlan]:
+        """Yield what belongs to plans that wait already, under their ids."""
+        earlier = list(earlier)
+        keys = {action_key(action): action for action in self._left} if earlier else {}
+        for plan in earlier:
+            if roots := [action for key, action in keys.items() if key in plan.keys]:
+                actions = self._with_companions(roots)
+                yield HeldPlan(plan.id, plan.scope, plan.reason, actions, sticky=plan.sticky)
 
     def _too_much_at_once(self, aside: Set[Action]) -> list[HeldPlan]:
         """Return what waits for its number, or because a person must look at all of it."""

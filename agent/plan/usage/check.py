@@ -120,6 +120,19 @@ class Line:
     amounts: Mapping[str, Amounts]
     resource: str = ""
 
+    @classmethod
+    def sum(cls, lines: Sequence[Line]) -> Line:
+        """Add up the lines of several accounts."""
+        tres = sorted({name for line in lines for name in line.seconds})
+        components = lines[0].amounts if lines else ()
+        return cls(
+            account="",
+            seconds={
+                name: Seconds.sum(name, [s for x in lines if (s := x.seconds.get(name))]) for name in tres
+            },
+            amounts={name: Amounts.sum([line.amounts[name] for line in lines]) for name in components},
+        )
+
     @property
     def is_empty(self) -> bool:
         """Whether nobody counted anything of it, and Waldur was told nothing."""
@@ -225,15 +238,9 @@ def compare(facts: CheckFacts, only: str = "") -> Comparison:
     lines.sort(key=lambda line: (not line.differs, line.account))
     # Where nothing was counted in both ways there is nothing to be equal.
     compared = [s.as_summed for line in lines for s in line.seconds.values() if s.is_summed]
-    tres = sorted({name for line in lines for name in line.seconds})
-    total = Line(
-        "",
-        {name: Seconds.sum(name, [s for x in lines if (s := x.seconds.get(name))]) for name in tres},
-        {c.name: Amounts.sum([line.amounts[c.name] for line in lines]) for c in facts.components if lines},
-    )
     return Comparison(
         lines=tuple(lines),
-        total=total,
+        total=Line.sum(lines),
         equals_summary=all(compared) if compared else None,
         unknown=only if only and not facts.is_known(only) else "",
     )

@@ -179,7 +179,12 @@ def _of_resource(
     if garbled := [c.name for c in rules.components if ledger.is_garbled(resource.uuid, c.name)]:
         sentence = f"what Waldur holds of {', '.join(garbled)} is no number: it is not known whether it would get less"
         return replace(plan, skipped=sentence, needs_person=True)
-    used = used or AccountUsage()
+    return _with_actions(plan, used or AccountUsage(), usage, ledger, rules)
+
+
+def _with_actions(
+    plan: UsagePlan, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
+) -> UsagePlan:
     amounts = {c.name: reported_amount(c, used.total, usage.scale) for c in rules.components}
     if beyond := [name for name, amount in amounts.items() if amount >= MAX_AMOUNT]:
         sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
