@@ -134,7 +134,7 @@ def test_a_tree_that_is_cut_at_a_line_holds_whole_lines_or_is_no_tree(text: str)
     """What is cut behind a line's end, and ends with 0 all the same, cannot be told from a smaller cluster.
 
     No program of SLURM does that (its output goes to memory, not to a disk that may be full), a wrapper in
-    `command_prefix` might: so nothing is deleted before a second look (`Writer` refuses accounts with
+    `command_prefix` might: so nothing is deleted before the tree is read again (`Writer` refuses accounts with
     anything below them).
     """
     whole = parse.associations(text)
