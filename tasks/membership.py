@@ -6,7 +6,7 @@ from __future__ import annotations
 import beat_schedule as table
 from agent.config.model import Mode
 from agent.run import passes
-from agent.run.membership.facts import Reach
+from agent.run.membership.facts import PassScope
 from tasks import broker, coalescing, current
 from tasks.app import app
 from tasks.base import SiteTask
@@ -31,13 +31,13 @@ def part(self: SiteTask, offering_uuid: str, resource_uuid: str = "", project_uu
     """Reconcile one resource, one project, or with neither everything. All is read again before anything is done: the
     message was a hint.
     """
-    reach = Reach(resource_uuid, project_uuid)
+    scope = PassScope(resource_uuid, project_uuid)
     subject = _subject(resource_uuid or project_uuid or offering_uuid)
     with coalescing.single_flight(self, subject) as locks:
         if locks is None:
             return "another task is at work on it and goes once more"
         site = current.site(offering_uuid, MODE)
-        report = passes.sync_members(site, reach=reach, seconds=PASS_BUDGET_S)
+        report = passes.sync_members(site, scope=scope, seconds=PASS_BUDGET_S)
     return coalescing.finish(self, subject, report)
 
 

@@ -77,7 +77,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
 
 def _create(settings: Settings, offering: Offering) -> HomesOutcome:
     """Make the homes of all users of one offering who have a name, unless the policy forbids it."""
-    why_not = homes.wanted(offering)
+    why_not = homes.reason_for_none(offering)
     if why_not:
         return HomesOutcome(offering, skipped=why_not)
     mode = next(mode for mode in homes.MEMBERS_MODES if offering.backend_of(mode))
@@ -92,7 +92,7 @@ def _create(settings: Settings, offering: Offering) -> HomesOutcome:
             else:
                 users = members.offering_users(client(offering, "create_homedirs"))
                 names = {u.username for u in users if u.state == "OK" and u.username and not u.is_restricted}
-                report = homes.settle(run, names, at_most=len(names), budget_s=math.inf, again=True)
+                report = homes.provision(run, names, at_most=len(names), budget_s=math.inf, again=True)
                 outcome = HomesOutcome(offering, report)
     except SiteAgentError as error:
         return HomesOutcome(offering, error=error)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The reconcile loop, the only one: observe, plan, refine, decide, announce, apply, read back, tell.
 
-A mode says what each step is (`Steps`). What must hold for every mode is done here, once: the pause is read once in a
-pass, a plan is judged once, nothing is carried out that the policy has not allowed, every outcome is in the journal
+A mode defines the steps (`Steps`). What must hold for every mode is done here, once: the pause is read once in a pass,
+a plan is decided on once, nothing is carried out that the policy has not allowed, every outcome is in the journal
 before the next portion begins, and no portion begins after an outage or after the time is up.
 """
 
@@ -41,14 +41,14 @@ Plan = TypeVar("Plan", bound=Planned)
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Actions that are carried out and read back together; `about` is the mode's own note of what they belong to."""
+    """Actions that are carried out and read back together; `about`: the mode's own reference to their subjects."""
 
     actions: tuple[Any, ...]
     about: Any = None
 
 
 class Work(Generic[Plan]):
-    """One loop under way: what was planned, what of it is allowed, and what went wrong with the cluster."""
+    """One run of the loop: its plan, the decision on it, and an outage of the cluster."""
 
     def __init__(self, run: Pass, steps: Steps[Any, Plan], plan: Plan) -> None:
         self.run = run
@@ -60,10 +60,10 @@ class Work(Generic[Plan]):
         self.decide(plan)
 
     def decide(self, plan: Plan) -> None:
-        """Let the gate decide on a plan, and work on what of it is allowed."""
+        """Let the gate decide on a plan, and go on with the allowed part of it."""
         self.plan = plan
         self.decision: Decision = gate.decide(self.run, self.steps.key, plan)
-        # A plan that was narrowed is decided once more: what is known to be held is not told twice.
+        # A plan that was narrowed is decided once more: held plans are not reported twice.
         known = {each.id for each in self.report.held}
         refused = {each.action for each in self.report.refused}
         self.report.held += tuple(each for each in self.decision.held if each.id not in known)
@@ -72,13 +72,13 @@ class Work(Generic[Plan]):
         self._judged |= frozenset(plan.actions)
 
     def allows(self, action: Action) -> bool:
-        """Whether an action may happen: it was planned and allowed, or it only tells Waldur how the others ended."""
+        """Return whether an action may happen: it was planned and allowed, or only reports how others ended."""
         return action in self._allowed or (
             action not in self._judged and isinstance(action, WaldurAction) and gate.may_tell(self.run.rules)
         )
 
     def send(self, actions: Iterable[WaldurAction]) -> dict[Action, WaldurError]:
-        """Tell Waldur what of these is allowed, several requests at a time; what failed, by action."""
+        """Send the allowed ones of these actions to Waldur, several at a time. Return the errors by action."""
         allowed = [action for action in actions if self.allows(action)]
         client, requests = self.site.client, self.steps.requests
         answers = pool.each(allowed, lambda action: requests[type(action)](client, action))
@@ -89,7 +89,7 @@ class Work(Generic[Plan]):
         return failed
 
     def carry_out(self, portion: Portion) -> Sequence[Outcome]:
-        """Do a portion and write down what came of it. Raises SiteAgentError where nothing of it can have happened."""
+        """Carry out a portion and note its outcomes. Raises SiteAgentError where nothing of it can have happened."""
         if self.outage is not None:
             raise self.outage
         if self.run.is_late:
@@ -107,7 +107,7 @@ class Work(Generic[Plan]):
         return outcomes
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
-        """Into the report, the journal and the log, at once: a later step may be cut off."""
+        """Add outcomes to the report, the journal and the log at once: a later step may be cut off."""
         self.report.outcomes += outcomes
         journal.record(self.site, self.run.mode, outcomes, cause=self.run.cause)
         for outcome in outcomes:
@@ -122,25 +122,26 @@ class Work(Generic[Plan]):
 
 
 def nothing_to_refine(_facts: Any, _plan: Any) -> None:
-    """The plan needs no second look."""
+    """Refine nothing."""
 
 
 def nothing_to_announce(_work: Any) -> None:
-    """Waldur needs to know nothing before the work begins."""
+    """Announce nothing."""
 
 
 def nothing_to_tell(_work: Any) -> None:
-    """Waldur needs to know nothing in the end."""
+    """Tell Waldur nothing in the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps(Generic[Facts, Plan]):
     """What a mode does in each step of the loop; `key` names its held plans and its place in logs.
 
-    `refine`: the facts with what the plan showed to be needed, None when nothing is. `announce`: what Waldur must know
-    first; the plan for fewer subjects where some fell out on the way, else None. `apply`: one outcome for each action
-    of a portion. `read_back`: whether what was carried out is there now. `failed`: a portion of which nothing can have
-    happened, and why. `tell`: what Waldur is told in the end. `requests`: how each action in Waldur is sent.
+    `refine`: return the facts with what the plan showed to be needed, None when nothing is. `announce`: tell Waldur
+    what it must know first; return the plan for fewer subjects where some fell out on the way, else None. `apply`:
+    return one outcome for each action of a portion. `read_back`: check whether what was carried out is there now.
+    `failed`: note a portion of which nothing can have happened. `tell`: tell Waldur the results. `requests`: the
+    request of each action.
     """
 
     key: str
@@ -157,26 +158,28 @@ class Steps(Generic[Facts, Plan]):
 
 
 def reconcile(run: Pass, steps: Steps[Facts, Plan]) -> Work[Plan]:
-    """Bring what a mode is about in step, as far as the policy lets it. Raises SiteAgentError where nothing could be
-    planned; what fails after that is the mode's to report.
+    """Run the loop of a mode, as far as the policy allows. Raises SiteAgentError where nothing could be planned; the
+    mode reports what fails after that.
     """
     return carry_out(run, steps, plan_of(steps))
 
 
 def plan_of(steps: Steps[Facts, Plan]) -> Plan:
-    """Observe and plan, and look again where the plan needs it. Changes nothing. Raises SiteAgentError."""
+    """Observe, plan and refine. Changes nothing. Raises SiteAgentError."""
     facts = steps.observe()
     plan = steps.plan(facts)
     refinements = 0
     while (more := steps.refine(facts, plan)) is not None:
         if refinements == REFINEMENTS_AT_MOST:
-            raise PassUnfinished("Waldur or the cluster changed with every look: the next pass looks again")
+            raise PassUnfinished(
+                "Waldur or the cluster changed with every refinement: the next pass tries again"
+            )
         facts, plan, refinements = more, steps.plan(more), refinements + 1
     return plan
 
 
 def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:
-    """Decide on a plan and do what is allowed of it, portion by portion."""
+    """Decide on a plan and carry out the allowed part of it, portion by portion."""
     work = Work(run, steps, plan)
     while (fewer := steps.announce(work)) is not None:
         work.decide(fewer)
@@ -195,7 +198,7 @@ def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:
 def passing(
     site: Site, mode: Mode, *, subject: str = "", seconds: float = UNBOUNDED_S, is_recorded: bool = True
 ) -> Iterator[Pass]:
-    """A pass from its beginning to its record. An error that ends the body ends the pass, and stands in its report."""
+    """Run a pass from its beginning to its record. A SiteAgentError of the body ends the pass and is in its report."""
     report = PassReport(mode, site.offering.uuid, site.offering.name)
     with effort_of(site) as report.effort:
         run = Pass(

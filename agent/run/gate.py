@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The gate between a plan and its applying: what the site remembers goes in, what may be applied comes out.
+"""The gate between plan and apply: decides with the remembered state what of a plan may be applied.
 
 `decide` for a pass that goes on to apply, which writes down what is held and what the rest costs people; `foresee` for
 `plan` and `drift`, which write nothing. A hold that cannot be written down is still a hold; a cost that cannot be
@@ -47,7 +47,7 @@ SHOWN = 3
 
 
 class Planned(Protocol):
-    """What a mode's planner makes of its facts."""
+    """The result of a mode's planner."""
 
     @property
     def actions(self) -> Sequence[Action]:
@@ -56,7 +56,7 @@ class Planned(Protocol):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The cluster that the plan was made for."""
+        """The state of the cluster that the plan was made for."""
         ...
 
     @property
@@ -110,7 +110,7 @@ def may_tell(rules: PolicyRules) -> bool:
 
 
 def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:
-    """Return the accounts of which a limit is lowered and nobody has asked what is used: the decision needs it."""
+    """Return the accounts with a lowered limit whose used amount was not asked for: the decision needs it."""
     return lowered_accounts(plan.actions, plan.snapshot, rules, plan.context)
 
 
@@ -120,7 +120,7 @@ def foresee(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Decision
 
 
 def decide(run: Pass, key: str, plan: Planned) -> Decision:
-    """Return what of this plan may be applied now; what is held is written down and told once.
+    """Return what of this plan may be applied now; held plans are written down and logged once.
 
     What the past has cost people is read, and what this plan costs them is written, in one transaction: two passes at
     once do not both find room in one budget. Raises StateError where nobody can tell what is paused or approved.
@@ -158,10 +158,10 @@ def is_known(run: Pass, key: str, plan: Planned) -> bool:
 def _decided(
     site: Site, rules: PolicyRules, key: str, plan: Planned, source: Source, context: PolicyContext
 ) -> Decision:
-    """Decide by what people have approved and borne so far.
+    """Decide with the approvals and the costs so far.
 
-    A pass over one order or resource also hears of all that waits; one over everything of what waits until a person
-    decides.
+    A pass over one order or resource considers all waiting plans; one over everything only those that wait until a
+    person decides.
     """
     with reading(source) as db:
         held = HeldPlans(db, site.offering, key)
@@ -217,17 +217,17 @@ def _reserve(run: Pass, key: str, spent: Iterable[Charge], source: Source, appro
 
 
 def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source: Source) -> Decision:
-    """Write down what is held, begun or left out, and forget what is gone.
+    """Write down what is held, begun or left out, and forget held plans that are gone.
 
-    A plan about everything of the offering tells which held plans are gone. A plan for one order or resource says
-    nothing of the others; what of it belongs to a plan that waits, waits with that.
+    Only a plan about everything of the offering shows which held plans are gone. Parts of a plan for one order or
+    resource that belong to a waiting plan wait with that.
     """
     site, uuid, held = run.site, run.site.offering.uuid, HeldPlans(source, run.site.offering, key)
     parts = set() if plan.is_whole else {waiting.id for waiting in held.waiting()}
     decision = replace(decision, held=tuple(_hold(site, held, each, parts) for each in decision.held))
     for each in decision.released:
         if each.id in parts:
-            continue  # the whole of it is begun, and told of, by a pass over everything
+            continue  # the whole of it is begun, and logged, by a pass over everything
         held.drop(each.id)
         if held.approvals.begin(each.id, each.keys):
             log.warning("plan %s of offering %s was approved: %s", each.id, site.offering.name, each.reason)
@@ -278,7 +278,7 @@ def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str]) -> HeldP
 
 
 def _leave_out(source: Source, offering: Offering, key: str, decision: Decision) -> None:
-    """Write down what is refused, and tell it where it is not what was refused before; that amounts grow is no news."""
+    """Write down what is refused, and log it where it is news; that amounts grow is none."""
     lines = sorted(f"{r.action.line()}: {r.sentence}" for r in decision.refused)
     sentences = "; ".join(sorted({r.sentence for r in decision.refused}))
     meant = plan_id(sentences, (r.action for r in decision.refused))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What one pass of each mode over an offering is made of: the loop of the mode, and what goes with the accounts.
+"""Run one pass of a mode over an offering: the loop of the mode, and the provisioning that goes with the accounts.
 
 Called by the tasks, the commands and the tests; the modes themselves are strangers to each other.
 """
@@ -12,12 +12,11 @@ from agent.config.model import Mode
 from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
 from agent.core.model import OfferingUser, Snapshot
 from agent.plan.groups import DesiredGroups
-from agent.plan.membership import ResourcePlan
 from agent.plan.orders import CREATING
 from agent.run import engine, gate
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import MembershipFacts, Reach
+from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.mode import Synced
 from agent.run.orders import mode as orders
 from agent.run.people import mode as people
@@ -30,8 +29,8 @@ Lock = Callable[[str], bool]
 
 
 def process_orders(site: Site, *, order_uuid: str | None = None, lock: Lock = lambda _: True) -> PassReport:
-    """One pass over the offering's orders, or over one order. What was held of periodic limits goes on with a pass over
-    all. `lock` takes names such as `order:UUID`; what has its lock taken is left to its holder.
+    """Run one pass over the offering's orders, or over one order. A pass over all also resumes held periodic limits.
+    `lock` takes names such as `order:UUID`; orders whose lock is taken are left to its holder.
     """
     with engine.passing(site, Mode.ORDER_PROCESS, subject=order_uuid or "") as run:
         orders.reconcile(run, order_uuid=order_uuid, lock=lambda uuid: lock(f"order:{uuid}"))
@@ -41,24 +40,24 @@ def process_orders(site: Site, *, order_uuid: str | None = None, lock: Lock = la
     return run.report
 
 
-def sync_members(site: Site, *, reach: Reach = Reach(), seconds: float = UNBOUNDED_S) -> PassReport:
-    """One pass over the offering, or over one resource or project. After `seconds` no new portion is begun."""
-    subject = reach.resource_uuid or reach.project_uuid
+def sync_members(site: Site, *, scope: PassScope = PassScope(), seconds: float = UNBOUNDED_S) -> PassReport:
+    """Run one pass over the offering, or one resource or project. After `seconds` no new portion is begun."""
+    subject = scope.resource_uuid or scope.project_uuid
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject=subject, seconds=seconds) as run:
-        synced = membership.reconcile(run, reach, lambda facts, snapshot: name_people(run, facts, snapshot))
+        synced = membership.reconcile(run, scope, lambda facts, snapshot: name_people(run, facts, snapshot))
         provide_for_members(run, synced)
     return run.report
 
 
 def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> Sequence[OfferingUser]:
-    """The offering's users with the names that people get now."""
+    """Give names to people who have none yet. Return the offering's users as they are then."""
     if not gate.may_tell(run.rules):
         return facts.users
     return people.name_people(run, facts.users, facts.offering, snapshot)
 
 
 def provide_for_orders(run: Pass) -> None:
-    """Groups and homes of the accounts that orders made and ended, at once and not in five minutes."""
+    """Provision groups and homes of the accounts that orders made and ended, before the next membership pass."""
     report = run.report
     done = [outcome.action for outcome in report.outcomes if outcome.done]
     if not done or not gate.may_tell(run.rules):
@@ -74,7 +73,7 @@ def provide_for_orders(run: Pass) -> None:
 
 
 def resume_periodic_limits(run: Pass, lock: Lock) -> None:
-    """Messages of periodic policies that were held, where somebody has let them go."""
+    """Carry out held messages of periodic policies that were approved."""
     report = run.report
     for resumed in periodic.resume(run.site, run.rules, lambda uuid: lock(f"periodic_limits:{uuid}")):
         report.outcomes += resumed.outcomes
@@ -85,7 +84,7 @@ def resume_periodic_limits(run: Pass, lock: Lock) -> None:
 
 
 def provide_for_members(run: Pass, synced: Synced) -> None:
-    """Groups and homes of the accounts that a membership pass looked at."""
+    """Provision groups and homes of the accounts of a membership pass."""
     if not gate.may_tell(run.rules):
         return
     desired = desired_groups(synced)
@@ -94,7 +93,10 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
 
 
 def desired_groups(synced: Synced) -> DesiredGroups:
-    """The groups as the accounts that are in step want them."""
+    """Return the groups of the accounts that are in step.
+
+    A group is complete where nobody but the wanted members is in the account: others may then leave the group.
+    """
     in_step = [
         plan for plan in synced.plan.plans if plan.spec and plan.case.resource.uuid not in synced.errors
     ]
@@ -103,16 +105,14 @@ def desired_groups(synced: Synced) -> DesiredGroups:
         own = plan.spec.members if plan.spec else ()
         members[plan.account] = members.get(plan.account, frozenset()).union(own)
     held = {a.account for p in synced.decision.held for a in p.actions if isinstance(a, ClusterAction)}
-    complete = {plan.account for plan in in_step if plan.account not in held and _is_all(synced, plan)}
+    complete = set()
+    for plan in in_step:
+        case = plan.case
+        may_stay = case.members.kept or synced.plan.facts.rules.nobody_leaves
+        is_shared = case.also_named_by or case.shared_with
+        if plan.account not in held and case.members.complete and not may_stay and not is_shared:
+            complete.add(plan.account)
     return DesiredGroups(members, complete=complete)
-
-
-def _is_all(synced: Synced, plan: ResourcePlan) -> bool:
-    """Whether nobody is in the account but those who are wanted there: then who else is in the group may go."""
-    case = plan.case
-    nobody_leaves = synced.plan.facts.rules.nobody_leaves
-    is_known = case.members.complete and not (case.members.kept or nobody_leaves)
-    return is_known and not (case.also_named_by or case.shared_with)
 
 
 PASSES: Mapping[Mode, Callable[[Site], PassReport]] = {

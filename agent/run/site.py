@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A site: one offering with its Waldur client and the backend of one mode, ready to be worked on."""
+"""Connect a site: one offering with its Waldur client and the backend of one mode."""
 
 from __future__ import annotations
 
@@ -27,11 +27,25 @@ from backends.base import Backend, BackendContext
 UTC = ZoneInfo("UTC")
 
 
+@dataclass(slots=True, eq=False)
+class ProcessCache:
+    """Kept between the passes of one process. Losing it costs a few requests and repeated log lines.
+
+    `offering`: what Waldur said of the offering at monotonic `offering_read_s`. `provider_uuid`: None until it is
+    asked for. `logged`: the notes that were logged last, by resource uuid or mode.
+    """
+
+    offering: OfferingFacts | None = None
+    offering_read_s: float = 0.0
+    provider_uuid: str | None = None
+    logged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`neighbours`: other offerings of the configuration whose members are kept on the same cluster, name by uuid;
-    `elsewhere`: uuids of those that are known to be on another one. `zone`: where billing months begin and end.
-    `counting_alike`: others whose reports count something on the same cluster that this one counts as well.
+    """`neighbours`: other offerings of the configuration with members on the same cluster, name by uuid; `elsewhere`:
+    uuids of those that are known to be on another one. `zone`: where billing months begin and end. `counting_alike`:
+    others whose reports count something on the same cluster that this one counts as well.
     """
 
     offering: Offering
@@ -43,11 +57,12 @@ class Site:
     counting_alike: Mapping[str, str] = field(default_factory=dict)
     zone: ZoneInfo = UTC
     reporting_periods: int = 2
+    cache: ProcessCache = field(default_factory=ProcessCache)
 
 
 @dataclass(slots=True)
 class Effort:
-    """What a pass cost: requests and cluster processes by kind, and seconds."""
+    """The cost of a pass: requests and cluster processes by kind, and seconds."""
 
     requests: Counter[str]
     commands: Counter[str]
@@ -55,41 +70,31 @@ class Effort:
 
 
 def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
-    """Make the site of an offering. Raises ConfigError where the mode is stopped or its backend cannot be used."""
+    """Return the site of an offering. Raises ConfigError where the mode is stopped or its backend cannot be used."""
     refuse_stopped(offering, mode)
     configured = registry.configure(offering, mode)
     lock_dir = shared_lock_dir(os.environ, is_root=os.geteuid() == 0)
     context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key, lock_dir)
+    neighbours, counting_alike = {}, {}
+    for other in settings.offerings:
+        if other.uuid == offering.uuid:
+            continue
+        has_members = other.backend_of(Mode.MEMBERSHIP_SYNC) and Mode.MEMBERSHIP_SYNC not in other.stopped
+        if has_members and _is_same_cluster(other, offering):
+            neighbours[other.uuid] = other.name
+        counts_same = not _counted(other).isdisjoint(_counted(offering))
+        if other.backend_of(Mode.REPORT) and counts_same and _is_same_cluster(other, offering, Mode.REPORT):
+            counting_alike[other.uuid] = other.name
     return Site(
         registry.with_known_components(offering, mode),
         client(offering, mode),
         configured.connect(context),
         settings.state_dir,
-        neighbours={o.uuid: o.name for o in settings.offerings if _is_neighbour(o, offering)},
+        neighbours=neighbours,
         elsewhere=frozenset(o.uuid for o in settings.offerings if _is_elsewhere(o, offering)),
-        counting_alike={o.uuid: o.name for o in settings.offerings if _counts_alike(o, offering)},
+        counting_alike=counting_alike,
         zone=settings.timezone,
         reporting_periods=settings.reporting_periods,
-    )
-
-
-def _is_neighbour(other: Offering, offering: Offering) -> bool:
-    mode = Mode.MEMBERSHIP_SYNC
-    return (
-        other.uuid != offering.uuid
-        and mode not in other.stopped
-        and bool(other.backend_of(mode))
-        and _is_same_cluster(other, offering)
-    )
-
-
-def _counts_alike(other: Offering, offering: Offering) -> bool:
-    mode = Mode.REPORT
-    return (
-        other.uuid != offering.uuid
-        and bool(other.backend_of(mode))
-        and _is_same_cluster(other, offering, mode)
-        and not _counted(other).isdisjoint(_counted(offering))
     )
 
 
@@ -98,14 +103,14 @@ def _counted(offering: Offering) -> frozenset[str]:
 
 
 def _is_same_cluster(other: Offering, offering: Offering, mode: Mode = Mode.MEMBERSHIP_SYNC) -> bool:
-    """One name for both; without any name, the only cluster of one kind of backend."""
+    """Return whether both have one cluster name; without any name, whether they have one kind of backend."""
     name = _cluster_name(offering)
     is_one_kind = bool(name) or other.backend_of(mode) == offering.backend_of(mode)
     return _cluster_name(other) == name and is_one_kind
 
 
 def _is_elsewhere(other: Offering, offering: Offering) -> bool:
-    """Both name their clusters, and not the same one; without a name for both, they are of two kinds."""
+    """Return whether both name different clusters; without a name for both, whether their backends differ in kind."""
     names = {_cluster_name(other), _cluster_name(offering)}
     kinds = {each.backend_of(Mode.MEMBERSHIP_SYNC) for each in (other, offering)}
     unlike = kinds if "" in names else names
@@ -117,13 +122,13 @@ def _cluster_name(offering: Offering) -> str:
 
 
 def refuse_stopped(offering: Offering, mode: Mode) -> None:
-    """Raises ConfigError when a value of the offering makes this mode unusable."""
+    """Raise ConfigError when a value of the offering makes this mode unusable."""
     if mode in offering.stopped:
         raise ConfigError(f"{mode} is off for {offering.name}: {offering.stopped[mode]}")
 
 
 def client(offering: Offering, mode: str) -> WaldurClient:
-    """A client that Waldur recognises: it shows the integration as active by this User-Agent."""
+    """Return a client with the User-Agent by which Waldur shows the integration as active."""
     return WaldurClient(
         offering.access, user_agent=f"waldur-site-agent-{mode}/{__version__}", offering_uuid=offering.uuid
     )
@@ -131,7 +136,7 @@ def client(offering: Offering, mode: str) -> WaldurClient:
 
 @contextmanager
 def effort_of(site: Site) -> Iterator[Effort]:
-    """Counts what the body sends and starts."""
+    """Count the requests and commands of the body, and its seconds."""
     requests, commands = site.client.sent.copy(), site.backend.executed.copy()
     spent = Effort(Counter(), Counter())
     started_s = time.monotonic()
@@ -144,7 +149,7 @@ def effort_of(site: Site) -> Iterator[Effort]:
 
 
 def unusable(offerings: Iterable[Offering], mode: Mode) -> list[Problem]:
-    """Why this host cannot serve a mode of these offerings: wrong settings, or programs that are not here.
+    """Return why this host cannot serve a mode of these offerings: wrong settings, or missing programs.
 
     Wrong settings and a backend that is not installed are warnings: they stop modes of one offering only.
     """

@@ -25,7 +25,7 @@ _SILENCE = timedelta(minutes=10)
 
 
 def visible_identity(call: Call) -> AgentIdentity:
-    return lookup.seen(call, call.store.identities, "AgentIdentity", lambda i: _sees(call, i))
+    return lookup.visible_row(call, call.store.identities, "AgentIdentity", lambda i: _sees(call, i))
 
 
 @routes.on("GET", "marketplace-site-agent-identities/", since=Age.V8_0)
@@ -83,7 +83,7 @@ def delete_identity(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-site-agent-identities/{uuid}/register_service/", since=Age.V8_0)
 def register_service(call: Call) -> Reply:
-    """The service of that name, made when it is missing (201) or woken up when it is there (200)."""
+    """Return the service of that name: made when it is missing (201), else set to Active (200)."""
     identity = visible_identity(call)
     name = _short_text(call, "name", _MAX_NAME)
     now = call.store.clock.now()
@@ -209,7 +209,7 @@ def _sees_service(call: Call, service: AgentService) -> bool:
 
 
 def _service(call: Call) -> AgentService:
-    return lookup.seen(call, call.store.services, "AgentService", lambda s: _sees_service(call, s))
+    return lookup.visible_row(call, call.store.services, "AgentService", lambda s: _sees_service(call, s))
 
 
 def _named_offering(call: Call) -> Offering:

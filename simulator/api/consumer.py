@@ -9,7 +9,7 @@ from simulator.render.view import pick
 from simulator.rules import access, consumer_checks, lookup, placing
 from simulator.rules.errors import bad_field
 from simulator.rules.lookup import view_of
-from simulator.rules.placing import Wish
+from simulator.rules.placing import OrderRequest
 from simulator.server.routes import Call, Reply, Routes
 from simulator.world.ages import Age
 from simulator.world.identifiers import uuid_of_url
@@ -76,7 +76,7 @@ def _terminate(call: Call, resource: Resource) -> Reply:
     consumer_checks.require_resource_state(resource, ResourceState.OK, ResourceState.ERRED)
     consumer_checks.require_no_pending_order(call.store, resource)
     attributes = lookup.require_object(call).get("attributes") or {}
-    return _ordered(call, resource, Wish(type=OrderType.TERMINATE, attributes=attributes))
+    return _ordered(call, resource, OrderRequest(type=OrderType.TERMINATE, attributes=attributes))
 
 
 def _consumed(call: Call, permission: str) -> Resource:
@@ -86,11 +86,11 @@ def _consumed(call: Call, permission: str) -> Resource:
     return resource
 
 
-def _ordered(call: Call, resource: Resource, wish: Wish) -> Reply:
+def _ordered(call: Call, resource: Resource, request: OrderRequest) -> Reply:
     """Place the order; it waits for a consumer's approval unless the caller can give it."""
     store = call.store
     scopes = access.project_scopes(store.projects[resource.project_uuid])
     scopes += access.customer_scope(store.offering_of(resource))
     is_approved = access.may(store, call.user, "ORDER.APPROVE", scopes)
-    order = placing.place(store, resource, wish, author=call.user, is_approved=is_approved)
+    order = placing.place(store, resource, request, author=call.user, is_approved=is_approved)
     return Reply(body={"order_uuid": order.uuid})

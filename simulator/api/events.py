@@ -64,7 +64,7 @@ def delete_subscription(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-site-agent-identities/{uuid}/register_event_subscription/", since=Age.V8_0)
 def register_event_subscription(call: Call) -> Reply:
-    """One subscription per user and type, whatever the identity: 201 when new, 200 when it was there."""
+    """Make one subscription per user and type, whatever the identity: 201 when new, else 200."""
     visible_identity(call)
     object_type = lookup.require_fields(call, "observable_object_type")["observable_object_type"]
     _require_type(call, "observable_object_type", object_type)
@@ -109,7 +109,7 @@ def list_queues(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-site-agent-identities/{uuid}/register_queue/", since=Age.V8_1)
 def register_queue(call: Call) -> Reply:
-    """The one queue of an agent: omitted types keep the stored ones, an empty list means all."""
+    """Make the one queue of an agent: omitted types keep the stored ones, an empty list means all."""
     identity = visible_identity(call)
     types = lookup.require_object(call).get("object_types")
     for object_type in types or []:
@@ -140,7 +140,7 @@ def _require_type(call: Call, name: str, object_type: object) -> None:
 
 
 def _subscription(call: Call) -> EventSubscription:
-    return lookup.seen(
+    return lookup.visible_row(
         call,
         call.store.subscriptions,
         "EventSubscription",
@@ -192,7 +192,7 @@ def _token(call: Call, user_uuid: str) -> str:
 
 
 def _at_brokers(call: Call, make: Callable[[EventBroker], None]) -> None:
-    """A broker that fails during set-up is told as the real server does: 400 and a list of one text."""
+    """Report a broker that fails during set-up as the real server does: 400 and a list of one text."""
     for broker in call.store.brokers:
         try:
             make(broker)

@@ -68,7 +68,7 @@ def text_is(get: Callable[[T], str]) -> Filter[T]:
 
 
 def text_has(get: Callable[[T], Sequence[str]]) -> Filter[T]:
-    """The search box: any of the row's texts contains the words, ignoring case."""
+    """Match as the search box does: any of the row's texts contains the words, ignoring case."""
 
     def build(_: str, values: list[str]) -> Predicate[T]:
         words = values[-1].lower()

@@ -10,7 +10,7 @@ from simulator.rules import access, lookup
 from simulator.rules.errors import bad_field, detail
 from simulator.rules.lookup import view_of
 from simulator.server.routes import Call, Reply, Routes
-from simulator.world.agent_records import ApiKey, BackendResource, BackendResourceRequest
+from simulator.world.agent_records import BackendResource, BackendResourceRequest
 from simulator.world.ages import Age
 from simulator.world.clock import wire_time
 from simulator.world.identifiers import as_uuid
@@ -102,8 +102,11 @@ def create_resource(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-resource-api-keys/{uuid}/set_erred/", since=Age.V8_1)
 def fail_key(call: Call) -> Reply:
-    key = lookup.seen(
-        call, call.store.api_keys, "ResourceApiKey", lambda k: _sees(call, _offering_of(call, k))
+    key = lookup.visible_row(
+        call,
+        call.store.api_keys,
+        "ResourceApiKey",
+        lambda k: _sees(call, call.store.resources[k.resource_uuid].offering_uuid),
     )
     key.state, key.error_message = "Erred", call.text("error_message")
     return Reply(body={"status": "erred"})
@@ -124,13 +127,9 @@ def _sees(call: Call, offering_uuid: str) -> bool:
     return access.provides(call.store, call.user, call.store.offerings[offering_uuid])
 
 
-def _offering_of(call: Call, key: ApiKey) -> str:
-    return call.store.resources[key.resource_uuid].offering_uuid
-
-
 def _request(call: Call) -> BackendResourceRequest:
     rows = call.store.import_requests
-    return lookup.seen(call, rows, "BackendResourceRequest", lambda r: _sees(call, r.offering_uuid))
+    return lookup.visible_row(call, rows, "BackendResourceRequest", lambda r: _sees(call, r.offering_uuid))
 
 
 def _named_offering(call: Call) -> Offering:

@@ -33,7 +33,7 @@ def _filters(call: Call) -> Filters[OfferingUser]:
         created=moment_from(lambda row: row.created),
         modified=moment_from(lambda row: row.modified),
         query=text_has(lambda row: (row.username, users[row.user_uuid].username)),
-        is_not_propagated=flag_is(_never),
+        is_not_propagated=flag_is(lambda _: False),
     )
     new, old = ("state", "has_consent"), ("is_not_propagated",)
     return filters.without(*(old if call.age.is_modern else new))
@@ -97,10 +97,6 @@ for _action in offering_user_rules.TRANSITIONS:
     )
 
 
-def _never(_: OfferingUser) -> bool:
-    return False
-
-
 def _require_update(call: Call, row: OfferingUser) -> None:
     offering = call.store.offerings[row.offering_uuid]
     at_offering = call.age.at_least(Age.V8_1)
@@ -130,7 +126,7 @@ def _named_user(call: Call) -> User:
 
 
 def _named_uuid(call: Call, name: str) -> str | None:
-    """The object given as `name` (a URL) or as `name`_uuid, never both."""
+    """Return the uuid of the object given as `name` (a URL) or as `name`_uuid, never both."""
     body = lookup.require_object(call)
     by_url, by_uuid = body.get(name), body.get(f"{name}_uuid")
     if by_url is not None and by_uuid is not None:

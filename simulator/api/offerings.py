@@ -16,7 +16,7 @@ from simulator.server.routes import Call, Reply, Routes
 from simulator.world.ages import Age
 from simulator.world.clock import wire_time
 from simulator.world.identifiers import as_uuid
-from simulator.world.records import Component, JsonObject, Offering, Plan, Resource
+from simulator.world.records import Component, JsonObject, Offering, Resource
 
 routes = Routes()
 
@@ -32,13 +32,13 @@ def get_offering(call: Call) -> Reply:
 
 @routes.on("GET", "marketplace-public-offerings/{uuid}/")
 def get_public_offering(call: Call) -> Reply:
-    offering = lookup.seen(call, call.store.offerings, "Offering", lambda o: o.state != "Draft")
+    offering = lookup.visible_row(call, call.store.offerings, "Offering", lambda o: o.state != "Draft")
     return Reply(body=pick(public_offering_body(view_of(call), offering), call.query))
 
 
 @routes.on("GET", "marketplace-public-offerings/{uuid}/plans/{plan}/")
 def get_public_plan(call: Call) -> Reply:
-    offering = lookup.seen(call, call.store.offerings, "Offering", lambda o: o.state != "Draft")
+    offering = lookup.visible_row(call, call.store.offerings, "Offering", lambda o: o.state != "Draft")
     plan = offering.plan(as_uuid(call.arguments["plan"]))
     if plan is None:
         raise unknown_object("Plan")
@@ -47,15 +47,10 @@ def get_public_plan(call: Call) -> Reply:
 
 @routes.on("GET", "marketplace-plans/{uuid}/")
 def get_plan(call: Call) -> Reply:
-    offering, plan = _find_plan(call)
-    return Reply(body=pick(plan_detail_body(view_of(call), offering, plan), call.query))
-
-
-def _find_plan(call: Call) -> tuple[Offering, Plan]:
     for offering in call.store.offerings:
         plan = offering.plan(call.uuid)
         if plan is not None and access.provides(call.store, call.user, offering):
-            return offering, plan
+            return Reply(body=pick(plan_detail_body(view_of(call), offering, plan), call.query))
     raise unknown_object("Plan")
 
 
@@ -99,7 +94,7 @@ def list_course_accounts(call: Call) -> Reply:
 
 
 def _list_accounts(call: Call, kind: str) -> Reply:
-    """The accounts of the projects that have a resource at this offering."""
+    """Return the accounts of the projects that have a resource at this offering."""
     offering = lookup.provider_offering(call)
     projects = {resource.project_uuid for resource in _resources(call, offering)}
     rows = [a for a in call.store.accounts.where("kind", kind) if a.project_uuid in projects]

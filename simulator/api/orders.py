@@ -20,7 +20,7 @@ from simulator.rules.errors import bad_field, crash, detail
 from simulator.rules.lookup import view_of
 from simulator.server.routes import Call, Reply, Routes
 from simulator.world.ages import Age
-from simulator.world.records import Order, OrderState, OrderType, Project
+from simulator.world.records import Order, OrderState, OrderType
 
 routes = Routes()
 
@@ -81,14 +81,14 @@ def get_order(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-orders/")
 def create_order(call: Call) -> Reply:
-    request = consumer_checks.new_order(call)
-    resource = placing.new_resource(call.store, request.offering, request.project, wish=request.wish)
+    new = consumer_checks.new_order(call)
+    resource = placing.new_resource(call.store, new.offering, new.project, request=new.request)
     order = placing.place(
         call.store,
         resource,
-        request.wish,
+        new.request,
         author=call.user,
-        is_approved=_approves_as_consumer(call, request.project),
+        is_approved=access.may(call.store, call.user, "ORDER.APPROVE", access.project_scopes(new.project)),
     )
     body = created_order_body(view_of(call), order)
     location = view_of(call).link("marketplace-orders", order.uuid)
@@ -164,7 +164,7 @@ def set_state_done(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-orders/{uuid}/set_state_erred/")
 def set_state_erred(call: Call) -> Reply:
-    """Both texts are needed, though the schema calls them optional: without one the server crashes."""
+    """Set the order erred. Both texts are needed, though optional in the schema: without one the server crashes."""
     order = _for_provider(call, "ORDER.APPROVE")
     _require_type(call, order, _SLURM)
     body = lookup.require_object(call)
@@ -177,7 +177,7 @@ def set_state_erred(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-orders/{uuid}/set_backend_id/", since=Age.V8_0)
 def set_backend_id(call: Call) -> Reply:
-    """The id of the order in an outer system; unrelated to the resource's backend_id."""
+    """Set the id of the order in an outer system; unrelated to the resource's backend_id."""
     order = lookup.order(call)
     scopes = access.offering_scopes(call.store.offering_of(order))
     access.require(call.store, call.user, "RESOURCE.SET_BACKEND_ID", scopes)
@@ -210,7 +210,3 @@ def _for_provider(call: Call, permission: str) -> Order:
 def _require_consumer(call: Call, order: Order, permission: str) -> None:
     scopes = access.project_scopes(call.store.projects[order.project_uuid])
     access.require(call.store, call.user, permission, scopes)
-
-
-def _approves_as_consumer(call: Call, project: Project) -> bool:
-    return access.may(call.store, call.user, "ORDER.APPROVE", access.project_scopes(project))

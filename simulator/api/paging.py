@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Cuts a list into pages and writes the two headers that describe them."""
+"""Cut a list into pages, with the two headers that describe them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ class Page(Generic[T]):
 
 
 def paginate(rows: Sequence[T], query: Query, *, url: str, settings: Settings) -> Page[T]:
-    """The page asked for; one past the end is a 404. `url` is absolute, without its query."""
-    size = _page_size(query, settings)
+    """Return the page asked for. Raises ApiError 404 for one past the end. `url` is absolute, without its query."""
+    asked = query.get("page_size", [""])[-1]
+    size = int(asked) if asked.isdigit() and int(asked) > 0 else settings.page_size_default
+    size = min(size, settings.page_size_max)
     last = max(1, -(-len(rows) // size))
-    number = _page_number(query, last)
+    asked = query.get("page", ["1"])[-1]
+    if asked != "last" and (not asked.isdigit() or not 1 <= int(asked) <= last):
+        raise detail(404, "Invalid page.")
+    number = last if asked == "last" else int(asked)
     links = [_link(url, query, 1, "first")]
     if number > 1:
         links.append(_link(url, query, number - 1, "prev"))
@@ -36,24 +41,8 @@ def paginate(rows: Sequence[T], query: Query, *, url: str, settings: Settings) -
     return Page(rows[(number - 1) * size : number * size], headers)
 
 
-def _page_size(query: Query, settings: Settings) -> int:
-    asked = query.get("page_size", [""])[-1]
-    if asked.isdigit() and int(asked) > 0:
-        return min(int(asked), settings.page_size_max)
-    return min(settings.page_size_default, settings.page_size_max)
-
-
-def _page_number(query: Query, last: int) -> int:
-    asked = query.get("page", ["1"])[-1]
-    if asked == "last":
-        return last
-    if not asked.isdigit() or not 1 <= int(asked) <= last:
-        raise detail(404, "Invalid page.")
-    return int(asked)
-
-
 def _link(url: str, query: Query, number: int, rel: str) -> str:
-    """The URL of a page: parameters sorted by name, and no `page` for the first one."""
+    """Return the URL of a page: parameters sorted by name, and no `page` for the first one."""
     parameters = {name: values for name, values in query.items() if name != "page"}
     if number > 1:
         parameters["page"] = [str(number)]

@@ -76,7 +76,7 @@ def _sees(call: Call, policy: PeriodicPolicy) -> bool:
 
 
 def _policy(call: Call) -> PeriodicPolicy:
-    return lookup.seen(call, call.store.policies, "SlurmPeriodicUsagePolicy", lambda p: _sees(call, p))
+    return lookup.visible_row(call, call.store.policies, "SlurmPeriodicUsagePolicy", lambda p: _sees(call, p))
 
 
 def _policy_body(call: Call, policy: PeriodicPolicy) -> JsonObject:

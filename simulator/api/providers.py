@@ -68,7 +68,7 @@ def list_provider_keys(call: Call) -> Reply:
 
 @routes.on("GET", "marketplace-service-providers/{uuid}/project_permissions/")
 def list_project_permissions(call: Call) -> Reply:
-    """Every active grant in every project the provider serves; `field` is ignored here."""
+    """Return every active grant in every project the provider serves; `field` is ignored here."""
     provider = _owned_provider(call)
     scopes = [("customer", provider.customer_uuid)]
     access.require(call.store, call.user, "PROVIDER.LIST_PERMISSIONS", scopes)
@@ -80,7 +80,7 @@ def list_project_permissions(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-service-providers/{uuid}/set_offerings_username/")
 def set_offerings_username(call: Call) -> Reply:
-    """One name for the user at every offering of the provider where the user has a live resource."""
+    """Set one name for the user at every offering of the provider where the user has a live resource."""
     provider = lookup.service_provider(call)
     scopes = [("customer", provider.customer_uuid)]
     access.require(call.store, call.user, "OFFERING.UPDATE_USER", scopes)
@@ -164,7 +164,7 @@ def _owned_provider(call: Call) -> ServiceProvider:
 
 
 def _served_projects(call: Call, provider: ServiceProvider) -> list[Project]:
-    """The projects with a resource, terminated or not, at one of the provider's offerings."""
+    """Return the projects with a resource, terminated or not, at one of the provider's offerings."""
     offerings = call.store.offerings.where("customer", provider.customer_uuid)
     served = {r.project_uuid for o in offerings for r in call.store.resources.where("offering", o.uuid)}
     return [project for project in call.store.projects if project.uuid in served]
@@ -185,7 +185,7 @@ def _sees_project(call: Call, project: Project) -> bool:
 
 
 def _project(call: Call) -> Project:
-    return lookup.seen(call, call.store.projects, "Project", lambda p: _sees_project(call, p))
+    return lookup.visible_row(call, call.store.projects, "Project", lambda p: _sees_project(call, p))
 
 
 def _role_change(call: Call, project: Project) -> tuple[User, str]:

@@ -14,7 +14,7 @@ from simulator.server.routes import Call, Reply, Routes
 from simulator.world.ages import Age
 from simulator.world.clock import wire_time
 from simulator.world.identifiers import plan_period_uuid
-from simulator.world.records import JsonObject, Offering, Resource, ResourceState
+from simulator.world.records import JsonObject, Resource, ResourceState
 from simulator.world.store import Store
 
 routes = Routes()
@@ -65,17 +65,13 @@ def get_resource(call: Call) -> Reply:
 
 @routes.on("GET", "marketplace-provider-resources/{uuid}/team/")
 def team(call: Call) -> Reply:
-    """All members at once: this list knows no pages."""
+    """Return all members at once: this list has no pages."""
     resource = lookup.provider_resource(call)
     members = team_body(view_of(call), resource)
     if call.age.at_least(Age.V8_1) and call.query.get("has_consent") == ["true"]:
-        members = [m for m in members if _consents(call, resource, m["uuid"])]
+        accounts = {m["uuid"]: call.store.offering_user(resource.offering_uuid, m["uuid"]) for m in members}
+        members = [m for m in members if (account := accounts[m["uuid"]]) and account.has_consent]
     return Reply(body=members)
-
-
-def _consents(call: Call, resource: Resource, user_uuid: str) -> bool:
-    account = call.store.offering_user(resource.offering_uuid, user_uuid)
-    return account is not None and account.has_consent
 
 
 @routes.on("GET", "marketplace-provider-resources/{uuid}/plan_periods/")
@@ -107,16 +103,12 @@ def set_backend_id(call: Call) -> Reply:
         raise bad_field("backend_id", f"Ensure this field has no more than {_MAX_BACKEND_ID} characters.")
     offering = call.store.offering_of(resource)
     if call.age.is_modern and offering.backend_id_rules.get("unique") and backend_id:
-        _require_unique(call.store, offering, resource, backend_id)
+        for other in call.store.resources.where("offering", offering.uuid):
+            if other is not resource and other.backend_id == backend_id:
+                raise bad_field("backend_id", "Another resource of this offering has it.")
     is_new = backend_id != resource.backend_id
     resource.backend_id = backend_id
     return _status(call, resource, "backend_id changed." if is_new else "backend_id kept.")
-
-
-def _require_unique(store: Store, offering: Offering, resource: Resource, backend_id: str) -> None:
-    for other in store.resources.where("offering", offering.uuid):
-        if other is not resource and other.backend_id == backend_id:
-            raise bad_field("backend_id", "Another resource of this offering has it.")
 
 
 @routes.on("POST", "marketplace-provider-resources/{uuid}/set_backend_metadata/")
@@ -136,7 +128,7 @@ def set_limits(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-provider-resources/{uuid}/set_as_erred/")
 def set_as_erred(call: Call) -> Reply:
-    """From any state; an empty text keeps the old one."""
+    """Accept any state; an empty text keeps the old one."""
     resource = _writable(call, "RESOURCE.SET_STATE")
     lookup.require_object(call)
     resource.state = ResourceState.ERRED
@@ -203,7 +195,7 @@ def submit_report(call: Call) -> Reply:
 
 
 def _writable(call: Call, permission: str, *, at_offering: bool = False) -> Resource:
-    """The resource, when the caller may write to it and its offering takes writes."""
+    """Return the resource when the caller may write to it and its offering takes writes."""
     resource = lookup.provider_resource(call)
     offering = call.store.offering_of(resource)
     scopes = access.offering_scopes(offering) if at_offering else access.customer_scope(offering)

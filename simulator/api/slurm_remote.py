@@ -33,7 +33,7 @@ def set_limits(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-slurm-remote/{uuid}/set_state/", until=Age.A2024)
 def set_state(call: Call) -> Reply:
-    """An allocation that becomes OK finishes the order that is executing on its resource."""
+    """Set the allocation's state. One that becomes OK finishes the order that is executing on its resource."""
     resource, allocation = _target(call)
     word = call.text("state")
     allocations.move(resource, allocation, word)
@@ -66,7 +66,7 @@ def delete_association(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-slurm-remote/{uuid}/set_usage/", until=Age.A2024)
 def set_usage(call: Call) -> Reply:
-    """A total also replaces the resource's limits by the allocation's own, which are 0: as recorded."""
+    """Set usage. A total also replaces the resource's limits by the allocation's own, which are 0: as recorded."""
     resource, _ = _target(call)
     body = lookup.require_fields(call, "username", "month", "year")
     if body["username"] == "TOTAL_ACCOUNT_USAGE":

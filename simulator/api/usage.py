@@ -51,7 +51,7 @@ def get_usage(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-component-usages/set_usage/")
 def set_usage(call: Call) -> Reply:
-    """The body is validated before the permission is looked at."""
+    """Set totals of a month. The body is validated before the permission is checked."""
     store = call.store
     items = _items(call, "amount")
     resource = _reported_resource(call)
@@ -77,7 +77,7 @@ def set_usage(call: Call) -> Reply:
 
 
 def _items(call: Call, value_name: str) -> list[JsonObject]:
-    """The list under `usages`, each item with a valid number; refusals mirror the list."""
+    """Return the list under `usages`, each item with a valid number; refusals mirror the list."""
     items = lookup.require_fields(call, "usages")["usages"]
     if not isinstance(items, list) or not items:
         raise bad_field("usages", "This list may not be empty.")
@@ -134,7 +134,7 @@ def set_user_usage(call: Call) -> Reply:
 
 @routes.on("POST", "marketplace-component-usages/{uuid}/set_user_usages/", since=Age.V8_0)
 def set_user_usages(call: Call) -> Reply:
-    """All or nothing: every item is checked before the first is stored."""
+    """Set the usage of several users, all or nothing: every item is checked before the first is stored."""
     row = _writable_usage(call)
     items = _items(call, "usage")
     for item in items:
@@ -220,7 +220,7 @@ def _sees_resource(call: Call, resource: Resource) -> bool:
 
 
 def _usage(call: Call) -> ComponentUsage:
-    return lookup.seen(call, call.store.usages, "ComponentUsage", lambda u: _sees(call, u))
+    return lookup.visible_row(call, call.store.usages, "ComponentUsage", lambda u: _sees(call, u))
 
 
 def _writable_usage(call: Call) -> ComponentUsage:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The hand of the experimenter: orders, people and resources from outside the API and its checks.
+"""Changes from outside the API and its checks: orders, people and resources, for tests, the demo and the control API.
 
 Every method takes the store's lock, so tests may call it while the server runs. What is returned is a
-copy; `Site.change` is the way to alter a record.
+copy; `SiteControl.change` is the way to alter a record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from simulator.control import snapshot
 from simulator.rules import members, offering_user_rules, placing, processor
-from simulator.rules.placing import Wish
+from simulator.rules.placing import OrderRequest
 from simulator.world import seed
 from simulator.world.agent_records import PeriodicPolicy
 from simulator.world.records import (
@@ -38,7 +38,7 @@ from simulator.world.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class OrderOptions:
-    """The rarer parts of an order. Without `offering_uuid` it is the seeded offering's."""
+    """Optional parts of an order. Without `offering_uuid` it is for the seeded offering."""
 
     offering_uuid: str | None = None
     plan_uuid: str | None = None
@@ -51,13 +51,13 @@ class OrderOptions:
 _PLAIN = OrderOptions()
 
 
-class _Desk:
+class _Control:
     def __init__(self, store: Store, seeded: Seeded) -> None:
         self._store = store
         self._seeded = seeded
 
     @contextmanager
-    def _open(self) -> Iterator[Store]:
+    def _locked_store(self) -> Iterator[Store]:
         with self._store.lock:
             processor.settle(self._store)
             yield self._store
@@ -70,8 +70,8 @@ class _Desk:
         return known[0]
 
 
-class Orders(_Desk):
-    """Places orders of every kind, with any values, and shows them. Each call returns the order's uuid."""
+class OrderControl(_Control):
+    """Place orders of every kind, with any values, and return their uuids; or return copies of orders."""
 
     def place_create(
         self,
@@ -82,9 +82,9 @@ class Orders(_Desk):
         slug: str | None = None,
         options: OrderOptions = _PLAIN,
     ) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             offering = store.offerings[options.offering_uuid or self._seeded.offering_uuid]
-            wish = Wish(
+            request = OrderRequest(
                 type=OrderType.CREATE,
                 limits=limits or {},
                 attributes={"name": name, **options.attributes},
@@ -92,60 +92,60 @@ class Orders(_Desk):
                 start_date=options.start_date,
             )
             resource = placing.new_resource(
-                store, offering, store.projects[project_uuid], wish=wish, slug=slug
+                store, offering, store.projects[project_uuid], request=request, slug=slug
             )
-            return self._place(resource, wish, options)
+            return self._place(resource, request, options)
 
     def place_update(self, resource_uuid: str, limits: JsonObject, *, options: OrderOptions = _PLAIN) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             resource = store.resources[resource_uuid]
             return self._place(resource, placing.limit_change(resource, limits), options)
 
     def place_option_change(
         self, resource_uuid: str, new_options: JsonObject, *, options: OrderOptions = _PLAIN
     ) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             resource = store.resources[resource_uuid]
             return self._place(resource, placing.option_change(resource, new_options), options)
 
     def place_plan_switch(self, resource_uuid: str, plan_uuid: str, *, options: OrderOptions = _PLAIN) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             resource = store.resources[resource_uuid]
             return self._place(resource, placing.plan_switch(resource, plan_uuid), options)
 
     def place_terminate(self, resource_uuid: str, *, options: OrderOptions = _PLAIN) -> str:
-        with self._open() as store:
-            wish = Wish(type=OrderType.TERMINATE, attributes=dict(options.attributes))
-            return self._place(store.resources[resource_uuid], wish, options)
+        with self._locked_store() as store:
+            request = OrderRequest(type=OrderType.TERMINATE, attributes=dict(options.attributes))
+            return self._place(store.resources[resource_uuid], request, options)
 
     def place_restore(self, resource_uuid: str, *, options: OrderOptions = _PLAIN) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             resource = store.resources[resource_uuid]
             return self._place(resource, placing.restoration(resource), options)
 
     def get(self, order_uuid: str) -> Order:
-        with self._open() as store:
+        with self._locked_store() as store:
             return copy.deepcopy(store.orders[order_uuid])
 
     def all(self) -> list[Order]:
-        with self._open() as store:
+        with self._locked_store() as store:
             return [copy.deepcopy(order) for order in store.orders]
 
-    def _place(self, resource: Resource, wish: Wish, options: OrderOptions) -> str:
+    def _place(self, resource: Resource, request: OrderRequest, options: OrderOptions) -> str:
         author = self._user(options.author)
-        order = placing.place(self._store, resource, wish, author=author, is_approved=options.is_approved)
+        order = placing.place(self._store, resource, request, author=author, is_approved=options.is_approved)
         return order.uuid
 
 
-class People(_Desk):
-    """Users, projects, members and their accounts at the seeded offering."""
+class PeopleControl(_Control):
+    """Change users, projects, members and their accounts at the seeded offering."""
 
     def add_user(self, username: str, *, full_name: str = "") -> User:
-        with self._open() as store:
+        with self._locked_store() as store:
             return copy.deepcopy(seed.add_user(store, username, full_name=full_name))
 
     def add_project(self, name: str, *, slug: str | None = None, customer_uuid: str | None = None) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             customer = store.customers[customer_uuid or self._seeded.customer_uuids[0]]
             return seed.add_project(store, customer, name, slug=slug).uuid
 
@@ -158,8 +158,8 @@ class People(_Desk):
         account: str | None = None,
         expiration_time: datetime | None = None,
     ) -> str:
-        """Make the user if need be, grant the role, and give the account that name; the user's uuid."""
-        with self._open() as store:
+        """Grant the role to a user, made if missing; name the account `account`. Return the user's uuid."""
+        with self._locked_store() as store:
             if not store.users.where("username", username):
                 seed.add_user(store, username)
             user = self._user(username)
@@ -170,43 +170,43 @@ class People(_Desk):
             return user.uuid
 
     def remove_member(self, project_uuid: str, username: str, *, role: str | None = None) -> None:
-        with self._open() as store:
+        with self._locked_store() as store:
             members.remove(store, store.projects[project_uuid], self._user(username), role=role)
 
     def set_account(
         self, username: str, account: str, *, state: OfferingUserState | None = None
     ) -> OfferingUser:
         """Give the user this account name at the seeded offering, in this state if one is named."""
-        with self._open():
+        with self._locked_store():
             row = self._name_account(self._user(username), account)
             if state is not None:
                 row.state = state
             return copy.deepcopy(row)
 
     def account(self, username: str) -> OfferingUser | None:
-        with self._open() as store:
+        with self._locked_store() as store:
             user = self._user(username)
             return copy.deepcopy(store.offering_user(self._seeded.offering_uuid, user.uuid))
 
     def remove_account(self, username: str) -> None:
-        with self._open() as store:
+        with self._locked_store() as store:
             row = store.offering_user(self._seeded.offering_uuid, self._user(username).uuid)
             if row is not None:
                 store.offering_users.remove(row)
 
     def add_key(self, username: str, public_key: str) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             user = self._user(username)
             key = SshKey(uuid=store.uuids.new(), name="key", public_key=public_key, user_uuid=user.uuid)
             return store.keys.add(key).uuid
 
     def deny(self, username: str, permission: str) -> None:
         """Answer 403 wherever this user needs this permission, such as `ORDER.APPROVE`."""
-        with self._open() as store:
+        with self._locked_store() as store:
             store.denied.add((username, permission))
 
     def allow(self, username: str, permission: str) -> None:
-        with self._open() as store:
+        with self._locked_store() as store:
             store.denied.discard((username, permission))
 
     def _name_account(self, user: User, account: str) -> OfferingUser:
@@ -218,25 +218,25 @@ class People(_Desk):
         return row
 
 
-class Site(_Desk):
-    """Resources, the clock, settings, and the rows that only a provider's staff would make."""
+class SiteControl(_Control):
+    """Change resources, the clock, settings, and rows that only a provider's staff would make."""
 
     def resource(self, resource_uuid: str) -> Resource:
-        with self._open() as store:
+        with self._locked_store() as store:
             return copy.deepcopy(store.resources[resource_uuid])
 
     def resources(self) -> list[Resource]:
-        with self._open() as store:
+        with self._locked_store() as store:
             return [copy.deepcopy(resource) for resource in store.resources]
 
     def change(self, table: str, uuid: str, **values: Any) -> None:
         """Set fields of one row, such as `change("resources", uuid, paused=True, state="Erred")`."""
-        with self._open() as store:
+        with self._locked_store() as store:
             snapshot.change(getattr(store, table)[uuid], values)
 
     def add_shared_account(self, project_uuid: str, username: str, *, kind: str = "project") -> str:
-        """A service account (`project`) or a course account (`course`)."""
-        with self._open() as store:
+        """Add a service account (`kind` project) or a course account (`course`)."""
+        with self._locked_store() as store:
             now = store.clock.now()
             account = SharedAccount(
                 uuid=store.uuids.new(),
@@ -250,7 +250,7 @@ class Site(_Desk):
             return store.accounts.add(account).uuid
 
     def add_user_limit(self, resource_uuid: str, username: str, *, component_type: str, limit: float) -> str:
-        with self._open() as store:
+        with self._locked_store() as store:
             offering_uuid = store.resources[resource_uuid].offering_uuid
             account = store.offering_user(offering_uuid, self._user(username).uuid)
             if account is None:
@@ -265,8 +265,8 @@ class Site(_Desk):
             return store.user_limits.add(row).uuid
 
     def add_policy(self, **settings: Any) -> str:
-        """A SLURM periodic usage policy of the seeded offering; settings are its API fields."""
-        with self._open() as store:
+        """Add a SLURM periodic usage policy of the seeded offering; settings are its API fields."""
+        with self._locked_store() as store:
             policy = PeriodicPolicy(
                 uuid=store.uuids.new(),
                 offering_uuid=self._seeded.offering_uuid,
@@ -277,7 +277,7 @@ class Site(_Desk):
 
     def configure(self, **settings: Any) -> None:
         """Change the settings of the running server by name."""
-        with self._open() as store:
+        with self._locked_store() as store:
             known = {f.name for f in fields(store.settings)}
             for name, value in settings.items():
                 if name not in known:
@@ -286,14 +286,14 @@ class Site(_Desk):
 
     def advance(self, seconds: float) -> None:
         """Move the clock; whatever falls due happens before the next look."""
-        with self._open() as store:
+        with self._locked_store() as store:
             store.clock.advance(seconds)
 
     def run_background(self) -> int:
-        """Run every scheduled job now, due or not; how many there were."""
-        with self._open() as store:
+        """Run every scheduled job now, due or not; return how many there were."""
+        with self._locked_store() as store:
             return store.background.run_all()
 
     def state(self) -> JsonObject:
-        with self._open() as store:
+        with self._locked_store() as store:
             return snapshot.whole_state(store)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from tornado.routing import PathMatches, Rule
 from tornado.web import RequestHandler
 
-from simulator.control.experiments import OrderOptions, Orders, People, Site
+from simulator.control.experiments import OrderControl, OrderOptions, PeopleControl, SiteControl
 from simulator.control.snapshot import to_json
 from simulator.server.faults import Fault, FaultKind, Faults
 from simulator.server.handler import write_json
@@ -29,9 +29,9 @@ from simulator.world.seed import Seeded
 
 @dataclass(frozen=True, kw_only=True)
 class Controls:
-    orders: Orders
-    people: People
-    site: Site
+    orders: OrderControl
+    people: PeopleControl
+    site: SiteControl
     faults: Faults
     requests: RequestLog
     seeded: Seeded
@@ -150,7 +150,7 @@ def _order_options(body: JsonObject) -> OrderOptions:
     return OrderOptions(**values)
 
 
-def _place_follow_up(orders: Orders, kind: str, body: JsonObject, options: OrderOptions) -> str:
+def _place_follow_up(orders: OrderControl, kind: str, body: JsonObject, options: OrderOptions) -> str:
     resource_uuid = body["resource_uuid"]
     if kind == "Terminate":
         return orders.place_terminate(resource_uuid, options=options)

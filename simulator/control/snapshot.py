@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Turns records into plain JSON for the control API, and JSON values back into a record's fields."""
+"""Turn records into plain JSON for the control API, and JSON values back into a record's fields."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def to_json(value: Any) -> Any:
 
 
 def whole_state(store: Store) -> JsonObject:
-    """Every table of the store, by name, with the clock and the settings."""
+    """Return every table of the store, by name, with the clock and the settings."""
     tables = {name: to_json(value) for name, value in vars(store).items() if isinstance(value, Table)}
     return {
         "age": store.age.value,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the simulated Waldur wants of a message broker: logins, queues, and taking messages."""
+"""Interface of a message broker to the simulated Waldur: logins, queues and messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUEUE_LENGTH = 10_000
 
 
 class BrokerFailed(Exception):
-    """The broker did not do it; the text says what it said."""
+    """The broker refused or failed; the text is its answer."""
 
 
 class EventBroker(Protocol):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What changed in the store since the last look, as the messages that the real server sends about it.
+"""Changes of the store since the last look, as the messages that the real server sends about them.
 
 Messages carry the payloads of 8.0; what one look sees as a single change is one message, even where several calls
 made it. Nothing here sends anything.
@@ -22,8 +22,8 @@ from simulator.world.records import (
 )
 from simulator.world.store import Store
 
-# The states of an order that are told of; executing, erred, canceled and rejected are not.
-TOLD = (OrderState.PENDING_CONSUMER, OrderState.PENDING_PROVIDER, OrderState.DONE)
+# Waldur sends no message about executing, erred, canceled and rejected orders.
+ANNOUNCED_STATES = (OrderState.PENDING_CONSUMER, OrderState.PENDING_PROVIDER, OrderState.DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Seen:
 
 
 class Changes:
-    """Remembers what it saw last; what is there when it is made is no change."""
+    """Compare the store with its state at the last call; rows present at the start are no change."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class Changes:
         self._seen = self._look()
 
     def take(self) -> list[Message]:
-        """The messages about everything since the last call. The store's lock is held."""
+        """Return the messages about all changes since the last call. The caller holds the store's lock."""
         before, now = self._seen, self._look()
         self._seen = now
         return [
@@ -82,7 +82,7 @@ class Changes:
 
     def _of_orders(self, before: _Seen, now: _Seen) -> Iterator[Message]:
         for uuid, state in now.orders.items():
-            if state != before.orders.get(uuid) and state in TOLD:
+            if state != before.orders.get(uuid) and state in ANNOUNCED_STATES:
                 yield order_message(self._store.orders[uuid])
 
     def _of_grants(self, before: _Seen, now: _Seen) -> Iterator[Message]:
@@ -177,7 +177,7 @@ class Changes:
         return Message("offering_user", row.offering_uuid, payload)
 
     def _offerings_of(self, project_uuid: str) -> list[str]:
-        """Offerings with a resource of the project that stands."""
+        """Return offerings where the project has a live resource."""
         return sorted(
             {
                 resource.offering_uuid

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Tells brokers what changed, after the change: who subscribed to a type of an offering gets a message about it.
+"""Publish changes to a broker: whoever subscribed to a type of an offering gets a message about it.
 
 As the real server: a user with a queue for an agent gets nothing on the queues of single types; without a queue for
 offering and type nothing is sent; a topic needs none.
@@ -33,7 +33,7 @@ class Delivery(NamedTuple):
 
 
 class Publisher:
-    """Sends in a thread of its own: an API call does not wait for the broker."""
+    """Send in a thread of its own: an API call does not wait for the broker."""
 
     def __init__(self, store: Store, broker: EventBroker) -> None:
         self.delivered = 0
@@ -47,7 +47,7 @@ class Publisher:
         self._thread.start()
 
     def send(self, message: Message) -> int:
-        """Tell of something by hand; how many get it."""
+        """Send a message; return the number of its receivers."""
         with self._store.lock:
             deliveries = list(self._deliveries(message))
         for delivery in deliveries:

@@ -24,7 +24,7 @@ from stomp.listener import ConnectionListener  # type: ignore[import-untyped]
 from simulator.events.broker import QUEUE_LENGTH, QUEUE_TTL_MS, BrokerFailed
 from simulator.world.records import JsonObject
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 PAUSE_S = 0.2
 BROKEN = (StompException, OSError)
 RIGHTS = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -109,7 +109,7 @@ class _Sender(ConnectionListener):  # type: ignore[misc]
 
     def flush(self) -> None:
         """Wait until all is confirmed, sending again what was not."""
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + TIMEOUT_S
         while self._open and time.monotonic() < until_s:
             time.sleep(PAUSE_S)
             if not self._is_up():
@@ -125,31 +125,28 @@ class _Sender(ConnectionListener):  # type: ignore[misc]
         return self._connection is not None and bool(self._connection.is_connected())
 
     def _until_sent(self, receipts: list[str]) -> None:
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + TIMEOUT_S
         while receipts:
             try:
                 if not self._is_up():
-                    self._connect()
+                    access = self._access
+                    self._connection = StompConnection12(
+                        [(access.host, access.stomp_port)],
+                        reconnect_attempts_max=1,
+                        vhost=self._vhost,
+                        timeout=10,
+                    )
+                    self._connection.set_listener("sender", self)
+                    self._connection.connect(access.user, access.password, wait=True)
                     receipts = list(self._open)
-                self._write(receipts)
+                for receipt in receipts:
+                    if receipt in self._open:
+                        place, body = self._open[receipt]
+                        headers = {"persistent": "true", "receipt": receipt}
+                        self._connection.send(place, body, content_type="application/json", headers=headers)
             except BROKEN as error:
                 if time.monotonic() > until_s:
                     raise BrokerFailed(f"RabbitMQ: {error}") from error
                 time.sleep(PAUSE_S)
             else:
                 return
-
-    def _write(self, receipts: list[str]) -> None:
-        for receipt in receipts:
-            if receipt in self._open:
-                place, body = self._open[receipt]
-                headers = {"persistent": "true", "receipt": receipt}
-                self._connection.send(place, body, content_type="application/json", headers=headers)
-
-    def _connect(self) -> None:
-        access = self._access
-        self._connection = StompConnection12(
-            [(access.host, access.stomp_port)], reconnect_attempts_max=1, vhost=self._vhost, timeout=10
-        )
-        self._connection.set_listener("sender", self)
-        self._connection.connect(access.user, access.password, wait=True)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What the stand-in MAM holds, and what each of its commands makes of it. Amounts are hundredths of the currency.
+"""State of the stand-in MAM, and what each of its commands does to it. Amounts are hundredths of the currency.
 
-Where MAM is not known to us it does what is most dangerous: an account goes with its members, its fund stays behind.
+Where MAM's behaviour is not known to us it does what is most dangerous: an account goes with its members, its fund
+stays behind.
 Only what a start of 20 ms can afford is imported here.
 """
 
@@ -22,7 +23,7 @@ Row = dict[str, str]
 
 
 class Refused(Exception):
-    """What MAM says no to."""
+    """MAM refuses; the text is its sentence."""
 
 
 class Books:
@@ -41,22 +42,6 @@ class Books:
             "first_account_default": True,
             **state.get("options", {}),
         }
-
-    @classmethod
-    def load(cls, folder: str) -> Books:
-        path = f"{folder}/{STATE_FILE}"
-        if not os.path.exists(path):
-            return cls({})
-        with open(path, encoding="utf-8") as stream:
-            return cls(json.load(stream))
-
-    def save(self, folder: str) -> None:
-        """Whole or not at all: whoever is killed here leaves the old state."""
-        names = ("accounts", "funds", "users", "next_fund", "options")
-        draft = f"{folder}/{STATE_FILE}.new"
-        with open(draft, "w", encoding="utf-8") as stream:
-            json.dump({name: getattr(self, name) for name in names}, stream, ensure_ascii=False)
-        os.replace(draft, f"{folder}/{STATE_FILE}")
 
     # Accounts -------------------------------------------------------------------------------------
 
@@ -114,7 +99,7 @@ class Books:
     # Funds ----------------------------------------------------------------------------------------
 
     def create_fund(self, account: str = "", **constraints: str) -> str:
-        """Without an account it is open to everybody."""
+        """Create a fund; without an account everybody may use it."""
         if account:
             self._account(account)
             constraints = {"Account": account, **constraints}
@@ -147,7 +132,7 @@ class Books:
         return f"Successfully withdrew {money(amount)} credits from fund {number}"
 
     def charge(self, account: str, amount: int) -> None:
-        """What a job does: it takes from the first fund that the account may use, below zero if need be."""
+        """Charge a job to the first fund that the account may use, below zero if need be."""
         for fund in self.funds.values():
             if fund["constraints"].get("Account", account) == account:
                 fund["balance"] -= amount
@@ -171,7 +156,7 @@ class Books:
         ]
 
     def list_funds(self, account: str = "", user: str = "") -> list[Row]:
-        """With an account or a user: every fund that they can use, so those without constraints as well."""
+        """Return funds; with an account or a user those that they can use, also those without constraints."""
         return [
             {
                 "Id": number,
@@ -205,6 +190,23 @@ class Books:
         if number not in self.funds:
             raise Refused(f"Fund {number} does not exist")
         return self.funds[number]
+
+
+def load_books(folder: str) -> Books:
+    path = f"{folder}/{STATE_FILE}"
+    if not os.path.exists(path):
+        return Books({})
+    with open(path, encoding="utf-8") as stream:
+        return Books(json.load(stream))
+
+
+def save_books(books: Books, folder: str) -> None:
+    """Replace the state file in one step: a process killed here leaves the old state."""
+    names = ("accounts", "funds", "users", "next_fund", "options")
+    draft = f"{folder}/{STATE_FILE}.new"
+    with open(draft, "w", encoding="utf-8") as stream:
+        json.dump({name: getattr(books, name) for name in names}, stream, ensure_ascii=False)
+    os.replace(draft, f"{folder}/{STATE_FILE}")
 
 
 def money(hundredths: int) -> str:

@@ -22,7 +22,7 @@ LOG_FILE = "calls"
 
 
 class Ending(Exception):
-    """The program ends here, with these words."""
+    """The program ends here, with this output and exit code."""
 
     def __init__(self, code: int, stdout: str, stderr: str) -> None:
         self.code, self.stdout, self.stderr = code, stdout, stderr
@@ -30,7 +30,7 @@ class Ending(Exception):
 
 
 class Faults:
-    """The rules for one call. Counting happens under the lock of the state."""
+    """Rules for one call. They are counted under the lock of the state."""
 
     def __init__(self, folder: str, line: str) -> None:
         self._path = f"{folder}/{FAULTS_FILE}"
@@ -66,7 +66,7 @@ class Faults:
 
 
 def note(folder: str, *words: object) -> None:
-    """A line in the log of calls, where there is one."""
+    """Add a line to the log of calls, where there is one."""
     path = f"{folder}/{LOG_FILE}"
     if os.path.exists(path):
         with open(path, "a", encoding="utf-8") as log:

@@ -13,7 +13,7 @@ from typing import Any
 
 import simulator
 from simulator.mam import records
-from simulator.mam.books import Books, hundredths
+from simulator.mam.books import Books, hundredths, load_books, save_books
 from simulator.mam.faults import FAULTS_FILE, LOG_FILE
 from simulator.mam.programs import PROGRAMS
 
@@ -41,24 +41,24 @@ class StandIn:
 
     @property
     def books(self) -> Books:
-        """What it holds now."""
-        return Books.load(str(self.folder))
+        """Return its present state."""
+        return load_books(str(self.folder))
 
     @contextmanager
     def changed(self) -> Iterator[Books]:
-        """Change what it holds, behind the agent's back."""
+        """Change its state past the agent."""
         books = self.books
         yield books
-        books.save(str(self.folder))
+        save_books(books, str(self.folder))
 
     def charge(self, account: str, user: str, amount: str, when: datetime) -> None:
-        """A job that has ended: its record, and what it takes from the fund."""
+        """Record an ended job and charge the fund."""
         records.add(str(self.folder), [(int(when.timestamp()), account, user, amount)])
         with self.changed() as books:
             books.charge(account, hundredths(amount))
 
     def faults(self, *rules: Mapping[str, Any]) -> None:
-        """These rules instead of those before (see `simulator.mam.faults`)."""
+        """Replace the fault rules (see `simulator.mam.faults`)."""
         (self.folder / FAULTS_FILE).write_text(json.dumps(list(rules)), encoding="utf-8")
 
     def watch(self) -> None:
@@ -66,17 +66,17 @@ class StandIn:
         (self.folder / LOG_FILE).write_text("", encoding="utf-8")
 
     def log(self) -> list[list[Any]]:
-        """Pid, `begin` or `end`, program, and its words or exit code."""
+        """Return rows of pid, `begin` or `end`, program, and its arguments or exit code."""
         path = self.folder / LOG_FILE
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def calls(self) -> list[str]:
-        """Lines of the calls so far."""
+        """Return the command lines of the calls so far."""
         return [" ".join([name, *words]) for _, what, name, words in self.log() if what == "begin"]
 
     def writes(self) -> list[str]:
         return [line for line in self.calls() if not line.startswith("mam-list-")]
 
     def add_records(self, rows: Iterable[tuple[int, str, str, str]]) -> None:
-        """Usage records alone, many at once."""
+        """Add usage records without charging a fund."""
         records.add(str(self.folder), rows)

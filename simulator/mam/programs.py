@@ -8,7 +8,7 @@ import os
 import sys
 
 from simulator.mam import records
-from simulator.mam.books import Books, Refused, Row, hundredths
+from simulator.mam.books import Books, Refused, Row, hundredths, load_books, save_books
 from simulator.mam.faults import Ending, Faults, note
 
 TYPE_CHECKING = False
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 
 VERSION = "9.1.1"
 LISTING = ("--raw", "--quiet")
-
-
-def _list_accounts(books: Books, given: Options) -> Iterable[Row]:
-    return books.list_accounts(given.get("-a", ""))
-
-
-def _list_funds(books: Books, given: Options) -> Iterable[Row]:
-    return books.list_funds(given.get("-a", ""), given.get("-u", ""))
-
-
-def _list_users(books: Books, given: Options) -> Iterable[Row]:
-    return books.list_users(given.get("-a", ""))
-
-
-def _create_account(books: Books, given: Options) -> str:
-    return books.create_account(given["-a"], given.get("-d", ""), given.get("-o", ""))
 
 
 def _modify_account(books: Books, given: Options) -> str:
@@ -55,14 +39,27 @@ LISTS: Mapping[str, Listing] = {
     "mam-list-accounts": (
         ("-a",),
         ("Name", "Active", "Users", "Organization", "Description"),
-        _list_accounts,
+        lambda books, given: books.list_accounts(given.get("-a", "")),
     ),
-    "mam-list-funds": (("-a", "-u"), ("Id", "Constraints", "Allocated", "Balance"), _list_funds),
-    "mam-list-users": (("-a",), ("Name", "DefaultAccount"), _list_users),
+    "mam-list-funds": (
+        ("-a", "-u"),
+        ("Id", "Constraints", "Allocated", "Balance"),
+        lambda books, given: books.list_funds(given.get("-a", ""), given.get("-u", "")),
+    ),
+    "mam-list-users": (
+        ("-a",),
+        ("Name", "DefaultAccount"),
+        lambda books, given: books.list_users(given.get("-a", "")),
+    ),
 }
 # Options with a value that must be there, those that may, those without one, and what it does.
 CHANGES: Mapping[str, Change] = {
-    "mam-create-account": (("-a",), ("-d", "-o"), (), _create_account),
+    "mam-create-account": (
+        ("-a",),
+        ("-d", "-o"),
+        (),
+        lambda books, given: books.create_account(given["-a"], given.get("-d", ""), given.get("-o", "")),
+    ),
     "mam-delete-account": (("-a",), (), (), lambda books, given: books.delete_account(given["-a"])),
     "mam-modify-account": (("-a",), ("--add-user", "--del-user"), ("-A", "-I"), _modify_account),
     "mam-create-fund": (("-a",), (), (), lambda books, given: books.create_fund(given["-a"])),
@@ -126,15 +123,15 @@ def _said(text: str, code: int) -> int:
 
 
 def _answer(folder: str, name: str, words: Sequence[str]) -> Iterable[str]:
-    """The lines to print, after the work is done and saved."""
+    """Do the work, save it, and return the lines to print."""
     if list(words) == ["--version"]:
         return [f"{name} version {VERSION}"]
     if name in CHANGES:
         needed, possible, bare, change = CHANGES[name]
         given = _options(words, (*needed, *possible), bare, needed)
-        books = Books.load(folder)
+        books = load_books(folder)
         said = change(books, given)
-        books.save(folder)
+        save_books(books, folder)
         return [said]
     if name == USAGE:
         given = _options(words, ("--show", "-a", "-s", "-e"), LISTING, ("--show", "-s", "-e"))
@@ -142,7 +139,7 @@ def _answer(folder: str, name: str, words: Sequence[str]) -> Iterable[str]:
         return _table(rows, given, ("Account", "User", "Charge"))
     possible, columns, read = LISTS[name]
     given = _options(words, ("--show", *possible), LISTING, ("--show", *LISTING))
-    return _table(read(Books.load(folder), given), given, columns)
+    return _table(read(load_books(folder), given), given, columns)
 
 
 def _table(rows: Iterable[Row], given: Options, columns: Sequence[str]) -> Iterable[str]:

@@ -154,7 +154,9 @@ def project_body(view: View, project: Project) -> JsonObject:
         "is_industry": project.is_industry,
         "image": None,
         "resources_count": len(resources),
-        "billing_price_estimate": _no_costs(view),
+        "billing_price_estimate": dict.fromkeys(
+            ("total", "current", "tax", "tax_current"), "0.00" if view.age.is_modern else 0.0
+        ),
         "marketplace_resource_count": _by_category(view, [r.offering_uuid for r in resources]),
     }
     return body | _newer_project() if view.age.is_modern else body
@@ -266,11 +268,6 @@ def _plan_component(plan: Plan, component: Component) -> JsonObject:
         "discount_threshold": None,
         "discount_rate": None,
     }
-
-
-def _no_costs(view: View) -> JsonObject:
-    nothing: object = "0.00" if view.age.is_modern else 0.0
-    return dict.fromkeys(("total", "current", "tax", "tax_current"), nothing)
 
 
 def _by_category(view: View, offering_uuids: list[str]) -> JsonObject:

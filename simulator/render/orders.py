@@ -20,21 +20,23 @@ def order_body(view: View, order: Order) -> JsonObject:
     body = {
         **offering_part(view, offering),
         **plan_part(view, offering, store.plan_of(order)),
-        **_what(view, order),
-        **_texts(view, order),
-        **_reviews(view, order),
-        **_whose(view, order),
-        **_prices(view, order),
+        **_own_fields(view, order),
+        **_message_fields(view, order),
+        **_review_fields(view, order),
+        **_owner_fields(view, order),
+        **_price_fields(view, order),
         "can_terminate": False,
         "termination_comment": order.termination_comment,
         "backend_id": order.backend_id,
         "issue": None,
     }
-    return body if view.age.is_modern else _as_2024(body)
+    if view.age.is_modern:
+        return body
+    return drop(body, [name for name in _ABSENT_WHEN_EMPTY if body[name] is None])
 
 
 def created_order_body(view: View, order: Order) -> JsonObject:
-    """The answer to the POST that made the order; in 2024 another serializer with fewer fields."""
+    """Return the answer to the POST that made the order; in 2024 another serializer with fewer fields."""
     body = order_body(view, order)
     if view.age.is_modern:
         return body
@@ -110,7 +112,7 @@ def plan_part(view: View, offering: Offering, plan: Plan | None) -> JsonObject:
 
 
 def scope_part(resource: Resource) -> JsonObject:
-    """The object behind the resource: an allocation in 2024, nothing later."""
+    """Return the object behind the resource: an allocation in 2024, nothing later."""
     allocation = resource.allocation
     return {
         "resource_uuid": allocation.uuid if allocation else None,
@@ -118,7 +120,7 @@ def scope_part(resource: Resource) -> JsonObject:
     }
 
 
-def _what(view: View, order: Order) -> JsonObject:
+def _own_fields(view: View, order: Order) -> JsonObject:
     resource = view.store.resources[order.resource_uuid]
     return {
         "attributes": dict(order.attributes),
@@ -135,7 +137,7 @@ def _what(view: View, order: Order) -> JsonObject:
     }
 
 
-def _texts(view: View, order: Order) -> JsonObject:
+def _message_fields(view: View, order: Order) -> JsonObject:
     body: JsonObject = {"output": "", "error_message": order.error_message, "callback_url": None}
     if not view.age.is_modern:
         return body
@@ -166,7 +168,7 @@ def _subtype(order: Order) -> str | None:
     return "options" if "new_options" in order.attributes else None
 
 
-def _reviews(view: View, order: Order) -> JsonObject:
+def _review_fields(view: View, order: Order) -> JsonObject:
     body: JsonObject = {}
     for side, uuid, at in (
         ("consumer", order.consumer_reviewed_by_uuid, order.consumer_reviewed_at),
@@ -181,7 +183,7 @@ def _reviews(view: View, order: Order) -> JsonObject:
     return body
 
 
-def _whose(view: View, order: Order) -> JsonObject:
+def _owner_fields(view: View, order: Order) -> JsonObject:
     store = view.store
     customer, project = store.customer_of(order), store.projects[order.project_uuid]
     author = store.users[order.created_by_uuid]
@@ -205,7 +207,7 @@ def _whose(view: View, order: Order) -> JsonObject:
     return body | newer if view.age.is_modern else body
 
 
-def _prices(view: View, order: Order) -> JsonObject:
+def _price_fields(view: View, order: Order) -> JsonObject:
     store = view.store
     resource, offering = store.resources[order.resource_uuid], store.offering_of(order)
     old_plan, new_plan = offering.plan(order.old_plan_uuid), store.plan_of(order)
@@ -235,7 +237,3 @@ _ABSENT_WHEN_EMPTY = (
     "provider_reviewed_by",
     "provider_reviewed_by_full_name",
 )
-
-
-def _as_2024(body: JsonObject) -> JsonObject:
-    return drop(body, [name for name in _ABSENT_WHEN_EMPTY if body[name] is None])

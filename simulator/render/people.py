@@ -96,7 +96,7 @@ def permission_body(view: View, grant: Grant) -> JsonObject:
 
 
 def project_permission_body(view: View, grant: Grant) -> JsonObject:
-    """A row of the provider's whole-customer listing: who has which role in which project."""
+    """Return a row of the provider's listing of roles in projects, over all customers."""
     store = view.store
     project, user = store.projects[grant.scope_uuid], store.users[grant.user_uuid]
     customer, author = store.customers[project.customer_uuid], view.user(grant.created_by_uuid)

@@ -20,18 +20,25 @@ def resource_body(view: View, resource: Resource, *, with_orders: bool = True) -
     body = {
         **offering_part(view, offering),
         **plan_part(view, offering, view.store.plan_of(resource)),
-        **_what(view, resource),
-        **_whose(view, resource),
-        **_usage(view, resource),
-        **_flags(view, resource),
+        **_own_fields(view, resource),
+        **_owner_fields(view, resource),
+        **_usage_fields(view, resource),
+        **_flag_fields(view, resource),
     }
     if view.age.is_modern:
-        body |= _newer(view, resource)
-    return body | _orders(view, resource) if with_orders else body
+        body |= _modern_fields(view, resource)
+    if not with_orders:
+        return body
+    orders = view.store.orders.where("resource", resource.uuid)
+    pending = view.store.pending_order(resource.uuid)
+    return body | {
+        "order_in_progress": order_body(view, pending) if pending else None,
+        "creation_order": next((order_body(view, o) for o in orders if o.type.value == "Create"), None),
+    }
 
 
 def team_body(view: View, resource: Resource) -> list[JsonObject]:
-    """Every user of the project once, by their first grant."""
+    """Return every user of the project once, by their first grant."""
     first_grants: dict[str, Grant] = {}
     for grant in view.store.active_grants(resource.project_uuid):
         first_grants.setdefault(grant.user_uuid, grant)
@@ -61,7 +68,7 @@ def _member(view: View, resource: Resource, grant: Grant) -> JsonObject:
     return body
 
 
-def _what(view: View, resource: Resource) -> JsonObject:
+def _own_fields(view: View, resource: Resource) -> JsonObject:
     collection = "marketplace-provider-resources" if view.age.is_modern else "marketplace-resources"
     return {
         "attributes": dict(resource.attributes),
@@ -90,7 +97,7 @@ def _what(view: View, resource: Resource) -> JsonObject:
     }
 
 
-def _whose(view: View, resource: Resource) -> JsonObject:
+def _owner_fields(view: View, resource: Resource) -> JsonObject:
     customer, project = view.store.customer_of(resource), view.store.projects[resource.project_uuid]
     return {
         "project": view.link("projects", project.uuid),
@@ -104,11 +111,15 @@ def _whose(view: View, resource: Resource) -> JsonObject:
     }
 
 
-def _usage(view: View, resource: Resource) -> JsonObject:
+def _usage_fields(view: View, resource: Resource) -> JsonObject:
     components = view.store.offering_of(resource).components
     limited = [c.type for c in components if c.billing_type == "limit"]
     if view.age.is_modern:
-        current = _usages_this_month(view, resource)
+        month = view.store.clock.month_of(view.store.clock.now())
+        rows = view.store.usages.where("resource", resource.uuid)
+        current: JsonObject = {
+            row.component_type: _number(row.usage) for row in rows if row.billing_period == month
+        }
         limit_usage: JsonObject = {name: current.get(name, 0) for name in limited}
     else:
         current, limit_usage = dict(resource.reported_usages), dict.fromkeys(limited)
@@ -120,17 +131,11 @@ def _usage(view: View, resource: Resource) -> JsonObject:
     }
 
 
-def _usages_this_month(view: View, resource: Resource) -> JsonObject:
-    month = view.store.clock.month_of(view.store.clock.now())
-    rows = view.store.usages.where("resource", resource.uuid)
-    return {row.component_type: _number(row.usage) for row in rows if row.billing_period == month}
-
-
 def _number(value: Decimal) -> int | float:
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-def _flags(view: View, resource: Resource) -> JsonObject:
+def _flag_fields(view: View, resource: Resource) -> JsonObject:
     is_busy = view.store.pending_order(resource.uuid) is not None
     body: JsonObject = {
         "can_terminate": resource.state in _TERMINABLE and not is_busy,
@@ -144,7 +149,7 @@ def _flags(view: View, resource: Resource) -> JsonObject:
     return body
 
 
-def _newer(view: View, resource: Resource) -> JsonObject:
+def _modern_fields(view: View, resource: Resource) -> JsonObject:
     offering, customer = view.store.offering_of(resource), view.store.customer_of(resource)
     return {
         "offering_slug": offering.slug,
@@ -156,15 +161,6 @@ def _newer(view: View, resource: Resource) -> JsonObject:
         "renewal_date": None,
         "offering_state": offering.state,
         "offering_components": [component_body(view, c) for c in offering.components],
-    }
-
-
-def _orders(view: View, resource: Resource) -> JsonObject:
-    orders = view.store.orders.where("resource", resource.uuid)
-    pending = view.store.pending_order(resource.uuid)
-    return {
-        "order_in_progress": order_body(view, pending) if pending else None,
-        "creation_order": next((order_body(view, o) for o in orders if o.type.value == "Create"), None),
     }
 
 

@@ -29,7 +29,7 @@ class View:
 
 
 def pick(body: JsonObject, query: Query) -> JsonObject:
-    """Only the fields asked for with `field=`; everything when none of the names is known."""
+    """Return only the fields asked for with `field=`; all when none of the names is known."""
     wanted = [name for name in body if name in query.get("field", ())]
     return {name: body[name] for name in wanted} if wanted else body
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Who the caller is, what the caller may see and what the caller may do.
+"""Authentication, visibility and permissions of the caller.
 
-An object out of sight is answered with 404, an action out of reach with 403. `store.denied` takes single
+An object that the caller may not see is answered with 404, a forbidden action with 403. `store.denied` takes single
 permissions away from single users, so that a test can meet a 403 anywhere.
 """
 
@@ -61,7 +61,7 @@ _PROVIDER_ROLES = ("CUSTOMER.OWNER", "CUSTOMER.MANAGER", "OFFERING.MANAGER")
 
 
 def authenticate(store: Store, header: str | None, query_token: str) -> User:
-    """The user behind `Token <key>` or, from 8.0 on, `Bearer <key>`; anything else is a 401."""
+    """Return the user of `Token <key>` or, from 8.0 on, `Bearer <key>`. Raises ApiError 401 for anything else."""
     words = (header or query_token or "").split()
     schemes = ("token", "bearer") if store.age.is_modern else ("token",)
     if not words or words[0].lower() not in schemes:
@@ -109,7 +109,7 @@ def project_scopes(project: Project) -> list[Scope]:
 
 
 def provides(store: Store, user: User, offering: Offering) -> bool:
-    """Whether the caller stands on the provider's side of this offering."""
+    """Return whether the caller is on the provider's side of this offering."""
     if user.is_staff or user.is_support:
         return True
     scopes = {offering.uuid, offering.customer_uuid}
@@ -117,7 +117,7 @@ def provides(store: Store, user: User, offering: Offering) -> bool:
 
 
 def consumes(store: Store, user: User, row: Resource | Order) -> bool:
-    """Whether the caller belongs to the row's project or to the project's customer."""
+    """Return whether the caller belongs to the row's project or to the project's customer."""
     if user.is_staff or user.is_support:
         return True
     project = store.projects[row.project_uuid]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the server checks before a consumer's wish becomes an order: limits, state, nothing else pending.
+"""Checks of the server before a consumer's request becomes an order: limits, state, nothing else pending.
 
-The control API goes around these checks on purpose.
+The control API omits these checks on purpose.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import date
 
 from simulator.rules.errors import ApiError, bad_combination, bad_field, bad_request, wrong_state
 from simulator.rules.lookup import require_fields
-from simulator.rules.placing import Wish
+from simulator.rules.placing import OrderRequest
 from simulator.server.routes import Call
 from simulator.world.identifiers import uuid_of_url
 from simulator.world.records import JsonObject, Offering, OrderType, Project, Resource, ResourceState
@@ -23,7 +23,7 @@ from simulator.world.store import Store
 class NewOrder:
     offering: Offering
     project: Project
-    wish: Wish
+    request: OrderRequest
 
 
 def new_order(call: Call) -> NewOrder:
@@ -32,7 +32,11 @@ def new_order(call: Call) -> NewOrder:
     project = call.store.projects.get(uuid_of_url(body["project"]))
     if offering is None:
         raise bad_field("offering", "Invalid hyperlink - Object does not exist.")
-    if project is None or not _belongs(call, project):
+    roles = call.store.active_roles(call.user.uuid)
+    if project is None or not (
+        call.user.is_staff
+        or any(grant.scope_uuid in (project.uuid, project.customer_uuid) for grant in roles)
+    ):
         raise bad_field("project", "Invalid hyperlink - Object does not exist.")
     limits = body.get("limits") or {}
     unknown = _unknown_types(offering, limits)
@@ -41,7 +45,7 @@ def new_order(call: Call) -> NewOrder:
     for problem in _out_of_range(offering, limits):
         raise bad_combination(problem)
     plan = offering.plan(uuid_of_url(body.get("plan")))
-    wish = Wish(
+    request = OrderRequest(
         type=OrderType.CREATE,
         limits=limits,
         attributes=body.get("attributes") or {},
@@ -49,7 +53,7 @@ def new_order(call: Call) -> NewOrder:
         start_date=_start_date(call, body),
         request_comment=body.get("request_comment"),
     )
-    return NewOrder(offering=offering, project=project, wish=wish)
+    return NewOrder(offering=offering, project=project, request=request)
 
 
 def new_limits(store: Store, resource: Resource, limits: JsonObject) -> None:
@@ -91,12 +95,6 @@ def _out_of_range(offering: Offering, limits: JsonObject) -> Iterator[str]:
             yield f"The limit {value} is more than the maximum {component.max_value}."
         if component.min_value is not None and value < component.min_value:
             yield f"The limit {value} is less than the minimum {component.min_value}."
-
-
-def _belongs(call: Call, project: Project) -> bool:
-    scopes = {project.uuid, project.customer_uuid}
-    roles = call.store.active_roles(call.user.uuid)
-    return call.user.is_staff or any(grant.scope_uuid in scopes for grant in roles)
 
 
 def _start_date(call: Call, body: JsonObject) -> date | None:

@@ -44,7 +44,7 @@ def forbidden() -> ApiError:
 
 
 def unknown_object(kind: str) -> ApiError:
-    """The object is missing, or the caller may not see it: the server does not say which."""
+    """Return a 404: the object is missing, or the caller may not see it; the server does not say which."""
     return detail(404, f"No {kind} matches the given query.")
 
 
@@ -61,7 +61,7 @@ def bad_field(name: str, *messages: str) -> ApiError:
 
 
 def bad_request(text: str) -> ApiError:
-    """A refusal raised from the body of a view: a bare list of one text."""
+    """Return a refusal from the body of a view: a bare list of one text."""
     return ApiError(400, [text])
 
 
@@ -70,10 +70,10 @@ def bad_combination(text: str) -> ApiError:
 
 
 def missing_page() -> ApiError:
-    """A path the server has never heard of: an HTML page, not JSON."""
+    """Return the 404 of an unknown path: an HTML page, not JSON."""
     return ApiError(404, NOT_FOUND_PAGE, is_page=True)
 
 
 def crash() -> ApiError:
-    """The server's own bug: an HTML page with status 500."""
+    """Return a crash of the server: an HTML page with status 500."""
     return ApiError(500, SERVER_ERROR_PAGE, is_page=True)

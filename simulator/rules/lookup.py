@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Finds the object a request is about, or refuses: 404 when it is missing or out of the caller's sight."""
+"""Find the object that a request is about, or refuse: 404 when it is missing or not visible to the caller."""
 
 from __future__ import annotations
 
@@ -22,34 +22,42 @@ def view_of(call: Call) -> View:
     return View(call.store, call.root_url)
 
 
-def seen(call: Call, table: Table[T], kind: str, is_seen: Callable[[T], bool]) -> T:
+def visible_row(call: Call, table: Table[T], kind: str, is_visible: Callable[[T], bool]) -> T:
     row = table.get(call.uuid)
-    if row is None or not is_seen(row):
+    if row is None or not is_visible(row):
         raise unknown_object(kind)
     return row
 
 
 def order(call: Call) -> Order:
-    return seen(call, call.store.orders, "Order", lambda o: access.sees_order(call.store, call.user, o))
+    return visible_row(
+        call, call.store.orders, "Order", lambda o: access.sees_order(call.store, call.user, o)
+    )
 
 
 def provider_resource(call: Call) -> Resource:
     store = call.store
-    return seen(
+    return visible_row(
         call, store.resources, "Resource", lambda r: access.provides(store, call.user, store.offering_of(r))
     )
 
 
 def consumer_resource(call: Call) -> Resource:
-    return seen(call, call.store.resources, "Resource", lambda r: access.consumes(call.store, call.user, r))
+    return visible_row(
+        call, call.store.resources, "Resource", lambda r: access.consumes(call.store, call.user, r)
+    )
 
 
 def provider_offering(call: Call) -> Offering:
-    return seen(call, call.store.offerings, "Offering", lambda o: access.provides(call.store, call.user, o))
+    return visible_row(
+        call, call.store.offerings, "Offering", lambda o: access.provides(call.store, call.user, o)
+    )
 
 
 def offering_user(call: Call) -> OfferingUser:
-    return seen(call, call.store.offering_users, "OfferingUser", lambda row: sees_offering_user(call, row))
+    return visible_row(
+        call, call.store.offering_users, "OfferingUser", lambda row: sees_offering_user(call, row)
+    )
 
 
 def sees_offering_user(call: Call, row: OfferingUser) -> bool:
@@ -62,13 +70,13 @@ def sees_offering_user(call: Call, row: OfferingUser) -> bool:
 
 
 def service_provider(call: Call) -> ServiceProvider:
-    return seen(call, call.store.providers, "ServiceProvider", lambda _: True)
+    return visible_row(call, call.store.providers, "ServiceProvider", lambda _: True)
 
 
 def page_of(
     call: Call, rows: list[T], render: Callable[[T], JsonObject], *, has_fields: bool = True
 ) -> Reply:
-    """One page of the rows, rendered, cut to the fields asked for and described in the headers."""
+    """Return one page of the rows, rendered, cut to the fields asked for and described in the headers."""
     page: Page[T] = paginate(
         rows, call.query, url=f"{call.root_url}/api/{call.path}", settings=call.store.settings
     )
@@ -79,7 +87,7 @@ def page_of(
 
 
 def require_object(call: Call) -> JsonObject:
-    """The request's body as an object; an absent one counts as empty."""
+    """Return the request's body as an object; an absent one counts as empty."""
     if call.body is None:
         return {}
     if not isinstance(call.body, dict):

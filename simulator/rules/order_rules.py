@@ -57,7 +57,7 @@ def reject_by_provider(store: Store, order: Order, user: User, *, comment: str) 
 
 
 def set_executing(store: Store, order: Order) -> None:
-    """Only the order moves: neither the processor nor the resource takes notice."""
+    """Set the order executing; neither the processor nor the resource changes."""
     require_state(order, *_CAN_EXECUTE)
     _enter(store, order, OrderState.EXECUTING)
 

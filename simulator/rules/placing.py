@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Puts orders on the market: makes the resource row of a Create order and the order row of every kind.
+"""Make the resource row of a Create order and the order row of every kind.
 
-Checks nothing, so that the control API can place what a real consumer could not; see consumer_checks.
+Checks nothing, so that the control API can place what a real consumer could not (see `consumer_checks`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from simulator.world.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What an order asks for; `plan_uuid` is the new plan of a plan switch or of a new resource."""
+class OrderRequest:
+    """Content of a new order; `plan_uuid` is the new plan of a plan switch or of a new resource."""
 
     type: OrderType
     limits: JsonObject = field(default_factory=dict)
@@ -39,10 +39,10 @@ class Wish:
 
 
 def new_resource(
-    store: Store, offering: Offering, project: Project, *, wish: Wish, slug: str | None = None
+    store: Store, offering: Offering, project: Project, *, request: OrderRequest, slug: str | None = None
 ) -> Resource:
     now = store.clock.now()
-    name = str(wish.attributes.get("name", ""))
+    name = str(request.attributes.get("name", ""))
     return store.resources.add(
         Resource(
             uuid=store.uuids.new(),
@@ -50,79 +50,79 @@ def new_resource(
             slug=store.slugs.make("resource", name) if slug is None else slug,
             offering_uuid=offering.uuid,
             project_uuid=project.uuid,
-            plan_uuid=wish.plan_uuid,
+            plan_uuid=request.plan_uuid,
             created=now,
             modified=now,
-            limits=dict(wish.limits),
-            attributes=dict(wish.attributes),
-            description=str(wish.attributes.get("description", "")),
+            limits=dict(request.limits),
+            attributes=dict(request.attributes),
+            description=str(request.attributes.get("description", "")),
             options={} if store.age.is_modern else None,
             report=[] if store.age.is_modern else None,
         )
     )
 
 
-def place(store: Store, resource: Resource, wish: Wish, *, author: User, is_approved: bool = True) -> Order:
+def place(
+    store: Store, resource: Resource, request: OrderRequest, *, author: User, is_approved: bool = True
+) -> Order:
     """Add the order; an approved one waits for the provider, any other for a consumer's approval."""
     now = store.clock.now()
     offering = store.offering_of(resource)
     order = Order(
         uuid=store.uuids.new(),
         slug=store.slugs.make("order", resource.name),
-        type=wish.type,
+        type=request.type,
         state=approved_state(store, resource) if is_approved else OrderState.PENDING_CONSUMER,
         resource_uuid=resource.uuid,
         offering_uuid=resource.offering_uuid,
         project_uuid=resource.project_uuid,
-        plan_uuid=_plan_of(resource, wish),
-        old_plan_uuid=wish.old_plan_uuid,
+        plan_uuid=None if request.type is OrderType.TERMINATE else request.plan_uuid or resource.plan_uuid,
+        old_plan_uuid=request.old_plan_uuid,
         created=now,
         modified=now,
         created_by_uuid=author.uuid,
-        limits=dict(wish.limits),
-        attributes=dict(wish.attributes),
-        start_date=wish.start_date,
-        request_comment=wish.request_comment,
-        termination_comment=wish.termination_comment,
+        limits=dict(request.limits),
+        attributes=dict(request.attributes),
+        start_date=request.start_date,
+        request_comment=request.request_comment,
+        termination_comment=request.termination_comment,
     )
-    if wish.type is not OrderType.TERMINATE:
-        limits = wish.limits or (resource.limits if wish.type is OrderType.UPDATE else {})
+    if request.type is not OrderType.TERMINATE:
+        limits = request.limits or (resource.limits if request.type is OrderType.UPDATE else {})
         order.cost = costs.estimate(offering, offering.plan(order.plan_uuid), limits)
     if is_approved:
         order.consumer_reviewed_by_uuid = author.uuid
         order.consumer_reviewed_at = now
-    if wish.type is OrderType.RESTORE:
+    if request.type is OrderType.RESTORE:
         resource.state = ResourceState.CREATING
     return store.orders.add(order)
 
 
 def approved_state(store: Store, row: Resource | Order) -> OrderState:
-    """Where an order goes once its consumer approves: it waits for a project that starts later."""
+    """Return the state of an order that its consumer has approved: it waits for a project that starts later."""
     start = store.projects[row.project_uuid].start_date
     is_early = start is not None and start > store.clock.today()
     return OrderState.PENDING_PROJECT if is_early else OrderState.PENDING_PROVIDER
 
 
-def limit_change(resource: Resource, limits: JsonObject) -> Wish:
-    return Wish(type=OrderType.UPDATE, limits=limits, attributes={"old_limits": dict(resource.limits)})
+def limit_change(resource: Resource, limits: JsonObject) -> OrderRequest:
+    return OrderRequest(
+        type=OrderType.UPDATE, limits=limits, attributes={"old_limits": dict(resource.limits)}
+    )
 
 
-def plan_switch(resource: Resource, plan_uuid: str) -> Wish:
-    return Wish(type=OrderType.UPDATE, plan_uuid=plan_uuid, old_plan_uuid=resource.plan_uuid)
+def plan_switch(resource: Resource, plan_uuid: str) -> OrderRequest:
+    return OrderRequest(type=OrderType.UPDATE, plan_uuid=plan_uuid, old_plan_uuid=resource.plan_uuid)
 
 
-def option_change(resource: Resource, options: JsonObject) -> Wish:
-    return Wish(
+def option_change(resource: Resource, options: JsonObject) -> OrderRequest:
+    return OrderRequest(
         type=OrderType.UPDATE,
         attributes={"old_options": dict(resource.options or {}), "new_options": options},
     )
 
 
-def restoration(resource: Resource) -> Wish:
-    return Wish(type=OrderType.RESTORE, limits=dict(resource.limits), attributes=dict(resource.attributes))
-
-
-def _plan_of(resource: Resource, wish: Wish) -> str | None:
-    if wish.type is OrderType.TERMINATE:
-        return None
-    return wish.plan_uuid or resource.plan_uuid
+def restoration(resource: Resource) -> OrderRequest:
+    return OrderRequest(
+        type=OrderType.RESTORE, limits=dict(resource.limits), attributes=dict(resource.attributes)
+    )

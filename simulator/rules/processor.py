@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the server does in the background: the processor after an approval, and the daily calendar.
+"""Background work of the server: the processor after an approval, and the daily start and end dates.
 
 The order rules schedule it; `settle` runs whatever has fallen due before anybody looks at the store.
 """
@@ -36,15 +36,11 @@ def _process(store: Store, order_uuid: str) -> None:
         resource.has_lost_backend_id = True
         resource.backend_id = ""
     if order.state is OrderState.EXECUTING:
-        _move_resource(resource, order)
+        if order.type is OrderType.UPDATE:
+            resource.state = ResourceState.UPDATING
+        elif order.type is OrderType.TERMINATE:
+            resource.state = ResourceState.TERMINATING
     resource.modified = store.clock.now()
-
-
-def _move_resource(resource: Resource, order: Order) -> None:
-    if order.type is OrderType.UPDATE:
-        resource.state = ResourceState.UPDATING
-    elif order.type is OrderType.TERMINATE:
-        resource.state = ResourceState.TERMINATING
 
 
 def _process_allocation(store: Store, order: Order, resource: Resource) -> bool:
@@ -82,4 +78,4 @@ def _terminate_ended_resources(store: Store) -> None:
             continue
         if store.pending_order(resource.uuid) is None:
             staff = next(user for user in store.users if user.is_staff)
-            placing.place(store, resource, placing.Wish(type=OrderType.TERMINATE), author=staff)
+            placing.place(store, resource, placing.OrderRequest(type=OrderType.TERMINATE), author=staff)

@@ -28,7 +28,7 @@ _MAX_DIGITS, _MAX_PLACES = 20, 2
 
 
 def parse_amount(value: object) -> Decimal | str:
-    """The amount, or what is wrong with it."""
+    """Return the amount, or a sentence about what is wrong with it."""
     try:
         amount = Decimal(str(value))
     except InvalidOperation:
@@ -48,7 +48,7 @@ def parse_amount(value: object) -> Decimal | str:
 
 
 def parse_date(store: Store, value: object) -> datetime | None:
-    """When the usage happened: now unless given. 2024 ignores what it is given."""
+    """Return the moment of the usage; None for now. The 2024 server ignores the field. Raises ApiError."""
     if value is None or not store.age.is_modern:
         return None
     try:
@@ -64,7 +64,7 @@ def parse_date(store: Store, value: object) -> datetime | None:
 def require_backfill(
     store: Store, user: User, resource: Resource, *, components: list[Component], moment: datetime | None
 ) -> None:
-    """An earlier month: staff always; a provider's owner for limit components only."""
+    """Refuse usage of an earlier month, except of staff, and of a provider's owner for limit components."""
     if moment is None or user.is_staff:
         return
     offering = store.offering_of(resource)
@@ -90,7 +90,7 @@ def require_components(resource_types: dict[str, Component], wanted: list[str]) 
 def require_within_limit(
     store: Store, resource: Resource, component: Component, *, amount: Decimal, month: date
 ) -> None:
-    """Stored usage counts too, even the row about to be replaced: reporting twice can fail."""
+    """Refuse usage above the limit. Stored usage counts too, even the row about to be replaced: a repeat can fail."""
     if component.billing_type != "usage" or not component.limit_period or component.limit_amount is None:
         return
     stored = sum(
@@ -119,7 +119,7 @@ def store_usage(
 def usage_row(
     store: Store, resource: Resource, component_type: str, *, moment: datetime | None
 ) -> ComponentUsage:
-    """The month's row of the component, made with usage 0 when it is missing."""
+    """Return the month's row of the component, made with usage 0 when it is missing."""
     now = store.clock.now()
     month = store.clock.month_of(moment or now)
     for row in store.usages.where("resource", resource.uuid):
@@ -144,7 +144,14 @@ def require_within_user_limit(
     for limit in store.user_limits.where("resource", row.resource_uuid):
         if limit.component_type != row.component_type or limit.offering_user_uuid != user_uuid:
             continue
-        stored = sum((u.usage for u in _of_user(store, row, user_uuid)), Decimal(0))
+        stored = sum(
+            (
+                u.usage
+                for u in store.user_usages.where("usage", row.uuid)
+                if u.offering_user_uuid == user_uuid
+            ),
+            Decimal(0),
+        )
         if stored + usage > limit.limit:
             raise ApiError(400, {"usage": [f"{stored + usage} exceeds the user's limit {limit.limit}"]})
 
@@ -152,7 +159,7 @@ def require_within_user_limit(
 def store_user_usage(
     store: Store, row: ComponentUsage, *, username: str, usage: Decimal, user_uuid: str | None
 ) -> UserUsage:
-    """The user of a row is kept from its first report; later reports change the value only."""
+    """Set the usage of a username. The row keeps the user of its first report; later ones change the value only."""
     now = store.clock.now()
     for known in store.user_usages.where("usage", row.uuid):
         if known.username == username:
@@ -169,10 +176,6 @@ def store_user_usage(
             offering_user_uuid=user_uuid,
         )
     )
-
-
-def _of_user(store: Store, row: ComponentUsage, user_uuid: str | None) -> list[UserUsage]:
-    return [u for u in store.user_usages.where("usage", row.uuid) if u.offering_user_uuid == user_uuid]
 
 
 def _same_period(component: Component, one: date, other: date) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Faults on demand: slow answers, error pages, broken connections, cut-off bodies, throttling.
 
-A fault names the requests it strikes by method and path; the dispatcher asks for one per request.
+A fault names the requests it strikes by method and path; the handlers ask once per request.
 """
 
 from __future__ import annotations
@@ -77,15 +77,12 @@ class _Armed:
         if not re.fullmatch(fault.method, method) or not re.search(fault.path, path):
             return False
         self.seen += 1
-        if self.seen <= fault.skip or self._dice() >= fault.probability:
+        # A number from 0 to 1 that is the same for the same seed and request count.
+        roll = hashlib.sha256(f"{fault.seed}/{self.seen}".encode()).digest()
+        if self.seen <= fault.skip or int.from_bytes(roll[:4]) / 2**32 >= fault.probability:
             return False
         self.struck += 1
         return True
-
-    def _dice(self) -> float:
-        """A number from 0 to 1 that is the same for the same seed and request count."""
-        roll = hashlib.sha256(f"{self.fault.seed}/{self.seen}".encode()).digest()
-        return int.from_bytes(roll[:4]) / 2**32
 
 
 class Faults:

@@ -14,7 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
 class Listener:
@@ -34,7 +34,7 @@ class Listener:
         self._failure = None
         self._thread = threading.Thread(target=self.run, name="simulated-waldur", daemon=True)
         self._thread.start()
-        if not self._ready.wait(_PATIENCE_S):
+        if not self._ready.wait(_TIMEOUT_S):
             raise TimeoutError("the simulated Waldur did not start")
         if self._failure is not None:
             raise self._failure
@@ -44,7 +44,7 @@ class Listener:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
         if self._thread is not None:
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(_TIMEOUT_S)
         self._thread = self._loop = self._stopping = None
 
     def run(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Every request the server answered, so that tests can assert exactly how many a pass has cost."""
+"""Log of every request the server got, so that tests can assert how many a pass costs."""
 
 from __future__ import annotations
 
@@ -36,22 +36,18 @@ class RequestLog:
             del self._entries[: -self._capacity]
 
     def entries(self, pattern: str = "*") -> list[RequestEntry]:
-        """The entries whose `METHOD endpoint` matches a shell pattern such as `POST marketplace-orders/*`."""
+        """Return the entries whose `METHOD endpoint` matches a shell pattern such as `POST marketplace-orders/*`."""
+        # An endpoint's braces mean nothing to fnmatch; its brackets would, but endpoints have none.
         with self._lock:
-            return [e for e in self._entries if _matches(e, pattern)]
+            return [e for e in self._entries if fnmatchcase(f"{e.method} {e.endpoint}", pattern)]
 
     def count(self, pattern: str = "*") -> int:
         return len(self.entries(pattern))
 
     def counts(self) -> dict[str, int]:
-        """How many requests each `METHOD endpoint` had."""
+        """Return how many requests each `METHOD endpoint` had."""
         return dict(Counter(f"{e.method} {e.endpoint}" for e in self.entries()))
 
     def reset(self) -> None:
         with self._lock:
             self._entries.clear()
-
-
-def _matches(entry: RequestEntry, pattern: str) -> bool:
-    # An endpoint's braces mean nothing to fnmatch; its brackets would, but endpoints have none.
-    return fnmatchcase(f"{entry.method} {entry.endpoint}", pattern)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from types import TracebackType
 
-from simulator.control.experiments import Orders, People, Site
+from simulator.control.experiments import OrderControl, PeopleControl, SiteControl
 from simulator.control.http import Controls
 from simulator.events.broker import EventBroker
 from simulator.events.publisher import Publisher
@@ -39,9 +39,9 @@ class SimulatedWaldur:
     ) -> None:
         self.store = Store(Age(age), settings=settings)
         self.seed = seed.populate(self.store, scenario or Scenario())
-        self.orders = Orders(self.store, self.seed)
-        self.people = People(self.store, self.seed)
-        self.site = Site(self.store, self.seed)
+        self.orders = OrderControl(self.store, self.seed)
+        self.people = PeopleControl(self.store, self.seed)
+        self.site = SiteControl(self.store, self.seed)
         self.requests = RequestLog()
         self.faults = Faults()
         controls = Controls(
@@ -98,7 +98,7 @@ class SimulatedWaldur:
     def place_create_order(
         self, project_uuid: str, name: str, *, limits: JsonObject | None = None, slug: str | None = None
     ) -> str:
-        """The commonest wish; `orders` has the others. Returns the order's uuid."""
+        """Place a Create order and return its uuid; `orders` has the other kinds."""
         return self.orders.place_create(project_uuid, name, limits=limits, slug=slug)
 
     def order(self, order_uuid: str) -> Order:

@@ -23,7 +23,7 @@ class Age(Enum):
 
     @property
     def version(self) -> str:
-        """What GET version/ answers; a server built from git, as in 2024, does not know its own."""
+        """Return the answer of GET version/; a server built from git, as in 2024, does not know its own."""
         return {Age.A2024: "unknown", Age.V8_0: "8.0.5", Age.V8_1: "8.1.2"}[self]
 
     @property

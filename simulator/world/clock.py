@@ -21,7 +21,7 @@ class SimClock:
         return self.now().date()
 
     def month_of(self, moment: datetime) -> date:
-        """The billing month of a moment: its first day."""
+        """Return the first day of the billing month of a moment."""
         return moment.astimezone(self.zone).date().replace(day=1)
 
     def advance(self, seconds: float) -> None:
@@ -34,7 +34,7 @@ class SimClock:
 
 
 def wire_time(moment: datetime | None) -> str | None:
-    """A moment as the server prints it: UTC, microseconds, a Z at the end."""
+    """Return a moment as the server prints it: UTC, microseconds, a Z at the end."""
     return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -42,19 +42,19 @@ class Slugs:
 
 
 def as_uuid(text: object) -> str | None:
-    """The 32-hex form of a uuid in either spelling; None when it is not one."""
+    """Return the 32-hex form of a uuid in either spelling; None when it is not one."""
     if isinstance(text, str) and _UUID.fullmatch(text):
         return text.replace("-", "").lower()
     return None
 
 
 def plan_period_uuid(resource_uuid: str) -> str:
-    """The uuid of a resource's plan period, and back: each resource has one period, not stored anywhere."""
+    """Return the uuid of a resource's plan period, or the reverse: each resource has one period, not stored."""
     return resource_uuid[::-1]
 
 
 def uuid_of_url(url: object) -> str | None:
-    """The uuid at the end of an object's URL."""
+    """Return the uuid at the end of an object's URL."""
     if not isinstance(url, str):
         return None
     return as_uuid(url.rstrip("/").rsplit("/", 1)[-1])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from simulator.rules import members, offering_user_rules, placing
-from simulator.rules.placing import Wish
+from simulator.rules.placing import OrderRequest
 from simulator.world.identifiers import as_uuid
 from simulator.world.records import (
     Component,
@@ -59,7 +59,7 @@ DEFAULT_COMPONENTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """How much of everything. `allocations_per_project` are resources that are OK from the start."""
+    """Amounts of everything. `allocations_per_project` are resources that are OK from the start."""
 
     provider_name: str = "Larch Computing Centre"
     offering_name: str = "Larch HPC"
@@ -82,7 +82,7 @@ class Scenario:
 
 @dataclass(kw_only=True)
 class Seeded:
-    """What was made. `tokens` holds agent, offering-manager, staff, support, consumer and each member."""
+    """Uuids of what was made. `tokens` holds agent, offering-manager, staff, support, consumer and each member."""
 
     offering_uuid: str
     provider_uuid: str
@@ -96,7 +96,9 @@ class Seeded:
 
 def populate(store: Store, scenario: Scenario) -> Seeded:
     """Add the scenario to the store; may be called again with other names for a second provider."""
-    _people_of_the_house(store)
+    if not store.users.where("username", "staff"):
+        add_user(store, "staff", full_name="Stella Staff", is_staff=True)
+        add_user(store, "support", full_name="Sami Support").is_support = True
     seeded = _offer(store, scenario)
     for number in range(1, scenario.customers + 1):
         _customer(store, scenario, seeded, number=number)
@@ -105,7 +107,7 @@ def populate(store: Store, scenario: Scenario) -> Seeded:
 
 
 def add_user(store: Store, username: str, *, full_name: str = "", is_staff: bool = False) -> User:
-    """A user with an API token; the token is the SHA-1 of the username."""
+    """Add a user with an API token: the SHA-1 of the username."""
     first, _, last = (full_name or username.capitalize()).partition(" ")
     user = store.users.add(
         User(
@@ -159,12 +161,6 @@ def grant(store: Store, user: User, role: str, *, scope_type: str, scope_uuid: s
             created_by_uuid=staff[0].uuid if staff else None,
         )
     )
-
-
-def _people_of_the_house(store: Store) -> None:
-    if not store.users.where("username", "staff"):
-        add_user(store, "staff", full_name="Stella Staff", is_staff=True)
-        add_user(store, "support", full_name="Sami Support").is_support = True
 
 
 def _offer(store: Store, scenario: Scenario) -> Seeded:
@@ -249,7 +245,9 @@ def _team(store: Store, scenario: Scenario, seeded: Seeded, *, project: Project)
     offering = store.offerings[seeded.offering_uuid]
     usernames = seeded.members.setdefault(project.uuid, [])
     for index in range(scenario.members_per_project):
-        user = _new_member(store)
+        number = len(store.users)
+        first, last = _FIRST_NAMES[number % len(_FIRST_NAMES)], _LAST_NAMES[number % len(_LAST_NAMES)]
+        user = add_user(store, f"{first}.{last}.{number}".lower(), full_name=f"{first} {last}")
         role = "PROJECT.MANAGER" if index == 0 else "PROJECT.MEMBER"
         members.add(store, project, user, role=role)
         is_named = index < scenario.members_per_project - scenario.unnamed_members
@@ -261,15 +259,8 @@ def _team(store: Store, scenario: Scenario, seeded: Seeded, *, project: Project)
         usernames.append(user.username)
 
 
-def _new_member(store: Store) -> User:
-    number = len(store.users)
-    first = _FIRST_NAMES[number % len(_FIRST_NAMES)]
-    last = _LAST_NAMES[number % len(_LAST_NAMES)]
-    return add_user(store, f"{first}.{last}.{number}".lower(), full_name=f"{first} {last}")
-
-
 def account_name(user: User) -> str:
-    """The name on the cluster: initial, surname and number, as in `aarvo12`."""
+    """Return the name on the cluster: initial, surname and number, as in `aarvo12`."""
     return f"{user.first_name[:1]}{user.last_name}{user.username.rpartition('.')[2]}".lower()
 
 
@@ -278,12 +269,12 @@ def _allocation(store: Store, scenario: Scenario, seeded: Seeded, *, project: Pr
     known = {component.type for component in offering.components}
     limits = {name: value for name, value in scenario.allocation_limits.items() if name in known}
     name = f"{project.name.lower()} allocation {number}"
-    wish = Wish(
+    request = OrderRequest(
         type=OrderType.CREATE, limits=limits, attributes={"name": name}, plan_uuid=seeded.plan_uuids[0]
     )
-    resource = placing.new_resource(store, offering, project, wish=wish)
+    resource = placing.new_resource(store, offering, project, request=request)
     owner = next(u for u in store.users if u.username == "consumer")
-    order = placing.place(store, resource, wish, author=owner)
+    order = placing.place(store, resource, request, author=owner)
     order.state, order.completed_at = OrderState.DONE, store.clock.now()
     order.cost = order.cost or Decimal(0)
     resource.state = ResourceState.OK

@@ -22,7 +22,7 @@ from simulator.world.table import Table
 
 @dataclass(kw_only=True)
 class Settings:
-    """What a test or a demo may turn while the server runs."""
+    """Settings that a test or a demo may change while the server runs."""
 
     processor_delay_s: float = 0.0
     page_size_default: int = 10
@@ -118,7 +118,7 @@ class Store:
         return self._unexpired(self.grants.where("user", user_uuid))
 
     def pending_order(self, resource_uuid: str) -> rows.Order | None:
-        """The order of the resource that is not finished yet; there is at most one in real life."""
+        """Return the unfinished order of the resource; a real server has at most one."""
         unfinished = [o for o in self.orders.where("resource", resource_uuid) if not o.state.is_terminal]
         return unfinished[-1] if unfinished else None
 

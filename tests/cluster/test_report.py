@@ -92,7 +92,7 @@ def test_a_report_makes_way_for_an_order_and_goes_on(
     wait_until("the share", lambda: len(list(waldur.store.user_usages)) == 1)
     worker.stop()
     output = worker.output()
-    assert "something more urgent waits, or the time is up: the rest is told next" in output
+    assert "something more urgent waits, or the time is up: the next report goes on" in output
     assert output.count("Discarding revoked task: report.poll") == 1
     # The order's own allocation is told of as well.
     assert len(list(waldur.store.usages)) == 2 * (RESOURCES + 1)

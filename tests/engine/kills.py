@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from agent.state.store import NAME
+from tests.step_faults import Killed
 
 NEVER = sys.maxsize
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 READS = ("observe", "usage", "job_uses")
 MOVES = ("os.rename", "os.link", "os.remove")
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing in between may catch it."""
 
 
 @dataclass

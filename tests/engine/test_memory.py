@@ -26,7 +26,7 @@ from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.core.policy import Budget, Cost
 from agent.run import gate, passes
-from agent.run.membership.facts import Reach
+from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import empty_answers, held_plans, journal, left_out, pauses, store
@@ -94,7 +94,7 @@ class Teams(World):
 
 def event(site: Site, project: str) -> PassReport:
     """A pass over one project, as an event brings it."""
-    return passes.sync_members(site, reach=Reach(project_uuid=project))
+    return passes.sync_members(site, scope=PassScope(project_uuid=project))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent.config.model import Mode
 from agent.core.policy import Budget, Charge, Cost
-from agent.run.site import Site
+from agent.run.site import ProcessCache, Site
 from agent.state import charges
 from agent.state.held_plans import HeldPlans, HeldRow
 from agent.waldur.client import WaldurClient
@@ -61,7 +61,7 @@ def restarted(site: Site) -> Site:
         offering_uuid=site.offering.uuid,
         attempts=1,
     )
-    return replace(site, client=client)
+    return replace(site, client=client, cache=ProcessCache())
 
 
 def with_room_for(site: Site, budgets: Mapping[Cost, int]) -> Site:

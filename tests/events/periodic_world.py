@@ -22,7 +22,7 @@ from agent.state import held_plans, periodic_policies
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
-from tests.orders.test_every_step import MortalClient
+from tests.step_faults import MortalClient
 
 ACCOUNT = "a_one"
 PERIODIC = {"periodic_limits": {"enabled": True}}

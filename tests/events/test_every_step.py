@@ -25,9 +25,9 @@ from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.events.periodic_world import PeriodicWorld
-from tests.orders.test_every_step import FAULTS, Killed, MortalClient
 from tests.scale import steps
 from tests.simulator.caller import Caller
+from tests.step_faults import FAULTS, MortalClient, killed_at
 
 SCENARIO = Scenario(allocations_per_project=1, backend_prefix="a_")
 STEPS_AT_MOST = 60
@@ -236,25 +236,7 @@ def test_a_kill_at_any_step_is_made_good(
         with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
             world = make(waldur, next(folders))
             world.may_repeat = 1
-            calls = 0
-
-            def die(step: int = step) -> None:
-                nonlocal calls
-                calls += 1
-                if calls == step:
-                    raise Killed
-
-            def die_in_backend(_: str) -> bool:
-                die()
-                return False
-
-            world.client.step, world.backend.outage = die, die_in_backend
-            try:
-                world.attempt()
-                killed = False
-            except Killed:
-                killed = True
-            world.client.step, world.backend.outage = lambda: None, lambda _: False
+            killed = killed_at(step, world.client, world.backend, world.attempt)
             finished(world)
             assert world.wrong() == [], f"step {step}"
         if not killed:

@@ -64,7 +64,7 @@ class HomeSite:
     def settle(self, *users: str, leave_after_s: float = 20.0, **options: Any) -> HomesReport:
         host = self.world.head_node(leave_after_s=leave_after_s)
         with engine.passing(self.site(), Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-            return homes.settle(run, users, host=host, **options)
+            return homes.provision(run, users, host=host, **options)
 
     def plan(self, *users: str) -> Plan:
         return homes.plan(self.site(), users, host=self.world.head_node())

@@ -26,7 +26,7 @@ from agent.run.people import homes
 from tests.homes.conftest import site_of
 site = site_of(load(Path(sys.argv[1]), {}).settings.offerings[0], Path(sys.argv[2]))
 with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-    report = homes.settle(run, sys.argv[3:])
+    report = homes.provision(run, sys.argv[3:])
 print(json.dumps(report.as_json()))
 """
 APPLY = """

@@ -9,7 +9,7 @@ from typing import Any
 from agent.config.model import Mode
 from agent.run import passes
 from agent.run import site as sites
-from agent.run.membership.facts import Reach
+from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
 from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
@@ -46,7 +46,7 @@ class OnSlurm:
         assert report.counted() == {"done": number}, report.as_json()
 
     def sync(self, *, resource: str = "", seconds: float = 600) -> PassReport:
-        return passes.sync_members(self.site, reach=Reach(resource_uuid=resource), seconds=seconds)
+        return passes.sync_members(self.site, scope=PassScope(resource_uuid=resource), seconds=seconds)
 
     def settled(self) -> None:
         for _ in range(2):

@@ -12,7 +12,7 @@ from typing import Any
 from agent.core.model import Account, Association, Snapshot
 from agent.run import passes
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import Reach
+from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.waldur.client import WaldurClient
@@ -92,8 +92,8 @@ class World:
         assert self.changes(report) == []
 
     def sync(self, *, resource: str = "", project: str = "", seconds: float = 1000) -> PassReport:
-        reach = Reach(resource_uuid=resource, project_uuid=project)
-        return passes.sync_members(self.site, reach=reach, seconds=seconds)
+        scope = PassScope(resource_uuid=resource, project_uuid=project)
+        return passes.sync_members(self.site, scope=scope, seconds=seconds)
 
     def changes(self, report: PassReport) -> list[str]:
         """All that a pass did, but for saying that it was there."""

@@ -16,8 +16,8 @@ from agent.state.held_plans import HeldPlans
 from tests.cli.operator_site import run_program
 from tests.moab.conftest import WorldFactory
 from tests.moab.world import World, changes
-from tests.orders.test_every_step import Killed
 from tests.scale import FULL
+from tests.step_faults import Killed
 
 PROJECT = "p_project-1-1"
 

@@ -6,49 +6,24 @@ The cluster is in memory here, so that hundreds of passes take seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.run import passes
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.waldur.client import WaldurClient
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
-from simulator.server.faults import Fault, FaultKind
+from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.scale import steps
+from tests.step_faults import FAULTS, MortalClient, killed_at
 
 REQUESTS_OF_A_PASS = 40
 CALLS_OF_A_PASS = 14
-FAULTS = {
-    "lost request": {"kind": FaultKind.RESET, "carried_out": False},
-    "lost answer": {"kind": FaultKind.RESET, "carried_out": True},
-    "server error": {"status": 500, "carried_out": False},
-    "gateway error after it was done": {"status": 502, "carried_out": True},
-    "page that is not JSON": {"status": 200, "carried_out": True, "body": "<html>login</html>"},
-    "cut body": {"kind": FaultKind.TRUNCATE},
-}
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing in between may catch it."""
-
-
-class MortalClient(WaldurClient):
-    """Asks `step` before and after each request: a test may die there. Repeats nothing by itself."""
-
-    step: Callable[[], None] = staticmethod(lambda: None)
-
-    def _send(self, *args: Any, **kwargs: Any) -> Any:
-        self.step()
-        answer = super()._send(*args, **kwargs)
-        self.step()
-        return answer
 
 
 class World:
@@ -164,25 +139,7 @@ def test_a_pass_killed_at_any_step_is_finished_by_the_next(folder: Path) -> None
     for step in steps(200, start=1):
         with SimulatedWaldur(scenario=Scenario(members_per_project=3)) as waldur:
             world = World(waldur, folder)
-            calls = 0
-
-            def die(step: int = step) -> None:
-                nonlocal calls
-                calls += 1
-                if calls == step:
-                    raise Killed
-
-            def die_in_backend(_: str) -> bool:
-                die()
-                return False
-
-            world.client.step, world.backend.outage = die, die_in_backend
-            try:
-                world.settle()
-                killed = False
-            except Killed:
-                killed = True
-            world.client.step, world.backend.outage = lambda: None, lambda _: False
+            killed = killed_at(step, world.client, world.backend, world.settle)
             world.settle(2)
             assert world.wrong() == [], f"step {step}"
         if not killed:

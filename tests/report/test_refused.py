@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.core.errors import BackendUnavailable, PassUnfinished, WaldurError
-from agent.run.circuit_breaker import IN_A_ROW, Outage
 from agent.run.results import Result
 from agent.run.usage import mode as report
+from agent.run.usage.circuit_breaker import FAILURES_IN_A_ROW, CircuitBreaker
 from agent.run.usage.submission import AT_ONCE
 from agent.waldur.transport import POOL_SIZE
 from simulator.server.faults import Fault, FaultKind, throttled
@@ -112,7 +112,7 @@ def test_an_outage_ends_the_pass_and_the_next_one_goes_on(make_world: WorldFacto
     world.waldur.inject(Fault(path="component-usages", method="POST", status=503, times=None, skip=20))
     report = world.report()
     tried = [o for o in report.outcomes if o.error]
-    assert IN_A_ROW <= len(tried) < 3 * IN_A_ROW  # eight are under way at once
+    assert FAILURES_IN_A_ROW <= len(tried) < 3 * FAILURES_IN_A_ROW  # eight are under way at once
     assert report.counted() == {"retry": 60}, "shares are missing of those that have a total"
     assert report.retryable_error is not None
     assert len(cpu(world)) == 20
@@ -267,7 +267,7 @@ def test_a_tres_that_the_cluster_does_not_track(make_world: WorldFactory) -> Non
     world.busy(LAST)
     report = world.report()
     assert report.notes == [
-        "component gres/disk: the cluster does not count gres/disk, so nobody knows its usage"
+        "component gres/disk: the cluster does not count gres/disk, so its usage is unknown"
     ]
     assert not report.failed
     assert world.shown()["a_2"] == {"cpu": "2.00", "mem": "0.00"}
@@ -333,7 +333,7 @@ def test_the_time_that_is_up_leaves_the_rest_to_the_next_pass(
     world.ran("a_1", "u1", 1)
     for account in world.accounts:
         world.ran(account, "new", 1)
-    monkeypatch.setattr(report, "TELLING_S", 0.0)
+    monkeypatch.setattr(report, "SUBMITTING_S", 0.0)
     found = world.report(seconds=0)
     assert isinstance(found.retryable_error, PassUnfinished)
     assert found.counted()["retry"] > 0
@@ -358,17 +358,17 @@ def failure(status: int | None) -> WaldurError:
         ([401], True),
         ([403], True),
         ([400] * 50, False),
-        ([500] * (IN_A_ROW - 1), False),
+        ([500] * (FAILURES_IN_A_ROW - 1), False),
         ([429, 500, 502, 503, 504, 503, 503, 503], True),
-        ([*[500] * (IN_A_ROW - 1), 200, *[500] * (IN_A_ROW - 1)], False),
-        ([*[500] * (IN_A_ROW - 1), 400, *[500] * (IN_A_ROW - 1)], False),
+        ([*[500] * (FAILURES_IN_A_ROW - 1), 200, *[500] * (FAILURES_IN_A_ROW - 1)], False),
+        ([*[500] * (FAILURES_IN_A_ROW - 1), 400, *[500] * (FAILURES_IN_A_ROW - 1)], False),
     ],
 )
 def test_what_is_an_outage(answers: list[int | None], is_away: bool) -> None:
-    outage = Outage()
+    breaker = CircuitBreaker()
     for status in answers:
-        outage.note(None if status == 200 else failure(status))
-    assert (outage.error is not None) == is_away
+        breaker.record(None if status == 200 else failure(status))
+    assert (breaker.error is not None) == is_away
 
 
 def test_an_erred_resource_that_is_well_again_is_told_of(world: World) -> None:

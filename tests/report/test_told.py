@@ -136,7 +136,7 @@ def test_an_answer_that_is_empty_or_broken_touches_nothing(world: World, what: s
     assert world.shown() == shown
     if what == "nothing":
         assert report.notes == [
-            "the cluster names no job in 2026-11, which says nothing of any account: nothing is told"
+            "the cluster names no job in 2026-11, which says nothing of any account: nothing is submitted"
         ]
         assert report.error is None
     else:
@@ -309,5 +309,5 @@ def test_a_resource_without_an_account_is_named(world: World) -> None:
     world.waldur.site.change("resources", world.resource("a_2"), backend_id="")
     found = world.report()
     (note,) = found.notes
-    assert "has no backend_id: nobody knows its usage" in note
+    assert "has no backend_id: its usage is unknown" in note
     assert not found.failed

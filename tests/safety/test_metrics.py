@@ -12,8 +12,7 @@ from agent.config.model import Mode
 from agent.core.actions import RemoveMember
 from agent.core.errors import BackendUnavailable
 from agent.plan.policy.gate import HeldPlan
-from agent.run import metrics
-from agent.run.record import record
+from agent.run.record import record, write_metrics
 from agent.run.results import PassReport, ResourceResult, Result
 
 OFFERING = "0" * 32
@@ -60,5 +59,5 @@ def test_a_folder_that_cannot_be_written_stops_no_pass(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "metrics").write_text("a file in its place")
-    metrics.write(tmp_path, report())
+    write_metrics(tmp_path, report())
     assert "cannot be written" in caplog.text

@@ -76,13 +76,13 @@ def facts(site: Site) -> OfferingFacts:
 def settle(site: Site, users: Sequence[OfferingUser], options: OfferingFacts) -> UsernameReport:
     """As in a membership pass."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        return usernames.settle(run, users, options)
+        return usernames.provision(run, users, options)
 
 
 def settle_groups(site: Site, desired: DesiredGroups) -> ProvisioningReport:
     """As in a membership pass over everything."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        return groups.settle(run, desired, is_whole=True)
+        return groups.provision(run, desired, is_whole=True)
 
 
 def settled(site: Site) -> UsernameReport:

@@ -35,7 +35,7 @@ from agent.run.engine import Steps
 from agent.run.results import PassReport, Result
 from agent.run.site import Site, effort_of
 from agent.run.usage import facts as report_facts
-from agent.run.usage.facts import MonthPicture, OfferingPicture
+from agent.run.usage.facts import ObservedMonth, ObservedOffering
 from agent.run.usage.planning import PlannedMonth, PlannedReport
 from agent.run.usage.submission import Submission
 from agent.state.report_state import ReportState
@@ -78,7 +78,7 @@ def load_month(
     options: LoadOptions,
     *,
     interrupted: Callable[[], bool] = lambda: False,
-    observe: Callable[[], OfferingPicture] | None = None,
+    observe: Callable[[], ObservedOffering] | None = None,
 ) -> MonthOutcome:
     """Load a month. Raises no SiteAgentError: errors are in the outcome. When `interrupted`, no new portion is begun.
 
@@ -150,7 +150,7 @@ class MonthRun:
         self.failures.append(sentence)
         self.say(Mark.ERROR, sentence)
 
-    def load(self, observed: OfferingPicture, interrupted: Callable[[], bool]) -> None:
+    def load(self, observed: ObservedOffering, interrupted: Callable[[], bool]) -> None:
         """Read the month, plan, submit. Raises SiteAgentError."""
         choice = planner.choose(observed.resources, self.options.accounts)
         for account in choice.unknown:
@@ -191,7 +191,7 @@ class MonthRun:
             rest += f", {len(self.held)} held" if self.held else ""
             self.say(Mark.DONE, f"Completed processing {self.month} ({self.resources} resources){rest}")
 
-    def _has_records(self, observed: OfferingPicture, choice: Choice, seen: MonthPicture) -> bool:
+    def _has_records(self, observed: ObservedOffering, choice: Choice, seen: ObservedMonth) -> bool:
         """Return whether the cluster has records of this month, and of this offering; say why not."""
         observed.snapshot.require(Part.ACCOUNTS)
         usage, reconciles = seen.usage, self.options.reconcile_stale
@@ -214,7 +214,7 @@ class MonthRun:
         )
         return False
 
-    def _planned(self, observed: OfferingPicture, choice: Choice, seen: MonthPicture) -> PlannedReport:
+    def _planned(self, observed: ObservedOffering, choice: Choice, seen: ObservedMonth) -> PlannedReport:
         """Plan the month, and name the resources that are skipped."""
         site, options = self.site, self.options
         components = observed.components
@@ -272,9 +272,9 @@ class MonthRun:
                 announce=lambda work: self._announce(planned, work.decision),
                 portions=submission.portions,
                 apply=submission.apply,
-                read_back=submission.note,
-                failed=submission.leave,
-                tell=submission.tell,
+                read_back=submission.read_back,
+                failed=submission.failed,
+                tell=submission.report,
             )
             engine.reconcile(run, steps)
         if not options.dry_run:
@@ -291,7 +291,7 @@ class MonthRun:
             for name, amount in action.after
             if amount is not None and Decimal(amount)
         }
-        linked = {fold(name) for name in planned.picture.links}
+        linked = {fold(name) for name in planned.observed.links}
         if strangers := sorted(name for name in users if fold(name) not in linked):
             more = f" and {len(strangers) - NAMED_AT_MOST} more" if len(strangers) > NAMED_AT_MOST else ""
             self.say(
@@ -305,7 +305,7 @@ class MonthRun:
     def _conclude(self, planned: PlannedReport, report: PassReport) -> None:
         for action in only(UsageAction, (outcome.action for outcome in report.outcomes if outcome.done)):
             self._note_submitted(action)
-        if planned.memory.refused:
+        if planned.state.refused:
             self.fail(
                 f"Waldur takes no usage of {self.month}, which is closed, from this token: use the token of a staff "
                 "user"

@@ -24,7 +24,7 @@ from agent.run.backfill.results import Ending, Mark, MonthOutcome
 from agent.run.backfill.staff import error_text
 from agent.run.site import Site
 from agent.run.usage import facts as report_facts
-from agent.run.usage.facts import OfferingPicture
+from agent.run.usage.facts import ObservedOffering
 from agent.state import history_runs
 
 ID_LENGTH = 16
@@ -140,7 +140,7 @@ class LocalLoader:
     is_away: bool = False
     # The accounting database may still be working on the query that was given up last.
     is_slow: bool = False
-    _observed: OfferingPicture | None = None
+    _observed: ObservedOffering | None = None
     _observed_s: float = 0.0
 
     def load(self, months: tuple[Month, ...]) -> None:
@@ -178,7 +178,7 @@ class LocalLoader:
     def _attempt(self, month: Month) -> MonthOutcome:
         return load_month(self.site, month, self.run.options, observe=self._observe)
 
-    def _observe(self) -> OfferingPicture:
+    def _observe(self) -> ObservedOffering:
         """Return the offering's resources and accounts, read at most OBSERVATION_VALID_S ago."""
         now_s = time.monotonic()
         if self._observed is None or now_s - self._observed_s > OBSERVATION_VALID_S:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Accounts that stand on the cluster without a resource in Waldur are offered for import, when somebody asks.
+"""Offer accounts of the cluster without a resource in Waldur for import, on request.
 
-An account is offered when it is in nobody's hands: below a project's account whose slug a project in Waldur has,
-without accounts below it, and named by no resource of ours or of another offering. Nothing is changed on the cluster.
-In a pause a request waits as it is; where we only observe it is left to whoever serves the offering.
+An account is offered when no resource of any offering names it, it has no accounts below it, and it is below a
+project's account whose slug a project in Waldur has. Nothing is changed on the cluster. In a pause a request waits; in
+mode `observe` it is left to whoever serves the offering.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.errors import OfferingPaused, WaldurError
-from agent.core.model import Account, Part, Resource, Snapshot
+from agent.core.model import Part, Resource, Snapshot
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import OfferImport, WaldurAction
 from agent.plan.policy.rules import PolicyContext
@@ -43,7 +43,7 @@ REQUESTS: Mapping[type[WaldurAction], Request] = {
 
 @dataclass(frozen=True, slots=True)
 class Importable:
-    """An account in nobody's hands, with its limits in Waldur's units."""
+    """An account that no resource names, with its limits in Waldur's units."""
 
     account: str
     project_slug: str
@@ -52,8 +52,8 @@ class Importable:
 
 @dataclass(frozen=True)
 class ImportFacts:
-    """What could be offered, and what is known of it. `before`: accounts that were offered before. `projects`: uuids by
-    slug, empty for none. `holders`: the resources that have an account, wherever that is.
+    """Accounts that could be offered. `before`: accounts that were offered before. `projects`: uuids by slug, empty for
+    none. `holders`: resources of all offerings by the account that they name.
     """
 
     snapshot: Snapshot
@@ -73,7 +73,7 @@ class PlannedImports:
 
     @cached_property
     def actions(self) -> Sequence[OfferImport]:
-        """One for each account that has a project, and no resource. Pure."""
+        """Return an offer for each account that has a project, and no resource. Pure."""
         facts = self.facts
         return tuple(
             OfferImport(account=each.account, project=project, limits=tuple(each.limits.items()))
@@ -86,13 +86,13 @@ class PlannedImports:
         return self.facts.snapshot
 
     def sentence(self) -> str:
-        """What Waldur was offered, in words."""
+        """Return a sentence on what was offered."""
         offered, found, before = len(self.actions), len(self.facts.found), len(self.facts.before)
         return f"{offered} accounts offered, {before} were before, {found - offered} belong to no project"
 
 
 def run(site: Site, request_uuid: str) -> str:
-    """Answer one request; what came of it, in words. Raises SiteAgentError where another try may help."""
+    """Answer one request. Return a sentence on the result. Raises SiteAgentError where another try may help."""
     said = ""
     with engine.passing(site, MODE, is_recorded=False) as pass_:
         pass_.cause = f"import request {request_uuid}"
@@ -110,12 +110,13 @@ def run(site: Site, request_uuid: str) -> str:
 def importable(
     site: Site, rules: PolicyRules, snapshot: Snapshot, named: Iterable[str]
 ) -> Iterator[Importable]:
-    """What stands on the cluster in nobody's hands. `named`: accounts that Waldur or another offering names. Pure."""
+    """Yield the accounts that may be offered. `named`: accounts that Waldur or another offering names. Pure."""
     taken = {*map(fold, named), site.backend.default_account, *rules.protected_accounts}
     prefix = fold(site.offering.names.project_prefix)
     limits = LimitRules(tuple(site.offering.components.values()))
     for account in sorted(snapshot.accounts.values(), key=lambda a: a.name):
-        slug = _project_slug(account, prefix)
+        parent = account.parent or ""
+        slug = parent.removeprefix(prefix) if parent.startswith(prefix) else ""
         if slug and account.name not in taken and not snapshot.children_of(account.name):
             yield Importable(account.name, slug, shown({}, account.limits, limits) or {})
 
@@ -133,16 +134,13 @@ def _answer(pass_: Pass, request_uuid: str) -> str:
         return f"mode {rules.mode}: the request is left as it is"
     if state == imports.SENT:
         imports.begin(client, request_uuid)
-    work = engine.reconcile(pass_, _steps(pass_))
-    imports.finish(client, request_uuid)
-    said = work.plan.sentence()
-    log.info("import request %s of offering %s: %s", request_uuid, pass_.site.offering.name, said)
-    return said
 
+    def tell(work: Work[PlannedImports]) -> None:
+        if failed := work.send(work.plan.actions):
+            # One that another try does not help, before those that may pass.
+            raise min(failed.values(), key=lambda error: not error.retryable)
 
-def _steps(pass_: Pass) -> Steps[ImportFacts, PlannedImports]:
-    """The loop over the accounts; Waldur is all that changes."""
-    return Steps(
+    steps: Steps[ImportFacts, PlannedImports] = Steps(
         key=KEY,
         observe=lambda: _observe(pass_.site, pass_.rules),
         plan=PlannedImports,
@@ -150,13 +148,18 @@ def _steps(pass_: Pass) -> Steps[ImportFacts, PlannedImports]:
         apply=lambda _: (),
         read_back=lambda _work, _portion, _outcomes: None,
         failed=lambda _work, _portion, _error: None,
-        tell=_tell,
+        tell=tell,
         requests=REQUESTS,
     )
+    work = engine.reconcile(pass_, steps)
+    imports.finish(client, request_uuid)
+    said = work.plan.sentence()
+    log.info("import request %s of offering %s: %s", request_uuid, pass_.site.offering.name, said)
+    return said
 
 
 def _observe(site: Site, rules: PolicyRules) -> ImportFacts:
-    """The cluster's accounts, and what Waldur says of them. Raises SiteAgentError."""
+    """Read the cluster's accounts, and what Waldur says of them. Raises SiteAgentError."""
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})))
     snapshot.require(Part.ACCOUNTS)
     foreign = named_accounts.of_others(
@@ -166,40 +169,21 @@ def _observe(site: Site, rules: PolicyRules) -> ImportFacts:
     before = imports.offered(site.client)
     named = (*(resource.backend_id for resource in known), *foreign.accounts)
     found = [each for each in importable(site, rules, snapshot, named) if each.account not in before]
-    projects = _projects(site, known, {each.project_slug for each in found})
+    # A provider may not see every project, but those of its own resources.
+    projects = {resource.project_slug: resource.project_uuid for resource in known}
+    unknown = sorted({each.project_slug for each in found} - projects.keys())
+    answers = pool.each(unknown, lambda slug: imports.project_with_slug(site.client, slug))
+    projects |= _read(answers)
     placed = [each.account for each in found if projects.get(each.project_slug)]
     holders = resources.holders_of_each(site.client, placed, everywhere=True)
     return ImportFacts(snapshot, found, before, projects, _read(holders))
 
 
-def _tell(work: Work[PlannedImports]) -> None:
-    """Offer the accounts. Raises what Waldur says to one of them, before all what may pass."""
-    failed = work.send(work.plan.actions)
-    if failed:
-        raise min(failed.values(), key=lambda error: not error.retryable)
-
-
-def _projects(site: Site, known: Iterable[Resource], slugs: Set[str]) -> Mapping[str, str]:
-    """Uuids of projects by slug: a provider may not see every project, but those of its own resources. Raises
-    WaldurError.
-    """
-    told = {resource.project_slug: resource.project_uuid for resource in known}
-    asked = sorted(slugs - told.keys())
-    answers = pool.each(asked, lambda slug: imports.project_with_slug(site.client, slug))
-    return {**told, **_read(answers)}
-
-
 def _read(answers: Mapping[str, Answer | WaldurError]) -> dict[str, Answer]:
-    """The answers to several questions. Raises WaldurError where one of them has none."""
+    """Return the answers to several requests. Raises WaldurError where one of them failed."""
     found = {}
     for key, answer in answers.items():
         if isinstance(answer, WaldurError):
             raise answer
         found[key] = answer
     return found
-
-
-def _project_slug(account: Account, prefix: str) -> str:
-    """The slug of the project that an account is below; empty where it is below none."""
-    parent = account.parent or ""
-    return parent.removeprefix(prefix) if parent.startswith(prefix) and parent != prefix else ""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What Waldur says about the allocations of an offering, in bulk: lists whose number does not grow with resources.
+"""Read what Waldur says about the allocations of an offering, in bulk: the number of requests does not grow with
+resources.
 
-Teams come from one listing of all project permissions of the provider. Where that is not allowed (403, or a
-server without it), or where a single resource was asked about, from each resource's own team.
+Teams come from one listing of all project permissions of the provider. Where that is not allowed (403, or a server
+without it), or in a pass over a single resource or project, they come from each resource's own team.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from agent.core.account_names import fold
 from agent.core.errors import WaldurError
@@ -31,11 +31,11 @@ from agent.run.membership import account_lists
 from agent.run.site import Site, offering_rules
 from agent.waldur import members, offerings, orders, resources, teams
 from agent.waldur.client import WaldurClient
-from agent.waldur.teams import Teams, UserLimits
+from agent.waldur.teams import UserLimits
 
 log = logging.getLogger(__name__)
 
-# How long what is true of the offering itself (its options, its provider) is taken as it was.
+# How long the options and the provider of the offering are not read again.
 OFFERING_VALID_S = 600.0
 BULK_TEAMS = "project_permissions"
 # With these a resource has members of its own, fewer than its project (8.1).
@@ -43,8 +43,8 @@ NARROWING = ("enable_resource_projects",)
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """What a pass is about: everything, or one resource or project that an event told of."""
+class PassScope:
+    """What a pass covers: everything, or one resource or project that an event told of."""
 
     resource_uuid: str = ""
     project_uuid: str = ""
@@ -71,68 +71,68 @@ class MembershipFacts:
     user_limits: UserLimits | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What is true of the offering itself, asked for once in a while."""
+def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
+    """Read everything that a membership pass needs. Raises WaldurError where what concerns all resources is unreadable.
 
-    facts: OfferingFacts
-    read_s: float
-    providers: dict[str, str] = field(default_factory=dict)
-
-
-_known: WeakKeyDictionary[WaldurClient, _Known] = WeakKeyDictionary()
-
-
-def gather(site: Site, reach: Reach = Reach()) -> MembershipFacts:
-    """Everything that a membership pass needs. Raises WaldurError where what concerns all resources is not readable.
-
-    Orders before resources: one that ends in between has its limits in what is read of the resource.
+    Orders before resources: the limits of an order that ends in between are in the resource.
     """
     client = site.client
-    facts = _offering(client).facts
-    under_way = _orders(client)
-    listed = _resources(client, reach)
+    offering = _offering(site)
+    in_orders: dict[str, frozenset[OrderType]] = {}
+    for order in orders.actionable(client):
+        in_orders[order.resource_uuid] = in_orders.get(order.resource_uuid, frozenset()) | {order.type}
+    if scope.resource_uuid:
+        listed = [resources.get(client, scope.resource_uuid, fields=resources.SYNC_FIELDS)]
+    else:
+        states = (*resources.HANDLED, *resources.IN_PROGRESS)
+        listed = resources.listed(
+            client, states, fields=resources.SYNC_FIELDS, project_uuid=scope.project_uuid
+        )
     found = [resource for resource in listed if resource.state in resources.HANDLED]
     users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
     return MembershipFacts(
-        offering=facts,
+        offering=offering,
         resources=found,
         in_progress=[resource for resource in listed if resource.state in resources.IN_PROGRESS],
         users=users,
-        teams=_teams(client, reach, found, users),
+        teams=_teams(site, scope, found, users),
         accounts=_accounts(site),
-        orders=under_way,
+        orders=in_orders,
         user_limits=teams.user_limits(client),
     )
 
 
-def _offering(client: WaldurClient) -> _Known:
-    known = _known.get(client)
-    if known is None or time.monotonic() - known.read_s > OFFERING_VALID_S:
-        known = _known[client] = _Known(offerings.facts(client), time.monotonic())
-    return known
-
-
-def _resources(client: WaldurClient, reach: Reach) -> list[Resource]:
-    fields = resources.SYNC_FIELDS
-    if reach.resource_uuid:
-        return [resources.get(client, reach.resource_uuid, fields=fields)]
-    return resources.listed(
-        client, (*resources.HANDLED, *resources.IN_PROGRESS), fields=fields, project_uuid=reach.project_uuid
-    )
+def _offering(site: Site) -> OfferingFacts:
+    """Return the facts of the offering, read at most OFFERING_VALID_S ago."""
+    cache = site.cache
+    if cache.offering is None or time.monotonic() - cache.offering_read_s > OFFERING_VALID_S:
+        cache.offering, cache.offering_read_s = offerings.facts(site.client), time.monotonic()
+        cache.provider_uuid = None
+    return cache.offering
 
 
 def _teams(
-    client: WaldurClient, reach: Reach, found: Sequence[Resource], users: Iterable[OfferingUser]
+    site: Site, scope: PassScope, found: Sequence[Resource], users: Iterable[OfferingUser]
 ) -> dict[str, Sequence[TeamMember] | WaldurError]:
-    """Teams by resource, from one listing or one by one; both lead to the same plan.
+    """Read teams by resource, from one listing or one by one; both lead to the same plan.
 
-    The listing does not tell the names of people whose account at the offering the token may not see, nor that a
-    project has nobody left: those teams are asked for.
+    The listing does not have the names of people whose account at the offering the token may not see, nor projects
+    without anybody: those teams are read one by one.
     """
+    client = site.client
     named = [resource for resource in found if resource.backend_id]
-    narrowed = _is_narrowed(client)
-    of_project = _bulk_teams(client) if reach.is_everything and named and not narrowed else None
+    narrowed = _is_narrowed(site)
+    of_project = None
+    if scope.is_everything and named and not narrowed and client.if_supported(BULK_TEAMS):
+        offering, cache = _offering(site), site.cache
+        try:
+            if cache.provider_uuid is None:
+                cache.provider_uuid = teams.provider_uuid(client, offering.customer_uuid)
+            of_project = teams.of_projects(client, cache.provider_uuid) if cache.provider_uuid else None
+        except WaldurError as error:
+            if error.status not in (403, 404, 405):
+                raise
+            client.note_missing(BULK_TEAMS, error)
     if of_project is None:
         return _single_teams(client, named, narrowed=narrowed)
     seen = {user.user_uuid for user in users}
@@ -144,47 +144,30 @@ def _teams(
     return {**listed, **_single_teams(client, asked, narrowed=False)}
 
 
-def people_again(site: Site, facts: MembershipFacts, concerned: Sequence[Resource]) -> MembershipFacts:
-    """The facts with all that decides who belongs into these resources read once more. Raises WaldurError."""
+def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resource]) -> MembershipFacts:
+    """Return the facts with everything read again that decides who is a member of these. Raises WaldurError."""
     client = site.client
     users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
-    read = _single_teams(client, concerned, narrowed=_is_narrowed(client))
+    read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
     return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(site))
 
 
-def _is_narrowed(client: WaldurClient) -> bool:
-    return any(_offering(client).facts.plugin_options.get(option) for option in NARROWING)
+def _is_narrowed(site: Site) -> bool:
+    return any(_offering(site).plugin_options.get(option) for option in NARROWING)
 
 
 def _single_teams(
     client: WaldurClient, named: Sequence[Resource], *, narrowed: bool
 ) -> dict[str, Sequence[TeamMember] | WaldurError]:
-    """One request for each project; for each resource where these are `narrowed`."""
+    """Read a team for each project, or for each resource where these are `narrowed`."""
     place = {resource.uuid: resource.uuid if narrowed else resource.project_uuid for resource in named}
     asked = {place[resource.uuid]: resource.uuid for resource in named}
     answers = teams.of_resources(client, asked.values())
     return {resource.uuid: answers[asked[place[resource.uuid]]] for resource in named}
 
 
-def _bulk_teams(client: WaldurClient) -> Teams | None:
-    """Teams by project, None where this token or server has no such listing."""
-    if not client.if_supported(BULK_TEAMS):
-        return None
-    known = _offering(client)
-    try:
-        if "provider" not in known.providers:
-            known.providers["provider"] = teams.provider_uuid(client, known.facts.customer_uuid)
-        provider = known.providers["provider"]
-        return teams.of_projects(client, provider) if provider else None
-    except WaldurError as error:
-        if error.status not in (403, 404, 405):
-            raise
-        client.note_missing(BULK_TEAMS, error)
-        return None
-
-
 def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> MembershipRules:
-    """`silent`: an offering on the same cluster that has not told yet which accounts it names, empty for none."""
+    """Return the plan's rules. `silent`: an offering on the same cluster whose accounts are not known yet, or empty."""
     offering = offering_rules(site, facts.offering)
     limits = LimitRules(
         offering.components,
@@ -198,16 +181,16 @@ def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> Membe
 
 
 def named_accounts(found: Iterable[Resource]) -> frozenset[str]:
-    """The accounts that these resources name."""
+    """Return the accounts that these resources name."""
     return frozenset(fold(resource.backend_id) for resource in found if resource.backend_id)
 
 
 def limits_by_username(
     limits: Mapping[str, Mapping[str, object]], users: Iterable[OfferingUser]
 ) -> dict[str, dict[str, Any]] | None:
-    """A resource's limits of single users by their names on the cluster; who has no name here is left out.
+    """Return a resource's limits of single users by username, without users who have none here.
 
-    None where one belongs to somebody whom the token may not see: then nobody can tell whose limits are lifted.
+    None where one belongs to a user whom the token may not see: then it is unknown whose limits are lifted.
     """
     if not limits:
         return {}
@@ -225,11 +208,3 @@ def _accounts(site: Site) -> Mapping[str, ProjectAccounts] | None:
             "service and course accounts could not be read, so nobody is removed in this pass: %s", error
         )
         return None
-
-
-def _orders(client: WaldurClient) -> dict[str, frozenset[OrderType]]:
-    """Kinds of the orders under way by resource."""
-    found: dict[str, frozenset[OrderType]] = {}
-    for order in orders.actionable(client):
-        found[order.resource_uuid] = found.get(order.resource_uuid, frozenset()) | {order.type}
-    return found

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Membership: every allocation keeps the members, state, limits and place that Waldur says it has.
 
-observe (`facts`) -> plan (`planning`) -> what each resource goes through (`progress`). Before anybody leaves, Waldur is
-asked once more, by each resource's own team: somebody may have joined while the cluster was read, and a fault of the
-bulk listing removes nobody either. Only then are the jobs of those accounts read: an idle pass does not pay for it.
+observe (`facts`) -> plan (`planning`) -> portions, read back, report (`progress`). Removals are confirmed: before
+anybody leaves, each resource's own team is read from Waldur. Somebody may have joined while the cluster was read, and
+a fault of the bulk listing must remove nobody. Only then are the jobs of those accounts read: an idle pass does not
+pay for it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from weakref import WeakKeyDictionary
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
@@ -25,58 +25,56 @@ from agent.run.engine import Steps, Work
 from agent.run.gate import Pass
 from agent.run.membership import facts as waldur_facts
 from agent.run.membership import planning
-from agent.run.membership.facts import MembershipFacts, Reach
+from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.planning import PlannedSync, SyncFacts
-from agent.run.membership.progress import REQUESTS, Progress
+from agent.run.membership.progress import REQUESTS, MembershipProgress
 from agent.run.site import Site
 from agent.state import blocked, named_accounts
 from agent.waldur import resources
-from agent.waldur.client import WaldurClient
 from backends.base import BULK_PARTS, Scope
 
 log = logging.getLogger(__name__)
 
 MODE = Mode.MEMBERSHIP_SYNC
 
-# Gives names to people who have none yet; the users as they are then.
-Naming = Callable[[MembershipFacts, Snapshot], Sequence[OfferingUser]]
-
-# The notes of each resource that were told last, for the life of a site's client.
-_told: WeakKeyDictionary[WaldurClient, dict[str, tuple[str, ...]]] = WeakKeyDictionary()
+# Gives names to people who have none yet, and returns the users as they are then.
+NamePeople = Callable[[MembershipFacts, Snapshot], Sequence[OfferingUser]]
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What a loop over members planned and decided, and what went wrong by resource uuid."""
+    """The plan and decision of a loop over members, and its errors by resource uuid."""
 
     plan: PlannedSync
     decision: Decision
     errors: Mapping[str, SiteAgentError]
 
 
-def reconcile(run: Pass, reach: Reach, name_people: Naming) -> Synced:
-    """The members of a pass that is under way. Raises SiteAgentError where nothing could be planned."""
-    progress = Progress(run.site, datetime.now(UTC))
-    work = engine.reconcile(run, steps(run.site, run.rules, progress, reach, name_people))
+def reconcile(run: Pass, scope: PassScope, name_people: NamePeople) -> Synced:
+    """Reconcile the members of a pass. Raises SiteAgentError where nothing could be planned."""
+    progress = MembershipProgress(run.site, datetime.now(UTC))
+    work = engine.reconcile(run, steps(run.site, run.rules, progress, scope, name_people))
     return Synced(work.plan, work.decision, progress.errors)
 
 
-def plan(site: Site, reach: Reach = Reach()) -> PlannedSync:
-    """What a pass would do now. Changes nothing. Raises SiteAgentError."""
-    return engine.plan_of(steps(site, gate.rules_of(site), Progress(site, datetime.now(UTC)), reach))
+def plan(site: Site, scope: PassScope = PassScope()) -> PlannedSync:
+    """Return what a pass would do now. Changes nothing. Raises SiteAgentError."""
+    return engine.plan_of(
+        steps(site, gate.rules_of(site), MembershipProgress(site, datetime.now(UTC)), scope)
+    )
 
 
 def steps(
     site: Site,
     rules: PolicyRules,
-    progress: Progress,
-    reach: Reach = Reach(),
-    name_people: Naming = lambda facts, _: facts.users,
+    progress: MembershipProgress,
+    scope: PassScope = PassScope(),
+    name_people: NamePeople = lambda facts, _: facts.users,
 ) -> Steps[SyncFacts, PlannedSync]:
-    """The loop over the offering's resources, or over those of `reach`."""
+    """Return the loop over the offering's resources, or over those of `scope`."""
     return Steps(
         key=MODE,
-        observe=lambda: observe(site, reach, name_people),
+        observe=lambda: observe(site, scope, name_people),
         plan=planning.plan,
         refine=lambda facts, plan: refine(site, rules, facts, plan),
         portions=progress.portions,
@@ -89,9 +87,9 @@ def steps(
     )
 
 
-def observe(site: Site, reach: Reach, name_people: Naming) -> SyncFacts:
-    """Waldur and the cluster, each read once. Raises SiteAgentError. Without resources the cluster is not asked."""
-    read = waldur_facts.gather(site, reach)
+def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
+    """Read Waldur and the cluster, each once; without resources no cluster. Raises SiteAgentError."""
+    read = waldur_facts.gather(site, scope)
     snapshot = Snapshot(site.backend.cluster, complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
     if read.resources:
         snapshot = site.backend.observe(Scope(BULK_PARTS))
@@ -106,21 +104,22 @@ def observe(site: Site, reach: Reach, name_people: Naming) -> SyncFacts:
         site.backend.canonical,
         foreign=foreign.accounts,
         blocked=blocked.by_account(site.state_dir, site.offering.uuid),
-        lost=None if reach.is_everything else (),
-        is_whole=reach.is_everything,
+        lost=None if scope.is_everything else (),
+        is_whole=scope.is_everything,
     )
 
 
 def refine(site: Site, rules: PolicyRules, facts: SyncFacts, plan: PlannedSync) -> SyncFacts | None:
-    """Whoever would leave, asked about once more, with the jobs of those accounts, what is used of limits that would
-    be lowered, and who else names a lost account. Raises SiteAgentError.
+    """Confirm the removals of a plan: return the facts with the teams, jobs and other holders of the accounts that
+    somebody would leave, the used amounts of limits that would be lowered, and the holders of lost accounts. None when
+    nothing is to be confirmed. Raises SiteAgentError.
     """
     more = facts
     if leaving := plan.leaving - facts.confirmed:
         concerned = [r for r in facts.waldur.resources if fold(r.backend_id) in leaving]
         more = replace(
             more,
-            waldur=waldur_facts.people_again(site, facts.waldur, concerned),
+            waldur=waldur_facts.confirm_people(site, facts.waldur, concerned),
             confirmed=facts.confirmed | leaving,
             holders={**facts.holders, **_other_holders(site, plan, leaving)},
         )
@@ -136,8 +135,8 @@ def refine(site: Site, rules: PolicyRules, facts: SyncFacts, plan: PlannedSync) 
 
 
 def _other_holders(site: Site, plan: PlannedSync, leaving: frozenset[str]) -> dict[str, str]:
-    """Accounts that somebody leaves and that resources outside of this plan name, too: Waldur is asked, and tells of
-    all offerings that the token sees, whoever's agent serves them.
+    """Ask Waldur which of the accounts that somebody leaves are named by resources outside of this plan, of all
+    offerings that the token sees. Return the holder by account.
     """
     concerned = [each for each in plan.plans if each.account in leaving]
     spelled = {
@@ -156,21 +155,18 @@ def _other_holders(site: Site, plan: PlannedSync, leaving: frozenset[str]) -> di
     return found
 
 
-def _announce(work: Work[PlannedSync], progress: Progress) -> None:
-    """Which accounts the offering names, for the others of the cluster; and what an operator should know of a
-    resource, once and not in every pass.
-    """
+def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> None:
+    """Remember which accounts the offering names, for the others of the cluster; log notes on resources once."""
     site, plan = work.site, work.plan
     progress.take_up(plan, work.decision)
     which = (site.state_dir, site.backend.cluster)
     is_first = not named_accounts.of_offering(*which, site.offering.uuid)
     if plan.is_whole and (is_first or gate.is_known(work.run, MODE, plan)):
         named_accounts.write(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
-    told = _told.setdefault(site.client, {})
     for each in plan.plans:
         resource = each.case.resource
         notes = (*((each.skipped,) if each.skipped else ()), *each.notes)
-        if notes and told.get(resource.uuid) != notes:
+        if notes and site.cache.logged.get(resource.uuid) != notes:
             log.warning(
                 "resource %s (%s, account %s): %s",
                 resource.uuid,
@@ -178,4 +174,4 @@ def _announce(work: Work[PlannedSync], progress: Progress) -> None:
                 each.account,
                 "; ".join(notes),
             )
-        told[resource.uuid] = notes
+        site.cache.logged[resource.uuid] = notes

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The plan of a membership pass: what was read of Waldur and of the cluster goes in, a plan for each resource comes
-out, all resources of the offering together. Pure.
+"""Plan a membership pass: facts of Waldur and the cluster in, a plan for each resource out, all resources of the
+offering together. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.members import ProjectAccounts
-from agent.core.model import AccountSpec, AllocationSpec, Resource, ResourceState, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, ResourceState, Snapshot
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations, lost_backend_ids, membership
 from agent.plan.members import desired_members
@@ -27,14 +27,13 @@ Spec = AllocationSpec | PlanRefused
 
 @dataclass(frozen=True)
 class SyncFacts:
-    """What a membership pass knows: Waldur, the cluster, and what is remembered.
+    """What was read for a membership pass: Waldur, the cluster, and the remembered state.
 
-    `canonical`: a desired state in the cluster's spelling. `foreign`: accounts that other offerings name, with the name
-    of one.
-    `blocked`: members by account whom we have blocked to remove them. `confirmed`: accounts whose leavers Waldur was
-    asked about once more; `holders`: those of them that resources outside of this pass name, too. `lost`: accounts to
-    be written to resources whose backend id Waldur has lost, None where nobody has looked. `usage_asked`: accounts of
-    which somebody has asked what is used. `is_whole`: the facts are about all resources of the offering.
+    `canonical`: returns a desired state in the cluster's spelling. `foreign`: accounts that other offerings name, with
+    the name of one. `blocked`: members by account who were blocked to remove them. `confirmed`: accounts whose removals
+    Waldur has confirmed; `holders`: those of them that resources outside of this pass name, too. `lost`: accounts to be
+    written to resources whose backend id Waldur has lost, None before they were looked for. `usage_asked`: accounts
+    whose used amounts were asked for. `is_whole`: the facts are about all resources of the offering.
     """
 
     waldur: MembershipFacts
@@ -51,11 +50,11 @@ class SyncFacts:
 
     @cached_property
     def named(self) -> frozenset[str]:
-        """The accounts that the offering's resources name."""
+        """Return the accounts that the offering's resources name."""
         return named_accounts([*self.waldur.resources, *self.waldur.in_progress])
 
     def lost_accounts(self) -> list[ClaimAccount]:
-        """Accounts that may belong to resources without a backend id; Waldur has to be asked who else holds them."""
+        """Return accounts that may belong to resources without a backend id; Waldur has to say who else names them."""
         names = self.rules.offering.names
         taken = self.named | frozenset(self.foreign)
         return lost_backend_ids.claims(self.waldur.resources, names, self.snapshot, taken)
@@ -63,8 +62,8 @@ class SyncFacts:
 
 @dataclass(frozen=True)
 class PlannedSync:
-    """The plans of a pass and the facts they were made from. By resource uuid: `unread` where its team could not be
-    read, `refused` where what Waldur says of it can never be on the cluster.
+    """The plans of a pass and the facts that they were made from. By resource uuid: `unread` where its team could not
+    be read, `refused` where what Waldur says of it can never be on the cluster.
     """
 
     facts: SyncFacts
@@ -87,8 +86,8 @@ class PlannedSync:
 
     @cached_property
     def context(self) -> PolicyContext:
-        """Accounts that Waldur names: those of the resources, and of their projects and customers. Who closes one to
-        its members (`restrict_member_access`) does so on purpose.
+        """Return the accounts that Waldur names: those of the resources, and of their projects and customers. Closing
+        one to its members (`restrict_member_access`) is deliberate.
         """
         specs = (spec for spec in self.specs.values() if isinstance(spec, AllocationSpec))
         hierarchy = {ancestor.name for spec in specs for ancestor in spec.ancestors}
@@ -108,17 +107,17 @@ class PlannedSync:
 
     @cached_property
     def leaving(self) -> frozenset[str]:
-        """The accounts that somebody leaves."""
+        """Return the accounts that somebody leaves."""
         return membership.leaving_accounts(self.plans)
 
     def again(self, plans: Iterable[ResourcePlan], snapshot: Snapshot) -> list[ResourcePlan]:
-        """New plans for these resources in another state of the cluster."""
+        """Plan these resources again for another state of the cluster."""
         return membership.plans([plan.case for plan in plans], self.specs, self.facts.rules, snapshot)
 
 
 def plan(facts: SyncFacts) -> PlannedSync:
-    """One plan for each resource whose team is known. Raises BackendUnavailable where the tree was not read, and
-    AccountsLost where it shows that the site is at fault.
+    """Return one plan for each resource whose team is known. Raises BackendUnavailable where the accounts were not
+    read, and AccountsLost where so many are missing that the cluster is at fault.
     """
     if facts.is_whole:
         made = (resource for resource in facts.waldur.resources if resource.state is ResourceState.OK)
@@ -133,7 +132,7 @@ def plan(facts: SyncFacts) -> PlannedSync:
 
 
 def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]:
-    """Each resource that names an account with its people, and the failed reads of teams by resource uuid."""
+    """Return each resource that names an account with its people, and the failed reads of teams by resource uuid."""
     waldur = facts.waldur
     users = {user.user_uuid: user for user in waldur.users}
     named = [resource for resource in waldur.resources if resource.backend_id]
@@ -159,7 +158,9 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
                 resource,
                 members,
                 orders,
-                _user_limits(waldur, resource),
+                None
+                if waldur.user_limits is None
+                else limits_by_username(waldur.user_limits.get(resource.uuid, {}), waldur.users),
                 also_named_by=also.get(account, ""),
                 blocked=facts.blocked.get(account, frozenset()),
             )
@@ -167,14 +168,8 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
     return found, unread
 
 
-def _user_limits(waldur: MembershipFacts, resource: Resource) -> Mapping[str, Mapping[str, object]] | None:
-    if waldur.user_limits is None:
-        return None
-    return limits_by_username(waldur.user_limits.get(resource.uuid, {}), waldur.users)
-
-
 def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:
-    """What the account shall be. Without usable slugs nothing is known of its place: then it stays where it is."""
+    """Return the desired account, or why there can be none. Without usable slugs it keeps its parent."""
     rules, snapshot = facts.rules.offering, facts.snapshot
     members = tuple(sorted(case.members.wanted))
     try:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What each resource of a membership pass goes through: its share of the cluster's changes, the look back, and what
-Waldur is told in the end.
+"""Carry the resources of a membership pass through: portions of changes, read back, and reports to Waldur.
 
-A resource is set erred for a reason of its own that time will not mend, and only while its account stands; an outage
-errs nobody.
+A resource is set erred only for a lasting fault of its own, and only while its account exists; an outage sets none
+erred.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ SyncWork = Work[PlannedSync]
 Item = TypeVar("Item")
 
 
-class Progress:
-    """What went wrong so far, by resource uuid.
+class MembershipProgress:
+    """The errors so far, by resource uuid.
 
-    `errors` keep a resource from being in step; `faults` are those of its own, that time will not mend. `left_out`
-    are members whom the cluster refuses: an operator is told, and the resource is none the worse.
+    `errors` keep a resource from being in step; `faults` are lasting ones of its own. `_left_out`: members whom the
+    cluster refuses; they are reported, and the resource is not set erred for them.
     """
 
     def __init__(self, site: Site, now: datetime) -> None:
@@ -89,17 +88,17 @@ class Progress:
         self._withheld: frozenset[Action] = frozenset()
 
     def take_up(self, plan: PlannedSync, decision: Decision) -> None:
-        """Begin with a plan on which the policy has decided."""
+        """Begin with a plan on which the gate has decided."""
         self.errors = {**plan.unread, **plan.refused}
         self.faults = {**plan.refused}
-        # What should happen and does not; whom and what the site protects or ignores should not.
+        # What should happen and does not. What the site protects or ignores should not happen.
         held = (action for each in decision.held for action in each.actions)
         refused = (r.action for r in decision.refused if r.why not in (Why.PROTECTED, Why.IGNORED))
         self._withheld = frozenset([*held, *refused])
 
     def portions(self, work: SyncWork) -> list[Portion]:
-        """Everything at once; where that is too much, first what is added and changed, then who leaves, user by user:
-        a default account moves to one that somebody has joined, and is left last.
+        """Return one portion, or for many resources several: first what is added and changed, then who leaves, user by
+        user: a default account moves to one that the user has joined, and is left last.
         """
         changed = [plan for plan in work.plan.plans if _allowed(work, plan)]
         wanted = membership.in_order(action for plan in changed for action in _allowed(work, plan))
@@ -122,31 +121,31 @@ class Progress:
         return [portion for portion in found if portion.actions]
 
     def failed(self, work: SyncWork, portion: Portion, error: SiteAgentError) -> None:
-        """None of it can be known to have happened, for no fault of the resources."""
+        """Note a portion that cannot have happened, or cannot be read back: no fault of the resources."""
         for plan in portion.about:
             self.errors.setdefault(plan.case.resource.uuid, error)
 
     def read_back(self, work: SyncWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """What a second plan still holds has failed. Raises BackendError where the cluster cannot be read."""
+        """Read the cluster again and note resources of which a second plan still has actions. Raises BackendError."""
         blocked.note(self._site.state_dir, self._site.offering.uuid, outcomes)
         first = work.plan.snapshot
         seen = self._site.backend.observe(READ_BACK)
-        # What cannot have changed is taken from the first look.
+        # What cannot have changed is taken from the first snapshot.
         unchanged = first.complete & {Part.TRES, Part.QOS}
         seen = replace(seen, tres=first.tres, qos=first.qos, complete=seen.complete | unchanged)
         failed = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
         for plan, again in zip(portion.about, work.plan.again(portion.about, seen), strict=True):
-            self._judge(portion, plan, again, failed)
+            self._check(portion, plan, again, failed)
 
-    def _judge(
+    def _check(
         self,
         portion: Portion,
         plan: ResourcePlan,
         again: ResourcePlan,
         failed: Mapping[Action, SiteAgentError],
     ) -> None:
-        """What keeps the resource from being in step; an account that is gone meanwhile is nobody's fault, and more
-        than the cluster can ever do is asked of nobody.
+        """Note why the resource is not in step. An account that is gone meanwhile is no fault, and neither is an action
+        that the cluster did in part for good (DoneInPart).
         """
         uuid = plan.case.resource.uuid
         settled = {action for action, error in failed.items() if isinstance(error, DoneInPart)}
@@ -164,9 +163,9 @@ class Progress:
         elif lasting:
             self.errors.setdefault(uuid, next(iter(lasting.values())))
             for action, error in lasting.items():
-                # A state's QoS is the site's word: that it is refused is no fault of the resource.
+                # The site configures a state's QoS: that it is refused is no fault of the resource.
                 if not isinstance(action, SetQos) and _is_fault(error):
-                    # For the people of the resource: what was tried and what was said, without the command.
+                    # For the people of the resource: the action and the error text, without the command.
                     words = error.said if isinstance(error, CommandFailed) else str(error)
                     self.faults.setdefault(uuid, BackendError(f"{action.line()}: {words}"))
         elif errors:
@@ -176,9 +175,9 @@ class Progress:
             self.errors.setdefault(uuid, NotApplied(f"the cluster does not show it: {first.render()}"))
 
     def tell(self, work: SyncWork) -> None:
-        """Tell limits and metadata as they are now, then that a resource is in step, or why it is not."""
+        """Report limits and metadata, then that a resource is in step, or why it is not."""
         wanted = {
-            plan.case.resource.uuid: list(_told(work, plan))
+            plan.case.resource.uuid: list(_reports(work, plan))
             for plan in work.plan.plans
             if plan.case.resource.uuid not in self.errors
         }
@@ -205,19 +204,19 @@ class Progress:
             work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
 
     def closing(self, sync: PlannedSync, plan: ResourcePlan) -> Iterator[WaldurAction]:
-        """What Waldur is told of a resource in the end."""
+        """Yield the last reports on a resource: that it is OK, erred, or in step."""
         uuid = plan.case.resource.uuid
         fault = self.faults.get(uuid)
         if plan.skipped or (uuid in self.errors and fault is None):
             return
         waits = not self._withheld.isdisjoint(plan.actions)
         for action in membership.closing(plan, sync.facts.rules, self._now, fault=fault):
-            # Of what waits for an approval, or is left out by the mode, nobody can say that it is well.
+            # A resource with actions that wait for an approval, or that the mode leaves out, is not marked OK.
             if isinstance(action, WaldurAction) and not (waits and isinstance(action, MarkResourceOk)):
                 yield action
 
     def _result(self, work: SyncWork, plan: ResourcePlan) -> ResourceResult | None:
-        """One result for a resource that was not in step, or is not now."""
+        """Return the result of a resource that was not in step, or is not now."""
         uuid, account = plan.case.resource.uuid, plan.account
         error = self.errors.get(uuid)
         if error is not None:
@@ -248,18 +247,18 @@ def _sliced(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 
 def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
-    """Whether any of those who belong in is in: then what is refused is about the others, not about the account."""
+    """Return whether the account has a wanted member: then a refusal is about the others, not about the account."""
     missing = {action.user for action in only(AddMember, again.cluster_actions())}
     return plan.spec is not None and bool(set(plan.spec.members) - missing)
 
 
 def _is_fault(error: SiteAgentError) -> bool:
-    """Whether an error of the cluster is about what was asked, and not about the host or its rights."""
+    """Return whether an error of the cluster is about the request, and not about the host or its rights."""
     return isinstance(error, PlanRefused) or (isinstance(error, BackendError) and not error.of_host)
 
 
-def _told(work: SyncWork, plan: ResourcePlan) -> Iterator[WaldurAction]:
-    """What Waldur is to show; a QoS or a state only where it has been set."""
+def _reports(work: SyncWork, plan: ResourcePlan) -> Iterator[WaldurAction]:
+    """Yield what Waldur is to show; a QoS or a state only where it has been set."""
     shown = SetQos | BlockSubmission | AllowSubmission
     unset = any(isinstance(action, shown) and not work.allows(action) for action in plan.actions)
     for action in plan.actions:

@@ -26,7 +26,7 @@ from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
 from agent.run.membership import facts as waldur_facts
-from agent.run.membership.facts import Reach
+from agent.run.membership.facts import PassScope
 from agent.run.membership.planning import SyncFacts, cases
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE
 from agent.run.results import PassReport, ResourceResult, Result, postponed
@@ -152,7 +152,7 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
 
 def observe(site: Site) -> RebuildFacts:
     """Waldur and the cluster, each read once, and what was begun. Raises SiteAgentError."""
-    read = waldur_facts.gather(site, Reach())
+    read = waldur_facts.gather(site, PassScope())
     snapshot = site.backend.observe(Scope(BULK_PARTS))
     sync = SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
     approvals = Approvals(site.state_dir, site.offering, KEY).open()

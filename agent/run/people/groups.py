@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The groups of allocations in the site's directory (`backend_settings.ldap`), as one loop.
+"""Provision the groups of allocations in the site's directory (`backend_settings.ldap`).
 
-They follow the accounts and never hold them up. Without a directory in the settings nothing happens.
+They follow the accounts and never delay them. Without a directory in the settings nothing is done.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ KEY = "groups"
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """The groups as they shall be, and those that stand, by name."""
+    """The desired groups, and those that exist, by name."""
 
     desired: DesiredGroups
-    standing: Mapping[str, DirectoryGroup]
+    existing: Mapping[str, DirectoryGroup]
 
 
 @dataclass(frozen=True)
 class PlannedGroups:
-    """What becomes of the groups; `notes` tell of those that are left alone."""
+    """The changes of groups; `notes` name those that are left as they are."""
 
     actions: Sequence[Action]
     snapshot: Snapshot
@@ -51,8 +51,8 @@ class PlannedGroups:
     is_whole: bool = True
 
 
-def settle(run: Pass, desired: DesiredGroups, *, is_whole: bool) -> ProvisioningReport:
-    """Make the groups as desired. Raises nothing of ours: see `error` and the outcomes."""
+def provision(run: Pass, desired: DesiredGroups, *, is_whole: bool) -> ProvisioningReport:
+    """Make the groups as desired. Raises no SiteAgentError: see `error` and the outcomes."""
     outcomes: list[Outcome] = []
     error: SiteAgentError | None = None
     try:
@@ -66,7 +66,7 @@ def settle(run: Pass, desired: DesiredGroups, *, is_whole: bool) -> Provisioning
 
 
 def plan(site: Site, desired: DesiredGroups) -> PlannedGroups:
-    """What `settle` would do now. Changes nothing. Raises SiteAgentError."""
+    """Return what `provision` would do now. Changes nothing. Raises SiteAgentError."""
     with _opened(site, desired) as directory:
         if directory is None:
             return PlannedGroups((), Snapshot(site.backend.cluster))
@@ -77,9 +77,9 @@ def _steps(
     site: Site, directory: GroupDirectory, desired: DesiredGroups, outcomes: list[Outcome], *, is_whole: bool
 ) -> Steps[GroupFacts, PlannedGroups]:
     def planned(facts: GroupFacts) -> PlannedGroups:
-        obstacles = {group.obstacle for group in facts.standing.values() if group.obstacle}
+        obstacles = {group.obstacle for group in facts.existing.values() if group.obstacle}
         return PlannedGroups(
-            planner.changes(facts.desired, facts.standing),
+            planner.changes(facts.desired, facts.existing),
             Snapshot(site.backend.cluster),
             tuple(sorted(obstacles)),
             is_whole=is_whole,
@@ -111,7 +111,7 @@ def _steps(
 
 @contextmanager
 def _opened(site: Site, desired: DesiredGroups) -> Iterator[GroupDirectory | None]:
-    """The offering's directory, connected; None where it has none or no account is spoken of."""
+    """Connect the offering's directory; yield None where it has none or no account is concerned."""
     groups = registry.groups(site.offering) if desired.names() else None
     if groups is None:
         yield None

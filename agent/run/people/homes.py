@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Homes of an offering's users: made once, limited once, and never the reason why anything else fails.
+"""Provision the home directories of an offering's users: each is made once and gets its quota once. No failure here
+stops anything else.
 
-A user whom the head node does not know waits: counted, told once, and looked up again in each pass.
+A user whom the head node does not know waits: counted, logged once, and looked up again in each pass.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from agent.core.errors import (
     SiteAgentError,
     StateError,
 )
-from agent.core.homes import NOTHING, Home, HomeRules, Remembered
+from agent.core.homes import NOTHING, Home, HomeRecord, HomeRules
 from agent.core.host_actions import HostAction
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome, Plan
@@ -56,9 +57,9 @@ MEMBERS_MODES = (Mode.MEMBERSHIP_SYNC, Mode.ORDER_PROCESS)
 
 @dataclass(slots=True)
 class HomesReport:
-    """What became of the homes. `waiting`: not known to the head node; `unknown`: could not be looked up;
-    `later`: left for the next pass; `problems`: what stopped more than one user; `news`: who waits, or cannot have
-    a home, and was told of now for the first time.
+    """Users by what became of their homes. `waiting`: not known to the head node; `unknown`: could not be looked up;
+    `later`: left for the next pass; `problems`: errors that stopped more than one user; `news`: users who wait or
+    cannot have a home, logged now for the first time.
     """
 
     kept: int = 0
@@ -75,16 +76,16 @@ class HomesReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nobody needs to look: waiting and later are no faults."""
+        """Return whether nothing failed: waiting and later are no faults."""
         return not self.failed and not self.problems
 
     @property
     def refused(self) -> dict[str, SiteAgentError]:
-        """Of those that failed, who can have no home here, now or later: users of the system, wrong names."""
+        """Return those of the failed who can never have a home here: users of the system, wrong names."""
         return {user: error for user, error in self.failed.items() if isinstance(error, PlanRefused)}
 
     def counted(self) -> dict[str, int]:
-        """Users by what became of them, without zeros."""
+        """Return how many users there are of each kind, without zeros."""
         found = {"kept": self.kept, "failed": len(self.failed)}
         for name in ("made", "limited", "waiting", "unknown", "later"):
             found[name] = len(getattr(self, name))
@@ -107,48 +108,45 @@ class HomesReport:
         }
 
 
-def wanted(offering: Offering) -> str:
-    """Why no homes are made for this offering; empty when they are."""
+def reason_for_none(offering: Offering) -> str:
+    """Return why no homes are made for this offering; empty when they are."""
     if not offering.homes.create:
         return "enable_user_homedir_account_creation is false"
     backends = {name for name in map(offering.backend_of, MEMBERS_MODES) if name} & set(registry.installed())
-    if not any(_has_homes(name) for name in backends):
-        return "its backend has no home directories"
-    return ""
-
-
-def _has_homes(backend: str) -> bool:
-    try:
-        plugin = registry.load(backend)
-    except registry.BackendNotInstalled:
-        return False
-    return isinstance(plugin, UserHomes) and plugin.homes_on_head_node
+    for name in backends:
+        try:
+            plugin = registry.load(name)
+        except registry.BackendNotInstalled:
+            continue
+        if isinstance(plugin, UserHomes) and plugin.homes_on_head_node:
+            return ""
+    return "its backend has no home directories"
 
 
 def head_node(site: Site) -> HeadNode:
-    """This host, under the lock that keeps two passes over one offering's homes apart."""
+    """Return this host, with the lock that keeps two passes over one offering's homes apart."""
     lock = WriteLock(site.state_dir, f"homes-{site.offering.uuid}", wait_s=LOCK_WAIT_S)
     return HeadNode(lock)
 
 
 @dataclass(frozen=True)
 class HomeFacts:
-    """Homes as the head node has them, and what is remembered of their users."""
+    """Homes as the head node has them, and the remembered state of their users."""
 
     homes: Sequence[Home]
-    remembered: Mapping[str, Remembered]
+    remembered: Mapping[str, HomeRecord]
     again: bool = False
 
 
 @dataclass(frozen=True)
 class PlannedHomes:
-    """What is to be done, by user and in that order."""
+    """The actions of each user, in their order."""
 
     facts: HomeFacts
     of_user: Mapping[str, Sequence[HostAction]]
     snapshot: Snapshot
     context: PolicyContext = field(default_factory=PolicyContext)
-    # Of some users only: it never tells that a held plan is gone.
+    # Of some users only: a held plan that it lacks may be needed still.
     is_whole: bool = False
 
     @cached_property
@@ -157,8 +155,8 @@ class PlannedHomes:
 
 
 def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None) -> Plan:
-    """What `settle` would do for all of these users. Looks, and changes nothing."""
-    if wanted(site.offering):
+    """Return what `provision` would do for all of these users. Changes nothing."""
+    if reason_for_none(site.offering):
         return Plan()
     host = host or head_node(site)
     rules = site.offering.homes
@@ -169,7 +167,7 @@ def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None
 
 
 def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHomes:
-    """The homes to be made and the quotas to be set. Pure."""
+    """Plan the homes to be made and the quotas to be set. Pure."""
     of_user = {
         home.user: planner.actions(home, facts.remembered.get(home.user, NOTHING), rules, again=facts.again)
         for home in facts.homes
@@ -177,7 +175,7 @@ def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHo
     return PlannedHomes(facts, {user: actions for user, actions in of_user.items() if actions}, snapshot)
 
 
-def settle(
+def provision(
     run: Pass,
     usernames: Collection[str],
     *,
@@ -189,25 +187,25 @@ def settle(
     """Make the homes that are missing and set the quotas that are not set. Raises nothing.
 
     At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
-    the next pass. `again`: as if nothing of these users were remembered.
+    the next pass. `again`: ignore what is remembered of these users.
     """
-    if not usernames or wanted(run.site.offering):
+    if not usernames or reason_for_none(run.site.offering):
         return HomesReport()
     host = host or head_node(run.site)
     deadline_s = time.monotonic() + budget_s
-    settling = _Settling(run, host, at_most, lambda: time.monotonic() < deadline_s)
-    settling.settle(_names(run.site, usernames), again=again)
-    settling.tell()
-    return settling.report
+    provisioning = _HomeProvisioning(run, host, at_most, lambda: time.monotonic() < deadline_s)
+    provisioning.run(_names(run.site, usernames), again=again)
+    provisioning.log()
+    return provisioning.report
 
 
 def _names(site: Site, usernames: Iterable[str]) -> list[str]:
-    """The names as the cluster spells them. Of whom the policy spares nothing is looked up."""
+    """Return the names as the cluster spells them, without users whom the policy protects."""
     return sorted({fold(name) for name in usernames if not site.offering.policy.spares(name)})
 
 
-class _Settling:
-    """One call of `settle`: what is remembered, and what becomes of each user."""
+class _HomeProvisioning:
+    """One call of `provision`: the remembered state of each user, and the report."""
 
     def __init__(self, run: Pass, host: HeadNode, at_most: int, in_time: Callable[[], bool]) -> None:
         self.report = HomesReport()
@@ -223,20 +221,38 @@ class _Settling:
         self._in_a_row: Counter[str] = Counter()
         self._news: dict[str, list[str]] = {}
 
-    def settle(self, names: Collection[str], *, again: bool) -> None:
-        """An idle pass ends here: no lock, no look-up, no process."""
+    def run(self, names: Collection[str], *, again: bool) -> None:
+        """Run the loop. Where nobody is due there is no lock, no look-up and no process."""
         users = planner.sort(names, {} if again else self._memory.users, self._rules)
         if not users.due and not any(not self._memory[name].told for name in users.refused):
             self.report.kept = len(users.kept)
             self._refuse(users.refused)
             return
         before = self._host.executed.copy()
+        snapshot = Snapshot(self._run.site.backend.cluster)
+        steps: Steps[HomeFacts, PlannedHomes] = Steps(
+            key=KEY,
+            observe=lambda: self._observe(names, again=again),
+            plan=lambda facts: planned(facts, self._rules, snapshot),
+            announce=self._announce,
+            portions=self._portions,
+            apply=self._apply,
+            read_back=self._note_outcomes,
+            failed=lambda _work, portion, _error: self.report.later.append(portion.actions[0].user),
+            tell=engine.nothing_to_tell,
+        )
         try:
             with self._host.lock:
                 try:
-                    engine.reconcile(self._run, self._steps(names, again=again))
+                    engine.reconcile(self._run, steps)
                 finally:
-                    self._save()
+                    if not self._memory.save():
+                        self.report.problems.append(
+                            BackendError(
+                                f"cannot write {self._memory.path}: homes and quotas are set again in every pass "
+                                "until state_dir can be written"
+                            )
+                        )
         except ClusterBusy as busy:
             self.report.later += users.due
             self.report.problems.append(
@@ -249,22 +265,8 @@ class _Settling:
             self.report.problems.append(error)
         self.report.commands = self._host.executed - before
 
-    def _steps(self, names: Collection[str], *, again: bool) -> Steps[HomeFacts, PlannedHomes]:
-        snapshot = Snapshot(self._run.site.backend.cluster)
-        return Steps(
-            key=KEY,
-            observe=lambda: self._observe(names, again=again),
-            plan=lambda facts: planned(facts, self._rules, snapshot),
-            announce=self._announce,
-            portions=self._portions,
-            apply=self._apply,
-            read_back=self._note_outcomes,
-            failed=self._leave,
-            tell=engine.nothing_to_tell,
-        )
-
     def _observe(self, names: Collection[str], *, again: bool) -> HomeFacts:
-        """Under the lock, so what is remembered is read once more."""
+        """Look users and homes up. Called under the lock, so the remembered state is read once more."""
         self._memory = HomeState(self._state_dir, self._offering.uuid)
         if again:
             for name in names:
@@ -290,7 +292,7 @@ class _Settling:
         return HomeFacts(homes, dict(self._memory.users), again)
 
     def _announce(self, work: Work[PlannedHomes]) -> None:
-        """What the look alone has told."""
+        """Note the users who need nothing, and homes that cannot be used."""
         for home in work.plan.facts.homes:
             if home.trouble:
                 self.report.failed[home.user] = PlanRefused(f"{home.user}: {home.trouble}")
@@ -303,7 +305,7 @@ class _Settling:
                 self.report.kept += 1
 
     def _portions(self, work: Work[PlannedHomes]) -> Iterator[Portion]:
-        """User by user. What has no room or no time left comes with the next pass."""
+        """Yield the actions of one user after the other. Users beyond the limit of number or time are `later`."""
         for user, actions in work.plan.of_user.items():
             allowed = tuple(action for action in actions if work.allows(action))
             if not allowed:
@@ -315,7 +317,7 @@ class _Settling:
             yield Portion(allowed)
 
     def _apply(self, actions: Sequence[HostAction]) -> Sequence[Outcome]:
-        """The actions of one user. After one that is not done the others wait."""
+        """Carry out the actions of one user. After one that fails the others wait."""
         outcomes: list[Outcome] = []
         for action in actions:
             if action.program in self._useless:
@@ -323,7 +325,7 @@ class _Settling:
                 break
             outcome = self._host.apply(action)
             if isinstance(outcome.error, CommandMissing | RootNeeded):
-                # Nothing was tried: a fault of the host, which is told once, and no outcome of this user's action.
+                # Nothing was tried: a fault of the host, logged once, and no outcome of this user's action.
                 self._blame_host(action, outcome.error)
                 break
             outcomes.append(outcome)
@@ -336,47 +338,35 @@ class _Settling:
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
             assert isinstance(action, HostAction)
-            program = action.program
-            if error is None:
-                self._in_a_row[program] = 0
-                self._done(action)
-            elif isinstance(error, BackendUnavailable):
+            user, program, remembered = action.user, action.program, self._memory[action.user]
+            if isinstance(error, BackendUnavailable):
                 self._blame_host(action, error)
+            elif error is not None:
+                self.report.failed[user] = error
+                self._memory[user] = replace(remembered, failures=remembered.failures + 1)
+                self._in_a_row[program] += 1
+                if self._in_a_row[program] >= FAILURES_IN_A_ROW:
+                    # No longer the fault of single users.
+                    self._useless.add(program)
+                    self.report.problems.append(
+                        BackendError(
+                            f"{program} failed {FAILURES_IN_A_ROW} times in a row, the other users are left for later"
+                        )
+                    )
+            elif action.effect is Effect.CHANGE:
+                self._in_a_row[program] = 0
+                self.report.limited.append(user)
+                self._memory[user] = replace(remembered, failures=0, told="", quota=self._rules.quota_mark())
             else:
-                self._failed(action, error, program)
+                self._in_a_row[program] = 0
+                self.report.made.append(user)
+                self._memory[user] = replace(remembered, failures=0, told="", home=self._rules.home_mark())
 
     def _blame_host(self, action: HostAction, error: SiteAgentError) -> None:
-        """No user's fault: whatever needs the same program is left for the next pass."""
+        """Note a fault of the host: all actions that need the same program are left for the next pass."""
         self.report.problems.append(error)
         self.report.later.append(action.user)
         self._useless.add(action.program)
-
-    def _leave(self, _work: object, portion: Portion, _error: SiteAgentError) -> None:
-        self.report.later.append(portion.actions[0].user)
-
-    def _failed(self, action: HostAction, error: SiteAgentError, program: str) -> None:
-        """One user's failure; too many in a row are no longer the users' own."""
-        self.report.failed[action.user] = error
-        remembered = self._memory[action.user]
-        self._memory[action.user] = replace(remembered, failures=remembered.failures + 1)
-        self._in_a_row[program] += 1
-        if self._in_a_row[program] >= FAILURES_IN_A_ROW:
-            self._useless.add(program)
-            self.report.problems.append(
-                BackendError(
-                    f"{program} failed {FAILURES_IN_A_ROW} times in a row, the other users are left for later"
-                )
-            )
-
-    def _done(self, action: HostAction) -> None:
-        remembered = replace(self._memory[action.user], failures=0, told="")
-        if action.effect is Effect.CHANGE:
-            self.report.limited.append(action.user)
-            remembered = replace(remembered, quota=self._rules.quota_mark())
-        else:
-            self.report.made.append(action.user)
-            remembered = replace(remembered, home=self._rules.home_mark())
-        self._memory[action.user] = remembered
 
     def _refuse(self, names: Iterable[str]) -> None:
         for name in names:
@@ -385,23 +375,14 @@ class _Settling:
             self._note(name, why)
 
     def _note(self, name: str, what: str) -> None:
-        """Remember what will be told of a user, unless it has been told before."""
+        """Remember what is logged of a user, unless it was logged before."""
         if self._memory[name].told != what:
             self._memory[name] = replace(self._memory[name], told=what)
             self._news.setdefault(what, []).append(name)
             self.report.news.append(name)
 
-    def _save(self) -> None:
-        if not self._memory.save():
-            self.report.problems.append(
-                BackendError(
-                    f"cannot write {self._memory.path}: homes and quotas are settled again in every pass until "
-                    "state_dir can be written"
-                )
-            )
-
-    def tell(self) -> None:
-        """What an operator should know, once: who waits or cannot have a home since this pass, and problems."""
+    def log(self) -> None:
+        """Log who waits or cannot have a home since this pass, and problems."""
         name = self._offering.name
         for what, users in self._news.items():
             named = ", ".join(repr(user)[1:-1] for user in users[:NAMED_AT_MOST])

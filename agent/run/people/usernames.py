@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Usernames for those who have none, and profiles kept up to date: one pass over the users of an offering.
+"""Provision usernames for an offering's users who have none, and keep profiles up to date.
 
-The backend is opened first and asked person by person; Waldur is told what follows. An outage of the backend
-changes nobody's state: who was not asked stays as they are, and the next pass goes on.
+The backend is opened first and asked person by person; then Waldur gets the result. An outage of the backend changes
+no user's state: users who were not asked about stay as they are, and the next pass goes on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from backends.usernames.candidates import posix_problem
 log = logging.getLogger(__name__)
 
 KEY = "usernames"
-# Users that are begun, asked about and named together: what an outage in the middle leaves begun.
+# Users that are begun, asked about and named together: so many an outage in the middle leaves begun.
 AT_ONCE = 50
 
 # What a third party's backend may raise by mistake: it costs one person this pass, not everybody theirs.
@@ -55,12 +55,12 @@ PLUGIN_FAULTS = (
 
 
 class PluginFault(SiteAgentError):
-    """A username backend raised what it should not: nothing is concluded from that."""
+    """A username backend raised an error that it should not raise: nothing is concluded from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsernameReport(ProvisioningReport):
-    """The users as they are afterwards, and what was done. `error` is what kept people from being looked at."""
+    """The users as they are afterwards, and what was done. `error` stopped the work on more than one user."""
 
     users: tuple[OfferingUser, ...] = ()
 
@@ -78,7 +78,7 @@ class NameFacts:
 
 @dataclass(frozen=True)
 class PlannedNames:
-    """What becomes of the users, as far as that can be known before anything is made."""
+    """The calls for each user, as far as they can be known before the backend is asked."""
 
     actions: Sequence[Action]
     snapshot: Snapshot
@@ -87,39 +87,39 @@ class PlannedNames:
     is_whole: bool = True
 
 
-def settle(
+def provision(
     run: Pass, users: Sequence[OfferingUser], facts: OfferingFacts, *, snapshot: Snapshot | None = None
 ) -> UsernameReport:
-    """Give names to the users who have none, and update profiles. Raises nothing of ours: see `error`.
+    """Give names to the users who have none, and update profiles. Raises no SiteAgentError: see `error`.
 
     `users`: all of the offering, with their persons (`members.offering_users(client, with_persons=True)`).
-    `snapshot`: the cluster as it was just seen; without it the cluster is asked, and only where a name is made.
+    `snapshot`: the cluster as it was just read; without it the cluster is read, and only where a name is made.
     """
     site = run.site
-    naming = _Naming(site, users)
+    provisioning = _UsernameProvisioning(site, users)
     try:
         with _opened(site, users, snapshot) as backend:
             if backend is not None:
-                engine.reconcile(run, naming.steps(backend, _due(users, facts)))
+                engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
         log.error("usernames of offering %s: %s", site.offering.name, error)
-        naming.error = error
-    return naming.report()
+        provisioning.error = error
+    return provisioning.report()
 
 
 def plan(
     site: Site, users: Sequence[OfferingUser], facts: OfferingFacts, *, snapshot: Snapshot | None = None
 ) -> PlannedNames:
-    """What `settle` would do now, as far as that can be known. Changes nothing. Raises SiteAgentError."""
-    naming = _Naming(site, users)
+    """Return what `provision` would do now, as far as that can be known. Changes nothing. Raises SiteAgentError."""
+    provisioning = _UsernameProvisioning(site, users)
     with _opened(site, users, snapshot) as backend:
         if backend is None:
-            return naming.plan(NameFacts((), {}, ()))
-        return engine.plan_of(naming.steps(backend, _due(users, facts), is_asked=True))
+            return provisioning.plan(NameFacts((), {}, ()))
+        return engine.plan_of(provisioning.steps(backend, _due(users, facts), is_asked=True))
 
 
-class _Naming:
-    """The users as they become, and what was done to them."""
+class _UsernameProvisioning:
+    """One call of `provision`: the users as Waldur has them now, and what was done."""
 
     def __init__(self, site: Site, users: Sequence[OfferingUser]) -> None:
         self.error: SiteAgentError | None = None
@@ -134,32 +134,33 @@ class _Naming:
     def steps(
         self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool = False
     ) -> Steps[NameFacts, PlannedNames]:
-        """The loop over the users. `is_asked`: the backend is asked for the names that it would give."""
+        """Return the loop over the users. `is_asked`: observing asks the backend for the names that it would give."""
+
+        def observe() -> NameFacts:
+            if not is_asked:
+                return NameFacts(due, {}, ())
+            answers = {
+                user.uuid: _answer(user, self._owners, lambda u: backend.find(u) or backend.propose(u))
+                for user in due
+            }
+            return NameFacts(due, answers, self._stale(backend))
+
+        def failed(_work: object, _portion: Portion, error: SiteAgentError) -> None:
+            self._note_site_fault(error)
+
         return Steps(
             key=KEY,
-            observe=lambda: self._observe(backend, due, is_asked=is_asked),
+            observe=observe,
             plan=self.plan,
             portions=lambda work: self._portions(backend, work),
             apply=lambda actions: self._apply(backend, actions),
             read_back=lambda _work, _portion, _outcomes: None,
-            failed=self._failed,
+            failed=failed,
             tell=engine.nothing_to_tell,
         )
 
-    def _observe(self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool) -> NameFacts:
-        def propose(user: OfferingUser) -> str:
-            return backend.find(user) or backend.propose(user)
-
-        if not is_asked:
-            return NameFacts(due, {}, ())
-        answers = {user.uuid: _answer(user, self._owners, propose) for user in due}
-        return NameFacts(due, answers, self._stale(backend))
-
-    def _stale(self, backend: UsernameBackend) -> Sequence[UpdateProfile]:
-        return backend.stale_profiles(_with_profiles(self._users.values()))
-
     def plan(self, facts: NameFacts) -> PlannedNames:
-        """The calls for each user. A name that nobody was asked for is not known before."""
+        """Plan the calls for each user. A name that the backend was not asked for is empty."""
         actions: list[Action] = []
         for user in facts.due:
             if user.uuid in facts.answers:
@@ -173,9 +174,15 @@ class _Naming:
         actions += facts.stale
         return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts)
 
+    def _stale(self, backend: UsernameBackend) -> Sequence[UpdateProfile]:
+        """Return the changes of profiles of users who may use the cluster now."""
+        ready = (UserState.OK, UserState.NONE)
+        users = (user for user in self._users.values() if user.username and user.state in ready)
+        return backend.stale_profiles([user for user in users if not user.is_restricted])
+
     def _portions(self, backend: UsernameBackend, work: Work[PlannedNames]) -> Iterator[Portion]:
-        """Some users after the other, until all were asked about or the backend, or Waldur, is away; then the profiles,
-        also of those who have got a name just now.
+        """Yield the users in groups, until the backend or Waldur is away; then the profiles, also of those who have
+        just got a name.
         """
         of_user: dict[str, list[Action]] = {}
         for action in work.decision.allowed:
@@ -192,49 +199,40 @@ class _Naming:
             yield Portion(work.decision.allowed)
 
     def _apply(self, backend: UsernameBackend, actions: Sequence[Action]) -> Sequence[Outcome]:
-        """The calls of these users as the backend's answers make them; more or other ones than were foreseen."""
+        """Carry out the calls that follow from the backend's answers; more or other ones than were planned."""
         before = len(self._outcomes)
         profiles = only(UpdateProfile, actions)
         uuids = dict.fromkeys(str(getattr(action, "offering_user", "")) for action in actions)
         due = [self._users[uuid] for uuid in uuids if uuid]
+        if due and isinstance(backend, UserDirectory):
+            try:
+                backend.require_room()
+            except BackendError as error:
+                if not error.of_host:
+                    raise
+                # No room for new people: only those whom the directory has already get their names.
+                self._note_site_fault(error)
+                due = [user for user in due if _answer(user, self._owners, backend.find)]
         if due:
-            begun = self._begin(self._with_room(backend, due))
+            begun = self._begin(due)
             answers = self._ask(backend, begun)
             self._carry_out({u: planner.closing(self._users[u], answer) for u, answer in answers.items()})
         if profiles:
             self._note(backend.apply(profiles))
         return self._outcomes[before:]
 
-    def _failed(self, _work: object, _portion: Portion, error: SiteAgentError) -> None:
-        if self.error is None:
-            log.error("usernames of offering %s: %s", self._site.offering.name, error)
-            self.error = error
-
     @property
     def _is_cut_off(self) -> bool:
         return self.error is not None and self.error.retryable
 
-    def _with_room(self, backend: UsernameBackend, users: Sequence[OfferingUser]) -> Sequence[OfferingUser]:
-        """All of them; where the directory has no room for new people, those whom it has already."""
-        if not users or not isinstance(backend, UserDirectory):
-            return users
-        try:
-            backend.require_room()
-        except BackendError as error:
-            if not error.of_host:
-                raise
-            self._blame_site(error)
-            return [user for user in users if _answer(user, self._owners, backend.find)]
-        return users
-
-    def _blame_site(self, error: BackendError) -> None:
-        """A fault of the site: told once in a pass, and nobody's state changes for it."""
+    def _note_site_fault(self, error: SiteAgentError) -> None:
+        """Note a fault of the site: logged once in a pass, and no user's state changes for it."""
         if self.error is None:
             log.error("usernames of offering %s: %s", self._site.offering.name, error)
             self.error = error
 
     def _begin(self, users: Sequence[OfferingUser]) -> list[OfferingUser]:
-        """Those whom Waldur lets us begin; who is refused has moved on, and the next pass sees where to."""
+        """Begin users in Waldur. Return those that it let begin: the others have moved on, the next pass sees where."""
         before = len(self._outcomes)
         openings = {user.uuid: (action,) for user in users if (action := planner.opening(user)) is not None}
         self._carry_out(openings)
@@ -247,16 +245,21 @@ class _Naming:
     def _ask(
         self, backend: UsernameBackend, users: Sequence[OfferingUser]
     ) -> dict[str, str | SiteAgentError]:
+        """Ask the backend for the name of each user, until it is away. Return its answers by uuid."""
         answers: dict[str, str | SiteAgentError] = {}
         for user in users:
             answer = _answer(user, self._owners, lambda user: backend.find(user) or backend.make(user))
-            self._note_made(backend, user)
+            if isinstance(backend, UserDirectory):
+                # Entries that the directory made for this person, for the journal.
+                reason = planner.whose(user)
+                self._outcomes += [Outcome(MakeUser(user=name, reason=reason)) for name in backend.made]
+                backend.made.clear()
             if isinstance(answer, BackendUnavailable):
-                log.warning("usernames: %s; who was not asked about stays as they are", answer)
+                log.warning("usernames: %s; users who were not asked about stay as they are", answer)
                 self.error = answer
                 return answers
             if isinstance(answer, BackendError) and answer.of_host:
-                self._blame_site(answer)
+                self._note_site_fault(answer)
             elif isinstance(answer, SiteAgentError):
                 log.warning("no username for user %s (%s): %s", user.user_uuid, user.state, answer)
             elif answer:
@@ -264,33 +267,28 @@ class _Naming:
             answers[user.uuid] = answer
         return answers
 
-    def _note_made(self, backend: UsernameBackend, user: OfferingUser) -> None:
-        """What the backend made of its own for this person, for the journal; its log has told it."""
-        if isinstance(backend, UserDirectory):
-            reason = planner.whose(user)
-            self._outcomes += [Outcome(MakeUser(user=name, reason=reason)) for name in backend.made]
-            backend.made.clear()
-
     def _carry_out(self, wanted: Mapping[str, tuple[Action, ...]]) -> None:
-        """The calls of each user in their order, several users at once; a failed call ends its user's."""
+        """Send the calls of each user in their order, several users at once; a failed call ends its user's."""
+
+        def send(uuid: str) -> tuple[OfferingUser, list[Outcome]]:
+            user, outcomes = self._users[uuid], []
+            for action in asked[uuid]:
+                state, call = CALLS[type(action)]
+                try:
+                    answer = call(self._site.client, user, action)
+                except WaldurError as error:
+                    outcomes.append(Outcome(action, error))
+                    break
+                user = replace(user, state=state) if state else answer
+                outcomes.append(Outcome(action))
+            return user, outcomes
+
         asked = {uuid: actions for uuid, actions in wanted.items() if actions}
-        answers = pool.each(asked, lambda uuid: self._send_all(self._users[uuid], asked[uuid]))
-        for uuid, answer in answers.items():
-            if isinstance(answer, WaldurError):  # never: _send_all keeps them
+        for uuid, answer in pool.each(asked, send).items():
+            if isinstance(answer, WaldurError):  # never: `send` keeps them
                 raise answer
             self._users[uuid], outcomes = answer
             self._note(outcomes)
-
-    def _send_all(self, user: OfferingUser, actions: Sequence[Action]) -> tuple[OfferingUser, list[Outcome]]:
-        outcomes = []
-        for action in actions:
-            try:
-                user = _send(self._site, user, action)
-            except WaldurError as error:
-                outcomes.append(Outcome(action, error))
-                break
-            outcomes.append(Outcome(action))
-        return user, outcomes
 
     def _note(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes += outcomes
@@ -303,10 +301,16 @@ class _Naming:
 def _opened(
     site: Site, users: Sequence[OfferingUser], snapshot: Snapshot | None
 ) -> Iterator[UsernameBackend | None]:
-    """The offering's username backend, connected; None where it is not installed. Raises SiteAgentError."""
-    context = UsernameContext(
-        site.offering.uuid, site.state_dir, _owners(users), lambda: _names_on_cluster(site, snapshot)
-    )
+    """Connect the offering's username backend; yield None where it is not installed. Raises SiteAgentError."""
+
+    def names_on_cluster() -> frozenset[str]:
+        seen = snapshot
+        if seen is None or Part.ASSOCIATIONS not in seen.complete:
+            seen = site.backend.observe(Scope(parts=frozenset({Part.ASSOCIATIONS})))
+        seen.require(Part.ASSOCIATIONS)
+        return frozenset(association.user for association in seen.associations)
+
+    context = UsernameContext(site.offering.uuid, site.state_dir, _owners(users), names_on_cluster)
     try:
         backend = registry.connect(site.offering, context)
     except registry.UsernameBackendMissing as error:
@@ -321,7 +325,7 @@ def _opened(
 
 
 def _due(users: Sequence[OfferingUser], facts: OfferingFacts) -> list[OfferingUser]:
-    """Whom to take up; nobody where the offering's options are against it."""
+    """Return the users who need a name; none where the offering's options forbid it."""
     due = planner.due(users)
     obstacle = planner.obstacle(facts.plugin_options) if due else None
     if obstacle is None:
@@ -335,7 +339,7 @@ def _due(users: Sequence[OfferingUser], facts: OfferingFacts) -> list[OfferingUs
 def _answer(
     user: OfferingUser, owners: dict[str, str], ask: Callable[[OfferingUser], str]
 ) -> str | SiteAgentError:
-    """The name, if this person may have it, or what the backend raised."""
+    """Ask the backend for a name. Return it if this person may have it, or the error."""
     try:
         name = ask(user)
     except SiteAgentError as error:
@@ -356,13 +360,6 @@ def _answer(
             f"username {name} is found for user {user.user_uuid}, but belongs to user {owner} in Waldur"
         )
     return name
-
-
-def _send(site: Site, user: OfferingUser, action: Action) -> OfferingUser:
-    """One call; the user as it is after it. Raises WaldurError."""
-    state, call = CALLS[type(action)]
-    answer = call(site.client, user, action)
-    return replace(user, state=state) if state else answer
 
 
 # The request of each kind of action, and the state that the user has then; with a name Waldur says that itself.
@@ -400,17 +397,3 @@ CALLS: Mapping[type[Action], tuple[UserState | None, Callable[[WaldurClient, Off
 
 def _owners(users: Iterable[OfferingUser]) -> dict[str, str]:
     return {user.username: user.user_uuid for user in users if user.username}
-
-
-def _with_profiles(users: Iterable[OfferingUser]) -> list[OfferingUser]:
-    """Those whose entry we keep up to date: who may use the cluster now."""
-    ready = (UserState.OK, UserState.NONE)
-    return [user for user in users if user.username and not user.is_restricted and user.state in ready]
-
-
-def _names_on_cluster(site: Site, snapshot: Snapshot | None) -> frozenset[str]:
-    seen = snapshot
-    if seen is None or Part.ASSOCIATIONS not in seen.complete:
-        seen = site.backend.observe(Scope(parts=frozenset({Part.ASSOCIATIONS})))
-    seen.require(Part.ASSOCIATIONS)
-    return frozenset(association.user for association in seen.associations)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Periodic limits: a policy in Waldur computes them, we set them on the account and say what came of it, always.
+"""Periodic limits: a policy in Waldur computes them, the agent sets them on the account and always reports the result.
 
 observe -> plan (`agent.plan.periodic`) -> all of a message or nothing of it. What is on the cluster already is not
 written. The raw usage is reset once in a policy's period, however often the message comes and its task fails: a second
@@ -48,17 +48,17 @@ log = logging.getLogger(__name__)
 
 MODE = Mode.ORDER_PROCESS
 KEY = "periodic_limits"
-# A message that nobody has approved is looked at again: less may be used than when it was held.
+# A held message is planned again from time to time: less may be used than when it was held.
 LOOKED_AT_EVERY = timedelta(hours=1)
 LOOKED_AT_ONCE = 20
-# What the agent, and not the site's policy, has against an action now.
+# Refusals that come from the agent's own state and not from the site's policy: they may pass.
 PASSING = frozenset({Why.INCOMPLETE, Why.UNRECORDED})
 
 Lock = Callable[[str], bool]
 
 
 class PeriodicFailed(BackendError):
-    """Settings are not in force after all."""
+    """The settings are not in force."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         self.retryable = retryable
@@ -67,11 +67,11 @@ class PeriodicFailed(BackendError):
 
 @dataclass(frozen=True)
 class PeriodicFacts:
-    """What one message asks, in the cluster's spelling, and what its account has.
+    """The settings of one message, in the cluster's spelling, and those of its account.
 
-    `observed` None: the message is older than what was carried out, and nothing was looked at. `period`: the policy's
-    period in which the raw usage is to be reset now, empty where it is not. `usage_asked`: accounts of which somebody
-    has asked what is used.
+    `observed` None: the message is older than what was carried out, and nothing was read. `period`: the policy's period
+    in which the raw usage is to be reset now, empty where it is not. `usage_asked`: accounts whose used amounts were
+    asked for.
     """
 
     asked: DesiredSettings
@@ -84,14 +84,14 @@ class PeriodicFacts:
 
 @dataclass(frozen=True)
 class PlannedPeriodic:
-    """What is to be done for one message. Its held plans are kept apart from those of all others: it is whole."""
+    """The plan of one message. Its held plans are kept apart from those of all others: it is whole."""
 
     facts: PeriodicFacts
     is_whole: bool = True
 
     @cached_property
     def actions(self) -> Sequence[ClusterAction]:
-        """What has to be done, the reset last. Pure."""
+        """Return the changes, the reset last. Pure."""
         facts = self.facts
         if facts.observed is None:
             return ()
@@ -104,13 +104,13 @@ class PlannedPeriodic:
 
     @property
     def context(self) -> PolicyContext:
-        """Waldur names the account: its resource was asked."""
+        """Return that Waldur names the account: its resource was read."""
         return PolicyContext(named=frozenset({self.facts.asked.account}))
 
 
 def run(site: Site, document: Mapping[str, Any]) -> list[str]:
-    """Carry a message out and report success; the commands that it took, those of earlier attempts as well. One that is
-    held is reported as that, and kept. Raises SiteAgentError; the caller reports, or comes back.
+    """Carry a message out and report success. Return its commands, with those of earlier attempts. One that is held is
+    reported as held, and kept. Raises SiteAgentError; the caller reports the failure, or tries again.
     """
     commands: list[str] = []
     with engine.passing(site, MODE, is_recorded=False) as pass_:
@@ -128,8 +128,8 @@ def report_failure(
     *,
     client: WaldurClient | None = None,
 ) -> None:
-    """Tell the policy why its settings are not in force, with the commands of all attempts. What Waldur says to that is
-    logged only.
+    """Report to the policy why its settings are not in force, with the commands of all attempts. Errors of Waldur are
+    only logged.
     """
     commands: list[str] = []
     try:
@@ -158,33 +158,31 @@ def resume(site: Site, rules: PolicyRules, lock: Lock = lambda _: True) -> list[
     if not waiting or not gate.may_tell(rules):
         return []
     now = _now()
-    free = [message for message in waiting if _is_free(site, message)]
-    others = sorted((message for message in waiting if message not in free), key=lambda m: m.looked)
+    free: list[ParkedMessage] = []
+    others: list[ParkedMessage] = []
+    for message in waiting:
+        plans = HeldPlans(site.state_dir, site.offering, plans_key(*_uuids(message.document)))
+        held = {plan.id for plan in plans.waiting()}
+        approved = {approval.plan for approval in plans.approvals.open()}
+        (free if held.intersection(message.plans) <= approved else others).append(message)
+    others.sort(key=lambda message: message.looked)
     again = [message for message in others if now - message.looked > LOOKED_AT_EVERY]
     due = [*free, *again[:LOOKED_AT_ONCE]]
     return [_resumed(site, m.document) for m in due if lock(str(m.document.get("resource_uuid")))]
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """The name of a message: the same one again has the same."""
+    """Return the name of a message; an equal message has the same."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def plans_key(policy: str, resource: str) -> str:
-    """The name under which plans of one policy for one resource are held."""
+    """Return the key under which plans of one policy for one resource are held."""
     return f"{KEY}-{policy}-{resource}"
 
 
-def _is_free(site: Site, message: ParkedMessage) -> bool:
-    """Whether all that held a message back is approved, or gone."""
-    plans = HeldPlans(site.state_dir, site.offering, plans_key(*_uuids(message.document)))
-    held = {waiting.id for waiting in plans.waiting()}
-    approved = {approval.plan for approval in plans.approvals.open()}
-    return held.intersection(message.plans) <= approved
-
-
 def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
-    """Carry out a message that was parked, if it is still the one that waits. The policy is told of what is new."""
+    """Carry out a parked message, if it is still the one that waits, and report what has changed."""
     with engine.passing(site, MODE, is_recorded=False) as pass_:
         state = _state_of(site.offering, site.state_dir, document)
         waiting = state.parked
@@ -203,7 +201,7 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
 
 
 def _let_go(site: Site, state: PolicyState, key: str) -> None:
-    """Forget the message that waits, and its plans: it, or a newer one, has come to its end. Raises StateError."""
+    """Forget the parked message and its plans: it, or a newer one, is finished. Raises StateError."""
     state.unpark()
     plans = HeldPlans(site.state_dir, site.offering, key)
     for waiting in plans.waiting():
@@ -211,7 +209,7 @@ def _let_go(site: Site, state: PolicyState, key: str) -> None:
 
 
 def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> list[str]:
-    """Carry one message out; `waiting`: as it was parked, if it was. Raises SiteAgentError."""
+    """Carry one message out. `waiting`: the parked message, if it was parked. Raises SiteAgentError."""
     message = _Message(pass_.site, document, waiting)
     pass_.cause = f"policy {message.policy}"
     engine.reconcile(pass_, message.steps(pass_.rules))
@@ -219,10 +217,10 @@ def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage 
 
 
 class _Message:
-    """One message on its way: what it asks, what was done of it before, and what stopped it."""
+    """One message while it is carried out: its settings, what was done of it before, and the error that stopped it."""
 
     def __init__(self, site: Site, document: Mapping[str, Any], waiting: ParkedMessage | None) -> None:
-        """Raises PlanRefused, and PolicyStateLost."""
+        """Raise PlanRefused, or PolicyStateLost."""
         self.commands: list[str] = []
         self._site = site
         self._document = document
@@ -239,7 +237,11 @@ class _Message:
         self._error: SiteAgentError | None = None
 
     def steps(self, rules: PolicyRules) -> Steps[PeriodicFacts, PlannedPeriodic]:
-        """The loop over the one account that the message is about."""
+        """Return the loop over the one account that the message is about."""
+
+        def failed(_work: object, _portion: Portion, error: SiteAgentError) -> None:
+            self._error = self._error or error
+
         return Steps(
             key=plans_key(self.policy, self._resource),
             observe=self._observe,
@@ -248,12 +250,12 @@ class _Message:
             portions=self._portions,
             apply=self._apply,
             read_back=self._read_back,
-            failed=self._failed,
+            failed=failed,
             tell=self._tell,
         )
 
     def _observe(self) -> PeriodicFacts:
-        """Waldur's resource, the cluster's TRES, and what the account has. Raises SiteAgentError."""
+        """Read Waldur's resource, the cluster's TRES, and the account's settings. Raises SiteAgentError."""
         waiting = self._state.parked
         if waiting is not None and self._at < waiting.at:
             raise PlanRefused(
@@ -270,8 +272,8 @@ class _Message:
         return PeriodicFacts(asked, self.policy, snapshot, observed, self._period_due(asked))
 
     def _period_due(self, asked: DesiredSettings) -> str:
-        """The period to be reset, empty for none; of a policy whose period we do not know it is a month. Raises
-        WaldurError where it cannot be read.
+        """Return the period to be reset, empty for none; a month for a policy whose period is unknown. Raises
+        WaldurError.
         """
         if not asked.resets_usage:
             return ""
@@ -282,7 +284,7 @@ class _Message:
     def _refine(
         self, rules: PolicyRules, facts: PeriodicFacts, plan: PlannedPeriodic
     ) -> PeriodicFacts | None:
-        """The facts with what is used of limits that get lower; where that cannot be read, it stays unknown."""
+        """Return the facts with the used amounts of limits that get lower; unknown where they cannot be read."""
         accounts = gate.unknown_usage(rules, plan) - facts.usage_asked
         if not accounts:
             return None
@@ -295,7 +297,7 @@ class _Message:
         return replace(asked, snapshot=facts.snapshot.with_usage(seen))
 
     def _portions(self, work: Work[PlannedPeriodic]) -> Iterator[Portion]:
-        """The settings, then the reset, which does not begin where they are not in force. Nothing where something of
+        """Yield the settings, then the reset, which does not begin where they are not in force. Nothing where a part of
         the message is not allowed.
         """
         actions = work.plan.actions
@@ -327,7 +329,7 @@ class _Message:
         return outcomes
 
     def _read_back(self, work: Work[PlannedPeriodic], portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Success is seen, not believed: rc 0 can be a refusal (22.05). Raises BackendError, and PlanRefused."""
+        """Read the settings again: rc 0 can be a refusal (22.05). Raises BackendError, and PlanRefused."""
         for outcome in outcomes:
             if outcome.error is not None:
                 raise PeriodicFailed(str(outcome.error), retryable=outcome.error.retryable) from outcome.error
@@ -339,12 +341,9 @@ class _Message:
         if left:
             raise PeriodicFailed(f"the cluster took the commands and did not do it: {left[0].render()}")
 
-    def _failed(self, _work: object, _portion: Portion, error: SiteAgentError) -> None:
-        self._error = self._error or error
-
     def _tell(self, work: Work[PlannedPeriodic]) -> None:
-        """Report success, or that the message is held; what else stopped it is raised: whether it comes back is not
-        decided here. Raises SiteAgentError.
+        """Report success, or that the message is held. Raises the SiteAgentError that stopped it otherwise: the caller
+        decides whether it is tried again.
         """
         if self._error is not None:
             raise self._error
@@ -380,7 +379,7 @@ class _Message:
         _let_go(self._site, self._state, plans_key(self.policy, self._resource))
 
     def _report(self, error: str) -> None:
-        """Tell the policy; no error is success. Raises WaldurError."""
+        """Report to the policy; no error is success. Raises WaldurError."""
         commands = self._state.commands(self._digest)
         policies.report(self._site.client, self.policy, self._resource, error=error, commands=commands)
         self._state.forget_commands(self._digest)
@@ -412,7 +411,7 @@ def _keeper(site: Site) -> PeriodicKeeper:
 
 
 def _checked(site: Site, asked: DesiredSettings, resource_uuid: str) -> DesiredSettings:
-    """Return what is asked in the cluster's spelling, if it is about the account that this resource has."""
+    """Return the settings in the cluster's spelling. Raises PlanRefused where they name another account."""
     account = fold(asked.account)
     has = fold(resources.get(site.client, resource_uuid).backend_id)
     if account != has:
@@ -420,20 +419,17 @@ def _checked(site: Site, asked: DesiredSettings, resource_uuid: str) -> DesiredS
     if account == site.backend.default_account:
         raise PlanRefused(f"account {account} is protected")
     spelled = _spelled(site, asked.tres) if asked.limits else {}
-    limits = {kind: _by_tres(values, spelled) for kind, values in asked.limits.items()}
+    limits: dict[LimitType, dict[str, int]] = {}
+    for kind, values in asked.limits.items():
+        found = limits.setdefault(kind, {})
+        for name, value in values.items():
+            if found.setdefault(spelled[name], value) != value:
+                raise PlanRefused(f"it has two limits for the TRES {spelled[name]}, one of them as {name}")
     return replace(asked, account=account, limits=limits)
 
 
-def _by_tres(values: Mapping[str, int], spelled: Mapping[str, str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, value in values.items():
-        if found.setdefault(spelled[name], value) != value:
-            raise PlanRefused(f"it has two limits for the TRES {spelled[name]}, one of them as {name}")
-    return found
-
-
 def _spelled(site: Site, named: Iterable[str]) -> dict[str, str]:
-    """The cluster's TRES for what the message names: itself, what our component of that name counts, or a GRES."""
+    """Return the cluster's TRES for each name: itself, what our component of that name counts, or a GRES."""
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.TRES})))
     known = {tres.lower(): tres for tres in snapshot.tres}
     found = {}

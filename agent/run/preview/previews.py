@@ -21,9 +21,9 @@ from agent.core.waldur_actions import FailResource, MarkResourceOk
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run import engine, gate, passes
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import Reach
+from agent.run.membership.facts import PassScope
 from agent.run.membership.mode import Synced
-from agent.run.membership.progress import Progress
+from agent.run.membership.progress import MembershipProgress
 from agent.run.orders import mode as orders
 from agent.run.orders.progress import allowed_part, wait_reason
 from agent.run.people import groups as group_mode
@@ -57,7 +57,7 @@ def preview(site: Site, mode: Mode) -> Preview:
 
 def preview_of_resource(site: Site, resource_uuid: str) -> Preview:
     """The same for the members, state and limits of one resource."""
-    return _of_membership(site, Reach(resource_uuid=resource_uuid))
+    return _of_membership(site, PassScope(resource_uuid=resource_uuid))
 
 
 def fingerprint(action: Action) -> str:
@@ -94,13 +94,13 @@ def _of_orders(site: Site) -> Preview:
     )
 
 
-def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
+def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     """The pass with what goes with it: names before it, then what Waldur is told in the end, and groups. The last sync
     is left out: that it gets older is no difference. Who gets a name now joins in the pass after it.
     """
     rules, mode = gate.rules_of(site), Mode.MEMBERSHIP_SYNC
-    progress = Progress(site, datetime.now(UTC))
-    steps = membership.steps(site, rules, progress, reach)
+    progress = MembershipProgress(site, datetime.now(UTC))
+    steps = membership.steps(site, rules, progress, scope)
     plan = engine.plan_of(steps)
     decision = gate.foresee(site, rules, steps.key, plan)
     progress.take_up(plan, decision)
@@ -133,7 +133,7 @@ def _of_membership(site: Site, reach: Reach = Reach()) -> Preview:
     )
 
     def apply() -> PassReport:
-        with engine.passing(site, mode, subject=reach.resource_uuid) as run:
+        with engine.passing(site, mode, subject=scope.resource_uuid) as run:
             passes.name_people(run, waldur, plan.snapshot)
             work = engine.carry_out(run, steps, plan)
             passes.provide_for_members(run, Synced(plan, work.decision, progress.errors))

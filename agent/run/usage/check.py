@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""One month, counted in every way there is, to see whether bills would move and whether the figures can be trusted.
+"""Count one month in every way there is, to see whether bills would change and whether the figures can be trusted.
 
-As many commands of the cluster however many accounts there are, and list pages of Waldur. Changes nothing.
-What cannot be read is unknown: sreport tells of closed months in the cluster's own zone only, and Waldur may be away.
+The number of commands does not grow with accounts; of Waldur list pages are read. Changes nothing. What cannot be read
+is unknown: sreport has closed months in the cluster's own zone only, and Waldur may be away.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -32,14 +32,14 @@ from backends.base import ChargeReader, Scope, UsageCheck, UsageReader
 NO_SECOND_COUNT = (
     "there is no second count: this kind of cluster keeps one record of what was used, which is read here"
 )
-Told = Mapping[tuple[str, str], Decimal | None]
+Submitted = Mapping[tuple[str, str], Decimal | None]
 
 
 @dataclass(frozen=True)
 class Checked:
     """`summary_unknown`: why sreport has no figures, empty where it has. `commands`: how to check an account by hand,
-    for those with differences. `failed`: an outage, because of which something is not known. `charged`: what is
-    counted, where `source` does not say.
+    for those with differences. `failed`: something is unknown because of an outage. `charged`: what is counted, where
+    `source` does not say.
     """
 
     name: str
@@ -70,7 +70,7 @@ class _Summary:
 @dataclass(frozen=True)
 class _Waldur:
     facts: OfferingFacts
-    told: Told | None = None
+    submitted: Submitted | None = None
     resources: Mapping[str, str] | None = None
     error: WaldurError | None = None
 
@@ -78,7 +78,7 @@ class _Waldur:
 def check(
     site: Site, month: Month | None = None, *, account: str = "", clock: Callable[[], datetime] | None = None
 ) -> Checked:
-    """The last closed month, or this one; one account or all. Raises SiteAgentError where sacct tells nothing."""
+    """Count the last closed month, or this one; one account or all. Raises SiteAgentError where sacct fails."""
     present = Month.of(clock() if clock else datetime.now(site.zone))
     which = month or present.previous
     reader = report_facts.reader(site)
@@ -89,7 +89,11 @@ def check(
     summary = _summed_up(site, query, is_closed=which < present)
     if summary.usage is not None:
         counted[Way.SUMMARY] = summary.usage
-    waldur = _told(site, which)
+    waldur = _waldur(site, which)
+    last_runs = None
+    if which < present and counted[Way.REFERENCE].accounts != counted[Way.REQUESTED].accounts:
+        # Only where the reference has other figures: how much of that is requeues?
+        last_runs = reader.usage(replace(query, last_runs_only=True))
     components = tuple(site.offering.components.values())
     billing = {c.type: str(c.fields.get("billing_type") or "") for c in waldur.facts.components}
     lacking = _untracked(site, counted[Way.REQUESTED], counted[Way.ALLOCATED])
@@ -98,12 +102,13 @@ def check(
         known=frozenset(map(fold, snapshot.accounts)),
         components=planner.accountable(components, billing)[0] if waldur.error is None else components,
         source=site.offering.usage_source,
-        last_runs=_last_runs(reader, query, counted) if which < present else None,
+        last_runs=last_runs,
         untracked=frozenset(lacking),
-        waldur=waldur.told,
+        waldur=waldur.submitted,
         resources=waldur.resources or {},
     )
     comparison = usage_check.compare(facts, fold(account))
+    configured = replace(query, source=site.offering.usage_source)
     return Checked(
         name=site.offering.name,
         uuid=site.offering.uuid,
@@ -117,7 +122,11 @@ def check(
         summary_unknown=summary.unknown,
         has_second_count=isinstance(site.backend, UsageCheck),
         charged=site.backend.charged if isinstance(site.backend, ChargeReader) else "",
-        commands=_commands(site, reader, query, comparison),
+        commands={
+            line.account: reader.usage_command(configured, line.account)
+            for line in comparison.lines
+            if line.differs
+        },
         notes=tuple(_notes(counted, lacking, comparison.unknown, is_closed=which < present)),
         waldur=waldur.error,
         failed=summary.failed or waldur.error is not None,
@@ -132,13 +141,6 @@ def _counted(reader: UsageReader, query: UsageQuery) -> dict[Way, Usage]:
         Way.REQUESTED: reader.usage(query),
         Way.ALLOCATED: reader.usage(replace(query, source=UsageSource.ALLOCATED)),
     }
-
-
-def _last_runs(reader: UsageReader, query: UsageQuery, counted: Mapping[Way, Usage]) -> Usage | None:
-    """Asked only where the reference has other figures: what of that is requeues?"""
-    if counted[Way.REFERENCE].accounts == counted[Way.REQUESTED].accounts:
-        return None
-    return reader.usage(replace(query, last_runs_only=True))
 
 
 def _summed_up(site: Site, query: UsageQuery, *, is_closed: bool) -> _Summary:
@@ -158,8 +160,8 @@ def _summed_up(site: Site, query: UsageQuery, *, is_closed: bool) -> _Summary:
     return _Summary(usage)
 
 
-def _told(site: Site, month: Month) -> _Waldur:
-    """What Waldur holds for the month, by account and component, None where it has no record."""
+def _waldur(site: Site, month: Month) -> _Waldur:
+    """Read what Waldur has for the month, by account and component; None where it has no record."""
     client = site.client
     try:
         facts = offerings.facts(client)
@@ -167,22 +169,17 @@ def _told(site: Site, month: Month) -> _Waldur:
         ledger = Ledger.of(usages.of_month(client, month))
     except WaldurError as error:
         return _Waldur(OfferingFacts(site.offering.uuid), error=error)
-    holders = _by_account(listed)
-    told: dict[tuple[str, str], Decimal | None] = {}
-    for account, resource in ((a, r[0]) for a, r in holders.items() if len(r) == 1):
-        for name in site.offering.components:
-            record = ledger.record(resource.uuid, name)
-            told[account, name] = record.amount if record else None
-    names = {account: " / ".join(r.name for r in each) for account, each in holders.items()}
-    return _Waldur(facts, told, names)
-
-
-def _by_account(listed: Iterable[Resource]) -> dict[str, list[Resource]]:
     holders: dict[str, list[Resource]] = defaultdict(list)
     for resource in listed:
         if resource.backend_id:
             holders[fold(resource.backend_id)].append(resource)
-    return holders
+    submitted: dict[tuple[str, str], Decimal | None] = {}
+    for account, resource in ((a, r[0]) for a, r in holders.items() if len(r) == 1):
+        for name in site.offering.components:
+            record = ledger.record(resource.uuid, name)
+            submitted[account, name] = record.amount if record else None
+    names = {account: " / ".join(r.name for r in each) for account, each in holders.items()}
+    return _Waldur(facts, submitted, names)
 
 
 def _untracked(site: Site, *counted: Usage) -> dict[str, str]:
@@ -195,22 +192,13 @@ def _untracked(site: Site, *counted: Usage) -> dict[str, str]:
     return report_facts.tracked(site, [c for c in components if c.name in doubtful], counted[0])
 
 
-def _commands(site: Site, reader: UsageReader, query: UsageQuery, comparison: Comparison) -> dict[str, str]:
-    configured = replace(query, source=site.offering.usage_source)
-    return {
-        line.account: reader.usage_command(configured, line.account)
-        for line in comparison.lines
-        if line.differs
-    }
-
-
 def _notes(
     counted: Mapping[Way, Usage], untracked: Mapping[str, str], account: str, *, is_closed: bool
 ) -> list[str]:
     """`account`: one that was asked for and is not known."""
     asked = counted[Way.REQUESTED]
     notes = [
-        f"{name}: the cluster does not count {tres}, so nobody knows its usage"
+        f"{name}: the cluster does not count {tres}, so its usage is unknown"
         for name, tres in untracked.items()
     ]
     if account:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Why an account has less usage than Waldur was told: jobs that ran then, and count less or nothing now."""
+"""Explain why an account has less usage than Waldur: jobs that ran then, and count less or nothing now."""
 
 from __future__ import annotations
 
@@ -20,40 +20,34 @@ JOBS_ASKED = 1000
 JOBS_NAMED = 5
 
 
-def decreases(site: Site, month: Month, accounts: Sequence[str], memory: ReportState) -> dict[str, str]:
-    """A sentence for each account; one command for all of them. What cannot be found is said, too."""
+def decreases(site: Site, month: Month, accounts: Sequence[str], state: ReportState) -> dict[str, str]:
+    """Return a sentence for each account, also where no job explains it. One command for all accounts."""
     if not accounts:
         return {}
-    remembered = {account: memory.jobs_of(month, account) for account in accounts}
     # Each account has its part of what one command may ask for.
     part = max(1, JOBS_ASKED // len(accounts))
-    remembered = {account: dict(list(runs.items())[:part]) for account, runs in remembered.items()}
+    remembered = {account: dict(list(state.jobs_of(month, account).items())[:part]) for account in accounts}
     ids = list(dict.fromkeys(job_of(run) for runs in remembered.values() for run in runs))
-    now = _now(site, month, ids)
+    query = report_facts.query(site, month)
+    now: Mapping[str, JobUse] | None = None
+    if isinstance(site.backend, JobReader):
+        try:
+            now = {use.run: use for use in (site.backend.job_uses(query, ids) if ids else ())}
+        except BackendError as error:
+            log.warning("the jobs that explain a decrease of usage cannot be read: %s", error)
     found = {}
     for account in accounts:
         changed = _changed(account, remembered[account], now) if now is not None else []
-        command = report_facts.reader(site).usage_command(report_facts.query(site, month), account)
-        by_hand = f"`{command}` lists what counts now"
-        found[account] = (
-            f"{_some(changed)}; {by_hand}" if changed else f"no job is known that explains it; {by_hand}"
-        )
+        named = ", ".join(changed[:JOBS_NAMED])
+        if len(changed) > JOBS_NAMED:
+            named += f" and {len(changed) - JOBS_NAMED} more jobs"
+        command = report_facts.reader(site).usage_command(query, account)
+        found[account] = f"{named or 'no job is known that explains it'}; `{command}` lists what counts now"
     return found
 
 
-def _now(site: Site, month: Month, ids: Sequence[str]) -> Mapping[str, JobUse] | None:
-    """All runs of these jobs as they are now; None where that cannot be known."""
-    if not isinstance(site.backend, JobReader):
-        return None
-    try:
-        uses = site.backend.job_uses(report_facts.query(site, month), ids) if ids else []
-    except BackendError as error:
-        log.warning("the jobs that explain a decrease of usage cannot be read: %s", error)
-        return None
-    return {use.run: use for use in uses}
-
-
 def _changed(account: str, before: Mapping[str, int], now: Mapping[str, JobUse]) -> list[str]:
+    """Describe the runs of an account that count less than before, or in another account."""
     words = []
     for run, seconds in before.items():
         job, use = job_of(run), now.get(run)
@@ -68,8 +62,3 @@ def _changed(account: str, before: Mapping[str, int], now: Mapping[str, JobUse])
                 f"job {job} of {use.user} had counted {seconds} s, now {use.seconds} s ({use.state})"
             )
     return words
-
-
-def _some(words: Sequence[str]) -> str:
-    more = len(words) - JOBS_NAMED
-    return ", ".join(words[:JOBS_NAMED]) + (f" and {more} more jobs" if more > 0 else "")

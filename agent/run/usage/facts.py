@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a report is made of: usage of whole months from the cluster, and what Waldur holds for them.
+"""Read what a report needs: usage of whole months from the cluster, and what Waldur has for them.
 
 One command per month, whatever the number of accounts, and list pages of Waldur; nothing is asked by resource.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agent.core.account_names import fold
 from agent.core.errors import ConfigError
-from agent.core.model import Component, OfferingFacts, OfferingUser, Part, Resource, ResourceState, Snapshot
+from agent.core.model import Component, OfferingFacts, Part, Resource, ResourceState, Snapshot
 from agent.core.periods import Month
 from agent.core.usage import Usage, UsageQuery
 from agent.plan.usage import planning as planner
@@ -27,9 +27,9 @@ FIELDS = ("uuid", "name", "state", "backend_id", "project_name", "customer_name"
 
 
 @dataclass(frozen=True)
-class OfferingPicture:
-    """What does not depend on the month. `links`: uuids of the offering's users by the name that they have there; those
-    of restricted ones are left out. `names`: how all of them are spelled, by folded name.
+class ObservedOffering:
+    """What does not depend on the month. `links`: uuids of the offering's users by username, without restricted ones.
+    `names`: the spelling of all usernames, by folded name.
     """
 
     facts: OfferingFacts
@@ -46,27 +46,29 @@ class OfferingPicture:
         return str(next(found, ""))
 
     def has_limit(self, component: str) -> bool:
-        """Whether it is billed by its limit, and not by usage."""
+        """Return whether it is billed by its limit, and not by usage."""
         return self.billing_type(component) == "limit"
 
 
 @dataclass(frozen=True)
-class MonthPicture:
+class ObservedMonth:
     month: Month
     usage: Usage
     ledger: Ledger
 
 
-def offering(site: Site, *, with_users: bool = True) -> OfferingPicture:
-    """Raises SiteAgentError."""
+def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
+    """Read resources, accounts and users of the offering. Raises SiteAgentError."""
     client = site.client
     facts = offerings.facts(client)
     billing_types = {c.type: str(c.fields.get("billing_type") or "") for c in facts.components}
     components, missing = planner.accountable(site.offering.components.values(), billing_types)
     listed = resources.listed(client, STATES, fields=FIELDS)
     users = members.offering_users(client) if with_users else []
-    linked = sorted((u for u in users if u.username and u.uuid and not u.is_restricted), key=_last_wins)
-    return OfferingPicture(
+    # Of several users with one name the OK one wins; a person who left and came back has two.
+    linked = [user for user in users if user.username and user.uuid and not user.is_restricted]
+    linked.sort(key=lambda user: (user.state == "OK", user.uuid))
+    return ObservedOffering(
         facts=facts,
         resources=[resource for resource in listed if resource.backend_id],
         nameless=[r for r in listed if not r.backend_id and r.state is ResourceState.OK],
@@ -78,24 +80,24 @@ def offering(site: Site, *, with_users: bool = True) -> OfferingPicture:
     )
 
 
-def month(site: Site, which: Month, *, with_users: bool = True) -> MonthPicture:
-    """One month of all accounts, from the cluster and Waldur at once. Raises SiteAgentError: half a month is none."""
+def month(site: Site, which: Month, *, with_users: bool = True) -> ObservedMonth:
+    """Read one month of all accounts, from the cluster and Waldur at once. Raises SiteAgentError where one fails."""
     with ThreadPoolExecutor(max_workers=1) as beside:
         counted = beside.submit(reader(site).usage, query(site, which))
         records = usages.of_month(site.client, which)
         shares = usages.of_users(site.client, which) if with_users else []
-        return MonthPicture(which, counted.result(), Ledger.of(records, shares))
+        return ObservedMonth(which, counted.result(), Ledger.of(records, shares))
 
 
 def rules(
-    site: Site, picture: OfferingPicture, components: Sequence[Component], *, with_users: bool = True
+    site: Site, observed: ObservedOffering, components: Sequence[Component], *, with_users: bool = True
 ) -> UsageRules:
-    """`components`: those that are told of in this month."""
-    picture.snapshot.require(Part.ACCOUNTS)
+    """Return the rules of a month's plan. `components`: those that are submitted in this month."""
+    observed.snapshot.require(Part.ACCOUNTS)
     return UsageRules(
         components=tuple(components),
-        known=frozenset(map(fold, picture.snapshot.accounts)),
-        names=picture.names,
+        known=frozenset(map(fold, observed.snapshot.accounts)),
+        names=observed.names,
         elsewhere=reported_accounts.of_others(site.state_dir, site.backend.cluster, site.counting_alike),
         with_users=with_users,
         in_full=site.client.features.lacks(usages.DATES),
@@ -103,26 +105,21 @@ def rules(
 
 
 def tracked(site: Site, components: Sequence[Component], usage: Usage) -> dict[str, str]:
-    """Components whose TRES the cluster does not track, with the TRES. Asked only where nobody had any of it."""
+    """Return components whose TRES the cluster does not track, with the TRES. Asked only where nobody had any of it."""
     if not planner.untracked(components, planner.counted(usage)):
         return {}
     return planner.untracked(components, all_tracked(site))
 
 
 def all_tracked(site: Site) -> frozenset[str]:
-    """Raises BackendError."""
+    """Return the TRES that the cluster tracks. Raises BackendError."""
     seen = site.backend.observe(Scope(parts=frozenset({Part.TRES})))
     seen.require(Part.TRES)
     return seen.tres
 
 
-def _last_wins(user: OfferingUser) -> tuple[bool, str]:
-    """Of several users with one name the one that is well; a person who left and came back has two."""
-    return user.state == "OK", user.uuid
-
-
 def reader(site: Site) -> UsageReader:
-    """Raises ConfigError where the backend cannot tell what was used."""
+    """Return the backend as a reader of usage. Raises ConfigError where it is none."""
     if isinstance(site.backend, UsageReader):
         return site.backend
     raise ConfigError(

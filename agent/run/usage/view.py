@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What was used of an offering in the last months, to be looked at: one command of the cluster per month, and list
-pages of Waldur for names, limits and units. Changes nothing, and asks nothing by account.
+"""Show what was used of an offering in the last months: one command of the cluster per month, and list pages of Waldur
+for names, limits and units. Changes nothing, and asks nothing by account.
 
 Without the cluster there is nothing to show. Without Waldur there are the accounts of the cluster, in the units of
 the configuration, without names and limits.
@@ -14,7 +14,7 @@ from datetime import datetime
 
 from agent.core.account_names import fold
 from agent.core.errors import WaldurError
-from agent.core.model import Component, OfferingFacts, Part, Resource
+from agent.core.model import Component, OfferingFacts, Part
 from agent.core.periods import Month, last_months
 from agent.core.usage import Usage, UsageSource
 from agent.plan.usage import figures as usage_figures
@@ -30,8 +30,9 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True)
 class UsageView:
-    """`taken`: when, in the site's zone. `silent`: months in which the cluster named no job. `notes`: what else nobody
-    knows, or should know. `waldur`: why Waldur told nothing. `charged`: what is counted, where `source` does not say.
+    """`taken`: when, in the site's zone. `silent`: months in which the cluster named no job. `notes`: what else is
+    unknown, or should be known. `waldur`: why Waldur could not be read. `charged`: what is counted, where `source` does
+    not say.
     """
 
     name: str
@@ -48,14 +49,22 @@ class UsageView:
 
 
 def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
-    """The last `months` months, the present one among them. Raises SiteAgentError where the cluster tells nothing."""
+    """Read the last `months` months, the present one among them. Raises SiteAgentError where the cluster fails."""
     taken = clock() if clock else datetime.now(site.zone)
     reader = report_facts.reader(site)
     usages = [reader.usage(report_facts.query(site, m)) for m in last_months(Month.of(taken), months)]
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
     snapshot.require(Part.ACCOUNTS)
-    facts, listed, away = _of_waldur(site)
-    components = _shown(site, facts)
+    facts, listed, away = OfferingFacts(site.offering.uuid), None, None
+    try:
+        read = offerings.facts(site.client)
+        listed = resources.listed(site.client, report_facts.STATES, fields=report_facts.FIELDS)
+        facts = read
+    except WaldurError as error:
+        away = error
+    # Nothing is used up of components that are bought once and for all.
+    fixed = {c.type for c in facts.components if c.fields.get("billing_type") == "fixed"}
+    components = tuple(c for c in site.offering.components.values() if c.name not in fixed)
     untracked = _untracked(site, components, usages)
     known = frozenset(map(fold, snapshot.accounts))
     readings = FigureFacts(usages, components, known, listed, frozenset(untracked))
@@ -75,36 +84,19 @@ def view(site: Site, months: int, clock: Clock | None = None) -> UsageView:
     )
 
 
-def _of_waldur(site: Site) -> tuple[OfferingFacts, Sequence[Resource] | None, WaldurError | None]:
-    """The offering and its resources; None of them, and why, where Waldur does not tell."""
-    nothing = OfferingFacts(site.offering.uuid)
-    try:
-        facts = offerings.facts(site.client)
-        listed = resources.listed(site.client, report_facts.STATES, fields=report_facts.FIELDS)
-    except WaldurError as error:
-        return nothing, None, error
-    return facts, listed, None
-
-
-def _shown(site: Site, facts: OfferingFacts) -> tuple[Component, ...]:
-    """All that are configured, but those that are bought once and for all: nothing of them is used up."""
-    fixed = {c.type for c in facts.components if c.fields.get("billing_type") == "fixed"}
-    return tuple(c for c in site.offering.components.values() if c.name not in fixed)
-
-
 def _untracked(site: Site, components: Sequence[Component], usages: Sequence[Usage]) -> dict[str, str]:
-    """Components whose TRES the cluster does not track. Asked only where nobody had any of it in any month."""
-    told = [usage for usage in usages if usage.records]
-    counted = frozenset[str]().union(*(planner.counted(usage) for usage in told))
+    """Return components whose TRES the cluster does not track. Asked only where nobody had any of it in any month."""
+    known = [usage for usage in usages if usage.records]
+    counted = frozenset[str]().union(*(planner.counted(usage) for usage in known))
     doubtful = planner.untracked(components, counted)
-    if not told or not doubtful:
+    if not known or not doubtful:
         return {}
-    return report_facts.tracked(site, [c for c in components if c.name in doubtful], told[-1])
+    return report_facts.tracked(site, [c for c in components if c.name in doubtful], known[-1])
 
 
 def _notes(sheet: Sheet, untracked: dict[str, str], usages: Sequence[Usage]) -> list[str]:
     notes = [
-        f"{name}: the cluster does not count {tres}, so nobody knows its usage"
+        f"{name}: the cluster does not count {tres}, so its usage is unknown"
         for name, tres in untracked.items()
     ]
     for account in sheet.accounts:
