@@ -66,7 +66,7 @@ def address(offering: Offering) -> Address:
 
 
 def is_unknown_type(error: WaldurError) -> bool:
-    """Whether the server does not know a type of messages that it was asked for."""
+    """Return whether the server does not know a type of messages that it was asked for."""
     return error.status == UNKNOWN_TYPE and bool(NAMES_TYPE.search(error.detail))
 
 

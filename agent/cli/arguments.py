@@ -36,7 +36,7 @@ def typed(words: Sequence[str]) -> Iterator[str]:
 
 
 def holds(word: str, token: str) -> bool:
-    """Whether a word is `TOKEN`, `--user-token=TOKEN` or `-tTOKEN`, and has not just the same letters in it."""
+    """Return whether a word is `TOKEN`, `--user-token=TOKEN` or `-tTOKEN`, and has not just the same letters in it."""
     return word == token or (word.startswith("-") and word.endswith((f"={token}", f"t{token}")))
 
 

@@ -49,7 +49,7 @@ _VARIABLE_OF = {
 
 
 def configures(environ: Mapping[str, str]) -> bool:
-    """Whether the variables name an offering and the way to it: then no file is needed."""
+    """Return whether the variables name an offering and the way to it: then no file is needed."""
     return all(environ.get(name) for name in API_VARIABLES)
 
 

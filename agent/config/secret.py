@@ -73,5 +73,5 @@ def mask_url(url: str) -> str:
 
 
 def is_secret_key(name: str) -> bool:
-    """Whether a key of this name holds a secret (`token_file` and `token_env` do not)."""
+    """Return whether a key of this name holds a secret (`token_file` and `token_env` do not)."""
     return _SECRET_KEY.search(name) is not None

@@ -106,7 +106,7 @@ def secret_in(file: Path, place: str, findings: Findings) -> str | None:
 
 
 def is_open_to_all(file: Path) -> bool:
-    """Whether every user of this machine may read the file."""
+    """Return whether every user of this machine may read the file."""
     try:
         return bool(file.stat().st_mode & stat.S_IROTH)
     except OSError:
@@ -114,7 +114,7 @@ def is_open_to_all(file: Path) -> bool:
 
 
 def holds_secret(tree: Any) -> bool:
-    """Whether there is a key with a secret written out, anywhere in the tree."""
+    """Return whether there is a key with a secret written out, anywhere in the tree."""
     if isinstance(tree, list):
         return any(holds_secret(item) for item in tree)
     if not isinstance(tree, Mapping):

@@ -66,7 +66,7 @@ def last_months(current: Month, count: int) -> tuple[Month, ...]:
 
 
 def months_between(first: date, last: date) -> tuple[Month, ...]:
-    """Every month that the days from `first` to `last` touch, oldest first; none where `last` comes before."""
+    """Return every month that the days from `first` to `last` touch, oldest first; none where `last` comes before."""
     months = []
     month = Month.of(first)
     while month.first_day <= last:

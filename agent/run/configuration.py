@@ -23,7 +23,7 @@ from backends.usernames import registry as usernames
 def checked(
     path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None, with_logins: bool = True
 ) -> load.LoadResult:
-    """The settings and all problems of all parts; no settings when one of them is an error."""
+    """Return the settings and all problems of all parts; no settings when one of them is an error."""
     loaded = load.load(path, environ, strict=strict, with_logins=with_logins)
     problems = (*of_backends(loaded.offerings, strict=loaded.strict), *of_state(loaded.settings))
     if loaded.from_variables:
@@ -35,7 +35,7 @@ def checked(
 def usable(
     path: Path | None, environ: Mapping[str, str], *, with_logins: bool = True
 ) -> tuple[Settings, tuple[Problem, ...]]:
-    """The settings and the warnings about them. Raises ConfigError with every error."""
+    """Return the settings and the warnings about them. Raises ConfigError with every error."""
     loaded = checked(path, environ, with_logins=with_logins)
     if loaded.settings is None:
         raise ConfigError(load.error_text(loaded.problems))
@@ -43,7 +43,7 @@ def usable(
 
 
 def of_state(settings: Settings | None) -> tuple[Problem, ...]:
-    """What is wrong with the place where the agent remembers things."""
+    """Return what is wrong with the place where the agent remembers things."""
     network = mounts.network_type(settings.state_dir) if settings else ""
     if settings is None or not network:
         return ()

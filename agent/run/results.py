@@ -64,7 +64,7 @@ class ResourceResult:
 
 
 def postponed(error: SiteAgentError) -> Result:
-    """What an error makes of an order. 409: the order or resource has moved on, the next pass sees where to."""
+    """Return what an error makes of an order. 409: the order or resource has moved on, the next pass sees where to."""
     if isinstance(error, WaldurError) and error.status == 409:
         return Result.WAITING
     return Result.RETRY if error.retryable else Result.STUCK
@@ -156,7 +156,7 @@ class ProvisioningReport:
 
 
 def withheld(held: Iterable[HeldPlan], refused: Iterable[Refused]) -> dict[str, Any]:
-    """What the policy keeps from happening, for `--json`."""
+    """Return what the policy keeps from happening, for `--json`."""
     return {
         "held": [
             {
@@ -172,7 +172,7 @@ def withheld(held: Iterable[HeldPlan], refused: Iterable[Refused]) -> dict[str, 
 
 
 def summary(reports: Iterable[PassReport]) -> dict[str, Any]:
-    """One object for a whole run: totals first, then each offering."""
+    """Return one object for a whole run: totals first, then each offering."""
     listed = list(reports)
     totals: dict[str, Counter[str]] = {
         name: Counter() for name in ("orders", "resources", "actions", "commands", "requests")

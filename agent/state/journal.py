@@ -85,7 +85,8 @@ class Query:
 
 
 def record(site: Where, mode: Mode, outcomes: Sequence[Outcome], *, cause: str = "") -> None:
-    """One line for each outcome; usage that was reported as a matter of course has one for all accounts of a month.
+    """Write one line for each outcome; one for all accounts of a month where usage was reported as a matter of course.
+
     `cause`: what made the pass run, where the actions do not name an order.
     """
     lines = [

@@ -24,12 +24,12 @@ class Features:
         self._lock = threading.Lock()
 
     def lacks(self, feature: str) -> bool:
-        """Whether the server was seen to lack it, not too long ago."""
+        """Return whether the server was seen to lack it, not too long ago."""
         since_s = self._missing.get(feature)
         return since_s is not None and time.monotonic() - since_s < FORGOTTEN_AFTER_S
 
     def has(self, feature: str) -> bool:
-        """Whether the server was seen to have it."""
+        """Return whether the server was seen to have it."""
         return feature in self._there
 
     def forget(self, feature: str) -> None:

@@ -62,5 +62,5 @@ def project_with_slug(client: WaldurClient, slug: str) -> str:
 
 
 def is_gone(error: WaldurError) -> bool:
-    """Whether the request was withdrawn, or another agent has it."""
+    """Return whether the request was withdrawn, or another agent has it."""
     return error.status in (404, 409)

@@ -60,7 +60,9 @@ def name_is_free(client: WaldurClient, name: str, *, all_offerings: bool) -> boo
 
 
 def can_say_what_is_free(client: WaldurClient) -> bool:
-    """Whether the last answer of `name_is_free` came from Waldur; false once its server was seen to lack the call."""
+    """Return whether the last answer of `name_is_free` came from Waldur; false once its server was seen to lack the
+    call.
+    """
     return client.if_supported(UNIQUENESS)
 
 

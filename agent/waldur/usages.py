@@ -134,7 +134,9 @@ def _in_bulk(
 
 
 def takes_dates(client: WaldurClient) -> bool:
-    """Whether usage of past months can be submitted. One request, until the answer is known. Raises WaldurError."""
+    """Return whether usage of past months can be submitted. One request, until the answer is known. Raises
+    WaldurError.
+    """
     features = client.features
     if features.has(DATES) or features.lacks(DATES):
         return features.has(DATES)
@@ -151,19 +153,21 @@ def takes_dates(client: WaldurClient) -> bool:
 
 
 def is_backfill(error: WaldurError) -> bool:
-    """Whether Waldur refuses because the month is closed for this token."""
+    """Return whether Waldur refuses because the month is closed for this token."""
     return error.status == 400 and BACKFILL in error.detail.lower()
 
 
 def refuses_date(error: WaldurError) -> bool:
-    """Whether Waldur takes no date from this token. 8.0: who has rights at the offering only, not at its provider."""
+    """Return whether Waldur takes no date from this token. 8.0: who has rights at the offering only, not at its
+    provider.
+    """
     if error.status != 400 or is_backfill(error) or OTHER_FAULTS.search(error.detail):
         return False
     return any(map(OF_DATE.match, error.detail.split("; ")))
 
 
 def refuses_month(error: WaldurError) -> bool:
-    """Whether Waldur refuses the month, not the figures."""
+    """Return whether Waldur refuses the month, not the figures."""
     return is_backfill(error) or refuses_date(error)
 
 

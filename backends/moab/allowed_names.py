@@ -22,7 +22,7 @@ RESERVED = frozenset({"any", "none", "default", "members"})
 
 
 def checked(kind: str, name: str) -> str:
-    """The name, if a command may carry it. Raises PlanRefused with what is wrong."""
+    """Return the name, if a command may carry it. Raises PlanRefused with what is wrong."""
     if problem := _problem(name):
         raise PlanRefused(f"{kind} name {name!r} cannot be used in MOAB: {problem}")
     return name
@@ -49,6 +49,6 @@ def _problem(name: str) -> str:
 
 
 def free_text(text: str, fallback: str) -> str:
-    """A description or organization: one line, without what parts columns, and no option of the program."""
+    """Return a description or organization: one line, without what parts columns, and no option of the program."""
     kept = _CONTROL.sub(" ", text).replace("|", " ")
     return " ".join(kept.split()).lstrip("-+^! ") or fallback

@@ -23,8 +23,8 @@ MOMENT = ("-s", "2000-01-01T00:00:00", "-e", "2000-01-01T00:00:00")
 
 
 def missing(runner: Runner, programs: Programs) -> Iterator[str]:
-    """A sentence for each column that MAM refuses while it shows others of that list. Raises BackendError where a
-    program is not there or does not end.
+    """Yield a sentence for each column that MAM refuses while it shows others of that list. Raises BackendError where
+    a program is not there or does not end.
     """
     for what, columns in LISTS.items():
         if _read(runner, programs, what, columns).returncode == 0:

@@ -79,7 +79,7 @@ def create_fund(account: str) -> Words:
 
 
 def move(account: str, fund: int | str, amount: Decimal) -> Words:
-    """A deposit, or a withdrawal of what is below zero."""
+    """Return a deposit, or a withdrawal of what is below zero."""
     if amount < 0:
         return ("mam-withdraw", "-z", deposits.printed(amount), "-f", str(fund))
     return ("mam-deposit", "-a", account, "-z", deposits.printed(amount), "-f", str(fund))

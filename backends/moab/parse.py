@@ -95,7 +95,7 @@ def usage(records: Iterable[str]) -> Iterator[tuple[str, str, Decimal]]:
 
 
 def amount(command: str, text: str, line: str) -> Decimal:
-    """An amount of the currency, as it is printed. Raises ParseError."""
+    """Return an amount of the currency, as it is printed. Raises ParseError."""
     try:
         return _amount(text)
     except InvalidOperation:

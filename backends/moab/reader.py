@@ -36,13 +36,13 @@ class Reader:
         self._programs = programs
 
     def ledger(self) -> Ledger:
-        """All accounts and all funds, in two commands. Raises BackendError."""
+        """Return all accounts and all funds, in two commands. Raises BackendError."""
         ledger = self._lists()
         self._doubt(ledger, None)
         return ledger
 
     def funds_of(self, account: str) -> tuple[Fund, ...]:
-        """The account's own funds, asked for alone. Raises BackendError."""
+        """Return the account's own funds, asked for alone. Raises BackendError."""
         return parse.funds(self._read((*self._programs.funds, "-a", account))).get(account, ())
 
     def users(self) -> dict[str, str]:

@@ -31,7 +31,7 @@ def checked(kind: str, name: str) -> str:
 
 
 def is_usable(kind: str, name: str) -> bool:
-    """Whether a command may carry the name."""
+    """Return whether a command may carry the name."""
     return not _problem(kind, name)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from agent.core.account_names import fold
 from agent.core.errors import ConfigError, PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, Part, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
 from backends.slurm import states
 from backends.slurm.allowed_names import checked, is_usable
 from backends.slurm.schema import SlurmSettings
@@ -32,20 +32,7 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     offered = spec.requested.offering_partitions if settings.enforce_offering_partitions else ()
     unusable = [name for name in offered if not is_usable("partition", name)]
     requested = replace(spec.requested, offering_partitions=tuple(n for n in offered if n not in unusable))
-    partitions: tuple[str, ...] = ()
-    if qos and requested.partition:
-        partitions = (requested.partition,)
-    elif requested.offering_partitions:
-        partitions = requested.offering_partitions
-    elif settings.default_partition:
-        partitions = (settings.default_partition,)
-    elif unusable:
-        # Without a partition an association is good for all of them, which the offering does not want.
-        raise ConfigError(
-            f"no partition of the offering in Waldur ({', '.join(map(repr, unusable))}) can be one of SLURM, and "
-            "enforce_offering_partitions is on: correct them there, or set default_partition"
-        )
-    partitions = tuple(checked("partition", name) for name in partitions)
+    partitions = _partitions(settings, requested, unusable, names_qos=bool(qos))
     own = replace(settings.own_qos, name=account.name) if settings.own_qos else None
     state, state_notes = states.state(settings, spec.requested, own)
     # What the members' default becomes by the site's policy; empty: the cluster keeps or chooses it.
@@ -80,6 +67,29 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         state=state,
         notes=(*spec.notes, *state_notes, *notes),
     )
+
+
+def _partitions(
+    settings: SlurmSettings, requested: RequestedState, unusable: Sequence[str], *, names_qos: bool
+) -> tuple[str, ...]:
+    """Return the partitions of the members' associations; none: they are good for all partitions.
+
+    `unusable`: partitions of the offering that cannot be one of SLURM. Raises PlanRefused and ConfigError.
+    """
+    partitions: tuple[str, ...] = ()
+    if names_qos and requested.partition:
+        partitions = (requested.partition,)
+    elif requested.offering_partitions:
+        partitions = requested.offering_partitions
+    elif settings.default_partition:
+        partitions = (settings.default_partition,)
+    elif unusable:
+        # Without a partition an association is good for all of them, which the offering does not want.
+        raise ConfigError(
+            f"no partition of the offering in Waldur ({', '.join(map(repr, unusable))}) can be one of SLURM, and "
+            "enforce_offering_partitions is on: correct them there, or set default_partition"
+        )
+    return tuple(checked("partition", name) for name in partitions)
 
 
 def _placed(settings: SlurmSettings, ancestors: Sequence[AccountSpec]) -> tuple[AccountSpec, ...]:

@@ -40,7 +40,7 @@ def state(
 
 
 def enforces_qos(settings: SlurmSettings, requested: RequestedState) -> bool:
-    """Whether associations get the QoS that the order names: the site decides, or else the offering."""
+    """Return whether associations get the QoS that the order names: the site decides, or else the offering."""
     decided = settings.enforce_offering_qos
     return settings.qos_enforcement_enabled and (
         requested.offering_enforces_qos if decided is None else decided

@@ -182,7 +182,7 @@ class BackendContract:
     """All of the contract: `class TestContract(BackendContract)` beside a fixture `subject` that returns a Subject."""
 
     def unsupported(self, subject: Subject, backend: Backend, action: ClusterAction) -> None:
-        """The backend has nothing of the kind: it says so, blames no account for it, and changes nothing."""
+        """Assert that a backend without this power says so, blames no account for it, and changes nothing."""
         before = backend.observe()
         (outcome,) = backend.apply([action])
         assert isinstance(outcome.error, BackendError)
@@ -404,7 +404,7 @@ class BackendContract:
         assert backend.observe() == before
 
     def test_each_action_has_one_outcome_in_any_mix(self, subject: Subject, backend: Backend) -> None:
-        """The good ones are done, the bad ones are told and change nothing."""
+        """Good ones are done, the bad ones are told and change nothing."""
         good, bad = subject.good_actions(), subject.bad_actions()
         before = backend.observe()
         outcomes = backend.apply([*bad, *good])

@@ -20,7 +20,7 @@ pytest.register_assert_rewrite("backends.testing.contract")
 
 @pytest.fixture(scope="module")
 def backend(subject: Subject) -> Backend:
-    """The backend under contract, on a cluster with the accounts of all tests."""
+    """Return the backend under contract, on a cluster with the accounts of all tests."""
     from backends.testing.contract import prepared  # after its assertions are registered
 
     return prepared(subject)

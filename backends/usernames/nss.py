@@ -16,22 +16,22 @@ NOBODY = 65534
 
 
 def is_taken(name: str) -> bool:
-    """Whether a user or a group of this name exists here."""
+    """Return whether a user or a group of this name exists here."""
     return _uid(name) is not None or _gid(name) is not None
 
 
 def is_system_user(name: str) -> bool:
-    """Whether it is root, or a user that a service runs as."""
+    """Return whether it is root, or a user that a service runs as."""
     return _is_of_the_system(_uid(name))
 
 
 def is_system_group(name: str) -> bool:
-    """Whether it is a group that gives rights on this host (`sudo`, `docker`, `disk`)."""
+    """Return whether it is a group that gives rights on this host (`sudo`, `docker`, `disk`)."""
     return _is_of_the_system(_gid(name))
 
 
 def has_uid(number: int) -> bool:
-    """Whether a user of this host has the number."""
+    """Return whether a user of this host has the number."""
     try:
         pwd.getpwuid(number)
     except KeyError:
@@ -40,7 +40,7 @@ def has_uid(number: int) -> bool:
 
 
 def has_gid(number: int) -> bool:
-    """Whether a group of this host has the number."""
+    """Return whether a group of this host has the number."""
     try:
         grp.getgrgid(number)
     except KeyError:

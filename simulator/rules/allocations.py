@@ -44,7 +44,7 @@ def make(store: Store, resource: Resource) -> Allocation:
 
 
 def schedule_update(resource: Resource, allocation: Allocation) -> str | None:
-    """Why the allocation cannot be updated now; None when it is scheduled."""
+    """Return why the allocation cannot be updated now; None when it is scheduled."""
     if allocation.state != OK:
         return f"No update from allocation state {allocation.state}: it must be {OK}"
     allocation.state = UPDATE_SCHEDULED
@@ -53,7 +53,7 @@ def schedule_update(resource: Resource, allocation: Allocation) -> str | None:
 
 
 def publish(resource: Resource, allocation: Allocation) -> None:
-    """Every save of the allocation writes its state into the resource's metadata, beside the agent's."""
+    """Write the allocation's state into the resource's metadata, beside the agent's: every save of it does."""
     resource.backend_metadata = resource.backend_metadata | {
         "state": STATE_NAMES[allocation.state],
         "runtime_state": None,

@@ -105,6 +105,6 @@ class Faults:
             return next((a.fault for a in self._armed if a.strikes(method, path)), None)
 
     def armed(self) -> list[tuple[Fault, int]]:
-        """Every fault with the number of times it has struck."""
+        """Return every fault with the number of times it has struck."""
         with self._lock:
             return [(a.fault, a.struck) for a in self._armed]

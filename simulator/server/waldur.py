@@ -114,7 +114,7 @@ class SimulatedWaldur:
         self.faults.add(fault)
 
     def token(self, username: str = "agent") -> str:
-        """The API token of a user, for an Authorization header of `Token ...`."""
+        """Return the API token of a user, for an Authorization header of `Token ...`."""
         with self.store.lock:
             user = self.store.users.where("username", username)[0]
             return next(t.key for t in self.store.tokens.values() if t.user_uuid == user.uuid)

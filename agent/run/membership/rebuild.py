@@ -88,13 +88,13 @@ def run_pass(site: Site) -> PassReport:
 
 
 def reconcile(run: Pass) -> Work[PlannedRebuild]:
-    """The rebuild of a pass that is under way. Raises SiteAgentError where nothing could be planned."""
+    """Return the rebuild of a pass that is under way. Raises SiteAgentError where nothing could be planned."""
     run.cause = KEY
     return engine.reconcile(run, steps(run.site))
 
 
 def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
-    """The loop over the accounts that are gone."""
+    """Return the loop over the accounts that are gone."""
     failures: dict[str, SiteAgentError] = {}
 
     def portions(work: Work[PlannedRebuild]) -> Iterator[Portion]:
@@ -160,8 +160,8 @@ def observe(site: Site) -> RebuildFacts:
 
 
 def plan(facts: RebuildFacts) -> PlannedRebuild:
-    """What is missing of each resource whose account is gone, or was being made. Pure. Raises BackendUnavailable where
-    nobody can tell.
+    """Return what is missing of each resource whose account is gone, or was being made. Pure. Raises
+    BackendUnavailable where nobody can tell.
     """
     sync = facts.sync
     sync.snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def actions(found: Preview) -> frozenset[Action]:
-    """Everything that differs, whether or not the policy lets a pass mend it."""
+    """Return everything that differs, whether or not the policy lets a pass mend it."""
     kept = {action for plan in found.held for action in plan.actions}
     return frozenset({*found.happens, *kept, *(refused.action for refused in found.refused)})
 

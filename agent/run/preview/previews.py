@@ -56,13 +56,13 @@ def preview(site: Site, mode: Mode) -> Preview:
 
 
 def preview_of_resource(site: Site, resource_uuid: str) -> Preview:
-    """The same for the members, state and limits of one resource."""
+    """Return the same for the members, state and limits of one resource."""
     return _of_membership(site, PassScope(resource_uuid=resource_uuid))
 
 
 def fingerprint(action: Action) -> str:
-    """The same as long as neither Waldur nor the cluster has moved: what was there before the action counts, too. Usage
-    may grow, but nothing more of it may get less.
+    """Return the same as long as neither Waldur nor the cluster has moved: what was there before the action counts,
+    too. Usage may grow, but nothing more of it may get less.
     """
     hidden = SPOKEN | action.fleeting
     values = {name: value for name, value in asdict(action).items() if name not in hidden}

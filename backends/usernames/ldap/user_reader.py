@@ -53,7 +53,7 @@ class UserReader:
         }
 
     def is_taken(self, name: str) -> bool:
-        """Whether a user or a group of this name is anywhere in the directory."""
+        """Return whether a user or a group of this name is anywhere in the directory."""
         clauses = f"(|{equals('uid', name)}(&(objectClass=posixGroup){equals('cn', name)}))"
         return bool(
             self._directory.search(self._settings.base_dn, clauses, ["cn"]) or self.groups_named(name)
@@ -99,6 +99,6 @@ def owner_description(user: OfferingUser) -> str:
 
 
 def is_of_the_system(entry: LdapEntry) -> bool:
-    """Whether it is root, or a user that is no person. One without a number is nobody's login."""
+    """Return whether it is root, or a user that is no person. One without a number is nobody's login."""
     number = entry.number("uidNumber")
     return number is None or number < FIRST_PERSON
