@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a backend is: five verbs over plain values. Third parties implement `Backend` and register a `Plugin`.
+"""Protocols of a backend. Third parties implement `Backend` and register a `Plugin` (docs/write-a-backend.md).
 
 `observe` returns what it read or raises; it never returns a part as if it were the whole. `apply` returns
 one outcome per action and raises only where nothing was tried at all.
@@ -27,7 +27,7 @@ BULK_PARTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is to be read: whole parts of the cluster, and the active jobs, and the usage, of some accounts."""
+    """Parts of the cluster to read whole; and the accounts whose active jobs, or use of limits, to read."""
 
     parts: frozenset[Part] = BULK_PARTS
     jobs_of: frozenset[str] = frozenset()
@@ -36,8 +36,8 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class BackendContext:
-    """What the host program gives every backend. `state_dir` holds the lock files of writes; `lock_dir` is for those
-    that agents of this host with another state_dir must see as well, None where there is no such folder.
+    """Values that the host program gives every backend. `state_dir` holds the lock files of writes; `lock_dir` is for
+    those that agents of this host with another state_dir must see as well, None where there is no such folder.
     """
 
     offering_uuid: str
@@ -54,7 +54,7 @@ class Backend(Protocol):
 
     @property
     def default_account(self) -> str:
-        """The account that users' defaults go back to, in the cluster's spelling; no allocation's own."""
+        """Name the account that users' defaults go back to, in the cluster's spelling; no allocation's own."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class Backend(Protocol):
         ...
 
     def observe(self, scope: Scope = Scope()) -> Snapshot:
-        """The cluster as it is now, in a constant number of commands. Raises BackendError."""
+        """Read the cluster as it is now, in a constant number of commands. Raises BackendError."""
         ...
 
     def canonical(self, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
@@ -74,7 +74,7 @@ class Backend(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Raises BackendError where `apply` could not even begin on this host, before anybody is told anything."""
+        """Check that `apply` can begin on this host, before Waldur is told anything. Raises BackendError."""
         ...
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
@@ -82,13 +82,14 @@ class Backend(Protocol):
         ...
 
     def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
-        """The commands with which `apply` would change the cluster, as a shell takes them; one may have several lines
-        (a here-document). What it only asks before is left out. Changes nothing; may ask, and so raise BackendError.
+        """Return the commands with which `apply` would change the cluster, as a shell takes them; one may have
+        several lines (a here-document). What it only asks before is left out. Changes nothing; may ask, and so raise
+        BackendError.
         """
         ...
 
     def check(self) -> Health:
-        """Can this host read and write the cluster? Raises BackendUnavailable where that cannot be known now."""
+        """Check that this host can read and write the cluster. Raises BackendUnavailable where that is unknown now."""
         ...
 
 
@@ -97,13 +98,13 @@ class UsageReader(Protocol):
     """A backend that tells what was used; found by `isinstance`."""
 
     def usage(self, query: UsageQuery) -> Usage:
-        """One month of all accounts, in one command however many they are. Raises BackendError: an answer that is
+        """Read one month of all accounts, in one command however many they are. Raises BackendError: an answer that is
         broken anywhere is none.
         """
         ...
 
     def usage_command(self, query: UsageQuery, account: str) -> str:
-        """The command, as a shell takes it, by which a person can check the month of one account."""
+        """Return the command, as a shell takes it, by which a person can check the month of one account."""
         ...
 
 
@@ -113,7 +114,7 @@ class ChargeReader(UsageReader, Protocol):
 
     @property
     def charged(self) -> str:
-        """What is counted, in words."""
+        """Say in words what is counted."""
         ...
 
 
@@ -122,8 +123,8 @@ class JobReader(Protocol):
     """A backend that tells of single jobs, to explain figures; found by `isinstance`."""
 
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> Sequence[JobUse]:
-        """What these jobs count in the month now, each run of a requeued job on its own, as in `Usage.live`; one that
-        is not named is known no more. Raises BackendError.
+        """Return what these jobs count in the month now, each run of a requeued job on its own, as in `Usage.live`;
+        one that is not named is known no more. Raises BackendError.
         """
         ...
 
@@ -133,8 +134,8 @@ class UsageCheck(Protocol):
     """A backend that can count a month a second time, from other records; found by `isinstance`."""
 
     def rolled_up(self, query: UsageQuery) -> Usage:
-        """What was given (AllocTRES, whatever `query.source` is) in a closed month, as the cluster's own summary has
-        it. It is exact when the month has been summed up, and may be short before; no records at all say nothing.
+        """Read what was given (AllocTRES, whatever `query.source` is) in a closed month, as the cluster's own summary
+        has it. It is exact when the month has been summed up, and may be short before; no records at all say nothing.
         Raises BackendError, also where this month cannot be asked for without harm.
         """
         ...
@@ -144,11 +145,11 @@ class PeriodicKeeper(Protocol):
     """Keeps what a periodic usage policy sets on single accounts."""
 
     def state(self, account: str) -> ObservedSettings | None:
-        """What the account has of its own; None where it is not on the cluster. Raises BackendError."""
+        """Read what the account has of its own; None where it is not on the cluster. Raises BackendError."""
         ...
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
-        """In their order; after one that failed nothing more is tried, and has no outcome."""
+        """Carry out in their order; after one that failed nothing more is tried, and has no outcome."""
         ...
 
 
@@ -169,7 +170,7 @@ class Parsed:
 
 
 class Plugin(Protocol):
-    """What an entry point of the group `waldur_site_cluster.backends` names."""
+    """Object that an entry point of the group `waldur_site_cluster.backends` names."""
 
     @property
     def setting_keys(self) -> frozenset[str]:
@@ -181,7 +182,7 @@ class Plugin(Protocol):
         ...
 
     def missing(self, settings: Any) -> str:
-        """A sentence when a program that this backend runs is not on this host; empty when all are there."""
+        """Return a sentence when a program that this backend runs is not on this host; empty when all are there."""
         ...
 
     def connect(self, settings: Any, context: BackendContext) -> Backend: ...
@@ -189,7 +190,7 @@ class Plugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownComponents:
-    """The components that a backend can keep, as it counts them; what is left out, or counted otherwise, is told."""
+    """Components that a backend can keep, as it counts them; `problems` tell what is left out or counted otherwise."""
 
     components: Mapping[str, Component]
     problems: tuple[Problem, ...] = ()
@@ -200,7 +201,7 @@ class ComponentRules(Protocol):
     """A plugin that does not know whatever components a site thinks of; found by `isinstance`."""
 
     def known_components(self, configured: Mapping[str, Component], path: str) -> KnownComponents:
-        """Those of `backend_components` (found at `path` of the configuration) that it knows."""
+        """Return those of `backend_components` (found at `path` of the configuration) that it knows."""
         ...
 
 

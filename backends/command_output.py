@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What commands print, before anybody reads it: whole lines or no answer, and words for people on one line."""
+"""Output of commands before it is parsed: whole lines or no answer; messages on one line. Readers and writers call
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from agent.core.errors import ParseError
 
 
 def lines(command: str, stdout: str) -> list[str]:
-    """The lines of an answer. Raises ParseError where the last one is cut."""
+    """Return the lines of an answer. Raises ParseError where the last one is cut."""
     if stdout and not stdout.endswith("\n"):
         raise ParseError(command, stdout.rsplit("\n", 1)[-1], "the last line is cut")
     return [line for line in stdout.split("\n") if line.strip()]

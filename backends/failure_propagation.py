@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What of a batch must not happen any more after what failed before it; the same for every backend."""
+"""Decides which actions of a batch must not be tried after others failed. Every backend asks it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NOT_TRIED = "not tried: the accounting database does not answer"
 
 
 class FailurePropagation:
-    """What must not go on: everything after an outage; all in an account that could not be made; and what awaits an
-    end that did not come: the removal of a member whose jobs or default account still need it, of an account with such
-    members, or with others below it that stay.
+    """Stop everything after an outage; all in an account that could not be made; and what awaits an end that did not
+    come: the removal of a member whose jobs or default account still need it, of an account with such members, or
+    with others below it that stay.
 
     A member, a QoS and a closed door may be there already, whatever the command said: what needs these is tried.
     """
@@ -24,7 +24,7 @@ class FailurePropagation:
         self._unended: dict[tuple[Kind, str], list[tuple[Thing, BackendError]]] = {}
 
     def note(self, outcome: Outcome) -> None:
-        """Take down what an outcome means for the actions after it."""
+        """Record what an outcome means for the actions after it."""
         action, error = outcome.action, outcome.error
         if error is None:
             return

@@ -17,6 +17,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -52,12 +53,11 @@ class WriteLock:
             raise ClusterBusy(
                 f"{self._target}: another thread has been writing for over {self._wait_s:.0f} s"
             )
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._thread.release)
             if self._depth == 0:
                 self.descriptors = self._acquire()
-        except BaseException:
-            self._thread.release()
-            raise
+            undo.pop_all()
         self._depth += 1
         return self.descriptors[0]
 
@@ -71,11 +71,11 @@ class WriteLock:
         self._thread.release()
 
     def check(self) -> None:
-        """Whether the lock could be taken at all. Raises BackendError, and waits for nobody."""
+        """Open the lock file without waiting for it. Raises BackendError where that is impossible."""
         os.close(self._opened())
 
     def unshared(self) -> str:
-        """Why writers with another state_dir are not kept out; empty where they are, or where nobody asked for it."""
+        """Return why writers with another state_dir are not kept out; empty where they are, or nobody asked for it."""
         try:
             _close(self._opened_shared())
         except OSError as error:
@@ -98,21 +98,22 @@ class WriteLock:
         return (_open(self._shared),) if self._shared else ()
 
     def _acquire(self) -> tuple[int, ...]:
-        """Always in this order, so that two writers never wait for each other."""
+        """Lock the files, always in this order, so that two writers never wait for each other."""
         deadline_s = time.monotonic() + self._wait_s
-        held: tuple[int, ...] = (self._opened(),)
-        try:
-            self._await(held[0], self.path, deadline_s)
+        with ExitStack() as undo:
+            own = self._opened()
+            undo.callback(os.close, own)
+            self._await(own, self.path, deadline_s)
+            shared: tuple[int, ...] = ()
             try:
-                held += self._opened_shared()
+                shared = self._opened_shared()
             except OSError as error:
                 log.warning("writing without the lock %s: %s", self._shared, error.strerror)
-            if self._shared and len(held) > 1:
-                self._await(held[1], self._shared, deadline_s)
-        except BaseException:
-            _close(held)
-            raise
-        return held
+            undo.callback(_close, shared)
+            if self._shared and shared:
+                self._await(shared[0], self._shared, deadline_s)
+            undo.pop_all()
+        return (own, *shared)
 
     def _await(self, descriptor: int, path: Path, deadline_s: float) -> None:
         while True:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The only place that starts a process: argv lists, a clean environment, time-outs, nothing inherited by accident.
+"""Starts processes, which nothing else does: argv lists, a clean environment, time-outs, nothing inherited by accident.
 
 Reads may be killed; one whose answer may be long hands it on line by line. A write that has begun is left to
 finish: a killed `sacctmgr` left row locks that blocked every writer for minutes and ended slurmdbd (22.05). So a
@@ -51,14 +51,14 @@ SSH = "ssh"
 
 
 class CommandMissing(BackendError):
-    """The program is not on this host."""
+    """A program is not on this host."""
 
     of_host = True
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What a command left behind. Texts are UTF-8, undecodable bytes replaced. `lines`: how many were handed on before
+    """Result of a command. Texts are UTF-8, undecodable bytes replaced. `lines`: how many were handed on before
     it ended, and are not in `stdout`.
     """
 
@@ -96,12 +96,13 @@ class Runner:
 
     @property
     def prefixed(self) -> bool:
-        """Whether commands run elsewhere (in a container): files of ours are not there."""
+        """Tell whether commands run elsewhere (in a container): files of ours are not there."""
         return bool(self._prefix)
 
     def argv(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """What is started. Our environment does not go through a prefix: `env` sets it there. ssh joins its words with
-        blanks and gives them to a shell over there, so behind it the command is one word that this shell splits again.
+        """Return what is started. Our environment does not go through a prefix: `env` sets it there. ssh joins its
+        words with blanks and gives them to a shell over there, so behind it the command is one word that this shell
+        splits again.
         """
         words = tuple(command)
         if self._prefix and environment:
@@ -251,16 +252,18 @@ class Runner:
 
 
 def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -> dict[str, str]:
-    """What children get: no SACCT_FORMAT, SLURM_TIME_FORMAT or locale of ours can change what they print."""
+    """Return the environment of children: no SACCT_FORMAT, SLURM_TIME_FORMAT or locale of ours can change what they
+    print.
+    """
     patterns = (*PASSED_ON, *passed_on)
     kept = {k: v for k, v in os.environ.items() if any(fnmatchcase(k, pattern) for pattern in patterns)}
     return {**kept, "LC_ALL": "C.UTF-8", "TZ": "UTC", **extra}
 
 
 def _shells_behind(prefix: Sequence[str]) -> int:
-    """How many shells split a command again on its way: one for each ssh, behind whatever wrapper it stands. Counted
-    rather too often (a container called ssh), for then the command is not found over there, where too seldom would let
-    a name run as a command.
+    """Count the shells that split a command again on its way: one for each ssh, behind whatever wrapper it stands.
+    Counted rather too often (a container called ssh), for then the command is not found over there, where too seldom
+    would let a name run as a command.
     """
     programs = [PurePath(word).name for word in prefix]
     # What follows ssh at once is a host, whatever its name.
@@ -283,7 +286,7 @@ def _input(text: str) -> IO[bytes]:
 
 
 def _chunks(child: subprocess.Popen[bytes], deadline_s: float) -> Iterator[bytes]:
-    """What a child prints until it has ended. Raises TimeoutExpired when it has not by the deadline."""
+    """Yield what a child prints until it has ended. Raises TimeoutExpired when it has not by the deadline."""
     assert child.stdout
     with child.stdout as stream:
         ready = select.poll()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Which backends there are. A backend is found, loaded, configured and ready, in that order; each step may fail
-with its own reason, and a failure stops the modes that need this backend, not the others.
+"""Finds the backends that are installed. A backend is found, loaded, configured and ready, in that order; each step
+may fail with its own reason, and a failure stops the modes that need this backend, not the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GROUP = "waldur_site_cluster.backends"
 
 
 class BackendNotInstalled(ConfigError):
-    """The configuration names a backend that nothing on this host provides."""
+    """Nothing on this host provides a backend that the configuration names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Configured:
     settings: Any
 
     def missing(self) -> str:
-        """Why it cannot be ready on this host (a program that is not there); empty when it can."""
+        """Return why it cannot be ready on this host (a program that is not there); empty when it can."""
         return self.plugin.missing(self.settings)
 
     def connect(self, context: BackendContext) -> Backend:
@@ -43,7 +43,7 @@ def installed() -> Mapping[str, EntryPoint]:
 
 
 def load(name: str) -> Plugin:
-    """The plugin of that name. Raises BackendNotInstalled with what is installed."""
+    """Load the plugin of that name. Raises BackendNotInstalled with what is installed."""
     found = installed()
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
@@ -56,7 +56,7 @@ def load(name: str) -> Plugin:
 
 
 def configure(offering: Offering, mode: Mode) -> Configured:
-    """The backend of one mode, configured. Raises ConfigError with every reason."""
+    """Configure the backend of one mode. Raises ConfigError with every reason."""
     name = offering.backend_of(mode)
     plugin = load(name)
     parsed = _parsed(plugin, offering)
@@ -67,7 +67,9 @@ def configure(offering: Offering, mode: Mode) -> Configured:
 
 
 def with_known_components(offering: Offering, *modes: Mode) -> Offering:
-    """The offering with those of its components that the backends of these modes (of all, without any) can keep."""
+    """Return the offering with those of its components that the backends of these modes (of all, without any) can
+    keep.
+    """
     names = (offering.backend_of(mode) for mode in modes or offering.backends)
     for name in dict.fromkeys(filter(None, names)):
         try:
@@ -80,7 +82,7 @@ def with_known_components(offering: Offering, *modes: Mode) -> Offering:
 
 
 def _parsed(plugin: Plugin, offering: Offering) -> Parsed:
-    """The settings, and what is wrong with them or with the components for this backend."""
+    """Return the settings, and what is wrong with them or with the components for this backend."""
     parsed = plugin.parse(offering.backend_settings, f"{offering.path}.backend_settings")
     if not isinstance(plugin, ComponentRules):
         return parsed
@@ -92,7 +94,7 @@ def _known(rules: ComponentRules, offering: Offering) -> KnownComponents:
 
 
 def problems(offering: Offering) -> list[Problem]:
-    """What the backends of an offering find wrong in its settings, and modes without an installed backend."""
+    """Return what the backends of an offering find wrong in its settings, and modes without an installed backend."""
     found: dict[str, list[Problem]] = {}
     for mode, name in offering.backends.items():
         if not name or name in found:
@@ -116,7 +118,7 @@ def _stopping(problem: Problem, modes: frozenset[Mode], unserved: str) -> Proble
 
 
 def setting_keys(offering: Offering) -> frozenset[str]:
-    """All keys that an installed backend of this offering reads."""
+    """Return all keys that an installed backend of this offering reads."""
     keys: frozenset[str] = frozenset()
     for name in set(filter(None, offering.backends.values())) & set(installed()):
         keys |= load(name).setting_keys

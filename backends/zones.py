@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""In which zone a cluster's programs read and write times: that of TZ in their environment, never this process's.
+"""Sees to the time zone in which a cluster's programs read times: TZ in their environment, never this process's.
 
 glibc takes a zone that it has no file for as UTC and says nothing: a month would begin some hours off. So it is
 looked first: for the file on this host; behind a prefix, by what `date` makes of the month's border there.
@@ -24,27 +24,27 @@ UTC = "UTC"
 
 
 class ZoneMissing(BackendError):
-    """The zone is not known where the cluster's programs run: an operator must act."""
+    """A zone is not known where the cluster's programs run: an operator must act."""
 
     of_host = True
 
 
 class Zones:
-    """The zones of the place where a runner's commands run."""
+    """Time zones of the place where a runner's commands run."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._known: set[str] = {UTC}
 
     def environment(self, query: UsageQuery) -> dict[str, str]:
-        """What a child needs to read times in the query's zone. Raises ZoneMissing."""
+        """Return what a child needs to read times in the query's zone. Raises ZoneMissing."""
         if query.zone not in self._known:
             check = self._check_there if self._runner.prefixed else _check_here
             check(query)
         return {"TZ": query.zone}
 
     def difference(self, query: UsageQuery) -> str:
-        """How the month begins or ends otherwise by the clocks here; empty where it does as in the query's zone."""
+        """Say how the month's border by the clocks there differs from the query's zone; empty where it does not."""
         for moment, expected in _borders(query):
             own = self._offset("env", "-u", "TZ", moment=moment)
             if own != expected:
@@ -83,13 +83,13 @@ def _check_here(query: UsageQuery) -> None:
 
 
 def window(query: UsageQuery) -> tuple[int, int]:
-    """The first second of the month and of the next. Raises ZoneMissing."""
+    """Return the first second of the month and of the next. Raises ZoneMissing."""
     (since, _), (until, _) = _borders(query)
     return since, until
 
 
 def _borders(query: UsageQuery) -> list[tuple[int, str]]:
-    """The first second of the month and of the next, with the zone's offset at each."""
+    """Return the first second of the month and of the next, with the zone's offset at each."""
     try:
         zone = ZoneInfo(query.zone) if query.zone != UTC else datetime.UTC
     except (ZoneInfoNotFoundError, ValueError) as error:

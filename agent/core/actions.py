@@ -90,7 +90,7 @@ class Thing(NamedTuple):
     of: str = ""
 
     def covers(self, other: Thing) -> bool:
-        """Whether one is the other or a part of it. Submission of an account says nothing of a member's."""
+        """Return whether one is the other or a part of it. Submission of an account says nothing of a member's."""
         if self[:2] != other[:2]:
             return False
         return self.of == other.of or (self.kind is not Kind.SUBMISSION and "" in (self.of, other.of))
@@ -133,7 +133,9 @@ class Action:
 
     @property
     def is_routine(self) -> bool:
-        """Whether it only lets a figure grow, as jobs go on: it needs no line of its own in logs and the journal."""
+        """Return whether it only lets a figure grow, as jobs go on: it needs no line of its own in logs and the
+        journal.
+        """
         return self.grows and not any(self.decreases())
 
     def line(self) -> str:
@@ -153,12 +155,12 @@ class Action:
 
     @property
     def for_account(self) -> str:
-        """The account, or the group of one, for whose sake it happens; empty where there is none."""
+        """Return the account, or the group of one, for whose sake it happens; empty where there is none."""
         return self.ids().get("account", "")
 
     @property
     def changed_account(self) -> str:
-        """The account whose owner must agree; empty where it changes none."""
+        """Return the account whose owner must agree; empty where it changes none."""
         return self.for_account
 
     def things(self, refs: Iterable[Ref]) -> list[Thing]:
@@ -287,7 +289,7 @@ class SetLimits(ClusterAction):
         return bool(self.lowered(snapshot))
 
     def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
-        """An account that is yet to be made loses nothing."""
+        """Return the limits that it lowers: an account that is yet to be made loses nothing."""
         standing = snapshot.accounts.get(self.account)
         return lowered_limits(standing.limits, self.after) if standing else {}
 
@@ -351,7 +353,7 @@ class SetQos(ClusterAction):
         return f"{self.account} {before} -> {after} default {self.default}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """A QoS that pauses stops jobs as blocking does."""
+        """Return whether the QoS pauses: that stops jobs as blocking does."""
         return fold(self.default) in rules.pausing_qos
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
@@ -431,7 +433,7 @@ class AddMember(ClusterAction):
         )
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
-        """Who has no default account gets the first that they join."""
+        """Return the cluster with the member: who has no default account gets the first that they join."""
         default = self.default_account or snapshot.default_accounts.get(self.user) or self.account
         return replace(
             snapshot,
@@ -483,12 +485,12 @@ class MoveDefaultAccount(ClusterAction):
 
     @property
     def for_account(self) -> str:
-        """The account that is left: for its sake the default account moves."""
+        """Return the account that is left: for its sake the default account moves."""
         return self.before or self.account
 
     @property
     def changed_account(self) -> str:
-        """Who gets a first default account changes none."""
+        """Return the account that is left: who gets a first default account changes none."""
         return self.before
 
     def subject(self) -> str:
@@ -591,7 +593,7 @@ class CancelJobs(ClusterAction):
         return whose + (f" ({self.jobs} active)" if self.jobs is not None else "")
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """Jobs that nobody has counted may be many."""
+        """Return whether there may be jobs: those that nobody has counted may be many."""
         return self.jobs != 0
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
@@ -619,7 +621,7 @@ class DeleteAccount(ClusterAction):
         return f"{self.account} below {self.parent}"
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """An account with others below it only goes after them."""
+        """Return whether it has no accounts below it: with some it only goes after them."""
         return not snapshot.children_of(self.account)
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
@@ -654,7 +656,7 @@ def lowered_limits(
 
 
 def _changed(snapshot: Snapshot, account: str, **values: Any) -> Snapshot:
-    """The snapshot with other values of one account, where that stands."""
+    """Return the snapshot with other values of one account, where that stands."""
     standing = snapshot.accounts.get(account)
     if standing is None:
         return snapshot

@@ -61,7 +61,7 @@ class WaldurError(SiteAgentError):
 
     @property
     def denied(self) -> bool:
-        """The token is wrong, expired, or lacks a right: an operator must act; no order is at fault."""
+        """Return whether the token is wrong, expired, or lacks a right: an operator must act; no order is at fault."""
         return self.status in (401, 403)
 
 

@@ -49,11 +49,11 @@ class HomeRules:
     quota: HomeQuota | None = None
 
     def home_mark(self) -> str:
-        """What a home depends on, as a short text: a home seen under another mark is looked at once more."""
+        """Return what a home depends on, as a short text: a home seen under another mark is looked at once more."""
         return _mark(self.base_path)
 
     def quota_mark(self) -> str:
-        """What a quota depends on, as text from which `quota_of` reads it; empty where there is none to set."""
+        """Return what a quota depends on, as text from which `quota_of` reads it; empty where there is none to set."""
         if self.quota is None:
             return ""
         return json.dumps([self.quota.provider, self.quota.mount_point, self.base_path, *self.quota.limits])
@@ -74,7 +74,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class HomeRecord:
     """What is known of one user: the marks (`HomeRules`) under which the home was seen and the quota set.
 
     `failures` in a row; `told` is what the log has said last about a user who cannot have a home yet.
@@ -86,16 +86,16 @@ class Remembered:
     told: str = ""
 
 
-NOTHING = Remembered()
+NOTHING = HomeRecord()
 
 
 def is_username(name: str) -> bool:
-    """Whether a name may reach the system's user database, a path and the tools of quotas."""
+    """Return whether a name may reach the system's user database, a path and the tools of quotas."""
     return len(name) <= MAX_USERNAME_LENGTH and USERNAME.fullmatch(name) is not None
 
 
 def quota_of(mark: str) -> HomeQuota | None:
-    """The quota that was set under this mark (`HomeRules.quota_mark`); None where it does not tell."""
+    """Return the quota that was set under this mark (`HomeRules.quota_mark`); None where it does not tell."""
     try:
         provider, mount_point, _, *limits = json.loads(mark)
         return HomeQuota(

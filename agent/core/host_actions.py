@@ -29,7 +29,7 @@ class HostAction(Action):
 
     @property
     def program(self) -> str:
-        """What carries it out: where that is missing, nobody's action of the kind can be."""
+        """Return what carries it out: where that is missing, no action of this kind can be done."""
         raise NotImplementedError
 
 
@@ -85,7 +85,7 @@ class SetQuota(HostAction):
 
 
 def _size(text: str) -> float:
-    """A number with or without a unit, by which limits of one quota compare; unreadable text is no limit."""
+    """Return a number with or without a unit, by which limits of one quota compare; unreadable text is no limit."""
     found = SIZE.fullmatch(text.strip())
     if not found:
         return 0

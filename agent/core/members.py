@@ -30,11 +30,11 @@ class DesiredMembers:
     known: frozenset[str] = frozenset()
 
     def unclear(self, stale: frozenset[str]) -> frozenset[str]:
-        """Those of `stale` who may be a member whose name was blanked: nobody else has their name in Waldur."""
+        """Return those of `stale` who may be a member whose name was blanked: nobody else has their name in Waldur."""
         return stale - self.known if self.nameless else frozenset()
 
     def joined(self, other: DesiredMembers) -> DesiredMembers:
-        """Those of two resources that stand for one account."""
+        """Return the members of two resources that stand for one account."""
         return DesiredMembers(
             self.wanted | other.wanted,
             self.kept | other.kept,

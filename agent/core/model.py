@@ -274,17 +274,17 @@ class Snapshot:
         return self._children.get(account, frozenset())
 
     def qos_of(self, account: str) -> frozenset[str]:
-        """The QoS that an account has, its own or those of the nearest account above it that has any."""
+        """Return the QoS that an account has, its own or those of the nearest account above it that has any."""
         found = self._nearest(account, lambda a: bool(a.qos))
         return found.qos if found else frozenset()
 
     def default_qos_of(self, account: str) -> str:
-        """The default QoS that counts for an account, empty where neither it nor an account above it has one."""
+        """Return the default QoS that counts for an account, empty where neither it nor an account above it has one."""
         found = self._nearest(account, lambda a: bool(a.default_qos))
         return found.default_qos if found else ""
 
     def _nearest(self, account: str, has: Callable[[Account], bool]) -> Account | None:
-        """The account or the first above it for which `has` holds."""
+        """Return the account or the first above it for which `has` holds."""
         place = self.accounts.get(account)
         while place is not None and not has(place):
             place = self.accounts.get(place.parent or "")

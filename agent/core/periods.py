@@ -26,7 +26,7 @@ class Month:
 
     @classmethod
     def of(cls, day: date) -> Month:
-        """The month of a day, or of a moment in its own zone."""
+        """Return the month of a day, or of a moment in its own zone."""
         return cls(day.year, day.month)
 
     @classmethod
@@ -50,7 +50,7 @@ class Month:
         return Month(self.year - (self.month == 1), 12 if self.month == 1 else self.month - 1)
 
     def start(self, zone: tzinfo) -> datetime:
-        """The first midnight of the month in a zone."""
+        """Return the first midnight of the month in a zone."""
         return datetime(self.year, self.month, 1, tzinfo=zone)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def months_between(first: date, last: date) -> tuple[Month, ...]:
 
 
 def attribution(month: Month, zone: tzinfo) -> datetime:
-    """The moment by which Waldur files usage under a month: the first, at noon in UTC.
+    """Return the moment by which Waldur files usage under a month: the first, at noon in UTC.
 
     Waldur takes the month of this moment in the zone of its own server (waldur-mastermind 8.0), which nobody here
     knows. At noon in UTC it is the same day everywhere on earth but for a few islands; at 00:00 in UTC a server in
@@ -86,5 +86,5 @@ def attribution(month: Month, zone: tzinfo) -> datetime:
 
 
 def surely_in(month: Month, zone: tzinfo, now: datetime) -> bool:
-    """Whether it is this month now in a zone, also by a clock that is a little off."""
+    """Return whether it is this month now in a zone, also by a clock that is a little off."""
     return all(Month.of(moment.astimezone(zone)) == month for moment in (now - SKEW, now, now + SKEW))

@@ -21,7 +21,7 @@ from agent.core.errors import SiteAgentError
 
 
 def action_from_json(record: Mapping[str, Any]) -> Action:
-    """The action that `as_json` wrote. Raises KeyError for an unknown kind."""
+    """Return the action that `as_json` wrote. Raises KeyError for an unknown kind."""
     kind = KINDS[record["action"]]
     names = {f.name for f in fields(kind)}
     return kind(**{name: _frozen(value) for name, value in record.items() if name in names})

@@ -38,7 +38,7 @@ class BackendLimits:
 
 
 def limit_number(component: str, value: Any) -> Decimal:
-    """A limit as Waldur sent it, checked. Raises PlanRefused with a sentence for the order's message."""
+    """Return a limit as Waldur sent it, checked. Raises PlanRefused with a sentence for the order's message."""
     if value is None:
         raise PlanRefused(f"limit of {component} is null: a number of 0 or more is needed")
     if isinstance(value, bool):
@@ -53,7 +53,7 @@ def limit_number(component: str, value: Any) -> Decimal:
 
 
 def prepaid_months(start: date, end: date) -> int:
-    """Months between two dates, a begun month counted whole, at least 1."""
+    """Return months between two dates, a begun month counted whole, at least 1."""
     months = (end.year - start.year) * 12 + end.month - start.month
     return max(1, months + (1 if end.day > start.day else 0))
 
@@ -72,7 +72,7 @@ def backend_limits(
     months: int | None = None,
     with_static: bool = True,
 ) -> BackendLimits:
-    """Limits of an order in backend units.
+    """Return the limits of an order in backend units.
 
     Limit and prepaid components count as asked, prepaid ones times `months` where that is known; usage
     components count with their configured `limit`, when `with_static`. Two components may feed one TRES:
@@ -106,7 +106,8 @@ def backend_limits(
 
 
 def reported_amount(component: Component, counts: Mapping[str, int], scale: int) -> Decimal:
-    """What was used of one component, in Waldur's units: divided once, and rounded to the two decimals that it takes.
+    """Return what was used of one component, in Waldur's units: divided once, and rounded to the two decimals that it
+    takes.
 
     A component with `targets` is the sum over these and comes out whole, as the reference reports it; a TRES that two
     components name counts for both. Half a hundredth goes up: the reference rounds floats, up or down, and what
@@ -122,7 +123,7 @@ def reported_amount(component: Component, counts: Mapping[str, int], scale: int)
 
 
 def waldur_limits(asked: Mapping[str, Any], components: Iterable[Component]) -> dict[str, Any]:
-    """The limits as Waldur should show them: what was asked, and the static limits of usage components."""
+    """Return the limits as Waldur should show them: what was asked, and the static limits of usage components."""
     static = {c.name: _plain(c.limit) for c in components if c.limit and _has_static(c)}
     return {**asked, **static}
 
@@ -140,7 +141,7 @@ def _asked_of(
 
 
 def _has_static(component: Component) -> bool:
-    """Whether a usage component has a limit of its own that the cluster can count."""
+    """Return whether a usage component has a limit of its own that the cluster can count."""
     if component.accounting_type is not AccountingType.USAGE or component.limit is None:
         return False
     number = Decimal(str(component.limit))

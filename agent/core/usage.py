@@ -62,12 +62,12 @@ class JobUse:
 
     @property
     def run(self) -> str:
-        """What tells it from other runs of a requeued job: those were submitted at other times."""
+        """Return what tells it from other runs of a requeued job: those were submitted at other times."""
         return f"{self.id} {self.submitted}".rstrip()
 
 
 def job_of(run: str) -> str:
-    """The job's id."""
+    """Return the job's id."""
     return run.partition(" ")[0]
 
 

@@ -40,9 +40,9 @@ class UsageAction(WaldurAction):
     def decreases(self) -> Iterator[tuple[str, str, str]]:
         before = dict(self.before)
         for name, amount in self.after:
-            held = before.get(name)
-            if held is not None and amount is not None and Decimal(amount) < Decimal(held):
-                yield self.called(name), held, amount
+            was = before.get(name)
+            if was is not None and amount is not None and Decimal(amount) < Decimal(was):
+                yield self.called(name), was, amount
 
     def called(self, name: str) -> str:
         """Return what an operator knows this figure by."""
@@ -50,7 +50,7 @@ class UsageAction(WaldurAction):
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The components of which it tells."""
+        """Return the components of which it tells."""
         return tuple(name for name, _ in self.after)
 
     def part(self, components: Set[str]) -> Self | None:

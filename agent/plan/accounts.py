@@ -34,7 +34,7 @@ from agent.core.model import AccountSpec, AllocationSpec, Association, Part, Sna
 
 
 def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
-    """What is missing of an allocation. Nothing that stands is changed, but for limits that differ."""
+    """Return what is missing of an allocation. Nothing that stands is changed, but for limits that differ."""
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
     standing = snapshot.accounts.get(spec.account.name)
     # A soft deletion left the account blocked: who gets it back may submit again, unless its state forbids it.
@@ -49,7 +49,7 @@ def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Clus
 
 
 def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: str) -> list[ClusterAction]:
-    """One action for all TRES whose limit differs; TRES without a desired value keep theirs."""
+    """Return one action for all TRES whose limit differs; TRES without a desired value keep theirs."""
     snapshot.require(Part.ACCOUNTS)
     standing = snapshot.accounts.get(account)
     before = standing.limits if standing else {}
@@ -67,7 +67,7 @@ def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: 
 
 
 def grown(snapshot: Snapshot, actions: Iterable[Action]) -> Snapshot:
-    """The cluster as it will be when the accounts and members among these actions have been added."""
+    """Return the cluster as it will be when the accounts and members among these actions have been added."""
     planned = [action for action in actions if isinstance(action, ClusterAction)]
     made = {account.name: account for action in planned for account in action.new_accounts()}
     joined = {member for action in planned for member in action.new_members()}
@@ -79,7 +79,7 @@ def grown(snapshot: Snapshot, actions: Iterable[Action]) -> Snapshot:
 def removal(
     account: str, snapshot: Snapshot, *, default_account: str, reason: str, leaving: Set[str] = frozenset()
 ) -> list[ClusterAction]:
-    """All that must happen before an account can go, and its going. The account must have no children.
+    """Return the actions that empty and delete an account. It must have no accounts below it.
 
     A QoS named like the account, which it alone has, was made for it and goes after it: a QoS that is a default
     cannot go before.
@@ -98,7 +98,7 @@ def removal(
 
 
 def obstacle(account: str, snapshot: Snapshot) -> str:
-    """What must be known before anyone can be removed from an account; empty when it is. Until then the account
+    """Return what must be known before anyone can be removed from an account; empty when it is. Until then the account
     is only blocked: who is removed from an unknown default account would be left without one.
     """
     if Part.DEFAULT_ACCOUNTS in snapshot.complete:
@@ -110,7 +110,7 @@ def obstacle(account: str, snapshot: Snapshot) -> str:
 def emptying(
     account: str, snapshot: Snapshot, *, default_account: str, reason: str, leaving: Set[str] = frozenset()
 ) -> list[ClusterAction]:
-    """Jobs cancelled and members removed; the account itself stays. Without members it has no jobs.
+    """Return the actions that cancel jobs and remove members; the account itself stays. Without members it has no jobs.
 
     `leaving`: the other accounts that go in the same pass; nobody's default moves there.
     """
@@ -176,7 +176,9 @@ def missing_accounts(
 
 
 def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
-    """The account's own QoS, made once: where it exists, what people changed about it is left alone."""
+    """Yield what makes and sets the account's own QoS, once: where it exists, what people changed about it is left
+    alone.
+    """
     own = spec.own_qos
     if own is None:
         return

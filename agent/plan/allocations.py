@@ -33,8 +33,8 @@ def allocation(
     limits: Mapping[str, int] | None = None,
     members: tuple[str, ...] = (),
 ) -> AllocationSpec:
-    """What a resource needs on the cluster. The topmost account's parent is left to the backend, and so is a customer
-    for whom Waldur gives no slug and who has no name then: not every cluster has an account of it.
+    """Return what a resource needs on the cluster. The topmost account's parent is left to the backend, and so is a
+    customer for whom Waldur gives no slug and who has no name then: not every cluster has an account of it.
 
     Raises PlanRefused where Waldur gives no slug to name the project's account by.
     """
@@ -56,7 +56,7 @@ def allocation(
 
 
 def requested_state(resource: Resource, rules: OfferingRules) -> RequestedState:
-    """What Waldur says about the associations and the state of a resource's account."""
+    """Return what Waldur says about the associations and the state of a resource's account."""
     return RequestedState(
         qos=_word(resource.attributes.get("qos")),
         partition=_word(resource.attributes.get("partition")),

@@ -36,7 +36,7 @@ class DesiredGroups:
     ended: Set[str] = frozenset()
 
     def names(self) -> list[str]:
-        """All accounts that are spoken of."""
+        """Return all accounts that are spoken of."""
         return sorted({*self.members, *self.ended})
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from agent.core.homes import (
     NOTHING,
     Home,
+    HomeRecord,
     HomeRules,
     QuotaProvider,
-    Remembered,
     is_username,
     quota_of,
 )
@@ -27,8 +27,8 @@ class Sorted:
     refused: tuple[str, ...]
 
 
-def sort(usernames: Iterable[str], memory: Mapping[str, Remembered], rules: HomeRules) -> Sorted:
-    """Those who failed before come last among the due, so that they keep nobody else waiting."""
+def sort(usernames: Iterable[str], memory: Mapping[str, HomeRecord], rules: HomeRules) -> Sorted:
+    """Return the users by what there is to do. Those who failed before come last, so that they keep nobody waiting."""
     kept, due, refused = [], [], []
     for name in sorted(set(usernames)):
         if not is_username(name):
@@ -41,16 +41,16 @@ def sort(usernames: Iterable[str], memory: Mapping[str, Remembered], rules: Home
     return Sorted(tuple(kept), tuple(due), tuple(refused))
 
 
-def is_settled(remembered: Remembered, rules: HomeRules) -> bool:
+def is_settled(record: HomeRecord, rules: HomeRules) -> bool:
     quota = rules.quota_mark()
-    return remembered.home == rules.home_mark() and (not quota or remembered.quota == quota)
+    return record.home == rules.home_mark() and (not quota or record.quota == quota)
 
 
 def actions(
-    home: Home, remembered: Remembered, rules: HomeRules, *, again: bool = False
+    home: Home, record: HomeRecord, rules: HomeRules, *, again: bool = False
 ) -> tuple[HostAction, ...]:
-    """What is to be done for one user, in this order; nothing for a home in trouble. `again`: the quota is set,
-    whatever is remembered of it.
+    """Return what is to be done for one user, in this order; nothing for a home in trouble. `again`: the quota is set,
+    whatever the record says of it.
     """
     if home.trouble:
         return ()
@@ -59,9 +59,9 @@ def actions(
         found.append(
             MakeHome(user=home.user, path=home.made_at, umask=rules.umask, reason="there is no home yet")
         )
-    if rules.quota is not None and (again or remembered.quota != rules.quota_mark()):
-        reason = "the settings have changed" if remembered.quota else "none has been set yet"
-        quota, before = rules.quota, quota_of(remembered.quota)
+    if rules.quota is not None and (again or record.quota != rules.quota_mark()):
+        reason = "the settings have changed" if record.quota else "none has been set yet"
+        quota, before = rules.quota, quota_of(record.quota)
         # Limits of another provider or file system do not compare.
         is_alike = before is not None and replace(before, limits=quota.limits) == quota
         found.append(

@@ -18,8 +18,8 @@ def desired_members(
     restricted: bool,
     known: frozenset[str] = frozenset(),
 ) -> DesiredMembers:
-    """The people of one resource. `users` by user uuid; `accounts` None where they could not be read; `known`: all
-    names that somebody has at the offering.
+    """Return the desired members of one resource. `users` by user uuid; `accounts` None where they could not be read;
+    `known`: all names that somebody has at the offering.
 
     `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
     Users whom the provider restricted are not added; where they are in, that is left to the provider.

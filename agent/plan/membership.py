@@ -106,8 +106,8 @@ class ResourcePlan:
 def skip(
     case: ResourceCase, rules: MembershipRules, snapshot: Snapshot, hierarchy: Set[str] = frozenset()
 ) -> str:
-    """Why nothing is planned for a resource now, empty when something may be. `hierarchy`: accounts of projects and
-    customers, which are nobody's allocation whatever a backend id says.
+    """Return why nothing is planned for a resource now, empty when something may be. `hierarchy`: accounts of projects
+    and customers, which are nobody's allocation whatever a backend id says.
     """
     if not case.account:
         return "it names no account"
@@ -134,7 +134,9 @@ def plans(
     rules: MembershipRules,
     snapshot: Snapshot,
 ) -> list[ResourcePlan]:
-    """One plan for each resource, `specs` by resource uuid. Raises BackendUnavailable where the tree was not read."""
+    """Return one plan for each resource, `specs` by resource uuid. Raises BackendUnavailable where the tree was not
+    read.
+    """
     snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
     drafts: list[_Draft] = []
     skipped = []
@@ -163,20 +165,22 @@ def plans(
 
 
 def in_order(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """All that is added and changed before anybody leaves: a default account moves to one that was joined before."""
+    """Return all that is added and changed before anybody leaves: a default account moves to one that was joined
+    before.
+    """
     distinct = tuple(dict.fromkeys(actions))
     gone = leavers(distinct)
     return tuple(sorted(distinct, key=lambda action: is_departure(action, gone)))
 
 
 def leavers(actions: Iterable[Action]) -> frozenset[str]:
-    """Those who leave any account."""
+    """Return those who leave any account."""
     ended = (thing for action in actions for thing in action.things(action.ends))
     return frozenset(thing.of for thing in ended if thing.kind is Kind.MEMBER)
 
 
 def is_departure(action: Action, gone: Set[str]) -> bool:
-    """Whether it is a step of somebody's leaving; `gone` as of `leavers`."""
+    """Return whether it is a step of somebody's leaving; `gone` as of `leavers`."""
     if not isinstance(action, ClusterAction):
         return False
     loses_default = any(
@@ -186,7 +190,7 @@ def is_departure(action: Action, gone: Set[str]) -> bool:
 
 
 def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
-    """The accounts that somebody leaves: whose jobs must be known before that."""
+    """Return the accounts that somebody leaves: whose jobs must be known before that."""
     actions = (action for plan in planned for action in plan.cluster_actions())
     ended = (thing for action in actions for thing in action.things(action.ends))
     return frozenset(thing.account for thing in ended if thing.kind in (Kind.MEMBER, Kind.JOBS))
@@ -195,7 +199,7 @@ def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
 def closing(
     plan: ResourcePlan, rules: MembershipRules, now: datetime, *, fault: SiteAgentError | None = None
 ) -> tuple[Action, ...]:
-    """What Waldur is told in the end: in step, or broken by a `fault` of its own that time will not mend."""
+    """Return what Waldur is told in the end: in step, or broken by a `fault` of its own that time will not mend."""
     resource, reason = plan.case.resource, plan.case.reason
     if fault is not None:
         message = str(fault)
@@ -212,7 +216,7 @@ def closing(
 
 
 def merged(cases: Sequence[ResourceCase]) -> list[ResourceCase]:
-    """Cases in which everybody who belongs into an account does, whichever of its resources names it."""
+    """Return cases in which everybody who belongs into an account does, whichever of its resources names it."""
     of_account: dict[str, list[ResourceCase]] = {}
     for case in cases:
         of_account.setdefault(case.account, []).append(case)

@@ -67,7 +67,7 @@ class OrderPlan:
 def members_of(
     team: Iterable[TeamMember], users: Iterable[OfferingUser], project_accounts: Iterable[str]
 ) -> tuple[str, ...]:
-    """Usernames of the team members who are users of the offering and ready, and of accounts without a person."""
+    """Return usernames of team members who are ready users of the offering, and of accounts without a person."""
     ready = {
         u.user_uuid: u.username
         for u in users
@@ -78,7 +78,7 @@ def members_of(
 
 
 def account_names(case: OrderCase, rules: NameRules) -> list[str]:
-    """Names to try for a new allocation, best first. Raises PlanRefused where there is no slug to make one of."""
+    """Return names to try for a new allocation, best first. Raises PlanRefused where there is no slug to use."""
     by_project = _is_named_by_project(case)
     slug = _project_slug(case) if by_project else case.resource.slug
     if not slug:
@@ -111,12 +111,12 @@ def allocation_names(base: str, *, max_length: int | None, counted: bool, attemp
 
 
 def is_named_after_itself(case: OrderCase, rules: NameRules) -> bool:
-    """Whether the resource's own slug, whole and without a counter, is the only name its account can have."""
+    """Return whether the resource's own slug, whole and without a counter, is the only name its account can have."""
     return not _is_named_by_project(case) and len(account_names(case, replace(rules, max_attempts=2))) == 1
 
 
 def allocation(case: OrderCase, rules: OfferingRules, account: str) -> AllocationSpec:
-    """The allocation that a create or restore order asks for."""
+    """Return the allocation that a create or restore order asks for."""
     wanted = _wanted_limits(case, rules.components, with_static=True)
     spec = allocations.allocation(
         case.resource,
@@ -130,7 +130,7 @@ def allocation(case: OrderCase, rules: OfferingRules, account: str) -> Allocatio
 
 
 def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapshot: Snapshot) -> OrderPlan:
-    """A create or restore order: claim the name, build what is missing, show the limits, done."""
+    """Return the plan of a create or restore order: claim the name, build what is missing, show the limits, done."""
     account = spec.account.name
     claim = ClaimAccount(
         order=case.order.uuid,
@@ -153,7 +153,7 @@ def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapsh
 
 
 def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPlan:
-    """An update order: new limits, or those of the new plan, or the same for more prepaid months."""
+    """Return the plan of an update: new limits, or those of the new plan, or the same for more prepaid months."""
     snapshot.require(Part.ACCOUNTS, Part.TRES)
     account = fold(case.resource.backend_id)
     if not account:
@@ -202,7 +202,9 @@ def terminations(
 
 
 def refusal(case: OrderCase, error: PlanRefused) -> OrderPlan:
-    """An order that cannot be fulfilled: approved, so that Waldur lets it be failed, then failed with the reason."""
+    """Return the plan of an order that cannot be fulfilled: approved, so that Waldur lets it be failed, then failed
+    with the reason.
+    """
     fail = FailOrder(order=case.order.uuid, message=str(error), reason="the order itself is at fault")
     account = fold(case.resource.backend_id)
     return OrderPlan(case, account, actions=(*_approval(case), fail), refusal=str(error))
@@ -234,7 +236,7 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
 
 
 def _untouchable(account: str, rules: OfferingRules, snapshot: Snapshot) -> str:
-    """Why no order may remove this account, empty when one may."""
+    """Return why no order may remove this account, empty when one may."""
     if children := sorted(snapshot.children_of(account)):
         return (
             f"account {account} has accounts below it ({', '.join(children[:5])}): removing it would remove their "
@@ -287,7 +289,7 @@ def _project_slug(case: OrderCase) -> str:
 
 
 def _wanted_limits(case: OrderCase, components: Sequence[Component], *, with_static: bool) -> BackendLimits:
-    """The order's limits; a plan switch carries none, the new plan's quotas count then."""
+    """Return the order's limits; a plan switch carries none, the new plan's quotas count then."""
     asked = dict(case.order.limits) or dict(case.plan_quotas or {})
     if not asked and case.order.type in CREATING:
         asked = dict(case.resource.limits)
@@ -295,7 +297,7 @@ def _wanted_limits(case: OrderCase, components: Sequence[Component], *, with_sta
 
 
 def _months(case: OrderCase, components: Iterable[Component]) -> int | None:
-    """Prepaid months from the resource's creation to its end, or to the end that a renewal order brings."""
+    """Return prepaid months from the resource's creation to its end, or to the end that a renewal order brings."""
     if not any(c.accounting_type is AccountingType.ONE for c in components):
         return None
     end: date | None = case.resource.end_date

@@ -29,7 +29,7 @@ class LimitRules:
     periodic: bool = False
 
     def owned(self) -> tuple[Component, ...]:
-        """The components whose limits are kept in step."""
+        """Return the components whose limits are kept in step."""
         if self.periodic:
             return ()
         prepaid = {tres for c in self.components if _is_prepaid(c) for tres in targets_of(c)}
@@ -39,7 +39,7 @@ class LimitRules:
 def shown(
     in_waldur: Mapping[str, Any], on_cluster: Mapping[str, int], rules: LimitRules
 ) -> dict[str, Any] | None:
-    """All limits as Waldur should show them, in its units; None where it does already.
+    """Return all limits as Waldur should show them, in its units; None where it does already.
 
     A limit that the cluster does not have stays as Waldur has it, and so does one that comes out the same on the
     cluster: 1.5 hours are not rounded to 1 because 90 minutes were read back.
@@ -62,7 +62,9 @@ def shown(
 
 
 def wanted(in_waldur: Mapping[str, Any], rules: LimitRules, tres: Iterable[str]) -> dict[str, int]:
-    """Limits for the cluster as Waldur has them, of TRES that it tracks. Raises PlanRefused for what is no number."""
+    """Return limits for the cluster as Waldur has them, of TRES that it tracks. Raises PlanRefused for what is no
+    number.
+    """
     known = set(tres)
     owned = rules.owned()
     asked = {c.name: in_waldur[c.name] for c in owned if c.name in in_waldur}
@@ -71,7 +73,7 @@ def wanted(in_waldur: Mapping[str, Any], rules: LimitRules, tres: Iterable[str])
 
 
 def of_user(asked: Mapping[str, Any], components: Sequence[Component]) -> dict[str, int]:
-    """Limits of one user in backend units, whatever the component's accounting. Raises PlanRefused."""
+    """Return limits of one user in backend units, whatever the component's accounting. Raises PlanRefused."""
     known = {c.name: c for c in components}
     found: dict[str, int] = {}
     for name, value in asked.items():

@@ -33,8 +33,8 @@ NO_LIMIT = -1
 
 
 def place(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
-    """The account below its project's, and that below its customer's. A site with one level of accounts is left
-    alone: there nothing changes when a project moves to another customer.
+    """Return the moves that bring an account below its project's, and that below its customer's. A site with one level
+    of accounts is left alone: there nothing changes when a project moves to another customer.
     """
     if len(spec.ancestors) < 2:
         return []
@@ -52,7 +52,7 @@ def place(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Cluster
 
 
 def state(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
-    """The QoS or the closed door of a paused or downscaled resource, and the way back."""
+    """Yield the QoS or the block of a paused or downscaled resource, and the way back."""
     account, wanted = spec.account.name, spec.state
     standing = snapshot.accounts[account]
     present = standing.qos | ({standing.default_qos} - {""})
@@ -74,7 +74,7 @@ def state(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[Clu
 def departures(
     leavers: Mapping[str, Set[str]], snapshot: Snapshot, *, default_account: str, reason: str
 ) -> dict[str, list[ClusterAction]]:
-    """The members who leave, by account: all accounts of a pass at once, for who leaves several of them.
+    """Return the steps of all who leave, by account: all accounts of a pass at once, as some leave several of them.
 
     Jobs of a leaver are cancelled first: SLURM refuses to remove who still has some.
     """
@@ -109,14 +109,14 @@ def departures(
 def returned(
     spec: AllocationSpec, blocked: Set[str], snapshot: Snapshot, reason: str
 ) -> Iterator[AllowMember]:
-    """Members whom we `blocked` to remove them, and who came back before that: they may submit again."""
+    """Yield what lets members submit again whom we `blocked` to remove them, and who came back before that."""
     account = spec.account.name
     for user in sorted(blocked & set(spec.members) & snapshot.users_of(account)):
         yield AllowMember(account=account, user=user, reason=f"{reason}: back before they were out")
 
 
 def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[MoveDefaultAccount]:
-    """Members who have lost their default account get this one: without it `srun` alone is refused."""
+    """Yield a default account for members who have lost theirs: without one `srun` alone is refused."""
     if Part.DEFAULT_ACCOUNTS not in snapshot.complete:
         return
     account = spec.account.name
@@ -128,7 +128,7 @@ def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> I
 def user_limits(
     account: str, wanted: Mapping[str, Mapping[str, int]], known: Set[str], snapshot: Snapshot, reason: str
 ) -> Iterator[SetUserLimits]:
-    """Limits per job and user, `wanted` by user. Of TRES in `known` a limit that nobody wants any more is lifted."""
+    """Yield changed limits per job and user, `wanted` by user. Of TRES in `known` an unwanted limit is lifted."""
     for user in sorted(snapshot.users_of(account) | set(wanted)):
         before = snapshot.user_limits.get((account, user), {})
         after = {tres: NO_LIMIT for tres in before if tres in known} | dict(wanted.get(user, {}))

@@ -72,7 +72,7 @@ class Obstacle:
 
 
 def obstacle(plugin_options: Mapping[str, Any]) -> Obstacle | None:
-    """What the offering's options say against names of ours."""
+    """Return what the offering's options say against names of ours."""
     policy = plugin_options.get("username_generation_policy")
     if policy != SERVICE_PROVIDER:
         return Obstacle(f"Waldur makes the usernames (username_generation_policy is {policy or 'not set'})")
@@ -86,7 +86,7 @@ def obstacle(plugin_options: Mapping[str, Any]) -> Obstacle | None:
 
 
 def due(users: Iterable[OfferingUser]) -> list[OfferingUser]:
-    """Users without a name whom we may give one, the new ones first; the others keep the order they came in."""
+    """Return users without a name whom we may give one, the new ones first; the others keep the order they came in."""
     waiting = [
         user
         for user in users
@@ -96,14 +96,14 @@ def due(users: Iterable[OfferingUser]) -> list[OfferingUser]:
 
 
 def opening(user: OfferingUser) -> Action | None:
-    """What tells Waldur that we have begun; None where it knows, or has no state for it."""
+    """Return what tells Waldur that we have begun; None where it knows, or has no state for it."""
     if user.state not in TO_BEGIN:
         return None
     return BeginUsername(offering_user=user.uuid, reason=whose(user))
 
 
 def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
-    """The calls that follow from the backend's answer, a name or an error, for a user that has been opened."""
+    """Return the calls that follow from the backend's answer, a name or an error, for a user that has been opened."""
     uuid, why = user.uuid, whose(user)
     if isinstance(answer, str):
         name = AssignUsername(offering_user=uuid, username=answer, reason=why)
@@ -126,12 +126,12 @@ def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, .
 
 
 def foreseen(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
-    """All the calls of one user, as far as they can be known without making anything."""
+    """Return all the calls of one user, as far as they can be known without making anything."""
     begin = opening(user)
     opened = () if begin is None else (begin,)
     return (*opened, *closing(user, answer))
 
 
 def whose(user: OfferingUser) -> str:
-    """Why a name is made: for whom, by the login in Waldur, or their uuid where the server hides that."""
+    """Return why a name is made: for whom, by the login in Waldur, or their uuid where the server hides that."""
     return f"Waldur user {user.waldur_username or user.user_uuid}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from pathlib import Path
 
-from agent.core.homes import NOTHING, Remembered
+from agent.core.homes import NOTHING, HomeRecord
 from agent.state.store import Db, Source, Store, note, recall
 
 WHAT = "what was done about homes"
@@ -28,11 +28,11 @@ class HomeState:
     def path(self) -> Path:
         return Store(self._source).path if isinstance(self._source, Path) else self._source.path
 
-    def __getitem__(self, user: str) -> Remembered:
+    def __getitem__(self, user: str) -> HomeRecord:
         return self.users.get(user, NOTHING)
 
-    def __setitem__(self, user: str, remembered: Remembered) -> None:
-        self.users[user] = remembered
+    def __setitem__(self, user: str, record: HomeRecord) -> None:
+        self.users[user] = record
 
     def save(self) -> bool:
         """Write down what has changed since. False, with a warning, where that is not possible."""
@@ -54,8 +54,8 @@ class HomeState:
         return True
 
 
-def _read(db: Db, offering_uuid: str) -> dict[str, Remembered]:
+def _read(db: Db, offering_uuid: str) -> dict[str, HomeRecord]:
     return {
-        row["user"]: Remembered(row["home"], row["quota"], row["failures"], row["told"])
+        row["user"]: HomeRecord(row["home"], row["quota"], row["failures"], row["told"])
         for row in db.rows("SELECT * FROM homes WHERE offering = ?", offering_uuid)
     }

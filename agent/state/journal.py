@@ -135,7 +135,7 @@ def _line(site: Where, mode: Mode, cause: str, **said: Any) -> dict[str, Any]:
 
 
 def told_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a line of `told` says, by account; empty for all other lines."""
+    """Return what a line of `told` says, by account; empty for all other lines."""
     found = (line.get("action") or {}).get("told")
     return found if isinstance(found, dict) else {}
 
@@ -169,7 +169,7 @@ def operator() -> str:
 
 
 def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
-    """The lines that match, oldest first, from all files that are kept. Damaged lines are left out."""
+    """Yield the lines that match, oldest first, from all files that are kept. Damaged lines are left out."""
     for path in reversed(_files(state_dir)):
         try:
             with files.acting_as_owner(state_dir):
@@ -218,7 +218,7 @@ def _append_to(path: Path, text: str) -> None:
 
 
 def _line_end(descriptor: int) -> str:
-    """What ends a line that a full disk has cut, so that ours begins on its own."""
+    """Return what ends a line that a full disk has cut, so that ours begins on its own."""
     size = os.fstat(descriptor).st_size
     return "\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else ""
 
@@ -261,7 +261,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _ids(action: Action) -> dict[str, str]:
-    """What the action is known by, and the order in its reason where it names none."""
+    """Return what the action is known by, and the order in its reason where it names none."""
     order = ORDER_IN_REASON.search(action.reason)
     return {**({"order": order.group(1)} if order else {}), **action.ids()}
 
@@ -279,7 +279,7 @@ def _moment(line: Mapping[str, Any]) -> datetime | None:
 
 
 def _shown(command: str) -> str:
-    """A command without the passwords that a prefix of it may carry in a URL."""
+    """Return a command without the passwords that a prefix of it may carry in a URL."""
     return " ".join(mask_url(word) if "://" in word else word for word in command.split(" "))
 
 

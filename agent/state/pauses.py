@@ -24,8 +24,8 @@ def resume(source: Source, offering: Offering) -> None:
 
 
 def pause_note(source: Source, offering: Offering) -> str:
-    """Who paused the offering by command, and since when; empty when nobody has. Not knowing counts as paused. Raises
-    StateBusy.
+    """Return who paused the offering by command, and since when; empty when nobody has. Not knowing counts as paused.
+    Raises StateBusy.
     """
     try:
         with reading(source) as db:

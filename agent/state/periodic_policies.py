@@ -85,7 +85,7 @@ class PolicyState:
         self._known("SELECT 1 FROM periodic_policies LIMIT 0")
 
     def applied(self, now: datetime) -> datetime | None:
-        """When the newest message was written that was carried out."""
+        """Return when the newest message was written that was carried out."""
         rows = self._known(APPLIED, *self._which)
         found = datetime.fromisoformat(rows[0]["applied"]) if rows else None
         return None if found is None or is_to_come(found, now) else found
@@ -96,7 +96,7 @@ class PolicyState:
         return note(self._source, "what was applied", lambda db: db.run(sql, *self._which, newest))
 
     def has_reset(self, period: str, now: datetime) -> bool:
-        """Whether this period's reset was carried out, or may have been, too long ago to repeat it."""
+        """Return whether this period's reset was carried out, or may have been, too long ago to repeat it."""
         rows = self._known(RESET, *self._which, period)
         if not rows or rows[0]["done"]:
             return bool(rows)
@@ -159,7 +159,7 @@ class PolicyState:
 
     @property
     def parked(self) -> ParkedMessage | None:
-        """The message that waits."""
+        """Return the message that waits."""
         rows = self._known(PARKED, *self._which)
         return _parked(rows[0]) if rows else None
 

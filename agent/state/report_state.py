@@ -39,11 +39,11 @@ class ReportState:
     failed: frozenset[str] = frozenset()
 
     def is_refused(self, month: Month, now: datetime, *, limits: bool = False) -> bool:
-        """Whether Waldur does not take all of a closed month; with `limits`, none of it."""
+        """Return whether Waldur does not take all of a closed month; with `limits`, none of it."""
         return self._holds(_closed(month, limits), now)
 
     def refused_until(self, month: Month) -> datetime:
-        """When a month that is refused is tried again."""
+        """Return when a month that is refused is tried again."""
         found = (self.refused.get(name) for name in (str(month), DATES))
         return max(until for until in found if until)
 
@@ -52,7 +52,7 @@ class ReportState:
         return self._note(_closed(month, limits), now)
 
     def takes_no_dates(self, now: datetime) -> bool:
-        """Whether Waldur takes none from our token."""
+        """Return whether Waldur takes none from our token."""
         return self._holds(DATES, now)
 
     def refuse_dates(self, now: datetime) -> bool:

@@ -239,12 +239,12 @@ def recall(source: Source, what: str, work: Callable[[Db], Result]) -> Result | 
 
 
 def stamp(moment: datetime) -> str:
-    """A moment as people and JSON read it, in UTC, to the second."""
+    """Return a moment as people and JSON read it, in UTC, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def moment_text(moment: datetime) -> str:
-    """A moment as it is stored: UTC, of one width, so that texts compare as the moments do."""
+    """Return a moment as it is stored: UTC, of one width, so that texts compare as the moments do."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -253,7 +253,8 @@ def moment_from(text: str) -> datetime:
 
 
 def is_copied_back(db: Db) -> bool:
-    """Whether the file is an old copy that somebody put back: approvals in it may have been used or revoked since.
+    """Return whether the file is an old copy that somebody put back: approvals in it may have been used or revoked
+    since.
 
     Seen by the journal, which has gone on, at the first write after that, and noted until `forget_copied_back`.
     """
@@ -470,7 +471,7 @@ def _meaning(error: sqlite3.Error, path: Path, *, is_writing: bool) -> StateErro
 
 
 def _is_obstacle(error: sqlite3.Error) -> bool:
-    """Whether the folder is at fault (rights, room) and not what the file holds."""
+    """Return whether the folder is at fault (rights, room) and not what the file holds."""
     return _primary(error) in (
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_READONLY,

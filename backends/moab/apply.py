@@ -15,10 +15,10 @@ from agent.core.errors import PlanRefused
 from agent.core.plans import Outcome
 from backends.lock import WriteLock
 from backends.moab import commands
-from backends.moab.batch import Batch, Hand
+from backends.moab.batch import Batch, LockedCommands
 from backends.moab.commands import NotInMoab
 from backends.moab.programs import Programs
-from backends.moab.written_funds import Sight
+from backends.moab.written_funds import WrittenFunds
 from backends.process import Runner
 
 
@@ -26,31 +26,37 @@ class Writer:
     """Applies actions to one MAM. `default_account`: what accounts at the top stand below."""
 
     def __init__(
-        self, runner: Runner, programs: Programs, lock: WriteLock, *, sight: Sight, default_account: str
+        self,
+        runner: Runner,
+        programs: Programs,
+        lock: WriteLock,
+        *,
+        written_funds: WrittenFunds,
+        default_account: str,
     ) -> None:
         self._runner = runner
         self._programs = programs
         self._lock = lock
-        self._sight = sight
+        self._written_funds = written_funds
         self._default_account = default_account
 
     def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
-        """One outcome for each. Raises BackendError where MAM could not be read before anything was tried."""
+        """Return one outcome for each. Raises BackendError where MAM could not be read before anything was tried."""
         usable, outcomes = _checked(actions)
         if usable:
-            hand = Hand(self._runner, self._programs, self._lock)
+            locked = LockedCommands(self._runner, self._programs, self._lock)
             with self._lock:
-                outcomes += Batch(hand, self._sight, self._default_account).carried_out(usable)
+                outcomes += Batch(locked, self._written_funds, self._default_account).carried_out(usable)
         return outcomes
 
     def shown(self, actions: Sequence[ClusterAction]) -> list[str]:
-        """What `apply` would run now, as a shell takes it. Raises BackendError."""
+        """Return what `apply` would run now, as a shell takes it. Raises BackendError."""
         usable, _ = _checked(actions)
         if not usable:
             return []
         return commands.shown(
             usable,
-            self._sight.read(),
+            self._written_funds.read(),
             lambda words: self._runner.argv((self._programs.path(words[0]), *words[1:])),
             self._default_account,
         )

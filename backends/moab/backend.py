@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The MOAB backend: one object per offering that reads, checks and changes MOAB Accounting Manager."""
+"""MOAB backend: one object per offering that reads, checks and changes MOAB Accounting Manager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from backends.moab.programs import Programs
 from backends.moab.reader import Reader
 from backends.moab.schema import MoabSettings
 from backends.moab.usage import Records
-from backends.moab.written_funds import Sight, Unseen
+from backends.moab.written_funds import UnshownFunds, WrittenFunds
 from backends.process import Runner
 
 VERSION = re.compile(r"\d+(?:\.\d+)+")
@@ -44,10 +44,14 @@ class MoabBackend:
         # Those with another state_dir meet at the file of the same programs, in the folder of the host.
         shared = context.lock_dir / f"writes-mam-{_place(settings)}.lock" if context.lock_dir else None
         self._lock = WriteLock(context.state_dir, "mam", shared=shared)
-        unseen = Unseen(context.state_dir / f"mam-unseen-{_place(settings)}.json")
-        sight = Sight(self._reader.ledger, self._reader.funds_of, unseen)
+        unshown = UnshownFunds(context.state_dir / f"mam-unseen-{_place(settings)}.json")
+        written_funds = WrittenFunds(self._reader.ledger, self._reader.funds_of, unshown)
         self._writer = Writer(
-            self._runner, self._programs, self._lock, sight=sight, default_account=settings.default_account
+            self._runner,
+            self._programs,
+            self._lock,
+            written_funds=written_funds,
+            default_account=settings.default_account,
         )
 
     @property

@@ -29,14 +29,14 @@ from agent.core.errors import BackendError, BackendUnavailable, DoneInPart, NotA
 from agent.core.plans import Outcome
 from backends.command_output import one_line
 from backends.failure_propagation import FailurePropagation
-from backends.hierarchy import levels
+from backends.hierarchy import in_order
 from backends.lock import WriteLock
 from backends.moab import commands, deposits
 from backends.moab.commands import Words
 from backends.moab.components import DEPOSIT
 from backends.moab.ledger import Ledger, total
 from backends.moab.programs import Programs, failure
-from backends.moab.written_funds import Sight
+from backends.moab.written_funds import WrittenFunds
 from backends.process import CommandMissing, Runner
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ class Attempt:
         return Outcome(self.action, error, tuple(self.commands), self.duration_s)
 
 
-class Hand:
-    """Runs commands under the lock."""
+class LockedCommands:
+    """Runs commands under the lock of all writers, and notes on each attempt what was run."""
 
     def __init__(self, runner: Runner, programs: Programs, lock: WriteLock) -> None:
         self._runner = runner
@@ -81,12 +81,12 @@ class Hand:
 class Batch:
     """Everything that one call of `apply` does. Raises BackendError where MAM cannot be read at the beginning."""
 
-    def __init__(self, hand: Hand, sight: Sight, default_account: str) -> None:
-        self._hand = hand
-        self._sight = sight
+    def __init__(self, locked: LockedCommands, written_funds: WrittenFunds, default_account: str) -> None:
+        self._locked = locked
+        self._written_funds = written_funds
         self._default_account = default_account
         self._failures = FailurePropagation()
-        self._ledger = sight.read()
+        self._ledger = written_funds.read()
         self._stood = frozenset(self._ledger.accounts)
         # Accounts that got a fund here.
         self._funded: set[str] = set()
@@ -95,21 +95,17 @@ class Batch:
 
     def carried_out(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
         outcomes = []
+        parents = {name: self._ledger.parent(name) for name in self._ledger.accounts}
+        ordered = in_order(actions, parents)
         for kind in commands.ORDER:
-            for outcome in self._of_kind(kind, actions):
+            of_kind = [action for action in ordered if type(action) is kind]
+            steps = (
+                self._create(only(CreateAccount, of_kind)) if kind is CreateAccount else self._each(of_kind)
+            )
+            for outcome in steps:
                 self._failures.note(outcome)
                 outcomes.append(outcome)
         return outcomes
-
-    def _of_kind(self, kind: type[ClusterAction], actions: Sequence[ClusterAction]) -> Iterator[Outcome]:
-        if kind is CreateAccount:
-            yield from self._create(only(CreateAccount, actions))
-        elif kind is DeleteAccount:
-            gone = only(DeleteAccount, actions)
-            for level in reversed(levels(gone, {a.account: self._ledger.parent(a.account) for a in gone})):
-                yield from self._each(level)
-        else:
-            yield from self._each(only(kind, actions))
 
     def _each(self, actions: Sequence[ClusterAction]) -> Iterator[Outcome]:
         for action in actions:
@@ -133,7 +129,7 @@ class Batch:
     def _create(self, actions: Sequence[CreateAccount]) -> Iterator[Outcome]:
         """All accounts, then the funds of those that MAM has not made one for by itself."""
         made: list[Attempt] = []
-        for action in (a for level in levels(actions, {a.account: a.parent for a in actions}) for a in level):
+        for action in actions:
             attempt = Attempt(action)
             if stopped := self._failures.error_for(action):
                 yield Outcome(action, stopped)
@@ -163,7 +159,7 @@ class Batch:
         if self._ledger.funds_of(name):
             return None
         spelled = self._ledger.spelled(name)
-        if name in self._stood and (error := self._sight.objection(name, spelled)):
+        if name in self._stood and (error := self._written_funds.objection(name, spelled)):
             return error
         error = self._run(attempt, commands.create_fund(spelled), lambda ledger: bool(ledger.funds_of(name)))
         self._funded |= {name} if error is None else set()
@@ -203,8 +199,8 @@ class Batch:
             return error
         funds = self._ledger.funds_of(name)
         if not funds:
-            return self._sight.unshown(name)
-        if error := self._sight.shown(name):
+            return self._written_funds.unshown(name)
+        if error := self._written_funds.shown(name):
             return error
         held = self._ledger.limits(name)[DEPOSIT]
         before = dict(action.before).get(DEPOSIT)
@@ -250,20 +246,14 @@ class Batch:
         words = commands.delete_user(self._ledger.spelled(action.account), user)
         return self._run(attempt, words, lambda ledger: action.user not in ledger.users_of(action.account))
 
-    def _allow(self, attempt: Attempt, action: AllowSubmission) -> BackendError | None:
-        return self._activate(attempt, active=True)
-
-    def _block(self, attempt: Attempt, action: BlockSubmission) -> BackendError | None:
-        return self._activate(attempt, active=False)
-
-    def _activate(self, attempt: Attempt, *, active: bool) -> BackendError | None:
-        name = attempt.action.account
+    def _activate(self, attempt: Attempt, action: AllowSubmission | BlockSubmission) -> BackendError | None:
+        name, active = action.account, isinstance(action, AllowSubmission)
         words = commands.activate(self._ledger.spelled(name), active=active)
         return self._in_account(attempt, words, lambda now: now.accounts[name].active is active)
 
     def _run(self, attempt: Attempt, words: Words, holds: Holds = lambda _: False) -> BackendError | None:
         """One command. `holds`: whether a state has what it is for, by which a failure is judged."""
-        error = self._hand.run(attempt, words)
+        error = self._locked.run(attempt, words)
         self._touched.add(attempt.action.account)
         if error is None or isinstance(error, CommandMissing):
             return error
@@ -274,7 +264,7 @@ class Batch:
     def _look(self) -> BackendError | None:
         """Read MAM again. What cannot be read stops everything."""
         try:
-            self._ledger = self._sight.read()
+            self._ledger = self._written_funds.read()
         except BackendError as error:
             return BackendUnavailable(str(error))
         self._touched.clear()
@@ -286,8 +276,8 @@ STEPS: Mapping[type[ClusterAction], Callable[[Batch, Attempt, Any], BackendError
     SetLimits: Batch._set_deposit,
     AddMember: Batch._add,
     MoveDefaultAccount: Batch._move_default,
-    AllowSubmission: Batch._allow,
-    BlockSubmission: Batch._block,
+    AllowSubmission: Batch._activate,
+    BlockSubmission: Batch._activate,
     RemoveMember: Batch._remove,
     DeleteAccount: Batch._delete,
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What MAM holds, as values: accounts with their members, and funds. Pure.
+"""State of MAM as values: accounts with their members, and funds. Pure.
 
 Names are looked up folded, as Waldur and the plans have them; `name` is how MAM spells them, for commands. The funds
 of an account are those whose only constraint is this account: what else a user of it can draw on is the site's.
@@ -37,7 +37,7 @@ class Fund:
 
     @property
     def owner(self) -> str:
-        """The account that it is for, alone and with no further condition; empty for all other funds."""
+        """Return the account that it is for, alone and with no further condition; empty for all other funds."""
         kind, equals, name = self.constraints.partition("=")
         return name if equals and kind == "Account" and "," not in name else ""
 
@@ -53,7 +53,7 @@ class Ledger:
     uncounted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def spelled(self, account: str) -> str:
-        """The account as MAM has it, or as it will be made."""
+        """Return the account as MAM spells it, or as it will be made."""
         found = self.accounts.get(account)
         return found.name if found else account
 
@@ -65,7 +65,7 @@ class Ledger:
         return found.users if found else {}
 
     def without(self, account: str) -> Ledger:
-        """The same when the account and its funds are gone."""
+        """Return the ledger without the account and its funds."""
         spelled = self.spelled(account)
         return Ledger(
             {name: found for name, found in self.accounts.items() if name != account},
@@ -74,11 +74,11 @@ class Ledger:
         )
 
     def below(self, account: str) -> frozenset[str]:
-        """Accounts that have this one as their organization."""
+        """Return the accounts that have this one as their organization."""
         return frozenset(name for name in self.accounts if self.parent(name) == account)
 
     def parent(self, account: str) -> str:
-        """The organization, folded, where it can stand above the account; empty where it cannot."""
+        """Return the organization, folded, where it can stand above the account; empty where it cannot."""
         above = self._organization(account)
         seen = {account}
         place = above
@@ -92,27 +92,27 @@ class Ledger:
         return found.organization.strip().lower() if found else ""
 
     def limits(self, account: str) -> Mapping[str, int]:
-        """What its funds were given, in whole units of the currency: none for an account without a fund. Where MAM
-        shows no fund of any account that may be a fault, and nothing is said.
+        """Return what its funds were given, in whole units of the currency: none for an account without a fund. Where
+        MAM shows no fund of any account that may be a fault, and nothing is said.
         """
         given = total(self.funds_of(account))
         return {DEPOSIT: int(given.to_integral_value(ROUND_FLOOR))} if self.funds else {}
 
     def least(self, account: str) -> Mapping[str, int]:
-        """What its limit can be lowered to: all but what is left can be taken out of no fund."""
+        """Return what its limit can be lowered to: all but what is left can be taken out of no fund."""
         funds = self.funds_of(account)
         left = sum((max(fund.balance, ZERO) for fund in funds), ZERO)
         return {DEPOSIT: int((total(funds) - left).to_integral_value(ROUND_FLOOR))} if self.funds else {}
 
     def used(self, account: str) -> Mapping[str, int]:
-        """What of that is gone, a begun unit counted whole; nothing is known of an account that is not there."""
+        """Return what of that is gone, a begun unit counted whole; nothing is known of an account that is not there."""
         if not self.funds or account not in self.accounts:
             return {}
         gone = sum((fund.allocated - fund.balance for fund in self.funds_of(account)), ZERO)
         return {DEPOSIT: int(max(gone, ZERO).to_integral_value(ROUND_CEILING))}
 
     def remarks(self, account: str) -> tuple[str, ...]:
-        """What people should know about the funds of an account that stands."""
+        """Return what people should know about the funds of an account that stands."""
         found = []
         if self.funds and not self.funds_of(account):
             found.append(
@@ -123,7 +123,7 @@ class Ledger:
         return tuple(found)
 
     def left_behind(self, account: str) -> tuple[Fund, ...]:
-        """Funds with something in them, or in their past, of an account that is not there."""
+        """Return funds with something in them, or in their past, of an account that is not there."""
         if account in self.accounts:
             return ()
         return tuple(fund for fund in self.funds_of(account) if fund.allocated or fund.balance)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the entry point `moab` names: how the MOAB backend is configured, found and made."""
+"""Plugin that the entry point `moab` names: it configures, finds and makes the MOAB backend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MoabPlugin:
         return components.known(configured, path)
 
     def missing(self, settings: MoabSettings) -> str:
-        """The sentence for a head node without MAM; with a prefix, the prefix's program must be here."""
+        """Return the sentence for a head node without MAM; with a prefix, the prefix's program must be here."""
         prefix = settings.command_prefix
         program = prefix[0] if prefix else Programs(settings.bin_path).path("mam-list-accounts")
         if shutil.which(program):

@@ -39,7 +39,9 @@ class Programs:
 
 
 def answer(completed: Completed) -> str:
-    """The output of a read. Raises CommandDenied or BackendUnavailable: a list says nothing about any one account."""
+    """Return the output of a read. Raises CommandDenied or BackendUnavailable: a list says nothing about any one
+    account.
+    """
     if completed.returncode != 0:
         said = one_line(completed.stderr or completed.stdout) or "no output"
         if DENIED.search(said):
@@ -54,7 +56,7 @@ def answer(completed: Completed) -> str:
 
 
 def failure(completed: Completed) -> BackendError | None:
-    """What the end of a change means, where MAM still answers."""
+    """Return the error that the end of a change means, where MAM still answers; None where it was done."""
     if completed.returncode == 0:
         return None
     if DENIED.search(completed.stderr or completed.stdout):

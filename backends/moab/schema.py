@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The `backend_settings` that the MOAB backend reads. Names of accounts are made above it, from the common keys."""
+"""Schema of the `backend_settings` that the MOAB backend reads. Names of accounts are made above it, from the common
+keys.
+"""
 
 from __future__ import annotations
 

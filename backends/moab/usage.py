@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What was charged, by mam-list-usagerecords: one command for the month of all accounts, summed as its lines come.
+"""Reads what was charged, by mam-list-usagerecords: one command for the month of all accounts, summed as its lines
+come.
 
 Both ends are inclusive and whole seconds, so the month goes from its first second to its last, by the clocks of the
 query's zone. Charges are amounts of the currency; they count in millionths of it.
@@ -28,7 +29,7 @@ WHOLE = Decimal(1)
 
 
 class Records:
-    """The usage records of one MAM."""
+    """Usage records of one MAM."""
 
     def __init__(self, runner: Runner, programs: Programs) -> None:
         self._runner = runner
@@ -36,7 +37,7 @@ class Records:
         self._zones = Zones(runner)
 
     def usage(self, query: UsageQuery) -> Usage:
-        """The whole month of all accounts. Raises BackendError: an answer that is broken anywhere is none."""
+        """Read the whole month of all accounts. Raises BackendError: an answer that is broken anywhere is none."""
         lines = self._runner.lines(
             self._command(query), timeout_s=TIMEOUT_S, environment=self._zones.environment(query)
         )
@@ -48,7 +49,7 @@ class Records:
         answer(self._runner.read((*self._programs.usage, *MOMENT)))
 
     def command(self, query: UsageQuery, account: str) -> str:
-        """The command for one account, as a shell takes it."""
+        """Return the command for one account, as a shell takes it."""
         command = (*self._command(query), "-a", account)
         if self._runner.prefixed:
             return shlex.join(self._runner.argv(command, {"TZ": query.zone}))
@@ -61,7 +62,7 @@ class Records:
 
 
 def _judged(lines: Generator[str, None, Completed]) -> Generator[str, None, None]:
-    """The lines; only after the last one it is known whether any of them counts."""
+    """Yield the lines; only after the last one it is known whether any of them counts."""
     completed = yield from lines
     if cut := answer(completed):
         raise ParseError(" ".join(completed.argv), cut, "the last line is cut")

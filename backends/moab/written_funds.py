@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a writer looks at MAM: at everything, and once more before an account that stands gets a fund.
+"""Observation of funds for a writer: all of them, and an account's alone before it gets another one.
 
 A list of funds that lacks one of ours would have a second one made, and the whole deposit put into it. So the account's
 funds are asked for alone as well; and where a fund was made and not shown, no other one is made, in no later pass.
@@ -16,7 +16,7 @@ from agent.core.errors import BackendError, NotApplied
 from backends.moab.ledger import Fund, Ledger
 
 
-class Unseen:
+class UnshownFunds:
     """Accounts that we made a fund for which MAM did not show, in a file of all writers. Used under their lock."""
 
     def __init__(self, path: Path) -> None:
@@ -52,20 +52,23 @@ class Unseen:
             raise BackendError(f"{self._path} cannot be written: {error}") from error
 
 
-class Sight:
-    """`read`: everything; `ask`: the own funds of one account, by its name as MAM spells it."""
+class WrittenFunds:
+    """Observe the funds that are written to.
+
+    `read`: everything; `ask`: the own funds of one account, by its name as MAM spells it.
+    """
 
     def __init__(
-        self, read: Callable[[], Ledger], ask: Callable[[str], tuple[Fund, ...]], unseen: Unseen
+        self, read: Callable[[], Ledger], ask: Callable[[str], tuple[Fund, ...]], unshown: UnshownFunds
     ) -> None:
         self.read = read
         self._ask = ask
-        self._unseen = unseen
+        self._unshown = unshown
 
     def objection(self, account: str, spelled: str) -> BackendError | None:
-        """Why an account that stood without a fund gets none."""
+        """Return why an account that had no fund gets none now; None where it may get one."""
         try:
-            if account in self._unseen:
+            if account in self._unshown:
                 return BackendError(
                     f"a fund was made for account {account}, and MAM does not show it: no other one is made. Look at "
                     f"`mam-list-funds -a {spelled}`; if there is none, make it by hand (mam-create-fund -a {spelled})"
@@ -79,16 +82,16 @@ class Sight:
         return None
 
     def unshown(self, account: str) -> BackendError:
-        """A fund was made, and the list does not have it."""
+        """Note that a fund was made which the list does not have; return the error to report."""
         try:
-            self._unseen.note(account)
+            self._unshown.note(account)
         except BackendError as error:
             return error
         return NotApplied(f"MAM does not show the fund of account {account}")
 
     def shown(self, account: str) -> BackendError | None:
         try:
-            self._unseen.forget(account)
+            self._unshown.forget(account)
         except BackendError as error:
             return error
         return None

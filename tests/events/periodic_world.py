@@ -4,22 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.core.actions import ClusterAction
-from agent.core.errors import BackendError, SiteAgentError
+from agent.core.errors import SiteAgentError
 from agent.core.model import Account
-from agent.core.periodic import LimitType, ObservedSettings
-from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
-from agent.core.plans import Outcome
 from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import held_plans, periodic_policies
-from backends.testing.memory import MemoryBackend
+from backends.testing.periodic import AccountSettings, PeriodicMemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from tests.step_faults import MortalClient
@@ -28,59 +24,8 @@ ACCOUNT = "a_one"
 PERIODIC = {"periodic_limits": {"enabled": True}}
 
 
-@dataclass
-class Keeper:
-    """Periodic settings of one account. `ignores`: it says yes to settings and does nothing."""
-
-    cluster: PeriodicCluster
-    share: int | None = None
-    limits: dict[LimitType, dict[str, int]] = field(default_factory=dict)
-    resets: int = 0
-    ignores: bool = False
-
-    def state(self, account: str) -> ObservedSettings | None:
-        self.cluster.must_work("state")
-        self.cluster.executed["read"] += 1
-        if account not in self.cluster.state.accounts:
-            return None
-        return ObservedSettings(self.share, {kind: dict(values) for kind, values in self.limits.items()})
-
-    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
-        """In their order; what fails ends it."""
-        outcomes: list[Outcome] = []
-        for action in actions:
-            try:
-                self.cluster.must_work("before the command")
-                self.cluster.executed["write"] += 1
-                self._carry_out(action)
-                self.cluster.must_work("after the command")
-            except BackendError as error:
-                return [*outcomes, Outcome(action, error, (f"try {action.line()}",))]
-            outcomes.append(Outcome(action, None, (action.line(),)))
-        return outcomes
-
-    def _carry_out(self, action: ClusterAction) -> None:
-        if self.cluster.refuses(action):
-            raise BackendError("no")
-        match action:
-            case ResetRawUsage():
-                self.resets += 1
-            case _ if self.ignores:
-                return
-            case SetFairshare():
-                self.share = action.after
-            case SetPeriodicLimits():
-                self.limits.setdefault(LimitType(action.limit_type), {}).update(action.after)
-            case _:
-                raise AssertionError(action.render())
-
-
-class PeriodicCluster(MemoryBackend):
-    """The cluster in memory, with this power."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.periodic = Keeper(self)
+class PeriodicCluster(PeriodicMemoryBackend):
+    """With the use of limits of the account."""
 
     def uses(self, **used: int) -> None:
         """What counts against the limits of the account."""
@@ -112,8 +57,9 @@ class PeriodicWorld:
         self.site = Site(self.offering, self.client, self.cluster, folder / "state")
 
     @property
-    def keeper(self) -> Keeper:
-        return self.cluster.periodic
+    def account_settings(self) -> AccountSettings:
+        """What the cluster holds for the account."""
+        return self.cluster.periodic.accounts[ACCOUNT]
 
     def with_policy(self, **rules: Any) -> Site:
         """The same site under other rules."""

@@ -45,7 +45,7 @@ class AtOnce:
     def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
         self.world = PeriodicWorld(waldur, folder)
         self.backend, self.client = self.world.cluster, self.world.client
-        self.world.keeper.limits = {LimitType.GRP_TRES_MINS: {"cpu": 1000}}
+        self.world.account_settings.limits = {LimitType.GRP_TRES_MINS: {"cpu": 1000}}
         self.world.cluster.uses(cpu=self.used)
         self.document = self.world.message(LOWER)
 
@@ -54,11 +54,11 @@ class AtOnce:
         return self.world.told(self.document) is None
 
     def wrong(self) -> list[str]:
-        keeper, found = self.world.keeper, []
-        if (keeper.share, keeper.limits) != (7, {LimitType.GRP_TRES_MINS: {"cpu": 600}}):
-            found.append(f"not in force: {keeper.share} {keeper.limits}")
-        if not 1 <= keeper.resets <= 1 + self.may_repeat:
-            found.append(f"{keeper.resets} resets")
+        settings, found = self.world.account_settings, []
+        if (settings.share, settings.limits) != (7, {LimitType.GRP_TRES_MINS: {"cpu": 600}}):
+            found.append(f"not in force: {settings.share} {settings.limits}")
+        if not 1 <= settings.resets <= 1 + self.may_repeat:
+            found.append(f"{settings.resets} resets")
         if self.world.parked() or self.world.waiting():
             found.append(f"it still waits: {self.world.parked()} {self.world.waiting()}")
         if (True, "") not in {told[:2] for told in self.world.reported()}:
@@ -72,13 +72,13 @@ class Held(AtOnce):
     used = 800
 
     def wrong(self) -> list[str]:
-        keeper, waiting, found = self.world.keeper, self.world.waiting(), []
-        if (keeper.share, keeper.limits, keeper.resets) != (
+        settings, waiting, found = self.world.account_settings, self.world.waiting(), []
+        if (settings.share, settings.limits, settings.resets) != (
             None,
             {LimitType.GRP_TRES_MINS: {"cpu": 1000}},
             0,
         ):
-            found.append(f"changed: {keeper.share} {keeper.limits} {keeper.resets}")
+            found.append(f"changed: {settings.share} {settings.limits} {settings.resets}")
         if [[*parked.plans] for parked in self.world.parked()] != [waiting] or len(waiting) != 1:
             found.append(f"it does not wait: {self.world.parked()} {waiting}")
         if {success for success, *_ in self.world.reported()} != {False}:

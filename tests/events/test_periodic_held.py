@@ -41,7 +41,7 @@ def waldur() -> Iterator[SimulatedWaldur]:
 def world(waldur: SimulatedWaldur, tmp_path: Path) -> PeriodicWorld:
     """Of 1000 CPU minutes 800 are used."""
     made = PeriodicWorld(waldur, tmp_path)
-    made.keeper.limits = {MINUTES: {"cpu": 1000}}
+    made.account_settings.limits = {MINUTES: {"cpu": 1000}}
     made.cluster.uses(cpu=800)
     return made
 
@@ -70,7 +70,7 @@ def test_a_limit_below_what_is_used_waits_for_a_person_with_all_of_its_message(w
     world.told(message)
     assert (world.waiting(), world.reported()) == ([plan], [(False, sentence, 0)] * 2)
     assert world.order_pass().problems == []
-    assert (world.keeper.share, world.keeper.limits, world.keeper.resets) == (
+    assert (world.account_settings.share, world.account_settings.limits, world.account_settings.resets) == (
         None,
         {MINUTES: {"cpu": 1000}},
         0,
@@ -82,13 +82,17 @@ def test_a_limit_below_what_is_used_waits_for_a_person_with_all_of_its_message(w
         "set periodic limits",
         "reset raw usage",
     ]
-    assert (world.keeper.share, world.keeper.limits, world.keeper.resets) == (7, {MINUTES: {"cpu": 600}}, 1)
+    assert (world.account_settings.share, world.account_settings.limits, world.account_settings.resets) == (
+        7,
+        {MINUTES: {"cpu": 600}},
+        1,
+    )
     assert world.reported()[2:] == [(True, "", 3)]
     assert (world.parked(), world.waiting()) == ([], [])
     causes = {line["cause"] for line in journal.read(world.site.state_dir)}
     assert causes == {f"policy {world.policy}"}
     world.order_pass()
-    assert (world.keeper.resets, len(world.reported())) == (1, 3)
+    assert (world.account_settings.resets, len(world.reported())) == (1, 3)
 
 
 def test_a_message_that_waits_costs_a_pass_nothing(world: PeriodicWorld) -> None:
@@ -106,15 +110,15 @@ def test_what_is_not_below_the_use_is_set_at_once(world: PeriodicWorld) -> None:
 
 @pytest.mark.parametrize("how", ["ignored", "refused"])
 def test_nothing_is_reset_where_the_settings_are_not_in_force(world: PeriodicWorld, how: str) -> None:
-    world.keeper.ignores = how == "ignored"
+    world.cluster.periodic.ignores_settings = how == "ignored"
     world.cluster.refuses = lambda action: how == "refused" and isinstance(action, SetPeriodicLimits)
     world.told(world.message({**LOWER, "grp_tres_mins": {"cpu": 900}}))
     words = "the cluster took the commands and did not do it: set fairshare of a_one parent -> 7"
     assert world.reported() == [(False, words if how == "ignored" else "no", 2)]
-    assert world.keeper.resets == 0
-    world.keeper.ignores, world.cluster.refuses = False, lambda _: False
+    assert world.account_settings.resets == 0
+    world.cluster.periodic.ignores_settings, world.cluster.refuses = False, lambda _: False
     world.told(world.message({**LOWER, "grp_tres_mins": {"cpu": 900}}))
-    assert (world.keeper.resets, world.reported()[1][:2]) == (1, (True, ""))
+    assert (world.account_settings.resets, world.reported()[1][:2]) == (1, (True, ""))
 
 
 def test_unknown_use_holds_and_the_site_may_allow_cuts(world: PeriodicWorld) -> None:
@@ -142,14 +146,14 @@ def test_the_newest_message_is_the_one_that_waits(world: PeriodicWorld) -> None:
     assert world.order_pass().outcomes == []
     approve(world)
     world.order_pass()
-    assert (world.keeper.limits, world.keeper.share) == ({MINUTES: {"cpu": 500}}, None)
+    assert (world.account_settings.limits, world.account_settings.share) == ({MINUTES: {"cpu": 500}}, None)
 
 
 def test_a_newer_message_that_is_carried_out_ends_the_waiting(world: PeriodicWorld) -> None:
     world.told(world.message(LOWER))
     world.told(world.message({"grp_tres_mins": {"cpu": 2000}}, timestamp="2026-01-02T00:00:00"))
     assert (world.parked(), world.waiting()) == ([], [])
-    assert world.keeper.limits == {MINUTES: {"cpu": 2000}}
+    assert world.account_settings.limits == {MINUTES: {"cpu": 2000}}
     assert [success for success, *_ in world.reported()] == [False, True]
 
 
@@ -198,9 +202,9 @@ def test_a_pause_keeps_what_waits(world: PeriodicWorld) -> None:
     world.told(world.message(LOWER))
     approve(world)
     world.order_pass(world.with_policy(paused=True))
-    assert (len(world.parked()), world.keeper.resets, len(world.reported())) == (1, 0, 1)
+    assert (len(world.parked()), world.account_settings.resets, len(world.reported())) == (1, 0, 1)
     world.order_pass()
-    assert (world.parked(), world.keeper.resets) == ([], 1)
+    assert (world.parked(), world.account_settings.resets) == ([], 1)
 
 
 def test_what_is_not_below_the_use_any_more_goes_on_by_itself(
@@ -217,10 +221,10 @@ def test_what_is_not_below_the_use_any_more_goes_on_by_itself(
     assert world.cluster.executed["read"] > reads
     world.cluster.uses(cpu=10)
     world.order_pass()
-    assert world.keeper.limits == {MINUTES: {"cpu": 1000}}
+    assert world.account_settings.limits == {MINUTES: {"cpu": 1000}}
     monkeypatch.setattr(periodic_limits, "_now", lambda: now + timedelta(minutes=123))
     world.order_pass()
-    assert world.keeper.limits == {MINUTES: {"cpu": 600}}
+    assert world.account_settings.limits == {MINUTES: {"cpu": 600}}
     assert (world.parked(), world.waiting()) == ([], [])
     assert world.reported()[1:] == [(True, "", 3)]
 
@@ -232,7 +236,7 @@ def test_another_plan_for_the_same_message_is_told(
     world.told(world.message({"grp_tres_mins": {"cpu": 600, "mem": 5}}))
     (first,) = world.waiting()
     approve(world)
-    world.keeper.limits[MINUTES]["mem"] = 5
+    world.account_settings.limits[MINUTES]["mem"] = 5
     assert world.order_pass().problems == []
     (second,) = world.waiting()
     assert second != first
@@ -279,7 +283,7 @@ def test_a_report_that_waldur_did_not_take_is_sent_again(
     world.order_pass()
     assert (len(world.parked()), len(world.reported())) == (1, 1)
     world.order_pass()
-    assert (world.parked(), world.reported()[1:], world.keeper.resets) == ([], [(True, "", 3)], 1)
+    assert (world.parked(), world.reported()[1:], world.account_settings.resets) == ([], [(True, "", 3)], 1)
 
 
 def test_without_its_rights_in_waldur_the_agent_forgets_no_message(
@@ -325,7 +329,7 @@ def test_where_nothing_can_be_written_down_a_message_stays_with_its_task(
     error = world.told(world.message(LOWER))
     unblock(world.site.state_dir)
     assert error is not None, "it comes back"
-    assert world.keeper.limits == {MINUTES: {"cpu": 1000}}
+    assert world.account_settings.limits == {MINUTES: {"cpu": 1000}}
     assert world.told(world.message(LOWER)) is None
     assert len(world.parked()) == (used == 800)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.homes import NOTHING, Home, HomeQuota, HomeRules, QuotaProvider, Remembered, is_username
+from agent.core.homes import NOTHING, Home, HomeQuota, HomeRecord, HomeRules, QuotaProvider, is_username
 from agent.core.host_actions import MakeHome, SetQuota
 from agent.core.policy import PolicyRules
 from agent.plan.homes import actions, is_settled, sort
@@ -19,7 +19,7 @@ CEPH = HomeQuota(QuotaProvider.CEPH_XATTR, (("ceph.quota.max_files", "5"),))
 PLAIN = HomeRules(umask="0027")
 LIMITED = HomeRules(umask="0027", base_path="/homes", quota=XFS)
 ANN = Home("ann", "/homes/ann", made_at="/home/ann")
-DONE = Remembered(home=LIMITED.home_mark(), quota=LIMITED.quota_mark())
+DONE = HomeRecord(home=LIMITED.home_mark(), quota=LIMITED.quota_mark())
 
 
 def test_a_new_user_gets_a_home_and_then_a_quota() -> None:
@@ -53,7 +53,7 @@ def test_nothing_for_a_home_in_trouble() -> None:
 def test_a_changed_setting_is_due_once_more(other: HomeRules) -> None:
     assert is_settled(DONE, LIMITED)
     assert not is_settled(DONE, other)
-    assert is_settled(Remembered(home=other.home_mark(), quota=other.quota_mark()), other)
+    assert is_settled(HomeRecord(home=other.home_mark(), quota=other.quota_mark()), other)
 
 
 @pytest.mark.parametrize("other", [replace(LIMITED, umask="0077"), replace(LIMITED, quota=None)])
@@ -62,7 +62,7 @@ def test_what_changes_no_home_that_is_there(other: HomeRules) -> None:
 
 
 def test_those_who_failed_come_last() -> None:
-    memory = {"ann": Remembered(failures=2), "bob": Remembered(failures=1), "dan": DONE}
+    memory = {"ann": HomeRecord(failures=2), "bob": HomeRecord(failures=1), "dan": DONE}
     found = sort(["dan", "ann", "bob", "cat", "Eve", ""], memory, LIMITED)
     assert (found.kept, found.due, found.refused) == (("dan",), ("cat", "bob", "ann"), ("", "Eve"))
 
@@ -79,30 +79,30 @@ RULES = st.builds(
     quota=st.sampled_from([None, XFS, CEPH]),
 )
 REMEMBERED = st.builds(
-    Remembered,
+    HomeRecord,
     home=st.sampled_from(["", PLAIN.home_mark(), LIMITED.home_mark()]),
     quota=st.sampled_from(["", "x", LIMITED.quota_mark()]),
     failures=st.integers(0, 3),
 )
 
 
-@given(rules=RULES, remembered=REMEMBERED, exists=st.booleans())
-def test_what_was_done_is_not_planned_again(rules: HomeRules, remembered: Remembered, exists: bool) -> None:
+@given(rules=RULES, record=REMEMBERED, exists=st.booleans())
+def test_what_was_done_is_not_planned_again(rules: HomeRules, record: HomeRecord, exists: bool) -> None:
     """Applying a plan and planning again gives nothing."""
     home = replace(ANN, exists=exists)
-    for action in actions(home, remembered, rules):
+    for action in actions(home, record, rules):
         if isinstance(action, MakeHome):
             home = replace(home, exists=True)
         else:
-            remembered = replace(remembered, quota=rules.quota_mark())
-    assert actions(home, remembered, rules) == ()
-    assert is_settled(replace(remembered, home=rules.home_mark()), rules)
+            record = replace(record, quota=rules.quota_mark())
+    assert actions(home, record, rules) == ()
+    assert is_settled(replace(record, home=rules.home_mark()), rules)
 
 
 @given(
     names=st.lists(st.sampled_from("abcdefgh")), memory=st.dictionaries(st.sampled_from("abcd"), REMEMBERED)
 )
-def test_everybody_is_sorted_once_whatever_the_order(names: list[str], memory: dict[str, Remembered]) -> None:
+def test_everybody_is_sorted_once_whatever_the_order(names: list[str], memory: dict[str, HomeRecord]) -> None:
     found = sort(names, memory, LIMITED)
     assert found == sort(reversed(names), memory, LIMITED)
     assert sorted(found.kept + found.due + found.refused) == sorted(set(names))

@@ -110,7 +110,7 @@ class BudgetCheck:
 
     @cached_property
     def members(self) -> Mapping[str, int]:
-        """Members by account, without those whom no pass changes; on several partitions they count once."""
+        """Return members by account, without those whom no pass changes; on several partitions they count once."""
         return {account: len(users) for account, users in self._present.items()}
 
     @cached_property

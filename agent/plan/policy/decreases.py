@@ -32,8 +32,8 @@ class Decrease:
 
 
 def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrease]:
-    """A total that gets less keeps back whatever is told of its resource in that month; the figures belong together.
-    Where users alone get less, the shares of that component wait, and the rest is told.
+    """Return the decreases to hold. A total that gets less keeps back all that is told of its resource in that month;
+    the figures belong together. Where users alone get less, the shares of that component wait, and the rest is told.
     """
     if rules.usage_decreases is UsageDecreases.ALLOW:
         return []
@@ -47,7 +47,7 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
         less = [figure for action in several for figure in action.decreases()]
         if not less:
             continue
-        words = [f"{name} from {held} to {amount}" for name, held, amount in less]
+        words = [f"{name} from {was} to {amount}" for name, was, amount in less]
         figures = {name: amount for name, _, amount in less}
         reason = next(filter(None, (action.reason for action in several)), "")
         brief = f"usage of {account} in {month} would get less: {some(words)}"
@@ -58,7 +58,7 @@ def held_decreases(actions: Iterable[Action], rules: PolicyRules) -> list[Decrea
 
 
 def is_below(figures: Mapping[str, str], approved: Mapping[str, str]) -> bool:
-    """Whether any of these figures is less than what was approved, or was not among it."""
+    """Return whether any of these figures is less than what was approved, or was not among it."""
     return any(
         name not in approved or Decimal(amount) < Decimal(approved[name]) for name, amount in figures.items()
     )

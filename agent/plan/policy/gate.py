@@ -58,7 +58,7 @@ class HeldPlan:
 
     @property
     def release(self) -> str:
-        """How it is let go."""
+        """Return how people let it go."""
         why = "`approve` tells why, " if self.brief else ""
         return self.unwritten or f"{why}`approve {self.id}` releases it"
 
@@ -117,7 +117,7 @@ class Decision:
 
     @cached_property
     def blocked(self) -> Mapping[Action, str]:
-        """What does not happen, each with the reason for people."""
+        """Return what does not happen, each with the reason for people."""
         reasons = {refused.action: refused.sentence for refused in self.refused}
         for plan in self.held:
             reason = f"held as plan {plan.id}: {plan.brief or plan.reason}; {plan.release}"
@@ -125,7 +125,7 @@ class Decision:
         return reasons
 
     def reason(self, action: Action) -> str:
-        """Why this action does not happen; empty when it does."""
+        """Return why this action does not happen; empty when it does."""
         return self.blocked.get(action, "")
 
 
@@ -188,7 +188,7 @@ def lowered_accounts(
 
 
 def action_key(action: Action) -> str:
-    """The same for equal actions, in every process and on every day."""
+    """Return a text that is the same for equal actions, in every process and on every day."""
     meant = {f.name for f in fields(action) if f.compare}
     values = {name: value for name, value in asdict(action).items() if name in meant}
     return json.dumps([type(action).__name__, values], sort_keys=True, ensure_ascii=False)
@@ -274,7 +274,7 @@ class _Plans:
         return [self._held(each) for each in ([together] if together else alone.values())]
 
     def _cuts(self) -> list[HeldPlan]:
-        """Limits that would be set below what is used, or where nobody can tell that."""
+        """Return the plans of limits that would be set below what is used, or where nobody can tell that."""
         if self._book.rules.limit_cuts is LimitCuts.ALLOW or self._book.context.needs_approval:
             return []
         found = []

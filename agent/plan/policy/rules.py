@@ -123,7 +123,7 @@ class RuleBook:
         )
 
     def _of_user(self, action: Action) -> Violation | None:
-        """An account that an order ends goes with everybody's association in it."""
+        """Return why a user must not be touched. An account that an order ends goes with everybody in it."""
         user = action.ids().get("user", "")
         if not user or action.for_account in self.context.ending:
             return None

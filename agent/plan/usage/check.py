@@ -55,7 +55,7 @@ class Seconds:
         )
 
     def gap(self, one: Way, other: Way) -> int:
-        """How much more `other` has; 0 where one of them is not known."""
+        """Return how much more `other` has; 0 where one of them is not known."""
         left, right = self.counts.get(one), self.counts.get(other)
         return right - left if left is not None and right is not None else 0
 
@@ -73,7 +73,7 @@ class Seconds:
 
     @property
     def is_summed(self) -> bool:
-        """Whether both of these are known."""
+        """Return whether both of these are known."""
         return None not in (self.counts.get(Way.ALLOCATED), self.counts.get(Way.SUMMARY))
 
 
@@ -105,7 +105,7 @@ class Amounts:
 
     @property
     def moves(self) -> Decimal:
-        """How much Waldur's figure would move; 0 where nothing is known, or it has the same."""
+        """Return how much Waldur's figure would move; 0 where nothing is known, or it has the same."""
         if self.next is None or not self.is_told_known:
             return Decimal(0)
         return self.next - (self.told or Decimal(0))
@@ -135,14 +135,14 @@ class Line:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody counted anything of it, and Waldur was told nothing."""
+        """Return whether nobody counted anything of it, and Waldur was told nothing."""
         return not any(any(s.counts.values()) for s in self.seconds.values()) and not any(
             a.told for a in self.amounts.values()
         )
 
     @property
     def differs(self) -> bool:
-        """Whether any two counts differ at all."""
+        """Return whether any two counts differ at all."""
         return (
             any(not (s.as_asked and s.as_given and s.as_summed) for s in self.seconds.values()) or self.moves
         )

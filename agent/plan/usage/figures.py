@@ -90,11 +90,11 @@ class Sheet:
         return self.months[-1]
 
     def ranked(self, measure: Measure) -> list[AccountFigures]:
-        """Who used most first: in the present month, then in all months. Unknown ones last."""
+        """Return the accounts, most used first: in the present month, then in all months. Unknown ones last."""
         return sorted(self.accounts, key=lambda a: (*_rank(a.figures, measure, self.months), a.account))
 
     def ranked_users(self, account: AccountFigures, measure: Measure) -> list[tuple[str, Figures]]:
-        """Users of an account who had any of it."""
+        """Return users of an account who had any of it."""
         had = [(u, f) for u, f in account.users.items() if total(f, measure, self.months)]
         return sorted(had, key=lambda user: (*_rank(user[1], measure, self.months), user[0]))
 
@@ -106,13 +106,13 @@ class Sheet:
         return sum(found, Decimal(0)) if found else None
 
     def total_of_others(self, measure: Measure) -> Decimal | None:
-        """What accounts that nobody names had in the present month; None where that is not known."""
+        """Return what accounts that nobody names had in the present month; None where that is not known."""
         key = (measure.name, self.present)
         found = [amount for a in self.others if (amount := a.figures.get(key)) is not None]
         return sum(found, Decimal(0)) if found else None
 
     def use(self, account: AccountFigures, measure: Measure) -> Use:
-        """What an account has used in the period of its limit, against it."""
+        """Return what an account has used in the period of its limit, against it."""
         needed = period_months(measure.period, self.present)
         found = [account.figures.get((measure.name, month)) for month in needed if month in self.months]
         known = [amount for amount in found if amount is not None]
@@ -120,7 +120,7 @@ class Sheet:
         return Use(spent, account.limits.get(measure.name))
 
     def use_of_all(self, measure: Measure) -> Use:
-        """The same of all accounts together, where each has a limit and is known."""
+        """Return the same of all accounts together, where each has a limit and is known."""
         uses = [self.use(account, measure) for account in self.accounts]
         spent = [use.spent for use in uses if use.spent is not None]
         limits = [use.limit for use in uses if use.limit is not None]
@@ -130,7 +130,7 @@ class Sheet:
         )
 
     def top_users(self, measure: Measure) -> list[tuple[str, Decimal, tuple[str, ...]]]:
-        """Who used most in all months together, in how much and in which accounts."""
+        """Return who used most in all months together, in how much and in which accounts."""
         amounts: dict[str, Decimal] = defaultdict(Decimal)
         places: dict[str, list[str]] = defaultdict(list)
         for account in self.accounts:
@@ -143,7 +143,7 @@ class Sheet:
 
 
 def period_months(period: str, present: Month) -> tuple[Month, ...]:
-    """The months of a limit's period, up to the present one; none where it has no beginning (`total`)."""
+    """Return the months of a limit's period, up to the present one; none where it has no beginning (`total`)."""
     if period == MONTH:
         return (present,)
     if period == QUARTER:
@@ -156,13 +156,13 @@ def period_months(period: str, present: Month) -> tuple[Month, ...]:
 
 
 def total(figures: Figures, measure: Measure, months: Iterable[Month]) -> Decimal | None:
-    """The sum of the months that are known."""
+    """Return the sum of the months that are known."""
     found = [amount for month in months if (amount := figures.get((measure.name, month))) is not None]
     return sum(found, Decimal(0)) if found else None
 
 
 def measures(components: Iterable[Component], waldur: Iterable[WaldurComponent]) -> tuple[Measure, ...]:
-    """The components as Waldur shows them; as the configuration has them where Waldur does not tell."""
+    """Return the components as Waldur shows them; as the configuration has them where Waldur does not tell."""
     fields = {component.type: component.fields for component in waldur}
     return tuple(
         Measure(
@@ -190,7 +190,7 @@ class FigureFacts:
 
 
 def sheet(facts: FigureFacts, shown: tuple[Measure, ...]) -> Sheet:
-    """The figures of one offering; without resources, of every account of the cluster that used anything."""
+    """Return the figures of one offering; without resources, of every account of the cluster that used anything."""
     holders: dict[str, list[Resource]] = defaultdict(list)
     for resource in facts.resources or ():
         if resource.backend_id:
@@ -237,7 +237,7 @@ def _amounts(facts: FigureFacts, counts: Counts, usage: Usage) -> dict[tuple[str
 
 
 def _limits(resource: Resource, components: Iterable[Component]) -> dict[str, Decimal]:
-    """The limits that are numbers; what else stands there is for the membership pass to complain of."""
+    """Return the limits that are numbers; what else stands there is for the membership pass to complain of."""
     limits = {}
     for component in components:
         if resource.limits.get(component.name) is None:

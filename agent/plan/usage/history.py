@@ -50,7 +50,7 @@ class Span:
 class Choice:
     """Resources of a month. `active`: those of which Waldur takes usage; `told`: those of which there is something to
     tell, the erred ones included, which Waldur refuses; `counted`: how many accounts the cluster has counted for;
-    `unknown`: wished for, and nobody's.
+    `unknown`: asked for, and nobody's.
     """
 
     active: tuple[Resource, ...]
@@ -99,22 +99,22 @@ def _has_begun(month: Month, now: datetime) -> bool:
     return attribution(month, zone) <= now - SKEW
 
 
-def choose(resources: Iterable[Resource], wished: Sequence[str]) -> Choice:
-    """Resources of these accounts, or all where nobody is `wished` for. Nothing is counted yet."""
+def choose(resources: Iterable[Resource], wanted: Sequence[str]) -> Choice:
+    """Return resources of these accounts, or all where `wanted` is empty. Nothing is counted yet."""
     named = [resource for resource in resources if resource.backend_id]
-    names = {fold(text) for text in wished}
+    names = {fold(text) for text in wanted}
     chosen = tuple(r for r in named if not names or fold(r.backend_id) in names)
-    held = {fold(r.backend_id) for r in named}
+    known = {fold(r.backend_id) for r in named}
     return Choice(
         active=tuple(r for r in chosen if r.state in TAKING),
         told=chosen,
         counted=0,
-        unknown=tuple(text for text in dict.fromkeys(wished) if fold(text) not in held),
+        unknown=tuple(text for text in dict.fromkeys(wanted) if fold(text) not in known),
     )
 
 
 def with_usage(choice: Choice, usage: Usage, *, every: bool) -> Choice:
-    """The choice without resources of whose account the cluster names nothing; `every` keeps these, too."""
+    """Return the choice without resources of whose account the cluster names nothing; `every` keeps these, too."""
     there = {account for r in choice.told if (account := fold(r.backend_id)) in usage.accounts}
     told = tuple(r for r in choice.told if every or fold(r.backend_id) in there)
     return replace(choice, told=told, counted=len(there))
@@ -127,7 +127,7 @@ def is_foreign(resources: Iterable[Resource], usage: Usage, known: Iterable[str]
 
 
 def without_zeros(plan: UsagePlan) -> UsagePlan:
-    """The plan with amounts above zero only."""
+    """Return the plan with amounts above zero only."""
     totals = _only_used(plan.totals) if plan.totals else None
     shares = tuple(share for each in plan.shares if (share := _only_used(each)))
     return replace(plan, totals=totals, shares=shares)

@@ -53,7 +53,7 @@ class Ledger:
         return found[0] if found else None
 
     def is_garbled(self, resource: str, component: str) -> bool:
-        """Whether there is a record, or a user's share of it, without an amount."""
+        """Return whether there is a record, or a user's share of it, without an amount."""
         record = self.record(resource, component)
         return record is not None and None in (
             record.amount,
@@ -102,7 +102,7 @@ class UsagePlan:
         return (*((self.totals,) if self.totals else ()), *self.shares)
 
     def without(self, refused: Container[Action]) -> UsagePlan:
-        """The plan without what the policy keeps back."""
+        """Return the plan without what the policy keeps back."""
         totals = None if self.totals in refused else self.totals
         return replace(self, totals=totals, shares=tuple(s for s in self.shares if s not in refused))
 
@@ -110,7 +110,7 @@ class UsagePlan:
 def plan_month(
     resources: Iterable[Resource], usage: Usage, ledger: Ledger, rules: UsageRules
 ) -> list[UsagePlan]:
-    """A plan for each resource that has an account, by account. An answer without any job plans nothing."""
+    """Return a plan for each resource that has an account, by account. An answer without any job plans nothing."""
     if not usage.records:
         return []
     named = sorted(
@@ -130,19 +130,19 @@ def plan_month(
 def accountable(
     components: Iterable[Component], billing_types: Mapping[str, str]
 ) -> tuple[tuple[Component, ...], tuple[str, ...]]:
-    """The components that Waldur takes usage of, and those that its offering does not have at all."""
+    """Return the components that Waldur takes usage of, and those that its offering does not have at all."""
     listed = list(components)
     taken = tuple(c for c in listed if billing_types.get(c.name) in ("usage", "limit"))
     return taken, tuple(c.name for c in listed if c.name not in billing_types)
 
 
 def untracked(components: Iterable[Component], tracked: frozenset[str]) -> dict[str, str]:
-    """Components that count something which the cluster does not track, with the missing TRES."""
+    """Return components that count something which the cluster does not track, with the missing TRES."""
     return {c.name: ", ".join(lacks) for c in components if (lacks := sorted(targets_of(c).keys() - tracked))}
 
 
 def counted(usage: Usage) -> frozenset[str]:
-    """Names of everything that was counted for anybody."""
+    """Return names of everything that was counted for anybody."""
     return frozenset(name for account in usage.accounts.values() for name in account.total)
 
 
@@ -157,11 +157,11 @@ def _of_resource(
     plan = UsagePlan(resource, account)
     if others:
         whose = ", ".join(sorted(f"{r.name} ({r.uuid})" for r in (resource, *others)))
-        sentence = f"account {account} is claimed by several resources: {whose}; its usage is told of none"
+        sentence = f"account {account} is named by several resources: {whose}; its usage is told of none"
         return replace(plan, skipped=sentence, needs_person=True)
     if account in rules.elsewhere:
         sentence = (
-            f"account {account} is claimed by offering {rules.elsewhere[account]} as well, which counts the same: its "
+            f"account {account} is named by offering {rules.elsewhere[account]} as well, which counts the same: its "
             "usage is told for neither, or it would be billed twice"
         )
         return replace(plan, skipped=sentence, needs_person=True)
@@ -218,18 +218,18 @@ def _totals(
 def _shares(
     plan: UsagePlan, component: Component, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
 ) -> ReportUserUsage | None:
-    """What changes for the users of one component. Who has nothing, and had nothing, is not named."""
+    """Return what changes for the users of one component. Who has nothing, and had nothing, is not named."""
     record = ledger.record(plan.resource.uuid, component.name)
-    held = {share.username: share.amount for share in ledger.shares.get(record.uuid, ())} if record else {}
-    spelled = {**rules.names, **{fold(name): name for name in held}}
+    present = {share.username: share.amount for share in ledger.shares.get(record.uuid, ())} if record else {}
+    spelled = {**rules.names, **{fold(name): name for name in present}}
     wanted: UserAmounts = {}
     for user, counts in used.users.items():
         amount = reported_amount(component, counts, usage.scale)
         if user and amount:  # who is nameless has a part in the total only
             name = spelled.get(fold(user), user)
             wanted[name] = wanted.get(name, ZERO) + amount
-    wanted |= {name: ZERO for name, amount in held.items() if name not in wanted and amount != 0}
-    changed = sorted(name for name, amount in wanted.items() if held.get(name) != amount)
+    wanted |= {name: ZERO for name, amount in present.items() if name not in wanted and amount != 0}
+    changed = sorted(name for name, amount in wanted.items() if present.get(name) != amount)
     if not changed:
         return None
     return ReportUserUsage(
@@ -237,7 +237,7 @@ def _shares(
         account=plan.account,
         month=str(usage.query.month),
         component=component.name,
-        before=tuple((name, _text(held.get(name))) for name in changed),
+        before=tuple((name, _text(present.get(name))) for name in changed),
         after=tuple((name, f"{wanted[name]:f}") for name in changed),
     )
 

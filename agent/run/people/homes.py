@@ -26,7 +26,7 @@ from agent.core.errors import (
     SiteAgentError,
     StateError,
 )
-from agent.core.homes import NOTHING, Home, HomeRules, Remembered
+from agent.core.homes import NOTHING, Home, HomeRecord, HomeRules
 from agent.core.host_actions import HostAction
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome, Plan
@@ -134,7 +134,7 @@ class HomeFacts:
     """Homes as the head node has them, and the remembered state of their users."""
 
     homes: Sequence[Home]
-    remembered: Mapping[str, Remembered]
+    remembered: Mapping[str, HomeRecord]
     again: bool = False
 
 
