@@ -25,7 +25,8 @@ CLOSED = (
 )
 NO_DATES = (
     "Waldur takes no dates from this token (date: Only the provider's customer level may give a date.), so that only "
-    "usage of the present month is submitted: give the token's user a role at the provider, as its owner or service manager"
+    "usage of the present month is submitted: give the token's user a role at the provider, as its owner or "
+    "service manager"
 )
 
 
