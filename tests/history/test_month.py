@@ -216,7 +216,7 @@ def test_an_account_that_two_resources_claim_is_a_failure(history: History) -> N
     assert outcome.ending is Ending.FAILED
     assert set(history.shown(JAN)) == {"a_3", "a_4"}
     assert len(outcome.failures) == 2
-    assert all("is claimed by several resources" in sentence for sentence in outcome.failures)
+    assert all("is named by several resources" in sentence for sentence in outcome.failures)
 
 
 def test_one_refused_resource_stops_no_other(history: History) -> None:

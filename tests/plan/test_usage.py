@@ -173,7 +173,7 @@ CASES: dict[str, tuple[list[Resource], Usage, Holding, dict[str, Any], list[str]
     ),
     "two resources claim one account": (
         [resource("r", "a"), resource("s", "A")], ANN, Holding(), {},
-        2 * ["a: account a is claimed by several resources: resource r (r), resource s (s); its usage is told of none"],
+        2 * ["a: account a is named by several resources: resource r (r), resource s (s); its usage is told of none"],
     ),
     "an erred resource takes none": (
         [resource("r", "a", ResourceState.ERRED)], ANN, Holding(), {},

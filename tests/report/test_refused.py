@@ -281,7 +281,7 @@ def test_an_account_that_two_resources_claim_is_told_of_none(world: World) -> No
     report = world.report()
     stuck = [r for r in report.resources if r.result is Result.STUCK]
     assert len(stuck) == 2
-    assert "account a_1 is claimed by several resources" in stuck[0].message
+    assert "account a_1 is named by several resources" in stuck[0].message
     assert set(cpu(world)) == {"a_3", "a_4"}
     assert report.failed
 

@@ -283,7 +283,7 @@ def test_an_account_that_two_offerings_name_is_billed_by_neither(world: World) -
     reported_accounts.write(site.state_dir, site.backend.cluster, other.uuid, told)
     found = report.run_pass(site, clock=lambda: world.now)
     (stuck,) = (r for r in found.resources if r.result is Result.STUCK)
-    assert (stuck.account, "claimed by offering Other as well" in stuck.message) == ("a_2", True)
+    assert (stuck.account, "named by offering Other as well" in stuck.message) == ("a_2", True)
     assert set(world.shown()) == {"a_1", "a_3", "a_4"}
     others = reported_accounts.of_others(site.state_dir, site.backend.cluster, {mine.uuid: "Mine"})
     assert set(others) == {"a_1", "a_2", "a_3", "a_4"}

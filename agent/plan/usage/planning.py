@@ -157,11 +157,11 @@ def _of_resource(
     plan = UsagePlan(resource, account)
     if others:
         whose = ", ".join(sorted(f"{r.name} ({r.uuid})" for r in (resource, *others)))
-        sentence = f"account {account} is claimed by several resources: {whose}; its usage is told of none"
+        sentence = f"account {account} is named by several resources: {whose}; its usage is told of none"
         return replace(plan, skipped=sentence, needs_person=True)
     if account in rules.elsewhere:
         sentence = (
-            f"account {account} is claimed by offering {rules.elsewhere[account]} as well, which counts the same: its "
+            f"account {account} is named by offering {rules.elsewhere[account]} as well, which counts the same: its "
             "usage is told for neither, or it would be billed twice"
         )
         return replace(plan, skipped=sentence, needs_person=True)

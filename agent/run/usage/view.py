@@ -103,7 +103,7 @@ def _notes(sheet: Sheet, untracked: dict[str, str], usages: Sequence[Usage]) -> 
         if len(account.resources) > 1:
             named = ", ".join(resource.name for resource in account.resources)
             notes.append(
-                f"account {account.account} is claimed by several resources ({named}): no limit is shown"
+                f"account {account.account} is named by several resources ({named}): no limit is shown"
             )
     lost = [account.account for account in sheet.accounts if not account.figures]
     if lost and any(usage.records for usage in usages):
