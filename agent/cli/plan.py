@@ -75,6 +75,15 @@ class OfferingPlan:
             lines.append(f"{what} {result.result}: {result.message}")
         return lines
 
+    def show(self, *, as_commands: bool) -> None:
+        """Print the plan, or the commands that would be run; the error on stderr."""
+        if self.error is not None:
+            print_error(self.offering, self.error)
+        if self.plan is not None:
+            click.echo(f"# {self.offering.name}")
+            for line in self.commands if as_commands else self.lines():
+                click.echo(line)
+
 
 @click.command(epilog=MODE_EPILOG)
 @mode_argument
@@ -98,17 +107,9 @@ def command(
     exit_code: bool,
 ) -> int:
     """Show what a pass of MODE would do. Reads Waldur and the cluster, changes neither."""
-    if as_json and as_commands:
-        raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = load_settings(config_file)
     served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode(mode))]
-    if resource_uuid and (mode != Mode.MEMBERSHIP_SYNC or len(served) != 1 or out):
-        raise click.UsageError(
-            "--resource shows the membership plan of one resource of one offering: choose it with --offering, and "
-            "leave out --out, which is about all of them."
-        )
-    if out and len(served) != 1:
-        raise click.UsageError("--out writes the plan of one offering: choose it with --offering.")
+    check_options(mode, len(served), resource_uuid, as_json=as_json, as_commands=as_commands, out=out)
     planned = [
         plan_offering(settings, offering, Mode(mode), as_commands=as_commands, resource_uuid=resource_uuid)
         for offering in served
@@ -119,12 +120,7 @@ def command(
         print_json({"offerings": [each.as_json() for each in planned]})
     else:
         for each in planned:
-            if each.error is not None:
-                print_error(each.offering, each.error)
-            if each.plan is not None:
-                click.echo(f"# {each.offering.name}")
-                for line in each.commands if as_commands else each.lines():
-                    click.echo(line)
+            each.show(as_commands=as_commands)
     if any(each.error for each in planned):
         return 1
     if out and planned[0].plan:
@@ -134,6 +130,27 @@ def command(
         )
     changes = any(each.plan and each.plan.happens for each in planned)
     return EXIT_CHANGES if exit_code and changes else 0
+
+
+def check_options(
+    mode: str,
+    offerings: int,
+    resource_uuid: str | None,
+    *,
+    as_json: bool,
+    as_commands: bool,
+    out: Path | None,
+) -> None:
+    """Raise click.UsageError for options that do not go together. `offerings`: how many are served."""
+    if as_json and as_commands:
+        raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
+    if resource_uuid and (mode != Mode.MEMBERSHIP_SYNC or offerings != 1 or out):
+        raise click.UsageError(
+            "--resource shows the membership plan of one resource of one offering: choose it with --offering, and "
+            "leave out --out, which is about all of them."
+        )
+    if out and offerings != 1:
+        raise click.UsageError("--out writes the plan of one offering: choose it with --offering.")
 
 
 def plan_offering(

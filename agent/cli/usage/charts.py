@@ -73,39 +73,44 @@ class Stroke:
 def months(
     sheet: Sheet, measure: Measure, totals: Sequence[Decimal | None], limit: Decimal | None
 ) -> MonthChart:
+    """Return the columns of all months, and the limit where it is monthly and not far above them."""
     highest = max((amount for amount in totals if amount), default=Decimal(0))
     limit = limit if measure.period == MONTH else None
-    drawn = limit is not None and 0 < limit <= max(highest, Decimal(1)) * LIMIT_DRAWN_UP_TO
-    top = max(highest, limit if drawn and limit else Decimal(0)) or Decimal(1)
-    slot = 100 / len(totals)
-    width = min(slot * SLOT_USED, WIDEST_PERCENT)
-    every = -(-len(totals) // NAMED_AT_MOST)
-    columns = []
-    for number, (month, amount) in enumerate(zip(sheet.months, totals, strict=True)):
-        middle = (number + 0.5) * slot
-        named = (len(totals) - 1 - number) % every == 0
-        height = None if amount is None else max(float(amount / top) * HEIGHT_PX, 1.5 if amount else 0.0)
-        columns.append(
-            Column(
-                x=round(middle - width / 2, 3),
-                width=round(width, 3),
-                middle=round(middle, 3),
-                name=MONTHS[month.month - 1][:3] if named else "",
-                year=str(month.year) if number == 0 or month.month == 1 else "",
-                value="?" if amount is None else compact(amount) if named else "",
-                told=f"{name_of(month)}: {shown(amount)} {measure.unit}",
-                y=round(FLOOR_PX - (height or 0), 2),
-                height=None if height is None else round(height, 2),
-                is_present=month == sheet.present,
-                is_minor=len(totals) > NAMED_IF_NARROW and (len(totals) - 1 - number) % (2 * every) > 0,
-            )
-        )
+    drawn = limit if limit and 0 < limit <= max(highest, Decimal(1)) * LIMIT_DRAWN_UP_TO else None
+    top = max(highest, drawn or Decimal(0)) or Decimal(1)
+    columns = tuple(_column(sheet, measure, totals, number, top) for number in range(len(totals)))
     return MonthChart(
-        tuple(columns),
+        columns,
         tuple(_grid(top)),
-        limit_y=round(FLOOR_PX - float(limit / top) * HEIGHT_PX, 2) if drawn and limit else None,
+        limit_y=round(FLOOR_PX - float(drawn / top) * HEIGHT_PX, 2) if drawn else None,
         limit=short(limit) if limit is not None else "",
         told="; ".join(column.told for column in columns),
+    )
+
+
+def _column(
+    sheet: Sheet, measure: Measure, totals: Sequence[Decimal | None], number: int, top: Decimal
+) -> Column:
+    """Return the column of the month with this number. Names stand below some months only, the last among them."""
+    month, amount, to_come = sheet.months[number], totals[number], len(totals) - 1 - number
+    slot = 100 / len(totals)
+    width = min(slot * SLOT_USED, WIDEST_PERCENT)
+    middle = (number + 0.5) * slot
+    every = -(-len(totals) // NAMED_AT_MOST)
+    named = to_come % every == 0
+    height = None if amount is None else max(float(amount / top) * HEIGHT_PX, 1.5 if amount else 0.0)
+    return Column(
+        x=round(middle - width / 2, 3),
+        width=round(width, 3),
+        middle=round(middle, 3),
+        name=MONTHS[month.month - 1][:3] if named else "",
+        year=str(month.year) if number == 0 or month.month == 1 else "",
+        value="?" if amount is None else compact(amount) if named else "",
+        told=f"{name_of(month)}: {shown(amount)} {measure.unit}",
+        y=round(FLOOR_PX - (height or 0), 2),
+        height=None if height is None else round(height, 2),
+        is_present=month == sheet.present,
+        is_minor=len(totals) > NAMED_IF_NARROW and to_come % (2 * every) > 0,
     )
 
 

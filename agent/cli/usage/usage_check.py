@@ -25,7 +25,7 @@ from agent.cli.options import (
     select_offerings,
 )
 from agent.cli.usage import check_text
-from agent.config.model import Mode, Offering
+from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
 from agent.plan.usage.check import AccountCheck
@@ -120,27 +120,30 @@ def command(
     served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode.REPORT)]
     if month and month > Month.of(datetime.now(settings.timezone)):
         raise click.BadParameter(f"{month} has not begun", param_hint="--month")
-    checks = []
-    for offering in served:
-        try:
-            site = connect(settings, offering, Mode.REPORT)
-            checks.append(OfferingCheck(offering, usage_check.check(site, month, account=account)))
-        except SiteAgentError as error:
-            checks.append(OfferingCheck(offering, error=error))
+    checks = [check_offering(settings, offering, month, account) for offering in served]
     if not served:
         print_unserved(Mode.REPORT)
     if as_json:
         print_json({"offerings": [each.as_json() for each in checks]})
     for each in checks:
-        if each.error:
-            print_error(each.offering, each.error)
-        if each.checked and each.checked.waldur:
-            print_error(each.offering, each.checked.waldur)
+        if error := each.error or (each.checked and each.checked.waldur):
+            print_error(each.offering, error)
         if each.checked and not as_json:
             check_text.show(each.checked)
     if any(each.failed for each in checks):
         return 1
     return EXIT_CHANGES if exit_code and any(each.differs for each in checks) else 0
+
+
+def check_offering(
+    settings: Settings, offering: Offering, month: Month | None, account: str
+) -> OfferingCheck:
+    """Return the check of one offering, or the error that kept it from being made: it stops no other offering."""
+    try:
+        site = connect(settings, offering, Mode.REPORT)
+        return OfferingCheck(offering, usage_check.check(site, month, account=account))
+    except SiteAgentError as error:
+        return OfferingCheck(offering, error=error)
 
 
 def _line(line: AccountCheck) -> dict[str, Any]:
