@@ -15,7 +15,7 @@ from benchmarks.parts import Parts, real_parts
 
 
 def _every_step(_: Parts) -> Iterator[str]:
-    """A fault at every single step, where the tests take every third."""
+    """Inject a fault at every single step, where the tests take every third."""
     command = [sys.executable, "-m", "pytest", "-q", "--timeout=900", "tests/orders/test_every_step.py"]
     done = subprocess.run(
         command, env={**os.environ, "FULL_TESTS": "1"}, capture_output=True, text=True, check=False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Events: ten thousand under fire, how long one takes from Waldur to the cluster, and what the bridge weighs."""
+"""Events: ten thousand during kills, the latency from Waldur to the cluster, and the footprint of the bridge."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(parts: Parts) -> Iterator[str]:
             mosquitto.forget()
             mosquitto.start()
         yield from _latency(parts, rabbitmq)
-        yield _weight(parts, rabbitmq)
+        yield _footprint(parts, rabbitmq)
     finally:
         rabbitmq.stop()
         mosquitto.stop()
@@ -68,7 +68,7 @@ def _kills(parts: Parts, name: str, make: Callable[[Path], event_kills.KillSetup
 
 
 def _latency(parts: Parts, rabbitmq: RabbitMq) -> Iterator[str]:
-    """From the moment something happens in Waldur: to the queue with no worker, to the cluster with an idle one."""
+    """Measure from a change in Waldur to the queue without a worker, and to the cluster with an idle one."""
     parts.slurm.reset()
     parts.redis.flush()
     folder = parts.new_folder()
@@ -79,10 +79,10 @@ def _latency(parts: Parts, rabbitmq: RabbitMq) -> Iterator[str]:
         bridge = BridgeProcess(folder / "bridge.log", env).start()
         worker = CeleryProcess("worker", folder / "worker.log", env, "--without-mingle", "--without-gossip")
         try:
-            yield _told("event to queue", _to_queue(waldur, redis.Redis.from_url(parts.redis.url)))
+            yield _summary("event to queue", _to_queue(waldur, redis.Redis.from_url(parts.redis.url)))
             worker.start()
-            yield _told("order placed to order done (12 commands of the cluster)", _to_done(waldur))
-            yield _told("member joined to member on the cluster", _to_member(parts, waldur))
+            yield _summary("order placed to order done (12 commands of the cluster)", _to_done(waldur))
+            yield _summary("member joined to member on the cluster", _to_member(parts, waldur))
         finally:
             worker.stop()
             bridge.stop()
@@ -117,11 +117,13 @@ def _to_done(waldur: SimulatedWaldur) -> list[float]:
 
 
 def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
-    """Until the journal of the pass says so: asking the cluster would slow it down."""
+    """Measure until the pass's journal has it: asking the cluster would slow the pass down."""
     seconds, project = [], waldur.seed.project_uuids[1]
     order = waldur.place_create_order(project, "team", slug="team")
     wait_until("the order", lambda: waldur.order(order).state.value == "done")
-    journal = _journal(parts)
+    # Of the site that works now.
+    journals = parts.folder.glob("*/state/journal/journal.jsonl")
+    journal = max(journals, key=lambda path: path.stat().st_mtime)
     for number in range(MEASURED // 3):
         time.sleep(1.0)
         started_s = time.monotonic()
@@ -131,18 +133,13 @@ def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
     return seconds
 
 
-def _journal(parts: Parts) -> Path:
-    """Of the site that works now."""
-    return max(parts.folder.glob("*/state/journal/journal.jsonl"), key=lambda path: path.stat().st_mtime)
-
-
-def _told(what: str, seconds: list[float]) -> str:
+def _summary(what: str, seconds: list[float]) -> str:
     last = quantiles(seconds, n=100)[-1]
     return f"{what}: median {1000 * median(seconds):.0f} ms, 99th percentile {1000 * last:.0f} ms, {len(seconds)} times"
 
 
-def _weight(parts: Parts, rabbitmq: RabbitMq) -> str:
-    """The bridge of many offerings, each with all types, of one Waldur user."""
+def _footprint(parts: Parts, rabbitmq: RabbitMq) -> str:
+    """Measure the bridge of many offerings, each with all types, of one Waldur user."""
     folder = parts.new_folder()
     with SimulatedWaldur() as waldur:
         waldur.publish_to(rabbitmq_side(rabbitmq))

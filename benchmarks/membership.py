@@ -56,7 +56,7 @@ def _waldur(resources: int, members: int) -> SimulatedWaldur:
 
 
 def _world(parts: Parts, waldur: SimulatedWaldur) -> World:
-    """The accounts of all resources stand, without members."""
+    """Make the accounts of all resources, without members."""
     parts.slurm.reset()
     path = configuration(waldur, parts.new_folder(), membership_sync_backend="slurm")
     site = site_of(path)
@@ -111,7 +111,7 @@ def _passes(world: World, count: int, members: int) -> Iterator[str]:
 
 
 def _in_a_process(world: World, count: int, members: int) -> str:
-    """The same as a command of its own: its time from start to end, and the most memory it had."""
+    """Measure the same as a command of its own: time from start to end, and peak memory."""
     command = [sys.executable, "manage.py", "run", "membership_sync", "--once", "-c", str(world.path)]
     started_s = time.monotonic()
     child = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)

@@ -76,12 +76,14 @@ class Measured:
 
 def run(parts: Parts) -> Iterator[str]:
     yield from _year(parts)
-    yield from _month(parts)
+    with _site(parts) as site:
+        job_rows.fill(parts.slurm, site.members(USERS), JOBS_A_MONTH, [MONTH])
+        yield from _passes(site, f"{RESOURCES} accounts, {JOBS_A_MONTH:,} jobs in the month")
     yield from _growth(parts)
 
 
 def _year(parts: Parts) -> Iterator[str]:
-    """As many jobs as the reference had, of which a twelfth is in the month."""
+    """Measure with as many jobs as the reference had, of which a twelfth is in the month."""
     months = [MONTH]
     while len(months) < 12:
         months.append(months[-1].previous)
@@ -92,16 +94,10 @@ def _year(parts: Parts) -> Iterator[str]:
         yield from _passes(site, f"{RESOURCES} accounts, {JOBS_A_YEAR:,} jobs a year")
 
 
-def _month(parts: Parts) -> Iterator[str]:
-    with _site(parts) as site:
-        job_rows.fill(parts.slurm, site.members(USERS), JOBS_A_MONTH, [MONTH])
-        yield from _passes(site, f"{RESOURCES} accounts, {JOBS_A_MONTH:,} jobs in the month")
-
-
 def _passes(site: ReportsOnSlurm, what: str) -> Iterator[str]:
     first = _report(site)
     assert first.results == {"done": RESOURCES}, first
-    yield f"{what}, all of them told: {first.line()}"
+    yield f"{what}, all of them sent: {first.line()}"
     second = _report(site)
     assert (second.in_step, second.posts) == (RESOURCES, 0), second
     yield f"{what}, nothing new: {second.line()}"
@@ -111,7 +107,7 @@ def _growth(parts: Parts) -> Iterator[str]:
     with _site(parts) as site:
         members = site.members(USERS)
         job_rows.add_accounts(parts.slurm, members)
-        program = _printing(parts, site)
+        program = _stand_in_folder(parts, site)
         for count in LINES:
             _write(program, count, members)
             _report(site)
@@ -119,8 +115,8 @@ def _growth(parts: Parts) -> Iterator[str]:
             yield f"{count:,} lines of a sacct that prints them, nothing new: {idle.line()}"
 
 
-def _printing(parts: Parts, site: ReportsOnSlurm) -> Path:
-    """A folder with the real sacctmgr and a sacct of ours, in the site's configuration."""
+def _stand_in_folder(parts: Parts, site: ReportsOnSlurm) -> Path:
+    """Make a folder with the real sacctmgr and a sacct of ours, in the site's configuration."""
     folder = parts.new_folder()
     for name in ("sacctmgr", "squeue", "scancel", "scontrol", "sreport"):
         (folder / name).symlink_to(parts.slurm.bin_path / name)
@@ -142,7 +138,7 @@ def _write(program: Path, count: int, members: Mapping[str, list[str]]) -> None:
 
 
 def _bare(parts: Parts) -> float:
-    """What the same questions cost when they are asked by hand."""
+    """Measure the same commands run by hand."""
     started_s = time.monotonic()
     parts.slurm.ask("sacctmgr", "-nP", "show", "assoc", "format=account,user")
     period = ("-S", str(MONTH.first_day), "-E", str(MONTH.next.first_day))

@@ -53,7 +53,7 @@ def _lines(folder: Path) -> Iterator[str]:
 
 
 def _month(parts: Parts) -> Iterator[str]:
-    """The bare commands and ours, over the same jobs in the real slurmdbd."""
+    """Measure the bare commands and ours, over the same jobs in the real slurmdbd."""
     parts.slurm.reset()
     started_s = time.monotonic()
     job_rows.fill(parts.slurm, members(), JOBS, [MONTH], rolled=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Workers under fire, at full size, and what a process of the pool weighs after it has worked."""
+"""Kills of workers at full size, and the memory of a pool process after work."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How the simulated Waldur and an offering reach the brokers of the tests."""
+"""Connect the simulated Waldur and an offering to the brokers of the tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rabbitmq_side(rabbitmq: RabbitMq) -> RabbitMqBroker:
 
 
 def stomp_keys(rabbitmq: RabbitMq, **more: Any) -> dict[str, Any]:
-    """The keys of an offering whose events come from this broker over a WebSocket without TLS."""
+    """Return the keys of an offering whose events come from this broker over a WebSocket without TLS."""
     return {
         "stomp_enabled": True,
         "stomp_ws_host": "127.0.0.1",
@@ -29,7 +29,7 @@ def stomp_keys(rabbitmq: RabbitMq, **more: Any) -> dict[str, Any]:
 
 
 def mqtt_keys(mosquitto: Mosquitto, **more: Any) -> dict[str, Any]:
-    """The same for MQTT."""
+    """Return the same for MQTT."""
     return {
         "mqtt_enabled": True,
         "stomp_ws_host": "127.0.0.1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Certificates of servers that tests start: signed by themselves, and nobody trusts them until told to."""
+"""Self-signed certificates of servers that tests start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def make_certificate(folder: Path, name: str = "localhost") -> Path:
-    """`cert.pem` and `key.pem` for a name, or for the loopback address; the former is returned."""
+    """Write `cert.pem` and `key.pem` for a name or the loopback address; return the path of the former."""
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -24,7 +24,7 @@ PARTS = {"slurm_cluster", "slurm", "redis_server", "slapd", "rabbitmq", "mosquit
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What asks for a part is marked, so that it can be run alone where there is none: see `parts.find_program`."""
+    """Mark the tests that ask for a real part: see `parts.find_program`."""
     for item in items:
         if not PARTS.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("real_part")
@@ -52,7 +52,7 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
 
 
 def _started_cluster(folder: Path) -> SlurmCluster:
-    """A cluster that runs. slurmdbd 22.05 now and then ends while it makes its tables: then once more, from nothing."""
+    """Start a cluster. slurmdbd 22.05 sometimes ends while it makes its tables: then once more, from nothing."""
     for attempt in range(CLUSTER_STARTS):
         cluster = SlurmCluster(folder / str(attempt))
         try:

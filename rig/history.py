@@ -51,7 +51,7 @@ class HistoryOnSlurm:
         return folder
 
     def fill(self, months: Sequence[Month], users: int, jobs: int) -> Counts:
-        """So many jobs in each month. What Waldur should hold in the end, from the rows."""
+        """Put `jobs` jobs into each month. Return the TRES-seconds that Waldur should hold in the end."""
         names = [self.waldur.resource(uuid).backend_id for uuid in self.waldur.seed.resource_uuids]
         members = {name: [f"u{n}x{user}" for user in range(users)] for n, name in enumerate(names)}
         job_rows.add_accounts(self.slurm, members)
@@ -72,7 +72,7 @@ class HistoryOnSlurm:
         return Counter(self.log.read_text().split()) if self.log.exists() else Counter()
 
     def shown(self) -> dict[tuple[Month, str, str], Decimal]:
-        """Totals that are not zero."""
+        """Return the totals in Waldur that are not zero."""
         return {
             (
                 Month.of(row.billing_period),
@@ -94,7 +94,7 @@ def in_units(counted: Counts) -> dict[tuple[Month, str, str], Decimal]:
 
 
 def _part(row: JobRow, month: Month) -> Counts:
-    """What a job asked for while it ran in the month."""
+    """Return the TRES-seconds that a job requested while it ran in the month."""
     assert row.start is not None and row.end is not None
     inside = min(row.end, month.next.start(UTC)) - max(row.start, month.start(UTC))
     seconds = max(0, int(inside.total_seconds()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A host in a zone of the test's choice: what `date` says of it, whatever zone this machine has."""
+"""A host in a time zone of the test's choice, as `date` reports it, whatever zone this machine has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAM = "date"
 
 
 def set_host_zone(zone: str, folder: Path, environment: pytest.MonkeyPatch) -> None:
-    """From now on `date` tells this zone, also without TZ. May be called again with the same folder."""
+    """Make `date` report this zone, also without TZ. May be called again with the same folder."""
     path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if part != str(folder))
     program = folder / PROGRAM
     program.write_text(f'#!/bin/sh\nTZ={zone} exec {shutil.which(PROGRAM, path=path)} "$@"\n')

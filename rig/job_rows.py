@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 class Cluster(Protocol):
-    """What is needed of a cluster."""
+    """Commands and SQL that the rows need of a cluster."""
 
     cluster: str
 
@@ -43,7 +43,7 @@ class Cluster(Protocol):
         """Run a command that must succeed."""
 
     def sql(self, statements: str) -> str:
-        """Rows of SQL statements, by tab."""
+        """Run SQL statements; return the rows, separated by tabs."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def add(cluster: Cluster, rows: Iterable[JobRow]) -> int:
 
 
 def roll_up(cluster: Cluster, month: Month, zone: str = "UTC") -> None:
-    """Have slurmdbd sum up a month of its zone."""
+    """Make slurmdbd roll up a month of its zone."""
     times = (str(month.first_day), str(month.next.first_day))
     cluster.ask("env", f"TZ={zone}", "sacctmgr", "-i", "roll", *times, timeout_s=600)
 
@@ -123,7 +123,7 @@ def add_accounts(cluster: Cluster, accounts: Mapping[str, Sequence[str]]) -> Non
 def random_jobs(
     accounts: Mapping[str, Sequence[str]], month: Month, count: int, *, seed: int = 1
 ) -> Iterator[JobRow]:
-    """Jobs of a month as sites have them: hours long, some days, a few over the month's borders; the same each time."""
+    """Yield jobs of a month as sites have them: hours long, some days, a few over the month's borders; repeatable."""
     draw = random.Random(f"{seed} {month}")
     pairs = [(account, user) for account, users in accounts.items() for user in users]
     start = month.start(UTC)
@@ -160,7 +160,7 @@ def fill(
 
 
 def _associations(cluster: Cluster) -> dict[tuple[str, str], int]:
-    """By account and user; where one was deleted and made again, the living."""
+    """Return association ids by account and user; of one that was deleted and made again, the live one."""
     rows = cluster.sql(
         f"SELECT acct, user, id_assoc FROM {cluster.cluster}_assoc_table WHERE user != '' ORDER BY deleted DESC"
     )

@@ -67,7 +67,7 @@ class Mosquitto:
         self._stop()
 
     def freeze(self) -> None:
-        """Stop its clock (SIGSTOP): connections stay open and are silent."""
+        """Suspend it (SIGSTOP): connections stay open and are silent."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -15,7 +15,7 @@ from rig.processes import tail, wait_until
 
 
 class OperatorProcess:
-    """`ready` is what it says in its log when it is."""
+    """`ready` is the text in its log that says it is ready."""
 
     def __init__(
         self, command: Sequence[str], log: Path, env: Mapping[str, str], *, ready: str, stop_s: float

@@ -36,13 +36,13 @@ SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Asker:
-    """The test that runs, when it is without the marker `real_part`: then it may ask for no program of a service."""
+    """`unmarked`: the running test while it lacks the marker `real_part`; it may then ask for no service program."""
 
     unmarked = ""
 
 
 def find_program(names: str) -> str | None:
-    """Absolute path of the first of `a|b|c` that is installed; PATH first, then the system folders."""
+    """Return the absolute path of the first of `a|b|c` that is installed; PATH first, then the system folders."""
     if Asker.unmarked and names not in OF_ANY_DEBIAN:
         pytest.fail(f"{Asker.unmarked} asks for {names} and has no marker real_part", pytrace=False)
     search = os.environ.get("PATH", "") + ":" + SYSTEM_FOLDERS
@@ -54,7 +54,7 @@ def find_program(names: str) -> str | None:
 
 
 def missing_programs(part: str) -> list[str]:
-    """The programs of a part that are not installed; a part we do not list is itself the program."""
+    """Return the programs of a part that are not installed; a part not listed is itself the program."""
     return [names for names in PROGRAMS.get(part, (part,)) if find_program(names) is None]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Starts and stops the servers of the real parts: each dies with the test session, even a killed one.
+"""Start and stop the servers of the real parts: each dies with the test session, even a killed one.
 
 A server is stopped by the pid that was started, never by name. Waits are bounded and name what is awaited.
 """
@@ -25,7 +25,7 @@ class RealPartError(RuntimeError):
 
 
 def program(names: str) -> str:
-    """Absolute path of an installed program."""
+    """Return the absolute path of an installed program; raises RealPartError."""
     found = find_program(names)
     if found is None:
         raise RealPartError(f"program not installed: {names}")
@@ -38,7 +38,7 @@ TEST_PROCESSES_AT_MOST = 16
 
 
 def _ports_of_this_process() -> Iterator[int]:
-    """In no order, again and again; no other test process of this run has any of them."""
+    """Yield ports in random order, endlessly; no other test process of this run gets any of them."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % TEST_PROCESSES_AT_MOST
     own = SERVER_PORTS[number::TEST_PROCESSES_AT_MOST]
     return itertools.cycle(random.sample(own, len(own)))
@@ -48,7 +48,7 @@ _ports = _ports_of_this_process()
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports of the loopback address that were free a moment ago, and are not given to anybody else soon.
+    """Return distinct TCP ports of the loopback address that were free a moment ago, and are not given out again soon.
 
     Below the range that the kernel gives to outgoing connections (32768 and up on Linux): there somebody's
     connection takes a port before its server does, and a probe of a silent port can even connect to itself.
@@ -66,21 +66,21 @@ def _is_free(port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Whether something answers on a loopback port."""
+    """Return whether something answers on a loopback port."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def tail(log: Path, size: int = 2000) -> str:
-    """The end of a log file, empty when there is none."""
+    """Return the end of a log file, empty when there is none."""
     return log.read_text(errors="replace")[-size:] if log.exists() else ""
 
 
 def wait_until(
     what: str, ready: Callable[[], bool], timeout_s: float = TIMEOUT_S, pause_s: float = 0.02
 ) -> None:
-    """Ask `ready` until it holds; raises RealPartError naming `what` after the time-out.
+    """Call `ready` until it holds; raises RealPartError naming `what` after the time-out.
 
     The time-out is for what hangs, not for what is slow: a busy machine takes ten times as long.
     """

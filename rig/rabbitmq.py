@@ -92,18 +92,18 @@ class RabbitMq:
         processes.wait_serving("rabbitmq", self._server, self.answers, log=self.log)
 
     def answers(self) -> bool:
-        """Whether its last part, the listeners for clients, is up."""
+        """Return whether its last part, the listeners for clients, is up."""
         return processes.accepts(self.ports["amqp"]) and processes.accepts(self.ports["management"])
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), as a crash would."""
+        """End it at once (SIGKILL), as a crash does."""
         if self._server is None:
             raise RealPartError("rabbitmq is not running")
         self._signal(signal.SIGKILL)
         self._stop()
 
     def freeze(self) -> None:
-        """Stop its clock (SIGSTOP): connections stay open and are silent."""
+        """Suspend it (SIGSTOP): connections stay open and are silent."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -124,7 +124,7 @@ class RabbitMq:
         self._server = None
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
-        """One request to its management; the status and the JSON of the answer."""
+        """Send a request to its management API; return the status and the JSON of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.ports["management"], timeout=60)
         login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
@@ -150,16 +150,12 @@ class RabbitMq:
             plugins += ["rabbitmq_mqtt", "rabbitmq_web_mqtt"]
             text += MQTT_CONFIG
         if self._tls:
-            self._make_certificate()
+            if not self.certificate.exists():
+                make_certificate(self.folder)
             text += TLS_CONFIG
         values = {**self.ports, "admin": ADMIN, "password": PASSWORD, "folder": self.folder}
         (self.folder / "rabbitmq.conf").write_text(text.format_map(values))
         (self.folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
-
-    def _make_certificate(self) -> None:
-        if self.certificate.exists():
-            return
-        make_certificate(self.folder)
 
     def _environment(self) -> dict[str, str]:
         folder = str(self.folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs one server and ends everything it started: `python reaper.py PROGRAM ARG...`.
+"""Run one server and end everything it started: `python reaper.py PROGRAM ARG...`.
 
 slurmd starts jobs through processes that leave its session and outlive it. The reaper adopts such orphans
 (Linux sub-reaper), so killing its own descendants ends them all, when it is told to stop (SIGTERM) or when
@@ -20,7 +20,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def descendants(root: int) -> list[int]:
-    """Every living process below `root`, from one reading of /proc."""
+    """Return every living process below `root`, from one reading of /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

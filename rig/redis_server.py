@@ -71,14 +71,14 @@ class RedisServer:
         )
 
     def answers(self) -> bool:
-        """Whether it answers PONG: it has loaded its data and is not frozen."""
+        """Return whether it answers PONG: it has loaded its data and is not frozen."""
         try:
             return self.command("PING", timeout_s=2) == b"+PONG\r\n"
         except OSError:
             return False
 
     def command(self, line: str, *, timeout_s: float = processes.TIMEOUT_S) -> bytes:
-        """First bytes of the answer to one inline command; raises OSError when nothing listens."""
+        """Return the first bytes of the answer to one inline command; raises OSError when nothing listens."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(line.encode() + b"\r\n")
             return connection.recv(4096)
@@ -108,7 +108,7 @@ class RedisServer:
         self.start()
 
     def freeze(self) -> None:
-        """Stop its clock (SIGSTOP): connections are taken and never answered."""
+        """Suspend it (SIGSTOP): connections are accepted and never answered."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -118,7 +118,7 @@ class RedisServer:
 
 
 def _program() -> str:
-    """The machine's server; where it has none the demo's, unless real parts are required: then the test fails."""
+    """Return the machine's server, else the demo's; with REQUIRE_REAL_SERVICES=1 the test fails instead."""
     if REQUIRED:
         require("redis")
     return find_program("redis-server|valkey-server") or parts.embedded_broker()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reports on the real SLURM: allocations whose jobs stand in slurmdbd, for tests and benchmarks."""
+"""Reports on the real SLURM: allocations with jobs in slurmdbd, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scenario(resources: int) -> Scenario:
 
 
 class ReportsOnSlurm:
-    """A site whose clock stands in the month of the jobs, an hour before its end."""
+    """A site whose clock is stopped in the month of the jobs, an hour before its end."""
 
     def __init__(self, slurm: SlurmCluster, waldur: SimulatedWaldur, folder: Path, month: Month) -> None:
         self.slurm, self.waldur, self.month = slurm, waldur, month
@@ -75,7 +75,7 @@ class ReportsOnSlurm:
         return report.run_pass(self.site, clock=lambda: self.now)
 
     def shown(self) -> dict[tuple[str, str], Decimal]:
-        """Totals that are not zero, by account and component."""
+        """Return the totals in Waldur that are not zero, by account and component."""
         return {
             (self.waldur.resource(row.resource_uuid).backend_id, row.component_type): row.usage
             for row in self.waldur.store.usages
@@ -83,7 +83,7 @@ class ReportsOnSlurm:
         }
 
     def expected(self, rows: Iterable[JobRow]) -> dict[tuple[str, str], Decimal]:
-        """The same, from the rows: what was asked for, while it ran in the month."""
+        """Compute the same from the rows: what was requested, while it ran in the month."""
         begin, end = self.month.start(UTC), self.month.next.start(UTC)
         counted: Counter[tuple[str, str]] = Counter()
         for row in rows:

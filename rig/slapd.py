@@ -95,7 +95,7 @@ class Slapd:
 
     @property
     def certificate(self) -> Path:
-        """The certificate, which is its own CA."""
+        """Path of the certificate, which is its own CA."""
         return self.folder / "cert.pem"
 
     @property
@@ -121,7 +121,7 @@ class Slapd:
         )
 
     def operations(self, word: str) -> int:
-        """How many lines of the log hold a word such as `BIND dn=`, `SRCH base=` or `STARTTLS`."""
+        """Return how many lines of the log hold a word such as `BIND dn=`, `SRCH base=` or `STARTTLS`."""
         return self.log.read_text(errors="replace").count(word)
 
     def kill(self) -> None:
@@ -149,15 +149,10 @@ class Slapd:
             )
         )  # fmt: skip
         (self.folder / "tree.ldif").write_text(TREE)
-        _run(
-            [
-                *(processes.program("slapadd"), "-f", str(self.folder / "slapd.conf")),
-                *("-l", str(self.folder / "tree.ldif")),
-            ]
-        )
-
-
-def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode != 0:
-        raise RealPartError(f"{argv[0]}: {done.stderr[-500:]}")
+        slapadd = [
+            *(processes.program("slapadd"), "-f", str(self.folder / "slapd.conf")),
+            *("-l", str(self.folder / "tree.ldif")),
+        ]
+        done = subprocess.run(slapadd, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise RealPartError(f"slapadd: {done.stderr[-500:]}")

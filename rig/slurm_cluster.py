@@ -68,7 +68,7 @@ class SlurmCluster:
         self.servers.stop_one("slurmdbd")
 
     def freeze_slurmdbd(self) -> None:
-        """Stop slurmdbd's clock (SIGSTOP): connections are taken and never answered."""
+        """Suspend slurmdbd (SIGSTOP): connections are accepted and never answered."""
         self.servers.freeze("slurmdbd")
 
     def resume_slurmdbd(self) -> None:
@@ -89,14 +89,14 @@ class SlurmCluster:
         )
 
     def ask(self, *argv: str, timeout_s: float = 60, stdin: str = "") -> str:
-        """The output of a command that must succeed; raises RealPartError with what it said."""
+        """Return the output of a command that must succeed; raises RealPartError with its output."""
         done = self.run(*argv, timeout_s=timeout_s, stdin=stdin)
         if done.returncode:
             raise RealPartError(f"{' '.join(argv)}: code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
     def sql(self, statements: str) -> str:
-        """Rows that SQL statements give in the accounting database, by tab; for tests only."""
+        """Run SQL statements in the accounting database; return the rows, separated by tabs."""
         return self.ask(
             *(
                 "mariadb",

@@ -86,7 +86,7 @@ GRANT ALL ON slurm_acct_db.* TO slurm@127.0.0.1;
 
 @dataclass(frozen=True)
 class SlurmSite:
-    """What the configuration files of one cluster are made of."""
+    """Values of the configuration files of one cluster."""
 
     folder: Path
     cluster: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Brings a test cluster back to what it was at its start, fast enough to run between tests.
+"""Bring a test cluster back to its state at the start, fast enough to run between tests.
 
 Cancels jobs, removes every user, account, QoS and cluster that is not built in, and forgets finished jobs.
 Refuses (RealPartError) when something built in was changed in a way it cannot undo.
@@ -40,7 +40,7 @@ USAGE_TABLES = tuple(
 
 
 class Cluster(Protocol):
-    """What a reset needs of the cluster."""
+    """Commands and SQL that a reset runs on the cluster."""
 
     cluster: str
 
@@ -84,7 +84,7 @@ def cancel_jobs(cluster: Cluster) -> None:
 
 
 def _recorded(cluster: Cluster, jobs: list[str]) -> set[str]:
-    """Those of the jobs that slurmdbd has a row of."""
+    """Return those of the jobs that slurmdbd has a row of."""
     ids = ",".join(jobs) or "0"
     return set(
         cluster.sql(f"SELECT id_job FROM {cluster.cluster}_job_table WHERE id_job IN ({ids});").split()

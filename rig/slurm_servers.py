@@ -27,16 +27,16 @@ class SlurmServers:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def pid(self, server: str) -> int:
-        """Process id of a running server, e.g. `slurmdbd`."""
+        """Return the process id of a running server, such as `slurmdbd`."""
         return self._running[server].pid
 
     def is_running(self, server: str) -> bool:
-        """Whether a server was started and has not ended, by itself or stopped."""
+        """Return whether a server was started and has not ended."""
         process = self._running.get(server)
         return process is not None and process.poll() is None
 
     def log(self, server: str) -> Path:
-        """Log file of a server; what it printed stands beside it in a file ending in `.out`."""
+        """Return the log file of a server; what it printed is beside it in a file ending in `.out`."""
         return self.site.folder / f"{server}.log"
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class SlurmServers:
         processes.stop(self._running.pop(server, None))
 
     def freeze(self, server: str) -> None:
-        """Stop a server's clock (SIGSTOP): connections are taken and never answered."""
+        """Suspend a server (SIGSTOP): connections are accepted and never answered."""
         os.kill(self.pid(server), signal.SIGSTOP)
 
     def resume(self, server: str) -> None:

@@ -37,13 +37,6 @@ def command(port: int, age: str, customers: int, projects: int, members: int, as
         waldur.start()
     except OSError as error:
         raise click.ClickException(f"cannot listen on port {port}: {error.strerror}") from error
-    _say(waldur, as_json=as_json)
-    signal.sigwait(stops)
-    waldur.stop()
-    return 0
-
-
-def _say(waldur: SimulatedWaldur, *, as_json: bool) -> None:
     facts: dict[str, Any] = {
         "waldur_api_url": waldur.url,
         "waldur_api_token": waldur.token(),
@@ -57,3 +50,6 @@ def _say(waldur: SimulatedWaldur, *, as_json: bool) -> None:
         for name, value in facts.items():
             click.echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
         click.echo("Ctrl-C stops it.")
+    signal.sigwait(stops)
+    waldur.stop()
+    return 0

@@ -154,7 +154,7 @@ class MemoryBackend:
         on: MemoryCluster | None = None,
     ) -> None:
         self.settings = settings or slurm_settings()
-        self.held = on or MemoryCluster(state or empty_cluster())
+        self.memory = on or MemoryCluster(state or empty_cluster())
         self.cluster = CLUSTER
         self.executed: Counter[str] = Counter()
         self.outage: Callable[[str], bool] = lambda _: False
@@ -165,11 +165,11 @@ class MemoryBackend:
     @property
     def state(self) -> Snapshot:
         """All that the cluster holds, read or not."""
-        return self.held.state
+        return self.memory.state
 
     @state.setter
     def state(self, state: Snapshot) -> None:
-        self.held.state = state
+        self.memory.state = state
 
     @property
     def default_account(self) -> str:
@@ -219,7 +219,7 @@ class MemoryBackend:
             self.executed["write"] += 1
             if self.refuses(action):
                 raise refused(action, "no")
-            self.held.carry_out(action)
+            self.memory.carry_out(action)
         except SiteAgentError as error:
             return error
         self.applied.append(action)
@@ -242,7 +242,7 @@ class MemoryBackend:
         self.queries.append(query)
         self.must_work("usage")
         self.executed["read"] += 1
-        accounts = self.held.counted.get(str(query.month), {})
+        accounts = self.memory.counted.get(str(query.month), {})
         found = {account: AccountUsage(_summed(users.values()), users) for account, users in accounts.items()}
         return Usage(query, found, records=sum(map(len, accounts.values())))
 

@@ -210,9 +210,9 @@ class Failing:
     def __init__(self, world: Eventful, step: int, error: Exception | None, *, then: bool) -> None:
         self.calls = self.struck = 0
         self._step, self._error, self._then = step, error, then
-        self._observe, self._carry_out = world.backend.observe, world.backend.held.carry_out
+        self._observe, self._carry_out = world.backend.observe, world.backend.memory.carry_out
         world.backend.observe = self.observe  # type: ignore[method-assign]
-        world.backend.held.carry_out = self.carry_out  # type: ignore[method-assign]
+        world.backend.memory.carry_out = self.carry_out  # type: ignore[method-assign]
         self._world = world
 
     def observe(self, *args: Any) -> Snapshot:
@@ -233,7 +233,7 @@ class Failing:
 
     def mend(self) -> None:
         self._world.backend.observe = self._observe  # type: ignore[method-assign]
-        self._world.backend.held.carry_out = self._carry_out  # type: ignore[method-assign]
+        self._world.backend.memory.carry_out = self._carry_out  # type: ignore[method-assign]
 
     def _strikes(self) -> bool:
         self.calls += 1

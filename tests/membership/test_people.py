@@ -374,19 +374,19 @@ def test_a_leaver_with_jobs_is_blocked_first_and_may_work_again_when_back_before
     world.leave("ffrost5")
     jobs = {("a_one", "ffrost5"): 3}
     world.backend.state = replace(world.cluster, active_users=jobs, active_jobs={"a_one": 3})
-    world.backend.held.jobs_never_end = True
+    world.backend.memory.jobs_never_end = True
     world.sync()
-    assert world.backend.held.blocked_members == {("a_one", "ffrost5")}
+    assert world.backend.memory.blocked_members == {("a_one", "ffrost5")}
     assert "ffrost5" in world.members("a_one")
     world.join("ffrost5")
     assert "allow member ffrost5 in a_one" in [line.split("  (")[0] for line in world.changes(world.sync())]
-    assert world.backend.held.blocked_members == frozenset()
+    assert world.backend.memory.blocked_members == frozenset()
     world.in_step()
 
 
 def test_whom_the_site_itself_has_blocked_stays_blocked(world: World) -> None:
     world.allocate("one")
     world.settled()
-    world.backend.held.blocked_members = frozenset({("a_one", "ffrost5")})
+    world.backend.memory.blocked_members = frozenset({("a_one", "ffrost5")})
     world.in_step()
-    assert world.backend.held.blocked_members == {("a_one", "ffrost5")}
+    assert world.backend.memory.blocked_members == {("a_one", "ffrost5")}

@@ -163,14 +163,14 @@ class TestTrouble:
         world.backend.state = replace(
             world.cluster, active_jobs={"a_one": 2}, active_users={("a_one", "ggran6"): 2}
         )
-        world.backend.held.jobs_never_end = True
+        world.backend.memory.jobs_never_end = True
         world.leave("ggran6")
         world.leave("hholt7")
         report = world.sync()
         assert report.counted() == {"retry": 1}
         assert world.members("a_one") == {"ffrost5", "ggran6"}
         assert world.resource(resource).state.value == "OK"
-        world.backend.held.jobs_never_end = False
+        world.backend.memory.jobs_never_end = False
         world.sync()
         assert world.members("a_one") == {"ffrost5"}
         world.in_step()

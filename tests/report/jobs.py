@@ -43,7 +43,7 @@ class JobBackend(MemoryBackend):
         for job in jobs:
             counts = users.setdefault(fold(job.account), {}).setdefault(fold(job.user), {})
             counts.update({name: counts.get(name, 0) + amount for name, amount in job.counts.items()})
-        self.held.counted[str(query.month)] = {**users}
+        self.memory.counted[str(query.month)] = {**users}
         counted = super().usage(query)
         return Usage(query, counted.accounts, len(jobs), live=tuple(job.use() for job in jobs if job.live))
 

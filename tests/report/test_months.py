@@ -24,8 +24,9 @@ CLOSED = (
     "components only.); `historical-usage` with a staff token does it"
 )
 NO_DATES = (
-    "Waldur takes no dates from this token (date: Only the provider's customer level may give a date.), so that it is "
-    "told of the present month only: give the token's user a role at the provider, as its owner or service manager"
+    "Waldur takes no dates from this token (date: Only the provider's customer level may give a date.), so that only "
+    "usage of the present month is submitted: give the token's user a role at the provider, as its owner or "
+    "service manager"
 )
 
 
@@ -219,7 +220,7 @@ def test_a_server_of_2024_is_never_told_of_past_months(make_world: WorldFactory)
     for _ in range(2):
         report = world.report()
         assert report.notes == [
-            "this Waldur files all usage under its present month: past months are not told of"
+            "this Waldur files all usage under its present month: no past months are submitted"
         ]
         world.restart()
     assert {q.month for q in world.backend.queries} == {THIS}

@@ -16,7 +16,7 @@ from rich.text import Text
 from agent.cli.options import console, number
 from agent.cli.usage.table import UNKNOWN, clean, shortened, shown
 from agent.core.usage import UsageSource
-from agent.plan.usage.check import OF_SOURCE, Amounts, Line, Seconds, Way
+from agent.plan.usage.check import OF_SOURCE, AccountCheck, Amounts, Seconds, Way
 from agent.plan.usage.figures import Measure
 from agent.run.usage.check import Checked
 
@@ -101,7 +101,7 @@ def _show_component(out: Console, found: Checked, measure: Measure) -> None:
                 _say(out, f"    {reason}")
 
 
-def _with_total(found: Checked) -> list[Line]:
+def _with_total(found: Checked) -> list[AccountCheck]:
     lines = list(found.comparison.lines)
     return [*lines, found.comparison.total] if len(lines) > 1 else lines
 
@@ -119,7 +119,7 @@ def _ways(found: Checked) -> list[Way]:
     return [way for way in Way if way is not Way.SUMMARY or not found.summary_unknown]
 
 
-def _reasons(found: Checked, line: Line, amounts: Amounts, measure: Measure) -> Iterator[str]:
+def _reasons(found: Checked, line: AccountCheck, amounts: Amounts, measure: Measure) -> Iterator[str]:
     for tres in amounts.tres:
         seconds = line.seconds.get(tres)
         if seconds is not None:

@@ -28,7 +28,7 @@ from agent.cli.usage import check_text
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.core.periods import Month
-from agent.plan.usage.check import Line
+from agent.plan.usage.check import AccountCheck
 from agent.run.site import connect
 from agent.run.usage import check as usage_check
 from agent.run.usage.check import Checked
@@ -146,7 +146,7 @@ def check_offering(
         return OfferingCheck(offering, error=error)
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: AccountCheck) -> dict[str, Any]:
     """Return TRES-seconds and amounts of one account, or of all, in each way of counting."""
     tres_seconds = {
         tres: {

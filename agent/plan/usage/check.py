@@ -112,7 +112,7 @@ class Amounts:
 
 
 @dataclass(frozen=True)
-class Line:
+class AccountCheck:
     """One account, or all of them together (`account` empty)."""
 
     account: str
@@ -121,7 +121,7 @@ class Line:
     resource: str = ""
 
     @classmethod
-    def sum(cls, lines: Sequence[Line]) -> Line:
+    def sum(cls, lines: Sequence[AccountCheck]) -> AccountCheck:
         """Add up the lines of several accounts."""
         tres = sorted({name for line in lines for name in line.seconds})
         components = lines[0].amounts if lines else ()
@@ -159,8 +159,8 @@ class Comparison:
     nor saw a job of it.
     """
 
-    lines: tuple[Line, ...]
-    total: Line
+    lines: tuple[AccountCheck, ...]
+    total: AccountCheck
     equals_summary: bool | None = None
     unknown: str = ""
 
@@ -195,7 +195,7 @@ class CheckFacts:
         usages = [*self.usages.values(), *((self.last_runs,) if self.last_runs else ())]
         return account in self.known or any(account in usage.accounts for usage in usages)
 
-    def line(self, account: str) -> Line:
+    def line(self, account: str) -> AccountCheck:
         """Return all counts of one account."""
         is_known = self.is_known(account)
         counts = {way: _counts(usage, account) if is_known else None for way, usage in self.usages.items()}
@@ -203,7 +203,7 @@ class CheckFacts:
         # All that anybody counted, and what the components name, which may be nothing.
         named = {tres for c in self.components if c.name not in self.untracked for tres in targets_of(c)}
         named = named.union(*(found for found in counts.values() if found))
-        return Line(
+        return AccountCheck(
             account,
             {tres: _seconds(tres, counts, last_runs) for tres in sorted(named)},
             {c.name: self.amounts(c, counts, account) for c in self.components},
@@ -240,7 +240,7 @@ def compare(facts: CheckFacts, only: str = "") -> Comparison:
     compared = [s.as_summed for line in lines for s in line.seconds.values() if s.is_summed]
     return Comparison(
         lines=tuple(lines),
-        total=Line.sum(lines),
+        total=AccountCheck.sum(lines),
         equals_summary=all(compared) if compared else None,
         unknown=only if only and not facts.is_known(only) else "",
     )
