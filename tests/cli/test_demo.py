@@ -85,7 +85,7 @@ def demos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demos]:
 def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
     """Also where variables of the site's real agent stand: a proxy, a Sentry, a broker, a configuration."""
     running = demos.once
-    assert running.ended(60) == 0, running.out() + running.err()
+    assert running.ended(170) == 0, running.out() + running.err()
     running.has_left_nothing()
     (line,) = running.out().splitlines()
     shown = json.loads(line)
@@ -103,7 +103,7 @@ def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
 
 def test_the_same_orders_go_to_a_stand_in_mam(demos: Demos) -> None:
     running = demos.moab
-    assert running.ended(60) == 0, running.out() + running.err()
+    assert running.ended(170) == 0, running.out() + running.err()
     running.has_left_nothing()
     shown = json.loads(running.out())
     assert (shown["ok"], shown["faults"], shown["orders"]) == (True, [], {"done": 5})

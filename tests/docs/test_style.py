@@ -16,7 +16,22 @@ SOURCES = [path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*
 # A smoke alarm: a function that is a list of cases may come close to it; one above it tells two stories.
 MAX_COMPLEXITY = 20
 NOUN_PHRASES = frozenset(
-    ("The", "A", "An", "What", "Whether", "Which", "Who", "How", "Why", "Where", "One", "All", "Every", "Those")
+    (
+        "The",
+        "A",
+        "An",
+        "What",
+        "Whether",
+        "Which",
+        "Who",
+        "How",
+        "Why",
+        "Where",
+        "One",
+        "All",
+        "Every",
+        "Those",
+    )
 )
 
 
@@ -47,7 +62,9 @@ def _public_functions(node: ast.AST) -> Iterator[ast.FunctionDef]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
             yield from _public_functions(child)
-        elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_") and not _is_property(child):
+        elif (
+            isinstance(child, ast.FunctionDef) and not child.name.startswith("_") and not _is_property(child)
+        ):
             yield child
 
 

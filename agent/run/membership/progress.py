@@ -162,12 +162,8 @@ class MembershipProgress:
             )
         elif lasting:
             self.errors.setdefault(uuid, next(iter(lasting.values())))
-            for action, error in lasting.items():
-                # The site configures a state's QoS: that it is refused is no fault of the resource.
-                if not isinstance(action, SetQos) and _is_fault(error):
-                    # For the people of the resource: the action and the error text, without the command.
-                    words = error.said if isinstance(error, CommandFailed) else str(error)
-                    self.faults.setdefault(uuid, BackendError(f"{action.line()}: {words}"))
+            if fault := _first_fault(lasting):
+                self.faults.setdefault(uuid, fault)
         elif errors:
             self.errors.setdefault(uuid, next(iter(errors.values())))
         elif left:
@@ -255,6 +251,16 @@ def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
 def _is_fault(error: SiteAgentError) -> bool:
     """Return whether an error of the cluster is about the request, and not about the host or its rights."""
     return isinstance(error, PlanRefused) or (isinstance(error, BackendError) and not error.of_host)
+
+
+def _first_fault(errors: Mapping[Action, SiteAgentError]) -> BackendError | None:
+    """Return the first fault of the resource itself, for its people: the action and the error text, no command."""
+    for action, error in errors.items():
+        # The site configures a state's QoS: that it is refused is no fault of the resource.
+        if not isinstance(action, SetQos) and _is_fault(error):
+            words = error.said if isinstance(error, CommandFailed) else str(error)
+            return BackendError(f"{action.line()}: {words}")
+    return None
 
 
 def _reports(work: SyncWork, plan: ResourcePlan) -> Iterator[WaldurAction]:
