@@ -8,7 +8,7 @@ erred.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
@@ -153,13 +153,10 @@ class MembershipProgress:
         left = {a for a in again.cluster_actions() if a in portion.actions and a not in settled}
         errors = {a: failed[a] for a in portion.actions if a in own and a in failed}
         lasting = {action: error for action, error in errors.items() if not error.retryable}
-        refused = {a: lasting[a] for a in only(AddMember, lasting) if _is_fault(lasting[a])}
         if again.skipped:
             self.errors.setdefault(uuid, NotApplied(f"the cluster changed meanwhile: {again.skipped}"))
-        elif refused and len(refused) == len(errors) and left <= set(refused) and _is_in_use(plan, again):
-            self._left_out[uuid] = MemberRefused(
-                f"left out: {'; '.join(f'{action.user}: {error}' for action, error in refused.items())}"
-            )
+        elif (refused := _refused_members(errors, left)) and _is_in_use(plan, again):
+            self._left_out[uuid] = refused
         elif lasting:
             self.errors.setdefault(uuid, next(iter(lasting.values())))
             if fault := _first_fault(lasting):
@@ -251,6 +248,22 @@ def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
 def _is_fault(error: SiteAgentError) -> bool:
     """Return whether an error of the cluster is about the request, and not about the host or its rights."""
     return isinstance(error, PlanRefused) or (isinstance(error, BackendError) and not error.of_host)
+
+
+def _refused_members(
+    errors: Mapping[Action, SiteAgentError], left: Set[ClusterAction]
+) -> MemberRefused | None:
+    """Return the refusals of single members for good, where nothing else of the resource failed or is left."""
+    refused = {
+        action: errors[action]
+        for action in only(AddMember, errors)
+        if not errors[action].retryable and _is_fault(errors[action])
+    }
+    if not refused or len(refused) != len(errors) or not left <= set(refused):
+        return None
+    return MemberRefused(
+        f"left out: {'; '.join(f'{action.user}: {error}' for action, error in refused.items())}"
+    )
 
 
 def _first_fault(errors: Mapping[Action, SiteAgentError]) -> BackendError | None:
