@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from agent.core.errors import BackendError, ClusterBusy
+from agent.host import files
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +131,10 @@ class WriteLock:
 
 
 def _open(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Open the file with the rights of its folder's owner: root makes nothing that this user cannot open."""
+    with files.acting_as_owner(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import redis
 
 from agent.core.errors import SiteAgentError
-from agent.state import files
+from agent.host import files
 from tasks.limits import LOCK_TTL_S
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agent.bridge.dead_letters import FOLDER
 from agent.core.errors import StateError
-from agent.state import files
+from agent.host import files
 
 log = logging.getLogger(__name__)
 

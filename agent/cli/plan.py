@@ -107,9 +107,11 @@ def command(
     exit_code: bool,
 ) -> int:
     """Show what a pass of MODE would do. Reads Waldur and the cluster, changes neither."""
+    if as_json and as_commands:
+        raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     settings = load_settings(config_file)
     served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode(mode))]
-    check_options(mode, len(served), resource_uuid, as_json=as_json, as_commands=as_commands, out=out)
+    check_scope(mode, len(served), resource_uuid, out)
     planned = [
         plan_offering(settings, offering, Mode(mode), as_commands=as_commands, resource_uuid=resource_uuid)
         for offering in served
@@ -132,18 +134,8 @@ def command(
     return EXIT_CHANGES if exit_code and changes else 0
 
 
-def check_options(
-    mode: str,
-    offerings: int,
-    resource_uuid: str | None,
-    *,
-    as_json: bool,
-    as_commands: bool,
-    out: Path | None,
-) -> None:
+def check_scope(mode: str, offerings: int, resource_uuid: str | None, out: Path | None) -> None:
     """Raise click.UsageError for options that do not go together. `offerings`: how many are served."""
-    if as_json and as_commands:
-        raise click.UsageError("--json and --commands are two ways to print one plan: choose one.")
     if resource_uuid and (mode != Mode.MEMBERSHIP_SYNC or offerings != 1 or out):
         raise click.UsageError(
             "--resource shows the membership plan of one resource of one offering: choose it with --offering, and "

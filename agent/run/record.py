@@ -17,8 +17,9 @@ from prometheus_client.core import CollectorRegistry, Gauge
 from prometheus_client.exposition import write_to_textfile
 
 from agent.core.errors import StateError
+from agent.host import files
 from agent.run.results import PassReport
-from agent.state import files, passes
+from agent.state import passes
 from agent.state.store import stamp
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,8 @@ from agent.core.actions import Action, only
 from agent.core.errors import StateError
 from agent.core.plans import Outcome
 from agent.core.usage_actions import ReportUsage
-from agent.state import files, store
+from agent.host import files
+from agent.state import store
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwritable
-from agent.state import files, mounts
+from agent.host import files
+from agent.state import mounts
 from agent.state.schema import APPLICATION_ID, MIGRATIONS, statements
 
 log = logging.getLogger(__name__)

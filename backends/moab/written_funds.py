@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from agent.core.errors import BackendError, NotApplied
+from agent.host import files
 from backends.moab.ledger import Fund, Ledger
 
 
@@ -34,7 +35,8 @@ class UnshownFunds:
 
     def _accounts(self) -> set[str]:
         try:
-            return set(json.loads(self._path.read_text(encoding="utf-8")))
+            with files.acting_as_owner(self._path.parent):
+                return set(json.loads(self._path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return set()
         except (OSError, ValueError, TypeError) as error:
@@ -45,9 +47,10 @@ class UnshownFunds:
     def _write(self, accounts: Collection[str]) -> None:
         draft = self._path.with_suffix(".new")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(sorted(accounts)), encoding="utf-8")
-            os.replace(draft, self._path)
+            with files.acting_as_owner(self._path.parent):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                draft.write_text(json.dumps(sorted(accounts)), encoding="utf-8")
+                os.replace(draft, self._path)
         except OSError as error:
             raise BackendError(f"{self._path} cannot be written: {error}") from error
 

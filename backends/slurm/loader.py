@@ -9,6 +9,7 @@ single commands.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from pathlib import Path
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.plans import Outcome
+from agent.host import files
 from backends.command_output import one_line
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
@@ -44,15 +46,15 @@ class Loader:
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
         """Yield outcomes of what was loaded; nothing for actions that are left to single commands."""
-        files = self._files(actions, cluster)
-        if not files:
+        to_load = self._files(actions, cluster)
+        if not to_load:
             return
         with self._lock:
             # Files of a worker that was killed: the command that read them held the lock, so it has ended.
             for left in self._lock.path.parent.glob(f"{self._prefix}*"):
                 with suppress(OSError):
                     left.unlink()
-            for file in files:
+            for file in to_load:
                 outcomes = self._load(file)
                 yield from outcomes
                 if not outcomes or not outcomes[-1].done:
@@ -60,18 +62,25 @@ class Loader:
 
     def planned(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files that `load` would load. Asks sacctmgr whether it knows the command."""
-        files = self._files(actions, cluster)
-        if not files:
+        to_load = self._files(actions, cluster)
+        if not to_load:
             return []
         said = self._runner.read((*self._programs.sacctmgr_ask, "load"))  # without a file it only complains
-        return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else files
+        return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else to_load
 
     def _files(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
-        if self._refused or self._runner.prefixed or not cluster:
+        if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
             return []
-        files = load_file.files(actions, cluster)
-        fitting = [action for file in files for action in file.actions]
-        return files if len(self._builder.batches(fitting)) >= load_file.LOAD_FROM_COMMANDS else []
+        made = load_file.files(actions, cluster)
+        fitting = [action for file in made for action in file.actions]
+        return made if len(self._builder.batches(fitting)) >= load_file.LOAD_FROM_COMMANDS else []
+
+    def _owns_folder(self) -> bool:
+        """Return whether nobody but root and this process' user can put another file in place of ours."""
+        try:
+            return files.owner_of(self._lock.path.parent).uid in (0, os.geteuid())
+        except OSError:
+            return False
 
     def _written(self, text: str) -> Path | None:
         """Write a file that only we can read. Return None where it fails: the disk is full, the folder is gone."""

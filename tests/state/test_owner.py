@@ -16,13 +16,21 @@ import pytest
 
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.instance import Instance
-from agent.core.errors import StateError
+from agent.core.actions import CreateAccount
+from agent.core.errors import BackendError, StateError
+from agent.host import files
+from agent.host.files import Owner, acting_as_owner
 from agent.run.record import record
 from agent.run.results import PassReport
-from agent.state import files, journal, pauses
+from agent.state import journal, pauses
 from agent.state.dead_letters import DeadLetter
-from agent.state.files import Owner, acting_as_owner
 from agent.state.store import Store
+from backends.lock import WriteLock
+from backends.moab.written_funds import UnshownFunds
+from backends.process import Runner
+from backends.slurm.commands import CommandBuilder
+from backends.slurm.loader import Loader
+from backends.slurm.programs import Programs
 from tests.state.conftest import STRANGER, needs_root, offering
 
 OURS = offering()
@@ -154,7 +162,7 @@ def test_groups_of_root_open_nothing(strangers: Path, tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from agent.state.files import acting_as_owner
+from agent.host.files import acting_as_owner
 os.setgroups([0, 4])
 with acting_as_owner(Path(sys.argv[1])):
     try:
@@ -198,3 +206,40 @@ def test_where_root_may_not_become_another_nothing_is_written(strangers: Path) -
     done = subprocess.run([*words, strangers], capture_output=True, text=True, check=False)
     assert "run the command as user 12345" in done.stderr
     assert list(strangers.iterdir()) == []
+
+
+def test_the_write_lock_can_be_taken_by_the_owner_after_root(strangers: Path) -> None:
+    with WriteLock(strangers, "slurmdbd"):
+        pass
+    assert {path.name for path in strangers.rglob("*")} == {"locks", "writes-slurmdbd.lock"}
+    assert owners(strangers) == {(STRANGER, STRANGER)}
+
+
+def test_a_planted_link_leads_root_to_no_file_that_the_owner_could_not_write(
+    strangers: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "of-root"
+    target.write_text("precious")
+    target.chmod(0o600)
+    (strangers / "mam-unseen-x.new").symlink_to(target)
+    os.lchown(strangers / "mam-unseen-x.new", STRANGER, STRANGER)
+    with pytest.raises(BackendError, match="cannot be written"):
+        UnshownFunds(strangers / "mam-unseen-x.json").note("a_lab")
+    assert target.read_text() == "precious"
+    (strangers / "mam-unseen-x.new").unlink()
+    UnshownFunds(strangers / "mam-unseen-x.json").note("a_lab")
+    assert owners(strangers) == {(STRANGER, STRANGER)}
+
+
+def test_root_loads_no_file_that_another_user_could_swap(strangers: Path) -> None:
+    """The file lies beside the lock between two calls of sacctmgr."""
+    lock = WriteLock(strangers, "slurmdbd")
+    with lock:
+        pass
+    builder = CommandBuilder(Programs(""))
+    actions = [CreateAccount(account=f"a{n}", parent="root") for n in range(50)]
+    own = WriteLock(strangers.parent / "own", "slurmdbd")
+    with own:
+        pass
+    assert Loader(Runner(), builder, own, Programs("/bin/true"))._files(actions, "c1")
+    assert not Loader(Runner(), builder, lock, Programs("/bin/true"))._files(actions, "c1")

@@ -21,7 +21,8 @@ OPTIONS = (
     "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync",
     "--disable-default-apps", "--hide-scrollbars", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND",
 )  # fmt: skip
-ANSWER_WITHIN_S = 30.0
+# A cold start on a busy machine has taken over 30 s.
+ANSWER_WITHIN_S = 150.0
 
 
 class Browser:

@@ -58,7 +58,7 @@ def acting_as_owner(folder: Path) -> Iterator[None]:
         yield
         return
     # ctypes is 1 MB in each process of the pool, and is needed where the folder is another user's only.
-    from agent.state import thread_user
+    from agent.host import thread_user
 
     with thread_user.acting_as(owner.uid, owner.gid, folder):
         yield
