@@ -40,10 +40,6 @@ class Findings:
         return any(p.path == path and p.severity is Severity.ERROR for p in self._problems)
 
     @property
-    def error_count(self) -> int:
-        return sum(p.severity is Severity.ERROR for p in self._problems)
-
-    @property
     def problems(self) -> tuple[Problem, ...]:
         return tuple(self._problems)
 

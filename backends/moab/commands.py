@@ -163,6 +163,8 @@ class _Preview:
             case DeleteAccount():
                 yield from (self._line(delete_fund(fund.id)) for fund in self.ledger.funds_of(name))
                 yield self._line(delete_account(spelled))
+            case _:
+                raise NotInMoab(f"MOAB has no command to {action.verb}")
 
     def _deposit(self, action: SetLimits) -> Iterator[str]:
         """The fund of an account that is being made has no number yet: the shell asks for it."""

@@ -158,7 +158,7 @@ class CommandBuilder:
         """
         found = []
         for default in (False, True):
-            leavers = [a for a in actions if a.is_default is default]
+            leavers = [a for a in actions if bool(a.is_default) is default]
             by_users = _products(leavers, lambda a: a.user, lambda a: a.account)
             by_accounts = _products(leavers, lambda a: a.account, lambda a: a.user)
             for group in min(by_users, by_accounts, key=len):

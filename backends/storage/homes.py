@@ -97,6 +97,8 @@ class HeadNode:
                     self._make_home(action)
                 case SetQuota():
                     self._set_quota(action)
+                case _:
+                    raise PlanRefused(f"the head node cannot {action.verb}")
         except (BackendError, PlanRefused) as refusal:
             error = refusal
         return Outcome(action, error, commands, time.monotonic() - started_s)

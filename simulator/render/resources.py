@@ -7,11 +7,10 @@ from decimal import Decimal
 
 from simulator.render.offerings import component_body
 from simulator.render.orders import offering_part, order_body, plan_part, scope_part
-from simulator.render.view import View, drop
+from simulator.render.view import View
 from simulator.world.clock import wire_date, wire_time
 from simulator.world.records import Grant, JsonObject, Resource, ResourceState
 
-_IN_DETAIL_ONLY = ("order_in_progress", "creation_order")
 _TERMINABLE = (ResourceState.OK, ResourceState.ERRED)
 
 
@@ -162,7 +161,3 @@ def _modern_fields(view: View, resource: Resource) -> JsonObject:
         "offering_state": offering.state,
         "offering_components": [component_body(view, c) for c in offering.components],
     }
-
-
-def without_orders(body: JsonObject) -> JsonObject:
-    return drop(body, _IN_DETAIL_ONLY)

@@ -132,7 +132,7 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
         resource, of_plan = read[order.resource_uuid], quotas.get(order.plan_uuid)
         team: tuple[str, ...] | WaldurError = ()
         if isinstance(resource, Resource) and order.type in CREATING:
-            team = teams.get(resource.project_uuid, ()) if not resource.restrict_member_access else ()
+            team = teams[resource.project_uuid] if not resource.restrict_member_access else ()
         if isinstance(resource, WaldurError):
             unread[order.uuid] = resource
         elif isinstance(of_plan, WaldurError):
