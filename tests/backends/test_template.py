@@ -70,3 +70,9 @@ def test_an_offering_finds_it_by_its_entry_point(tmp_path: Path, monkeypatch: py
     settings = plugin.parse({"cluster_file": str(tmp_path / "larch.json")}, "").settings
     assert "is not on this host" in plugin.missing(settings)
     assert plugin.connect(settings, BackendContext("0" * 32, tmp_path)).cluster == "larch"
+
+
+def test_the_page_shows_the_template_s_own_test() -> None:
+    page = (ROOT / "docs" / "write-a-backend.md").read_text()
+    assert (TEMPLATE / "tests" / "test_contract.py").read_text() in page
+    assert (TEMPLATE / "tests" / "conftest.py").read_text().splitlines()[-1] in page
