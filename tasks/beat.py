@@ -90,7 +90,7 @@ class SiteScheduler(Scheduler):
         try:
             return mark_queued(broker.client(), entry.task, offering_uuid, period_s)
         except RedisError as error:
-            log.warning("no marker for %s: %s", entry.task, error)
+            log.warning("duplicates of %s cannot be recognised: %s", entry.task, error)
             return True
 
 

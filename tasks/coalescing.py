@@ -55,7 +55,7 @@ def send_once(subject: str, publish: Callable[[], None]) -> bool:
     try:
         client.eval(CONFIRM, 1, key, provisional, WAITING, WAITING_MS)
     except RedisError as error:
-        log.debug("no marker for %s: %s", subject, error)
+        log.debug("duplicates of %s cannot be recognised: %s", subject, error)
     return True
 
 
@@ -85,7 +85,9 @@ def single_flight(task: SiteTask, subject: str, *, is_poll: bool = False) -> Ite
 def finish(task: SiteTask, subject: str, report: PassReport) -> object:
     """Finish a task; of several tasks about one subject that fail only the first one retries by itself."""
     if report.retryable_error is not None and not _is_first_to_retry(task, subject):
-        log.info("%s: another task about it comes back: %s", subject, report.retryable_error)
+        log.info(
+            "%s: the retry is left to the task that is queued already: %s", subject, report.retryable_error
+        )
         return dict(report.counted())
     return task.finish(report)
 
@@ -133,7 +135,7 @@ def _best_effort(ask: Callable[[Any], Any], *, otherwise: Any = None) -> Any:
     try:
         return _ask_twice(ask)
     except RedisError as error:
-        log.debug("no markers: %s", error)
+        log.debug("duplicates cannot be recognised: %s", error)
         return otherwise
 
 

@@ -99,7 +99,7 @@ class RunStatus:
         try:
             self.write({month: status})
         except RedisError as error:
-            log.warning("the loader does not hear of %s (%s): %s", month, status.state, error)
+            log.warning("the loader cannot be told of %s (%s): %s", month, status.state, error)
 
     def try_read(self, month: str) -> MonthStatus | None:
         """Return a status for a worker; None as well where Redis does not answer."""

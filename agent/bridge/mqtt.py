@@ -162,7 +162,11 @@ class MqttConnection(BrokerConnection):
         lost = [source for source, reason in answered if reason.is_failure]
         self.subscriptions.note_subscribed(source for source, reason in answered if not reason.is_failure)
         if lost:
-            log.warning("%s: nobody may read %s: asking Waldur for it", self.login, lost[0].name)
+            log.warning(
+                "%s: not authorised to read topic %s: asking Waldur to prepare it again",
+                self.login,
+                lost[0].name,
+            )
             self._report_lost(lost)
         self._pending = []
         self._subscribe_to_missing(client)

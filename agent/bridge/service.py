@@ -289,4 +289,4 @@ class Bridge:
         for connection in connections:
             connection.join(end_s - time.monotonic())
         counts = ", ".join(f"{count} {result}" for result, count in sorted(self.dispatcher.counts.items()))
-        log.info("the bridge ends: %s", counts or "nothing came")
+        log.info("the bridge ends: %s", counts or "no message was received")

@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "apply": ("agent.cli.apply", "Carry out a plan from a file, if it is still the same plan."),
     "drift": ("agent.cli.drift", "Report how the cluster differs from what Waldur wants; change nothing."),
     "status": ("agent.cli.status", "Show modes, pauses, held plans and the last passes; needs no broker."),
-    "approve": ("agent.cli.approve", "List the plans that wait for a person, or let one go."),
+    "approve": ("agent.cli.approve", "List the plans that wait for a person, or approve one."),
     "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),
     "rebuild": (
         "agent.cli.rebuild",
@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "forget": (
         "agent.cli.forget",
-        "Drop hints that were written down, so that they are asked for once more.",
+        "Delete remembered facts, so that they are read again.",
     ),
     "audit": ("agent.cli.audit", "Show what was done to whom, why, and what came of it."),
     "usage": ("agent.cli.usage.usage", "Show what accounts have used, as a table or a page with charts."),

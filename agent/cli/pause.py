@@ -15,7 +15,7 @@ from agent.state import journal, pauses
 @click.command()
 @click.argument("offering_uuid", metavar="UUID")
 @config_option
-@click.option("--off", is_flag=True, help="Go on.")
+@click.option("--off", is_flag=True, help="End the pause.")
 @click.option("--reason", default="", help="Why; `status` shows it.")
 def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str) -> int:
     """Pause an offering: its passes look and plan, and change nothing. Holds for all workers of this head node."""

@@ -47,7 +47,7 @@ class OfferingPlan:
         return {
             "offering": self.offering.uuid,
             "name": self.offering.name,
-            "actions": [action.as_json() for action in plan.happens] if plan else [],
+            "actions": [action.as_json() for action in plan.allowed] if plan else [],
             **withheld(plan.held if plan else (), plan.refused if plan else ()),
             "notes": list(plan.notes) if plan else [],
             "unplanned": [result.as_json() for result in plan.unplanned] if plan else [],
@@ -59,7 +59,7 @@ class OfferingPlan:
         plan = self.plan
         if plan is None:
             return []
-        lines = [plan.happens.render() or "nothing to do"]
+        lines = [plan.allowed.render() or "nothing to do"]
         for held in plan.held:
             lines.append(
                 f"held: plan {held.id} ({held.scope}): {held.reason}; `approve {held.id}` releases it"
@@ -130,7 +130,7 @@ def command(
         click.echo(
             f"written to {out}: `apply {out}` carries it out until {file.expires:%Y-%m-%d %H:%MZ}", err=True
         )
-    changes = any(each.plan and each.plan.happens for each in planned)
+    changes = any(each.plan and each.plan.allowed for each in planned)
     return EXIT_CHANGES if exit_code and changes else 0
 
 
@@ -157,7 +157,7 @@ def plan_offering(
     try:
         site = connect(settings, offering, mode)
         plan = preview_of_resource(site, resource_uuid) if resource_uuid else preview(site, mode)
-        commands = site.backend.commands(plan.happens.cluster_actions()) if as_commands else ()
+        commands = site.backend.commands(plan.allowed.cluster_actions()) if as_commands else ()
         return OfferingPlan(offering, plan, commands=commands)
     except SiteAgentError as error:
         return OfferingPlan(offering, error=error)

@@ -41,7 +41,7 @@ def load_historical_usage() -> NoReturn:
 
 def _as_before(script: str, command: str, description: str) -> NoReturn:
     parser = argparse.ArgumentParser(prog=script, description=description)
-    parser.add_argument("-m", "--mode", choices=MODES, help="accepted, and without meaning here, as before")
+    parser.add_argument("-m", "--mode", choices=MODES, help="accepted and ignored, as before")
     parser.add_argument("-c", "--config-file", metavar="FILE", help=f"default: as of `manage.py {command}`")
     given, others = parser.parse_known_args()
     file = ["--config-file", given.config_file] if given.config_file else []

@@ -19,7 +19,7 @@ from agent.core.host_actions import HostAction, MakeHome, SetQuota
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class UsersByWork:
     """Users by what there is to do: nothing, something, or never anything because of their name."""
 
     kept: tuple[str, ...]
@@ -27,18 +27,18 @@ class Sorted:
     refused: tuple[str, ...]
 
 
-def sort(usernames: Iterable[str], memory: Mapping[str, HomeRecord], rules: HomeRules) -> Sorted:
+def sort(usernames: Iterable[str], records: Mapping[str, HomeRecord], rules: HomeRules) -> UsersByWork:
     """Return the users by what there is to do. Those who failed before come last, so that they keep nobody waiting."""
     kept, due, refused = [], [], []
     for name in sorted(set(usernames)):
         if not is_username(name):
             refused.append(name)
-        elif is_settled(memory.get(name, NOTHING), rules):
+        elif is_settled(records.get(name, NOTHING), rules):
             kept.append(name)
         else:
             due.append(name)
-    due.sort(key=lambda name: memory.get(name, NOTHING).failures)
-    return Sorted(tuple(kept), tuple(due), tuple(refused))
+    due.sort(key=lambda name: records.get(name, NOTHING).failures)
+    return UsersByWork(tuple(kept), tuple(due), tuple(refused))
 
 
 def is_settled(record: HomeRecord, rules: HomeRules) -> bool:

@@ -31,7 +31,7 @@ from agent.core.waldur_actions import (
     ReportLimits,
     ReportMetadata,
 )
-from agent.plan import accounts, shared_limits, standing_accounts
+from agent.plan import accounts, existing_accounts, shared_limits
 from agent.plan.allocations import OfferingRules
 from agent.plan.shared_limits import LimitRules
 
@@ -153,7 +153,7 @@ def plans(
     # Who has lost the default account gets one of the accounts that are theirs, the first by name.
     given: set[str] = set()
     for draft in sorted(drafts, key=lambda draft: draft.case.account):
-        for action in standing_accounts.missing_defaults(draft.spec, snapshot, draft.case.reason):
+        for action in existing_accounts.missing_defaults(draft.spec, snapshot, draft.case.reason):
             if action.user not in given:
                 given.add(action.user)
                 draft.built.append(action)
@@ -247,7 +247,7 @@ class _Draft:
         self._rules = rules
         self._snapshot = snapshot
         reason = case.reason
-        self.built += standing_accounts.returned(spec, case.blocked, snapshot, reason)
+        self.built += existing_accounts.returned(spec, case.blocked, snapshot, reason)
         if other := case.also_named_by or case.shared_with:
             self.built += accounts.missing_members(spec, snapshot, reason)
             self.notes.append(
@@ -255,9 +255,9 @@ class _Draft:
                 "nobody is removed whom the other may want, until one of them lets go"
             )
             return
-        self.built += standing_accounts.place(spec, snapshot, reason)
+        self.built += existing_accounts.place(spec, snapshot, reason)
         self.built += accounts.missing_members(spec, snapshot, reason)
-        states = list(standing_accounts.state(spec, snapshot, reason))
+        states = list(existing_accounts.state(spec, snapshot, reason))
         self.built += states
         self.built += self._limits()
         self.built += self._user_limits()
@@ -311,7 +311,7 @@ class _Draft:
                 wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
         known = {tres for component in components for tres in targets_of(component)}
         leaving = snapshot.users_of(case.account) - case.members.wanted - case.members.kept
-        changed = standing_accounts.user_limits(case.account, wanted, known, snapshot, case.reason)
+        changed = existing_accounts.user_limits(case.account, wanted, known, snapshot, case.reason)
         return [action for action in changed if action.user not in leaving]
 
     def _report(self) -> Iterator[Action]:
@@ -370,6 +370,6 @@ def _departures(
     if not leavers:
         return {}
     grown = accounts.grown(snapshot, [action for draft in drafts for action in draft.built])
-    return standing_accounts.departures(
+    return existing_accounts.departures(
         leavers, grown, default_account=rules.offering.default_account, reason="not of its team any more"
     )

@@ -125,7 +125,7 @@ def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, .
     return ()
 
 
-def foreseen(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
+def dry_run_actions(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
     """Return all the calls of one user, as far as they can be known without making anything."""
     begin = opening(user)
     opened = () if begin is None else (begin,)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The gate between plan and apply: decides with the remembered state what of a plan may be applied.
 
-`decide` for a pass that goes on to apply, which writes down what is held and what the rest costs people; `foresee` for
-`plan` and `drift`, which write nothing. A hold that cannot be written down is still a hold; a cost that cannot be
+`decide` is for a pass that goes on to apply: it writes down what is held and what the rest costs people. `decide_dry`
+is for `plan` and `drift` and writes nothing. A hold that cannot be written down is still a hold; a cost that cannot be
 written down is not borne.
 """
 
@@ -114,7 +114,7 @@ def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:
     return lowered_accounts(plan.actions, plan.snapshot, rules, plan.context)
 
 
-def foresee(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Decision:
+def decide_dry(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Decision:
     """Return what the policy would do with this plan now. Writes nothing. Raises StateError."""
     return _decided(site, rules, key, plan, site.state_dir, plan.context)
 
@@ -127,7 +127,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     """
     site, context = run.site, plan.context
     if not run.holds:
-        return foresee(site, run.rules, key, plan)
+        return decide_dry(site, run.rules, key, plan)
     if not any(action.costs for action in plan.actions):
         decision = _decided(site, run.rules, key, plan, site.state_dir, context)
         return _written_down(run, key, plan, decision, site.state_dir)

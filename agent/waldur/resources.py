@@ -119,7 +119,7 @@ def refresh_last_sync(client: WaldurClient, resource_uuid: str) -> None:
     _if_known(client, resource_uuid, "refresh_last_sync", {})
 
 
-def heal(client: WaldurClient, resource_uuid: str) -> None:
+def mark_ok(client: WaldurClient, resource_uuid: str) -> None:
     """Set an erred resource OK and forget its error. Servers before mid-2025 have no such call."""
     _if_known(client, resource_uuid, "set_as_ok", {})
 

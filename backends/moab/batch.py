@@ -159,7 +159,7 @@ class Batch:
         if self._ledger.funds_of(name):
             return None
         spelled = self._ledger.spelled(name)
-        if name in self._stood and (error := self._written_funds.objection(name, spelled)):
+        if name in self._stood and (error := self._written_funds.refusal(name, spelled)):
             return error
         error = self._run(attempt, commands.create_fund(spelled), lambda ledger: bool(ledger.funds_of(name)))
         self._funded |= {name} if error is None else set()

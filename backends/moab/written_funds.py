@@ -68,7 +68,7 @@ class WrittenFunds:
         self._ask = ask
         self._unshown = unshown
 
-    def objection(self, account: str, spelled: str) -> BackendError | None:
+    def refusal(self, account: str, spelled: str) -> BackendError | None:
         """Return why an account that had no fund gets none now; None where it may get one."""
         try:
             if account in self._unshown:

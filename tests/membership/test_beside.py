@@ -44,7 +44,7 @@ def named(waldur: SimulatedWaldur, scripted: Scripted, make_world: WorldFactory)
 
 
 def shown(plan: Preview) -> list[str]:
-    return [action.verb for action in plan.happens]
+    return [action.verb for action in plan.allowed]
 
 
 def test_names_are_in_the_plan_and_carried_out_with_it(
@@ -57,8 +57,8 @@ def test_names_are_in_the_plan_and_carried_out_with_it(
     looked_at = preview(named.site, MODE)
     assert {"begin username", "assign username", "remove member"} <= set(shown(looked_at))
     assert "who gets a username now joins the accounts in the next pass" in looked_at.notes
-    (name,) = {a.username for a in looked_at.happens if isinstance(a, AssignUsername)}
-    assert all("newcomer" in a.reason for a in looked_at.happens if isinstance(a, BeginUsername))
+    (name,) = {a.username for a in looked_at.allowed if isinstance(a, AssignUsername)}
+    assert all("newcomer" in a.reason for a in looked_at.allowed if isinstance(a, BeginUsername))
     plan_files.write(tmp_path / "plan", named.site.offering.uuid, MODE, looked_at)
     again = preview(named.site, MODE)
     plan_files.check(plan_files.read(tmp_path / "plan"), again)

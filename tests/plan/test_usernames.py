@@ -24,7 +24,7 @@ from agent.core.errors import (
     SiteAgentError,
 )
 from agent.core.model import OfferingUser
-from agent.plan.usernames import UserState, closing, due, foreseen, obstacle, opening
+from agent.plan.usernames import UserState, closing, dry_run_actions, due, obstacle, opening
 from simulator.rules.offering_user_rules import TRANSITIONS
 from simulator.world.records import OfferingUserState
 
@@ -70,7 +70,7 @@ def user(state: str, username: str = "", number: int = 1, **changes: object) -> 
 @pytest.mark.parametrize("state", TABLE)
 def test_what_follows(state: str, answer: str) -> None:
     opened = (BEGIN,) if state in BEGUN else ()
-    assert foreseen(user(state), ANSWERS[answer]) == (*opened, *TABLE[state].get(answer, ()))
+    assert dry_run_actions(user(state), ANSWERS[answer]) == (*opened, *TABLE[state].get(answer, ()))
 
 
 def test_the_table_has_every_state_that_we_act_on() -> None:
@@ -93,7 +93,7 @@ STEPS = {
 def test_waldur_takes_every_call_in_the_state_it_is_sent_in(state: str, answer: str) -> None:
     """The moves are those of the simulated Waldur, which are the server's."""
     now = OfferingUserState(state)
-    for action in foreseen(user(state), ANSWERS[answer]):
+    for action in dry_run_actions(user(state), ANSWERS[answer]):
         if isinstance(action, AssignUsername):
             now = OfferingUserState.OK
             continue

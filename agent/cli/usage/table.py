@@ -25,7 +25,7 @@ from agent.run.usage.view import UsageView
 BAR_CELLS = 10
 GAP = 2
 NAME_AT_LEAST = 12
-NAME_WISHED = 14
+NAME_WIDTH = 14
 # Where a long name is cut: at its end, in the middle, at its beginning.
 HEADS_KEPT = (1.0, 0.5, 0.0, 0.75, 0.25)
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -245,7 +245,7 @@ def _layout(rows: Sequence[UsageRow], months: tuple[Month, ...], width: int) -> 
         max(len(str(months[0])), *(len(shown(r.figures[i])) for r in rows)) for i in range(len(months))
     ]
     gaps = (2 if has_names else 1) * GAP
-    wished = min(names, NAME_WISHED) + min(accounts, NAME_WISHED) + gaps
+    needed_width = min(names, NAME_WIDTH) + min(accounts, NAME_WIDTH) + gaps
 
     def room(listed: int, *, with_curve: bool, with_bar: bool) -> int:
         curve = max(len(_curve_title(months)), len(months)) + GAP if with_curve else 0
@@ -257,7 +257,7 @@ def _layout(rows: Sequence[UsageRow], months: tuple[Month, ...], width: int) -> 
     choices += [(1, False, True), (1, False, False)]
     for listed, with_curve, with_bar in choices:
         left = room(listed, with_curve=with_curve, with_bar=with_bar)
-        if left >= wished:
+        if left >= needed_width:
             break
     name_cells, account_cells = _shared(names, accounts, left - gaps)
     return Layout(name_cells, account_cells, months[-listed:], with_curve, with_bar)

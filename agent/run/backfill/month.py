@@ -259,7 +259,7 @@ class MonthRun:
             run.rules = replace(run.rules, usage_decreases=decreases)
             run.cause, run.holds = CAUSE, False
             if options.dry_run:
-                decision = gate.foresee(site, run.rules, MODE, planned)
+                decision = gate.decide_dry(site, run.rules, MODE, planned)
                 self._announce(planned, decision)
                 for action in only(UsageAction, decision.allowed):
                     self._note_submitted(action)

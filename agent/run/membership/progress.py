@@ -64,7 +64,7 @@ REQUESTS: Mapping[type[WaldurAction], Request] = {
     ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
     ReportMetadata: lambda client, a: resources.set_metadata(client, a.resource, json.loads(a.metadata)),
     FailResource: lambda client, a: resources.fail(client, a.resource, a.message),
-    MarkResourceOk: lambda client, a: resources.heal(client, a.resource),
+    MarkResourceOk: lambda client, a: resources.mark_ok(client, a.resource),
     RefreshLastSync: lambda client, a: resources.refresh_last_sync(client, a.resource),
 }
 

@@ -137,7 +137,9 @@ class OrderProgress:
                     resources.settle_allocation(self._site.client, resource.uuid)
                 except WaldurError as failure:
                     log.warning(
-                        "the allocation object of resource %s is not settled: %s", resource.uuid, failure
+                        "the allocation object of resource %s in Waldur is not brought to OK: %s",
+                        resource.uuid,
+                        failure,
                     )
             self._close(work, plan, Result.DONE)
 

@@ -160,10 +160,10 @@ def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None
         return Plan()
     host = host or head_node(site)
     rules = site.offering.homes
-    memory = HomeState(site.state_dir, site.offering.uuid)
-    due = planner.sort(_names(site, usernames), memory.users, rules).due
+    state = HomeState(site.state_dir, site.offering.uuid)
+    due = planner.sort(_names(site, usernames), state.users, rules).due
     homes = [observe_home(entry, rules.base_path) for entry in passwd.resolve(due, host.lookup).entries]
-    return Plan.of(planned(HomeFacts(homes, memory.users), rules, Snapshot("")).actions)
+    return Plan.of(planned(HomeFacts(homes, state.users), rules, Snapshot("")).actions)
 
 
 def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHomes:
@@ -216,15 +216,15 @@ class _HomeProvisioning:
         self._room = at_most
         self._in_time = in_time
         self._state_dir = run.site.state_dir
-        self._memory = HomeState(self._state_dir, self._offering.uuid)
+        self._state = HomeState(self._state_dir, self._offering.uuid)
         self._useless: set[str] = set()
         self._in_a_row: Counter[str] = Counter()
         self._news: dict[str, list[str]] = {}
 
     def run(self, names: Collection[str], *, again: bool) -> None:
         """Run the loop. Where nobody is due there is no lock, no look-up and no process."""
-        users = planner.sort(names, {} if again else self._memory.users, self._rules)
-        if not users.due and not any(not self._memory[name].told for name in users.refused):
+        users = planner.sort(names, {} if again else self._state.users, self._rules)
+        if not users.due and not any(not self._state[name].told for name in users.refused):
             self.report.kept = len(users.kept)
             self._refuse(users.refused)
             return
@@ -246,10 +246,10 @@ class _HomeProvisioning:
                 try:
                     engine.reconcile(self._run, steps)
                 finally:
-                    if not self._memory.save():
+                    if not self._state.save():
                         self.report.problems.append(
                             BackendError(
-                                f"cannot write {self._memory.path}: homes and quotas are set again in every pass "
+                                f"cannot write {self._state.path}: homes and quotas are set again in every pass "
                                 "until state_dir can be written"
                             )
                         )
@@ -267,11 +267,11 @@ class _HomeProvisioning:
 
     def _observe(self, names: Collection[str], *, again: bool) -> HomeFacts:
         """Look users and homes up. Called under the lock, so the remembered state is read once more."""
-        self._memory = HomeState(self._state_dir, self._offering.uuid)
+        self._state = HomeState(self._state_dir, self._offering.uuid)
         if again:
             for name in names:
-                self._memory[name] = replace(self._memory[name], home="", failures=0)
-        users = planner.sort(names, self._memory.users, self._rules)
+                self._state[name] = replace(self._state[name], home="", failures=0)
+        users = planner.sort(names, self._state.users, self._rules)
         self.report.kept = len(users.kept)
         self._refuse(users.refused)
         known = passwd.resolve(users.due, self._host.lookup, in_time=self._in_time)
@@ -289,7 +289,7 @@ class _HomeProvisioning:
                 homes.append(observe_home(entry, self._rules.base_path))
             else:
                 self.report.later.append(entry.name)
-        return HomeFacts(homes, dict(self._memory.users), again)
+        return HomeFacts(homes, dict(self._state.users), again)
 
     def _announce(self, work: Work[PlannedHomes]) -> None:
         """Note the users who need nothing, and homes that cannot be used."""
@@ -299,8 +299,8 @@ class _HomeProvisioning:
                 self._note(home.user, home.trouble)
                 continue
             if home.exists:
-                remembered = replace(self._memory[home.user], home=self._rules.home_mark(), told="")
-                self._memory[home.user] = remembered
+                remembered = replace(self._state[home.user], home=self._rules.home_mark(), told="")
+                self._state[home.user] = remembered
             if home.user not in work.plan.of_user:
                 self.report.kept += 1
 
@@ -338,12 +338,12 @@ class _HomeProvisioning:
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
             assert isinstance(action, HostAction)
-            user, program, remembered = action.user, action.program, self._memory[action.user]
+            user, program, remembered = action.user, action.program, self._state[action.user]
             if isinstance(error, BackendUnavailable):
                 self._blame_host(action, error)
             elif error is not None:
                 self.report.failed[user] = error
-                self._memory[user] = replace(remembered, failures=remembered.failures + 1)
+                self._state[user] = replace(remembered, failures=remembered.failures + 1)
                 self._in_a_row[program] += 1
                 if self._in_a_row[program] >= FAILURES_IN_A_ROW:
                     # No longer the fault of single users.
@@ -356,11 +356,11 @@ class _HomeProvisioning:
             elif action.effect is Effect.CHANGE:
                 self._in_a_row[program] = 0
                 self.report.limited.append(user)
-                self._memory[user] = replace(remembered, failures=0, told="", quota=self._rules.quota_mark())
+                self._state[user] = replace(remembered, failures=0, told="", quota=self._rules.quota_mark())
             else:
                 self._in_a_row[program] = 0
                 self.report.made.append(user)
-                self._memory[user] = replace(remembered, failures=0, told="", home=self._rules.home_mark())
+                self._state[user] = replace(remembered, failures=0, told="", home=self._rules.home_mark())
 
     def _blame_host(self, action: HostAction, error: SiteAgentError) -> None:
         """Note a fault of the host: all actions that need the same program are left for the next pass."""
@@ -376,8 +376,8 @@ class _HomeProvisioning:
 
     def _note(self, name: str, what: str) -> None:
         """Remember what is logged of a user, unless it was logged before."""
-        if self._memory[name].told != what:
-            self._memory[name] = replace(self._memory[name], told=what)
+        if self._state[name].told != what:
+            self._state[name] = replace(self._state[name], told=what)
             self._news.setdefault(what, []).append(name)
             self.report.news.append(name)
 

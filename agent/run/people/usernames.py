@@ -164,7 +164,7 @@ class _UsernameProvisioning:
         actions: list[Action] = []
         for user in facts.due:
             if user.uuid in facts.answers:
-                actions += planner.foreseen(user, facts.answers[user.uuid])
+                actions += planner.dry_run_actions(user, facts.answers[user.uuid])
             else:
                 opening = planner.opening(user)
                 actions += () if opening is None else (opening,)

@@ -139,7 +139,7 @@ def report_failure(
             commands = state.commands(name)
             state.forget_commands(name)
         except BackendError as unknown:
-            log.warning("what was run before is not reported: %s", unknown)
+            log.warning("commands of an earlier attempt could not be reported to Waldur: %s", unknown)
         client = client or sites.client(offering, MODE)
         policies.report(client, policy, resource, error=str(error), commands=commands)
     except SiteAgentError as refusal:
@@ -374,7 +374,7 @@ class _Message:
         else:
             self._state.note_applied(self._at, self._now)
             if not work.plan.actions:
-                log.info("periodic limits of resource %s: it is so already", self._resource)
+                log.info("periodic limits of resource %s: already applied", self._resource)
         self._report("")
         _let_go(self._site, self._state, plans_key(self.policy, self._resource))
 

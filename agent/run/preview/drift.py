@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 def actions(found: Preview) -> frozenset[Action]:
     """Return everything that differs, whether or not the policy lets a pass mend it."""
     kept = {action for plan in found.held for action in plan.actions}
-    return frozenset({*found.happens, *kept, *(refused.action for refused in found.refused)})
+    return frozenset({*found.allowed, *kept, *(refused.action for refused in found.refused)})
 
 
 def look(site: Site, mode: Mode) -> Drift:

@@ -41,7 +41,7 @@ class PlanFile:
 def write(path: Path, offering: str, mode: Mode, preview: Preview) -> PlanFile:
     """Write what would happen; raises PlanFileError where that is not possible. Nobody else can read the file."""
     now = datetime.now(UTC)
-    file = PlanFile(offering, mode, now, now + VALID, tuple(preview.happens))
+    file = PlanFile(offering, mode, now, now + VALID, tuple(preview.allowed))
     document = {
         "format": FORMAT,
         "offering": offering,
@@ -76,7 +76,7 @@ def check(file: PlanFile, preview: Preview) -> None:
     if datetime.now(UTC) > file.expires:
         raise PlanFileError(f"the plan has expired ({stamp(file.expires)}): make a new one")
     then = {fingerprint(action): action for action in file.actions}
-    now = {fingerprint(action): action for action in preview.happens}
+    now = {fingerprint(action): action for action in preview.allowed}
     gone = [action for key, action in then.items() if key not in now]
     new = [action for key, action in now.items() if key not in then and not action.is_routine]
     if gone or new:

@@ -42,7 +42,7 @@ class Preview:
     plan now. `apply` carries it out, once, and asks the policy again.
     """
 
-    happens: Plan
+    allowed: Plan
     held: tuple[HeldPlan, ...]
     refused: tuple[Refused, ...]
     notes: tuple[str, ...]
@@ -75,7 +75,7 @@ def _of_orders(site: Site) -> Preview:
     rules = gate.rules_of(site)
     steps = orders.steps(site, rules)
     plan = engine.plan_of(steps)
-    decision = gate.foresee(site, rules, steps.key, plan)
+    decision = gate.decide_dry(site, rules, steps.key, plan)
     going = [allowed_part(each, decision) for each in plan.plans if not wait_reason(each, decision)]
     notes = (f"order {each.case.order.uuid}: {note}" for each in plan.plans for note in each.notes)
 
@@ -85,7 +85,7 @@ def _of_orders(site: Site) -> Preview:
         return run.report
 
     return Preview(
-        happens=Plan.of(action for each in going for action in each.actions),
+        allowed=Plan.of(action for each in going for action in each.actions),
         held=decision.held,
         refused=decision.refused,
         notes=(*notes, *decision.notes),
@@ -102,7 +102,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     progress = MembershipProgress(site, datetime.now(UTC))
     steps = membership.steps(site, rules, progress, scope)
     plan = engine.plan_of(steps)
-    decision = gate.foresee(site, rules, steps.key, plan)
+    decision = gate.decide_dry(site, rules, steps.key, plan)
     progress.take_up(plan, decision)
     synced = Synced(plan, decision, progress.errors)
     waldur = plan.facts.waldur
@@ -140,7 +140,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
         return run.report
 
     return Preview(
-        happens=Plan.of([*names, *decision.allowed, *endings, *groups]),
+        allowed=Plan.of([*names, *decision.allowed, *endings, *groups]),
         held=decision.held,
         refused=decision.refused,
         notes=(*told, *decision.notes, *notes),
@@ -154,10 +154,10 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
 
 def _of_report(site: Site) -> Preview:
     planned = usage.plan(site)
-    decision = gate.foresee(site, gate.rules_of(site), usage.MODE, planned)
+    decision = gate.decide_dry(site, gate.rules_of(site), usage.MODE, planned)
     skipped = {plan.resource.uuid: plan for month in planned.months for plan in month.plans if plan.skipped}
     return Preview(
-        happens=Plan.of(decision.allowed),
+        allowed=Plan.of(decision.allowed),
         held=decision.held,
         refused=decision.refused,
         notes=(*planned.notes, *planned.left_alone),
