@@ -22,5 +22,3 @@ app.config_from_object("tasks.celeryconfig")
 _flower = importlib.util.find_spec("flowerconfig")
 if _flower is not None and _flower.origin:
     os.environ.setdefault("FLOWER_CONF", _flower.origin)
-
-from tasks import start_up  # noqa: E402, F401  (connects Celery's signals)
