@@ -6,6 +6,7 @@ Refuses (RealPartError) when something built in was changed in a way it cannot u
 """
 
 import subprocess
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from rig.job_rows import FIRST_ID, GENERATED
@@ -69,26 +70,44 @@ def read_records(cluster: Cluster) -> Records:
 
 
 def cancel_jobs(cluster: Cluster) -> None:
-    """Cancel every job and wait until none is left, completing ones included, and until slurmdbd was told of it.
+    """Cancel every job and wait until slurmdbd was told the last of all that slurmctld remembers.
 
-    slurmctld tells of beginnings and ends in its own time: a row that came after they were forgotten would stay.
+    A row that came after they were forgotten would stay, and slurmctld may tell of a job's start up to 5 s late, after
+    its end: a start that meets the thread which tells of submissions is left to that thread's next round (observed with
+    SLURM 22.05). Only a start brings the eligible time, so a job that ran and has none is not told in full.
     """
     lines = cluster.ask("squeue", "-h", "-o", "%A %r").splitlines()
-    if lines:
-        reasons = dict(line.split(maxsplit=1) for line in lines)
-        begun = [job for job, reason in reasons.items() if not reason.startswith(NOT_TOLD_YET)]
-        wait_until("a row of every job", lambda: len(_recorded(cluster, begun)) == len(begun))
+    reasons = dict(line.split(maxsplit=1) for line in lines)
+    if reasons:
+        begun = {job for job, reason in reasons.items() if not reason.startswith(NOT_TOLD_YET)}
+        wait_until("a row of every job", lambda: begun <= _rows_of_jobs(cluster, begun).keys())
         cluster.ask("scancel", "--full", *sorted(reasons))
         wait_until("the end of cancelled jobs", lambda: not cluster.ask("squeue", "-h"))
     wait_until("slurmdbd is told of all jobs", lambda: ALL_TOLD in cluster.ask("sdiag"))
-
-
-def _recorded(cluster: Cluster, jobs: list[str]) -> set[str]:
-    """Return those of the jobs that slurmdbd has a row of."""
-    ids = ",".join(jobs) or "0"
-    return set(
-        cluster.sql(f"SELECT id_job FROM {cluster.cluster}_job_table WHERE id_job IN ({ids});").split()
+    remembered = dict(
+        line.split("|") for line in cluster.ask("squeue", "-h", "-t", "all", "-o", "%A|%N").splitlines()
     )
+
+    def all_is_told() -> bool:
+        rows = _rows_of_jobs(cluster, remembered.keys())
+        return reasons.keys() <= rows.keys() and all(
+            ended and (started or not remembered[job]) for job, (started, ended) in rows.items()
+        )
+
+    wait_until("start and end of every job in the accounting", all_is_told)
+
+
+def _rows_of_jobs(cluster: Cluster, jobs: AbstractSet[str]) -> dict[str, tuple[bool, bool]]:
+    """Return those of the jobs that slurmdbd has rows of, with whether it was told of their start and of their end."""
+    ids = ",".join(sorted(jobs)) or "0"
+    rows = cluster.sql(
+        "SELECT id_job, MIN(time_eligible) > 0, MIN(time_end) > 0"
+        f" FROM {cluster.cluster}_job_table WHERE id_job IN ({ids}) GROUP BY id_job;"
+    )
+    return {
+        job: (started == "1", ended == "1")
+        for job, started, ended in (row.split() for row in rows.splitlines())
+    }
 
 
 def remove(cluster: Cluster, kind: str, names: list[str]) -> None:

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, timedelta
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from rig.redis_server import RedisServer
 from rig.slurm_cluster import SlurmCluster
 
 ROOT = Path(__file__).parents[2]
+SECONDS_BETWEEN_TELLINGS = 5
+"""Rounds of the thread in which slurmctld 22.05 tells slurmdbd of submissions and late starts."""
 ORPHAN_SCRIPT = """
 import os, signal, sys
 from pathlib import Path
@@ -88,6 +91,15 @@ def test_reset_removes_everything(slurm: SlurmCluster) -> None:
     slurm.reset()
     assert account_names(slurm) == {"root"}
     assert slurm.ask("squeue", "-h") == ""
+    assert slurm.ask("sacct", "-nPX", "-a", "-A", "project") == ""
+
+
+def test_no_job_comes_back_after_a_reset(slurm: SlurmCluster) -> None:
+    slurm.ask("sacctmgr", "-i", "add", "account", "project")
+    slurm.ask("sacctmgr", "-i", "add", "user", "root", "account=project")
+    slurm.ask("sbatch", "-A", "project", "--wrap", "sleep 100")
+    slurm.reset()
+    time.sleep(SECONDS_BETWEEN_TELLINGS + 1)
     assert slurm.ask("sacct", "-nPX", "-a", "-A", "project") == ""
 
 
