@@ -52,6 +52,22 @@ class ClaimAccount(WaldurAction):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReleaseAccount(WaldurAction):
+    """Take the account's name from a new resource again: another resource has it, and the next pass looks for another
+    name.
+    """
+
+    verb: ClassVar[str] = "release account"
+    target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID, **ACCOUNT_ID}
+    order: str
+    resource: str
+    account: str
+
+    def subject(self) -> str:
+        return f"{self.account} from resource {self.resource}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportLimits(WaldurAction):
     """Show in Waldur, in its units, the limits that the account was given."""
 
@@ -72,6 +88,19 @@ class CompleteOrder(WaldurAction):
 
     def subject(self) -> str:
         return self.order
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettleAllocation(WaldurAction):
+    """Bring the allocation object to OK that a server of 2024 keeps behind a resource."""
+
+    verb: ClassVar[str] = "settle allocation"
+    target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID}
+    order: str
+    resource: str
+
+    def subject(self) -> str:
+        return f"of resource {self.resource}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +162,19 @@ class FailResource(WaldurAction):
 
     def subject(self) -> str:
         return f"{self.resource}: {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefuseKey(WaldurAction):
+    """Set a resource's key erred that Waldur wants rotated. `message` is what its owner reads."""
+
+    verb: ClassVar[str] = "refuse key"
+    target, identifiers = Target.RESOURCE, {}
+    key: str
+    message: str
+
+    def subject(self) -> str:
+        return f"{self.key}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)

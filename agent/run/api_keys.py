@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""Keys of resources: no backend here makes any, which Waldur is told, so that nobody waits for one."""
+"""Keys of resources: no backend here makes any, which Waldur is told, so that nobody waits for one.
+
+In a pause a request waits; in mode `observe` it is left to whoever serves the offering.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from agent.core.errors import WaldurError
+from agent.config.model import Mode
+from agent.core.errors import OfferingPaused
+from agent.core.model import Snapshot
+from agent.core.waldur_actions import RefuseKey
+from agent.plan.policy.rules import PolicyContext
+from agent.run import engine, gate
+from agent.run.engine import Steps, Work
 from agent.run.site import Site
 from agent.waldur import api_keys
 
@@ -14,12 +25,43 @@ log = logging.getLogger(__name__)
 REFUSAL = "The site's cluster has no keys that could be rotated."
 
 
+@dataclass(frozen=True)
+class PlannedRefusal:
+    """The refusal of one key."""
+
+    actions: Sequence[RefuseKey]
+    snapshot: Snapshot
+    context: PolicyContext = field(default_factory=PolicyContext)
+    is_whole: bool = False
+
+
 def refuse(site: Site, key_uuid: str) -> str:
-    """Set the key erred with a reason. Raises WaldurError where another try may help."""
-    try:
-        api_keys.fail(site.client, key_uuid, REFUSAL)
-    except WaldurError as error:
-        if error.retryable:
-            raise
-        log.warning("key %s cannot be refused: %s", key_uuid, error)
+    """Set the key erred with a reason. Return a sentence on it. Raises SiteAgentError where another try may help."""
+
+    def tell(work: Work[PlannedRefusal]) -> None:
+        for error in work.send(work.plan.actions).values():
+            if error.retryable:
+                raise error
+
+    with engine.passing(site, Mode.ORDER_PROCESS, is_recorded=False) as pass_:
+        pass_.cause = f"key {key_uuid}"
+        if pass_.rules.paused:
+            raise OfferingPaused(f"the offering is paused {pass_.rules.paused_why}: the key waits")
+        if not gate.may_tell(pass_.rules):
+            return f"mode {pass_.rules.mode}: the key is left as it is"
+        refusal = RefuseKey(key=key_uuid, message=REFUSAL)
+        steps: Steps[None, PlannedRefusal] = Steps(
+            key="api_keys",
+            observe=lambda: None,
+            plan=lambda _: PlannedRefusal((refusal,), Snapshot(site.backend.cluster)),
+            portions=lambda _: (),
+            apply=lambda _: (),
+            read_back=lambda _work, _portion, _outcomes: None,
+            failed=lambda _work, _portion, _error: None,
+            tell=tell,
+            requests={RefuseKey: lambda client, action: api_keys.fail(client, action.key, action.message)},
+        )
+        engine.reconcile(pass_, steps)
+    if pass_.report.error is not None:
+        raise pass_.report.error
     return REFUSAL

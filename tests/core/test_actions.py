@@ -62,8 +62,11 @@ from agent.core.waldur_actions import (
     MarkResourceOk,
     OfferImport,
     RefreshLastSync,
+    RefuseKey,
+    ReleaseAccount,
     ReportLimits,
     ReportMetadata,
+    SettleAllocation,
     WaldurAction,
 )
 
@@ -149,6 +152,9 @@ RENDERED: list[tuple[Action, str]] = [
         "set quota of u on /home (xfs) bsoft=9g bhard=10g",
     ),
     (CompleteOrder(order="o"), "complete order o"),
+    (ReleaseAccount(order="o", resource="r", account="a"), "release account a from resource r"),
+    (SettleAllocation(order="o", resource="r"), "settle allocation of resource r"),
+    (RefuseKey(key="k", message="none here"), "refuse key k: none here"),
     (FailOrder(order="o", message="why"), "fail order o: why"),
     (
         OfferImport(account="a", project="p", limits=(("cpu", 10),)),

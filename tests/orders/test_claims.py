@@ -14,12 +14,16 @@ import pytest
 from agent.config.model import Mode
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.model import Account
+from agent.core.waldur_actions import ReleaseAccount
 from agent.run import passes
 from agent.run.orders import mode as orders
 from agent.run.orders import naming
 from agent.run.orders.naming import NameContested
 from agent.run.orders.planning import PlannedOrders
+from agent.run.orders.progress import REQUESTS
 from agent.run.site import Site, client
+from agent.state import journal
+from agent.state.journal import Query
 from agent.waldur import resources
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
@@ -122,7 +126,12 @@ def claim(site: Site, plan: PlannedOrders) -> None:
 
 
 def verdicts(site: Site, plan: PlannedOrders) -> list[str]:
-    return [str(error) for _, error in naming.contested(site, plan.plans)]
+    """Give up what is to be given up, and tell why the orders wait."""
+    contests = naming.contested(site, plan.plans)
+    for contest in contests:
+        if contest.release is not None:
+            REQUESTS[ReleaseAccount](site.client, contest.release)
+    return [str(contest.error) for contest in contests]
 
 
 def test_of_two_claims_the_younger_gives_way_and_the_older_waits_for_it(
@@ -161,11 +170,36 @@ def test_a_settled_resource_keeps_its_account_whatever_its_age(
     waldur.site.change(
         "resources", waldur.order(other).resource_uuid, backend_id="a_one", state=ResourceState.OK
     )
-    (error,) = (error for _, error in naming.contested(site, plan.plans))
-    assert isinstance(error, NameContested) and error.retryable
+    (contest,) = naming.contested(site, plan.plans)
+    assert isinstance(contest.error, NameContested) and contest.error.retryable
+    assert len(verdicts(site, plan)) == 1
     assert account_of(waldur, order) == ""
     (again,) = planned(site, order).plans
     assert "a_one belongs to resource" in again.refusal
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_what_is_given_up_in_a_pass_is_in_the_journal(
+    waldur: SimulatedWaldur, in_memory: SiteFactory, is_refused: bool
+) -> None:
+    site = in_memory()
+    order, other = place(waldur, "one"), place(waldur, "other")
+    claim(site, planned(site, order))
+    waldur.site.change(
+        "resources", waldur.order(other).resource_uuid, backend_id="a_one", state=ResourceState.OK
+    )
+    if is_refused:
+        refusal = Fault(method="POST", path="set_backend_id/", status=503, body="{}", times=None)
+        waldur.inject(refusal)
+    assert passes.process_orders(site, order_uuid=order).counted() == {"retry": 1}
+    assert allocations_on(site) == {}
+    released = [
+        line
+        for line in journal.read(site.state_dir, Query(order=order))
+        if line["action"]["action"] == "ReleaseAccount"
+    ]
+    assert [line["outcome"] for line in released] == (["failed"] if is_refused else ["done"])
+    assert account_of(waldur, order) == ("a_one" if is_refused else "")
 
 
 def test_who_has_not_claimed_gives_nothing_up(waldur: SimulatedWaldur, in_memory: SiteFactory) -> None:
@@ -191,8 +225,7 @@ def test_an_ended_resource_contests_nothing(waldur: SimulatedWaldur, in_memory: 
     assert verdicts(site, plan) == []
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_who_cannot_look_does_not_build(waldur: SimulatedWaldur, in_memory: SiteFactory, method: str) -> None:
+def test_who_cannot_look_does_not_build(waldur: SimulatedWaldur, in_memory: SiteFactory) -> None:
     site = in_memory()
     order, other = place(waldur, "one"), place(waldur, "other")
     plan = planned(site, order)
@@ -200,12 +233,12 @@ def test_who_cannot_look_does_not_build(waldur: SimulatedWaldur, in_memory: Site
     waldur.site.change(
         "resources", waldur.order(other).resource_uuid, backend_id="a_one", state=ResourceState.OK
     )
-    path = "marketplace-provider-resources/" if method == "GET" else "set_backend_id/"
+    path = "marketplace-provider-resources/"
     waldur.inject(
-        Fault(method=method, path=path, status=403, body="{}", content_type="application/json", times=None)
+        Fault(method="GET", path=path, status=403, body="{}", content_type="application/json", times=None)
     )
-    (error,) = (error for _, error in naming.contested(site, plan.plans))
-    assert isinstance(error, WaldurError)
+    (contest,) = naming.contested(site, plan.plans)
+    assert isinstance(contest.error, WaldurError) and contest.release is None
 
 
 @pytest.mark.parametrize(("count", "requests"), [(3, 3), (9, 1)])
@@ -223,7 +256,7 @@ def test_many_claims_are_looked_at_with_one_listing(
         state=ResourceState.OK,
     )
     waldur.requests.reset()
-    assert [p.account for p, _ in naming.contested(site, plan.plans)] == ["a_n1"]
+    assert [each.plan.account for each in naming.contested(site, plan.plans)] == ["a_n1"]
     assert waldur.requests.count("GET *") == requests
 
 

@@ -102,7 +102,7 @@ def run(site: Site, request_uuid: str) -> str:
         return said
     if isinstance(error, WaldurError) and imports.is_gone(error):
         return f"the request has moved on: {error}"
-    if not error.retryable:
+    if not error.retryable and gate.may_tell(pass_.rules):
         imports.fail(site.client, request_uuid, str(error))
     raise error
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from agent.core.account_names import fold
 from agent.core.errors import PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import AllocationSpec, OrderState, RequestedState, Resource, ResourceState, Snapshot
+from agent.core.waldur_actions import ReleaseAccount
 from agent.plan import allocations
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import (
@@ -159,8 +160,19 @@ class AccountNaming:
         )
 
 
-def contested(site: Site, plans: Iterable[OrderPlan]) -> list[tuple[OrderPlan, SiteAgentError]]:
-    """Return the creations whose account another resource names as well, each with the error that it waits with.
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A creation that waits because another resource names its account, or because nobody could tell. `release`: the
+    claim that it gives up.
+    """
+
+    plan: OrderPlan
+    error: SiteAgentError
+    release: ReleaseAccount | None = None
+
+
+def contested(site: Site, plans: Iterable[OrderPlan]) -> list[Contest]:
+    """Return the creations whose account another resource names as well.
 
     Called after claiming and before the cluster is changed: of two that chose one name at once, the later claim sees
     the earlier one. An order that sees another does not build. It gives its claim up, to be planned anew with another
@@ -172,11 +184,11 @@ def contested(site: Site, plans: Iterable[OrderPlan]) -> list[tuple[OrderPlan, S
     found = resources.holders_of_each(
         site.client, {plan.account for plan in building.values()}, everywhere=_looks_everywhere(site)
     )
-    waiting: list[tuple[OrderPlan, SiteAgentError]] = []
+    waiting: list[Contest] = []
     for uuid, plan in building.items():
         holders = found[plan.account]
         if isinstance(holders, WaldurError):
-            waiting.append((plan, holders))
+            waiting.append(Contest(plan, holders))
             continue
         others = [r for r in holders if r.uuid != uuid and r.state is not ResourceState.TERMINATED]
         if not others:
@@ -185,15 +197,14 @@ def contested(site: Site, plans: Iterable[OrderPlan]) -> list[tuple[OrderPlan, S
         is_settled = any(other.state is not ResourceState.CREATING for other in others)
         words = f"account name {plan.account} belongs to resource {rival.uuid} as well"
         if not is_settled and _age(plan.case.resource) < _age(rival):
-            waiting.append((plan, NameContested(f"{words}: waiting until that one has given it up")))
+            waiting.append(Contest(plan, NameContested(f"{words}: waiting until that one has given it up")))
             continue
-        try:
-            if any(holder.uuid == uuid for holder in holders):
-                resources.set_backend_id(site.client, uuid, "")
-        except WaldurError as error:
-            waiting.append((plan, error))
-        else:
-            waiting.append((plan, NameContested(f"{words}: given up, another name is looked for")))
+        release = ReleaseAccount(
+            order=plan.case.order.uuid, resource=uuid, account=plan.account, reason=words
+        )
+        has_claim = any(holder.uuid == uuid for holder in holders)
+        given_up = NameContested(f"{words}: given up, another name is looked for")
+        waiting.append(Contest(plan, given_up, release if has_claim else None))
     return waiting
 
 

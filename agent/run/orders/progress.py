@@ -22,7 +22,9 @@ from agent.core.waldur_actions import (
     ClaimAccount,
     CompleteOrder,
     FailOrder,
+    ReleaseAccount,
     ReportLimits,
+    SettleAllocation,
     WaldurAction,
 )
 from agent.plan.orders import OrderPlan
@@ -46,6 +48,8 @@ REQUESTS: Mapping[type[WaldurAction], Request] = {
     ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
     ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
     CompleteOrder: lambda client, a: orders.complete(client, a.order),
+    ReleaseAccount: lambda client, a: resources.set_backend_id(client, a.resource, ""),
+    SettleAllocation: lambda client, a: resources.settle_allocation(client, a.resource),
 }
 
 OrderWork = Work[PlannedOrders]
@@ -124,23 +128,18 @@ class OrderProgress:
                 log.warning("order %s: its limits are not shown in Waldur: %s", uuid, error)
         self._keep_claims(work)
         failures = self._send(work, CompleteOrder)
+        work.send(
+            SettleAllocation(order=uuid, resource=plan.case.resource.uuid, reason=plan.case.reason)
+            for uuid, plan in self._open.items()
+            if failures.get(uuid) is None
+            and plan.case.order.type is not OrderType.TERMINATE
+            and (plan.case.resource.has_allocation or plan.case.resource.uuid in self._with_allocation)
+        )
         for plan in list(self._open.values()):
             error = failures.get(plan.case.order.uuid)
             if error is not None:
                 self._postpone(work, plan, error)
                 continue
-            resource = plan.case.resource
-            has_allocation = resource.has_allocation or resource.uuid in self._with_allocation
-            if has_allocation and plan.case.order.type is not OrderType.TERMINATE:
-                try:
-                    # The second object that a server of 2024 keeps behind a resource.
-                    resources.settle_allocation(self._site.client, resource.uuid)
-                except WaldurError as failure:
-                    log.warning(
-                        "the allocation object of resource %s in Waldur is not brought to OK: %s",
-                        resource.uuid,
-                        failure,
-                    )
             self._close(work, plan, Result.DONE)
 
     def _approve(self, work: OrderWork) -> None:
@@ -192,8 +191,11 @@ class OrderProgress:
                 self._postpone(work, plan, refused)
             else:
                 self._close(work, plan, Result.FAILED, message)
-        for plan, contest in naming.contested(self._site, list(self._open.values())):
-            self._postpone(work, plan, contest)
+        contests = naming.contested(self._site, list(self._open.values()))
+        kept = work.send(contest.release for contest in contests if contest.release is not None)
+        for contest in contests:
+            unreleased = kept.get(contest.release) if contest.release is not None else None
+            self._postpone(work, contest.plan, unreleased or contest.error)
 
     def _check(
         self, work: OrderWork, plan: OrderPlan, left: OrderPlan, errors: Mapping[Action, SiteAgentError]
