@@ -102,10 +102,12 @@ def set_limits(client: WaldurClient, resource_uuid: str, limits: Mapping[str, An
 
 
 def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
-    """Set the object behind a resource of a 2024 server to OK; else that server fails the next update by itself."""
+    """Set the object behind a resource of a 2024 server to OK; else that server fails the next update by itself.
+
+    `ok` alone: legal in every state, and twice. `creating` before it is not, after an update (409).
+    """
     path = f"marketplace-slurm-remote/{resource_uuid}/set_state/"
-    for state in ("creating", "ok"):
-        client.post(path, {"state": state})
+    client.post(path, {"state": "ok"}, repeatable=True)
 
 
 def set_metadata(client: WaldurClient, resource_uuid: str, metadata: Mapping[str, Any]) -> None:

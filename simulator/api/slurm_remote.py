@@ -35,6 +35,7 @@ def set_limits(call: Call) -> Reply:
 def set_state(call: Call) -> Reply:
     """Set the allocation's state. One that becomes OK finishes the order that is executing on its resource."""
     resource, allocation = _target(call)
+    access.require_owner(call.store, call.user, call.store.offering_of(resource))
     word = call.text("state")
     allocations.move(resource, allocation, word)
     order = call.store.pending_order(resource.uuid)

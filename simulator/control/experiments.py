@@ -20,6 +20,7 @@ from simulator.rules import members, offering_user_rules, placing, processor
 from simulator.rules.placing import OrderRequest
 from simulator.world import seed
 from simulator.world.agent_records import PeriodicPolicy
+from simulator.world.ages import Age
 from simulator.world.records import (
     JsonObject,
     OfferingUser,
@@ -49,6 +50,7 @@ class OrderOptions:
 
 
 _PLAIN = OrderOptions()
+_OPTIONS = frozenset({"plugin_options", "secret_options"})
 
 
 class _Control:
@@ -144,6 +146,14 @@ class PeopleControl(_Control):
         with self._locked_store() as store:
             return copy.deepcopy(seed.add_user(store, username, full_name=full_name))
 
+    def add_provider_user(self, username: str, role: str) -> str:
+        """Add a user with a role at the seeded offering's provider, such as CUSTOMER.SITE_AGENT. Return the token."""
+        with self._locked_store() as store:
+            user = seed.add_user(store, username)
+            provider = store.offerings[self._seeded.offering_uuid].customer_uuid
+            seed.grant(store, user, role, scope_type="customer", scope_uuid=provider)
+            return next(token.key for token in store.tokens.values() if token.user_uuid == user.uuid)
+
     def add_project(self, name: str, *, slug: str | None = None, customer_uuid: str | None = None) -> str:
         with self._locked_store() as store:
             customer = store.customers[customer_uuid or self._seeded.customer_uuids[0]]
@@ -233,6 +243,20 @@ class SiteControl(_Control):
         """Set fields of one row, such as `change("resources", uuid, paused=True, state="Erred")`."""
         with self._locked_store() as store:
             snapshot.change(getattr(store, table)[uuid], values)
+            if table == "offerings" and not store.age.is_modern and not _OPTIONS.isdisjoint(values):
+                offering_user_rules.blank_usernames(store, store.offerings[uuid])
+
+    def upgrade(self, age: str) -> None:
+        """Install another version while the server runs. What it kept behind resources stays; people get states."""
+        with self._locked_store() as store:
+            was_modern, store.age = store.age.is_modern, Age(age)
+            if was_modern or not store.age.is_modern:
+                return
+            for offering in store.offerings:
+                offering.plugin_options = {**offering.plugin_options, **offering.secret_options}
+                offering.secret_options = {}
+            for row in store.offering_users:
+                row.state = OfferingUserState.OK if row.username else OfferingUserState.REQUESTED
 
     def add_shared_account(self, project_uuid: str, username: str, *, kind: str = "project") -> str:
         """Add a service account (`kind` project) or a course account (`course`)."""

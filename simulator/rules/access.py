@@ -37,6 +37,18 @@ _PROVIDER_OWNER = frozenset(
         "RESOURCE.TERMINATE",
     }
 )
+# A role of a provider's own making, with what orders, members, reports and components need.
+_SITE_AGENT = frozenset(
+    {
+        "OFFERING.UPDATE",
+        "OFFERING.UPDATE_COMPONENTS",
+        "ORDER.APPROVE",
+        "ORDER.REJECT",
+        "RESOURCE.SET_BACKEND_ID",
+        "RESOURCE.SET_BACKEND_METADATA",
+        "RESOURCE.SET_USAGE",
+    }
+)
 _CONSUMER = frozenset(
     {
         "ORDER.APPROVE",
@@ -51,13 +63,14 @@ _ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     "CUSTOMER.OWNER": _PROVIDER_OWNER,
     "CUSTOMER.MANAGER": _PROVIDER_OWNER,
     "OFFERING.MANAGER": _PROVIDER_OWNER,
+    "CUSTOMER.SITE_AGENT": _SITE_AGENT,
     "PROJECT.MANAGER": _CONSUMER - {"ORDER.APPROVE", "ORDER.CANCEL", "ORDER.DESTROY"},
     "PROJECT.ADMIN": frozenset(),
     "PROJECT.MEMBER": frozenset(),
 }
 # An owner could not set resource states in 2024 (403 on the recorded server); later owners can.
 _SINCE_8 = frozenset({"RESOURCE.SET_STATE", "OFFERING.MANAGE_BACKEND_RESOURCES"})
-_PROVIDER_ROLES = ("CUSTOMER.OWNER", "CUSTOMER.MANAGER", "OFFERING.MANAGER")
+_PROVIDER_ROLES = ("CUSTOMER.OWNER", "CUSTOMER.MANAGER", "OFFERING.MANAGER", "CUSTOMER.SITE_AGENT")
 
 
 def authenticate(store: Store, header: str | None, query_token: str) -> User:
@@ -93,6 +106,13 @@ def may(store: Store, user: User, permission: str, scopes: Iterable[Scope]) -> b
 
 def require(store: Store, user: User, permission: str, scopes: Iterable[Scope]) -> None:
     if not may(store, user, permission, scopes):
+        raise forbidden()
+
+
+def require_owner(store: Store, user: User, offering: Offering) -> None:
+    """Raise ApiError 403 for whoever is not an owner of the provider; no permission of a role replaces that."""
+    roles = {g.role for g in store.active_roles(user.uuid) if g.scope_uuid == offering.customer_uuid}
+    if not user.is_staff and "CUSTOMER.OWNER" not in roles:
         raise forbidden()
 
 

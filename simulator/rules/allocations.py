@@ -6,7 +6,7 @@ Later servers have no such object; nothing here is called for them.
 
 from __future__ import annotations
 
-from simulator.rules.errors import bad_request
+from simulator.rules.errors import bad_request, detail
 from simulator.world.records import Allocation, Resource
 from simulator.world.store import Store
 
@@ -31,7 +31,7 @@ _MOVES: dict[str, tuple[int, frozenset[int] | None]] = {
     "creating": (CREATING, frozenset({CREATION_SCHEDULED})),
     "updating": (UPDATING, frozenset({UPDATE_SCHEDULED})),
     "deleting": (DELETING, frozenset({DELETION_SCHEDULED})),
-    "ok": (OK, frozenset({CREATING, UPDATING, ERRED})),
+    "ok": (OK, None),
     "erred": (ERRED, None),
 }
 
@@ -46,7 +46,7 @@ def make(store: Store, resource: Resource) -> Allocation:
 def schedule_update(resource: Resource, allocation: Allocation) -> str | None:
     """Return why the allocation cannot be updated now; None when it is scheduled."""
     if allocation.state != OK:
-        return f"No update from allocation state {allocation.state}: it must be {OK}"
+        return f"Can't switch from state '{allocation.state}' using method 'schedule_updating'"
     allocation.state = UPDATE_SCHEDULED
     publish(resource, allocation)
     return None
@@ -67,6 +67,6 @@ def move(resource: Resource, allocation: Allocation, word: str) -> None:
         raise bad_request("Invalid state: no such transition")
     target, sources = _MOVES[word]
     if sources is not None and allocation.state not in sources:
-        raise bad_request(f"Invalid state: {word} cannot follow {allocation.state}")
+        raise detail(409, f"Can't switch from state '{allocation.state}' to {word}")
     allocation.state = target
     publish(resource, allocation)

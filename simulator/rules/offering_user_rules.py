@@ -59,6 +59,13 @@ def set_username(store: Store, row: OfferingUser, username: str) -> None:
         row.state = S.OK
 
 
+def blank_usernames(store: Store, offering: Offering) -> None:
+    """Forget all names at an offering, as a server of 2024 does whenever its options are edited."""
+    for row in store.offering_users.where("offering", offering.uuid):
+        row.username = ""
+        row.modified = store.clock.now()
+
+
 def create(store: Store, offering: Offering, user: User, *, username: str = "") -> OfferingUser:
     now = store.clock.now()
     return store.offering_users.add(

@@ -145,21 +145,72 @@ def test_2024_ignores_dates_of_usage(start: StartWaldur) -> None:
     assert agent.read("marketplace-component-usages/")[0]["billing_period"] == month
 
 
+def settle(agent: Caller, resource: str, word: str) -> int:
+    return agent.post(f"marketplace-slurm-remote/{resource}/set_state/", {"state": word}).status_code
+
+
 def test_a_2024_update_fails_by_itself_when_the_allocation_is_not_ready(start: StartWaldur) -> None:
+    """Each update leaves it scheduled; `ok` is legal then, `creating` is not."""
     waldur = start(_OLD)
     agent = Caller(waldur, "agent")
     order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 1})
     agent.move(order, "approve_by_provider", {})
     agent.move(order, "set_state_done")
     resource = waldur.order(order).resource_uuid
-    failing = waldur.orders.place_update(resource, {"cpu": 2})
-    agent.move(failing, "approve_by_provider", {})
-    assert waldur.order(failing).state.value == "erred"
-    for word in ("creating", "ok"):
-        agent.post(f"marketplace-slurm-remote/{resource}/set_state/", {"state": word})
-    working = waldur.orders.place_update(resource, {"cpu": 3})
-    agent.move(working, "approve_by_provider", {})
-    for word in ("updating", "ok"):
-        agent.post(f"marketplace-slurm-remote/{resource}/set_state/", {"state": word})
-    assert waldur.order(working).state.value == "done"
-    assert waldur.resource(resource).limits == {"cpu": 3}
+    for number, (target, refused) in enumerate((("Creation Scheduled", "updating"), ("", "creating")), 5):
+        failing = waldur.orders.place_update(resource, {"cpu": 2})
+        agent.move(failing, "approve_by_provider", {})
+        assert waldur.order(failing).state.value == "erred"
+        state = 5 if target else 1
+        assert waldur.order(failing).error_message == (
+            f"Can't switch from state '{state}' using method 'schedule_updating'"
+        )
+        assert settle(agent, resource, refused) == 409
+        assert settle(agent, resource, "ok") == 200
+        working = waldur.orders.place_update(resource, {"cpu": number})
+        agent.move(working, "approve_by_provider", {})
+        agent.move(working, "set_state_done")
+        assert waldur.order(working).state.value == "done"
+        assert waldur.resource(resource).limits == {"cpu": number}
+
+
+def test_only_an_owner_moves_a_2024_allocation(start: StartWaldur) -> None:
+    """A role with the permissions for orders, members and reports does all else."""
+    waldur = start(_OLD)
+    waldur.people.add_provider_user("custom", "CUSTOMER.SITE_AGENT")
+    custom = Caller(waldur, "custom")
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 1})
+    assert custom.move(order, "approve_by_provider", {}) == 200
+    resource = waldur.order(order).resource_uuid
+    for word, status in (("ok", 403), ("creating", 403)):
+        assert settle(custom, resource, word) == status
+    path = f"marketplace-provider-resources/{resource}/"
+    assert custom.post(f"{path}set_backend_id/", {"backend_id": "x"}).status_code == 200
+    assert custom.post(f"{path}set_backend_metadata/", {"backend_metadata": {}}).status_code == 200
+    assert custom.move(order, "set_state_done") == 200
+
+
+def test_an_edit_of_the_offering_blanks_the_usernames_in_2024_alone(start: StartWaldur) -> None:
+    for age in _AGES:
+        waldur = start(age)
+        before = {row.uuid: row.username for row in waldur.store.offering_users}
+        waldur.site.change("offerings", waldur.seed.offering_uuid, name="renamed")
+        assert {row.uuid: row.username for row in waldur.store.offering_users} == before
+        options = waldur.store.offerings[waldur.seed.offering_uuid].plugin_options
+        waldur.site.change("offerings", waldur.seed.offering_uuid, plugin_options={**options, "x": 1})
+        after = {row.uuid: row.username for row in waldur.store.offering_users}
+        assert after == (dict.fromkeys(before, "") if age == _OLD else before)
+
+
+def test_an_upgrade_brings_states_slugs_and_options(start: StartWaldur) -> None:
+    waldur = start(_OLD, scenario=Scenario(allocations_per_project=1, unnamed_members=1))
+    agent = Caller(waldur, "agent")
+    before = agent.read("marketplace-provider-resources/")[0]
+    waldur.site.upgrade("8.1")
+    after = agent.read("marketplace-provider-resources/")[0]
+    assert "project_slug" not in before
+    assert after["project_slug"] == waldur.store.projects[after["project_uuid"]].slug
+    states = {(bool(row["username"]), row["state"]) for row in agent.read("marketplace-offering-users/")}
+    assert states == {(True, "OK"), (False, "Requested")}
+    offering = agent.get(f"marketplace-provider-offerings/{waldur.seed.offering_uuid}/").json()
+    assert offering["plugin_options"]["service_provider_can_create_offering_user"] is True
