@@ -164,12 +164,16 @@ class OfferingUser:
 
 @dataclass(frozen=True, slots=True)
 class OfferingFacts:
-    """What Waldur itself says of an offering."""
+    """What Waldur itself says of an offering. `qos`: those it offers at all; `partition_qos`: of partitions that do
+    not take them all.
+    """
 
     uuid: str
     customer_uuid: str = ""
     components: tuple[WaldurComponent, ...] = ()
     partitions: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     plugin_options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -324,11 +328,15 @@ class AccountSpec:
 class RequestedState:
     """What Waldur requests for the associations and the state of an allocation. The backend's settings decide which of
     it counts.
+
+    `qos` and `partition` are the customer's words, of any value; the others are what the offering has.
     """
 
     qos: str = ""
     partition: str = ""
     offering_partitions: tuple[str, ...] = ()
+    offering_qos: tuple[str, ...] = ()
+    partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offering_enforces_qos: bool = False
     paused: bool = False
     downscaled: bool = False
@@ -365,7 +373,7 @@ class AllocationSpec:
 
     `limits` by name in the cluster's units. `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
     `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `requested` and
-    its settings.
+    its settings. So is `not_offered`: sentences on what the order names and may not have, and does not get.
     """
 
     account: AccountSpec
@@ -379,6 +387,7 @@ class AllocationSpec:
     default_qos: str = ""
     own_qos: OwnQos | None = None
     state: StateSpec = field(default_factory=StateSpec)
+    not_offered: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent.core.account_names import NameRules
@@ -21,6 +21,8 @@ class OfferingRules:
     soft_delete: bool = False
     default_account: str = "root"
     offering_partitions: tuple[str, ...] = ()
+    offering_qos: tuple[str, ...] = ()
+    partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offering_enforces_qos: bool = False
 
 
@@ -61,6 +63,8 @@ def requested_state(resource: Resource, rules: OfferingRules) -> RequestedState:
         qos=_word(resource.attributes.get("qos")),
         partition=_word(resource.attributes.get("partition")),
         offering_partitions=rules.offering_partitions,
+        offering_qos=rules.offering_qos,
+        partition_qos=rules.partition_qos,
         offering_enforces_qos=rules.offering_enforces_qos,
         paused=resource.paused,
         downscaled=resource.downscaled,

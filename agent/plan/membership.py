@@ -241,7 +241,7 @@ class _Draft:
         """Plan all but the departures, which are planned together, and default accounts."""
         self.case = case
         self.spec = spec
-        self.notes = list(spec.notes)
+        self.notes = [*spec.notes, *(f"{why}. It goes on without" for why in spec.not_offered)]
         self.built: list[ClusterAction] = []
         self.kept: list[Action] = []
         self._rules = rules

@@ -130,7 +130,12 @@ def allocation(case: OrderCase, rules: OfferingRules, account: str) -> Allocatio
 
 
 def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapshot: Snapshot) -> OrderPlan:
-    """Return the plan of a create or restore order: claim the name, build what is missing, show the limits, done."""
+    """Return the plan of a create or restore order: claim the name, build what is missing, show the limits, done.
+
+    Raises PlanRefused where the order names what the offering does not offer.
+    """
+    if spec.not_offered:
+        raise PlanRefused("; ".join(spec.not_offered))
     account = spec.account.name
     claim = ClaimAccount(
         order=case.order.uuid,

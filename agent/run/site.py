@@ -185,6 +185,8 @@ def offering_rules(site: Site, facts: OfferingFacts) -> OfferingRules:
         components=(*offering.components.values(), *added),
         soft_delete=offering.soft_delete,
         offering_partitions=facts.partitions,
+        offering_qos=facts.qos,
+        partition_qos=facts.partition_qos,
         offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
         default_account=site.backend.default_account,
     )

@@ -13,7 +13,8 @@ from agent.waldur.client import WaldurClient
 
 PATH = "marketplace-provider-offerings/"
 UNIQUENESS = "check_unique_backend_id"
-FIELDS = ("uuid", "customer_uuid", "components", "partitions", "plugin_options")
+# A server that has no catalogue of QoS (before 8.1) leaves `qos_profiles` out.
+FIELDS = ("uuid", "customer_uuid", "components", "partitions", "qos_profiles", "plugin_options")
 
 
 def facts(client: WaldurClient) -> OfferingFacts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from agent.core.account_names import uuid_hex
@@ -95,6 +96,12 @@ def offering_user(record: Json) -> OfferingUser:
 
 def offering(record: Json, offering_uuid: str) -> OfferingFacts:
     partitions = _maps(record, "partitions", "an offering")
+    # Its catalogue, and for each partition those it takes, none for all of them; before 8.1 one word for a partition.
+    partition_qos = {
+        _text(item, "partition_name"): _names(_maps(item, "qos_options", "a partition"), "qos_name")
+        for item in partitions
+    }
+    catalogue = _names(_maps(record, "qos_profiles", "an offering"), "name")
     return OfferingFacts(
         uuid=offering_uuid,
         customer_uuid=hex_text(record, "customer_uuid"),
@@ -104,9 +111,15 @@ def offering(record: Json, offering_uuid: str) -> OfferingFacts:
             )
             for item in _maps(record, "components", "an offering")
         ),
-        partitions=tuple(sorted({_text(item, "partition_name") for item in partitions} - {""})),
+        partitions=_names(partitions, "partition_name"),
+        qos=tuple(sorted({*catalogue, *_names(partitions, "qos"), *chain(*partition_qos.values())})),
+        partition_qos={name: taken for name, taken in partition_qos.items() if taken},
         plugin_options=_map(record, "plugin_options"),
     )
+
+
+def _names(items: list[Json], key: str) -> tuple[str, ...]:
+    return tuple(sorted({_text(item, key) for item in items} - {""}))
 
 
 def quotas(record: Json) -> dict[str, int]:

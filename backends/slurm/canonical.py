@@ -26,13 +26,12 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     snapshot.require(Part.TRES)
     account = _account(spec.account)
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
-    # The QoS that the order names counts where QoS are enforced on associations.
-    requested_qos = spec.requested.qos if states.enforces_qos(settings, spec.requested) else ""
-    qos = checked("QoS", requested_qos) if requested_qos else ""
     offered = spec.requested.offering_partitions if settings.enforce_offering_partitions else ()
     unusable = [name for name in offered if not is_usable("partition", name)]
-    requested = replace(spec.requested, offering_partitions=tuple(n for n in offered if n not in unusable))
-    partitions = _partitions(settings, requested, unusable, names_qos=bool(qos))
+    kept = tuple(name for name in spec.requested.offering_partitions if name not in unusable)
+    requested = replace(spec.requested, offering_partitions=kept)
+    usual = _usual_partitions(settings, kept if offered else (), unusable)
+    qos, partition, not_offered = _ordered(settings, requested, usual)
     own = replace(settings.own_qos, name=account.name) if settings.own_qos else None
     state, state_notes = states.state(settings, spec.requested, own)
     # What the members' default becomes by the site's policy; empty: the cluster keeps or chooses it.
@@ -59,37 +58,67 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         limits={tres: value for tres, value in spec.limits.items() if tres in snapshot.tres},
         members=tuple(user for user in members if is_usable("user", user)),
         default_account=default_accounts.get(settings.default_account_policy, ""),
-        partitions=partitions,
         requested=requested,
+        partitions=(partition,) if partition else usual,
         qos=(qos,) if qos else (),
         default_qos=qos,
         own_qos=own,
         state=state,
+        not_offered=not_offered,
         notes=(*spec.notes, *state_notes, *notes),
     )
 
 
-def _partitions(
-    settings: SlurmSettings, requested: RequestedState, unusable: Sequence[str], *, names_qos: bool
+def _usual_partitions(
+    settings: SlurmSettings, offered: Sequence[str], unusable: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the partitions of the members' associations; none: they are good for all partitions.
 
     `unusable`: partitions of the offering that cannot be one of SLURM. Raises PlanRefused and ConfigError.
     """
-    partitions: tuple[str, ...] = ()
-    if names_qos and requested.partition:
-        partitions = (requested.partition,)
-    elif requested.offering_partitions:
-        partitions = requested.offering_partitions
-    elif settings.default_partition:
-        partitions = (settings.default_partition,)
-    elif unusable:
+    if offered:
+        return tuple(offered)
+    if settings.default_partition:
+        return (checked("partition", settings.default_partition),)
+    if unusable:
         # Without a partition an association is good for all of them, which the offering does not want.
         raise ConfigError(
             f"no partition of the offering in Waldur ({', '.join(map(repr, unusable))}) can be one of SLURM, and "
             "enforce_offering_partitions is on: correct them there, or set default_partition"
         )
-    return tuple(checked("partition", name) for name in partitions)
+    return ()
+
+
+def _ordered(
+    settings: SlurmSettings, requested: RequestedState, usual: Sequence[str]
+) -> tuple[str, str, tuple[str, ...]]:
+    """Return the QoS and the partition that the order names, and sentences on what the offering does not have: then
+    the order gets neither.
+
+    They count where QoS are enforced on associations. Waldur's form shows what the offering has, but takes any other
+    value from a request (8.1). Raises PlanRefused for what SLURM cannot name.
+    """
+    if not requested.qos or not states.enforces_qos(settings, requested):
+        return "", "", ()
+    qos, partition = checked("QoS", requested.qos), requested.partition
+    if partition:
+        checked("partition", partition)
+    # Where the offering has no partitions, and no one is usual, naming one of them all is less than the others get.
+    partitions = {*requested.offering_partitions, *usual}
+    allowed = requested.partition_qos.get(partition) or (*requested.offering_qos, settings.qos_default)
+    refused = []
+    if partition and partitions and partition not in partitions:
+        refused.append(
+            f"the offering has no partition {partition!r}, which the order names: it has "
+            f"{', '.join(sorted(partitions))}"
+        )
+    elif qos not in allowed:
+        where = f"on its partition {partition}" if partition in requested.partition_qos else "in Waldur"
+        refused.append(
+            f"the offering has no QoS {qos!r} {where}, which the order names: it has {', '.join(sorted(allowed))}. "
+            "A manager of the offering can add it there"
+        )
+    return ("", "", tuple(refused)) if refused else (qos, partition, ())
 
 
 def _placed(settings: SlurmSettings, ancestors: Sequence[AccountSpec]) -> tuple[AccountSpec, ...]:

@@ -144,3 +144,22 @@ def test_a_qos_of_the_order_that_slurm_cannot_take_errs_its_resource_alone(make_
     world.sync()
     assert world.resource(bad).state.value == "OK"
     world.in_step()
+
+
+def test_a_resource_whose_qos_the_offering_has_no_more_keeps_its_members_in_step(
+    make_world: WorldFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(backend=ENFORCED)
+    resource = world.allocate("one")
+    world.settled()
+    world.change(resource, attributes={"qos": "root_only"})
+    gone = min(world.members("a_one"))
+    world.leave(gone)
+    world.join("newcomer")
+    with caplog.at_level(logging.WARNING):
+        assert not world.sync().failed
+    assert "newcomer" in world.members("a_one")
+    assert gone not in world.members("a_one")
+    assert world.resource(resource).state.value == "OK"
+    assert "the offering has no QoS 'root_only' in Waldur, which the order names" in caplog.text
+    world.in_step()

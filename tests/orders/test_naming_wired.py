@@ -11,6 +11,7 @@ import pytest
 
 from agent.run import passes
 from agent.waldur.client import WaldurClient
+from simulator.control.experiments import OrderOptions
 from simulator.server.waldur import SimulatedWaldur
 from tests.orders.conftest import SiteFactory
 from tests.orders.test_claims import account_of, allocations_on, name_by_project, place
@@ -89,3 +90,31 @@ def test_partitions_that_slurm_cannot_name_keep_creations_waiting_and_nothing_el
     waldur.orders.place_terminate(one)
     report = passes.process_orders(site)
     assert {o.type: o.result.value for o in report.orders} == {"Create": "stuck", "Terminate": "done"}
+
+
+def test_an_order_gets_no_qos_and_no_partition_that_its_offering_does_not_have(
+    waldur: SimulatedWaldur, in_memory: SiteFactory
+) -> None:
+    """Waldur's order form shows what there is; a request of one's own may carry any value."""
+    site = in_memory(backend={"qos_enforcement_enabled": True, "enforce_offering_qos": True})
+    with waldur.store.lock:
+        waldur.store.offerings[waldur.seed.offering_uuid].partitions = ["cpu"]
+    asked = {
+        "one": {"qos": "root_only"},
+        "two": {"qos": "normal", "partition": "admins"},
+        "three": {"qos": "normal", "partition": "cpu"},
+    }
+    orders = {
+        name: waldur.orders.place_create(
+            waldur.seed.project_uuids[0], name, limits={"cpu": 10}, slug=name,
+            options=OrderOptions(attributes=dict(attributes)),
+        )
+        for name, attributes in asked.items()
+    }  # fmt: skip
+    for name, order in orders.items():
+        waldur.site.change("resources", waldur.order(order).resource_uuid, attributes=asked[name])
+    report = passes.process_orders(site)
+    assert report.counted() == {"failed": 2, "done": 1}
+    assert set(allocations_on(site)) == {"a_three"}
+    assert "the offering has no QoS 'root_only' in Waldur" in waldur.order(orders["one"]).error_message
+    assert "the offering has no partition 'admins'" in waldur.order(orders["two"]).error_message

@@ -136,3 +136,20 @@ def test_quotas(quotas: Any, amounts: dict[str, int]) -> None:
 def test_states_of_resources_are_words_of_ours() -> None:
     assert records.resource({"uuid": HEX, "state": "Erred"}).state is ResourceState.ERRED
     assert records.resource({"uuid": HEX, "state": "Sleeping"}).state is ResourceState.UNKNOWN
+
+
+def test_an_offerings_qos_by_partition() -> None:
+    """8.1 has a catalogue and, for each partition, those it takes; before it one word for a partition."""
+    facts = records.offering(
+        {
+            "qos_profiles": [{"name": "long"}, {"name": "fast"}],
+            "partitions": [
+                {"partition_name": "gpu", "qos_options": [{"qos_name": "fast", "is_default": True}]},
+                {"partition_name": "cpu", "qos_options": [], "qos": "old"},
+            ],
+        },
+        HEX,
+    )
+    assert facts.qos == ("fast", "long", "old")
+    assert facts.partition_qos == {"gpu": ("fast",)}
+    assert records.offering({"partitions": None}, HEX).qos == ()

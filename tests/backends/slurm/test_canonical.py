@@ -134,7 +134,9 @@ def test_the_policy_names_the_members_default_account(settings: dict[str, Any], 
 # Which QoS and partitions an association gets: slurm-backend.md, 2.5 --------------------------------
 
 ON: dict[str, Any] = {"qos_enforcement_enabled": True, "enforce_offering_qos": True}
-ASKED = RequestedState(qos="fast", partition="gpu", offering_partitions=("x", "y"))
+ASKED = RequestedState(
+    qos="fast", partition="gpu", offering_partitions=("gpu", "x"), offering_qos=("fast", "slow")
+)
 
 CHOICES: dict[str, tuple[dict[str, Any], RequestedState, str, tuple[str, ...]]] = {
     "plain": ({}, RequestedState(), "", ()),
@@ -150,7 +152,7 @@ CHOICES: dict[str, tuple[dict[str, Any], RequestedState, str, tuple[str, ...]]] 
         {**ON, "enforce_offering_partitions": True, "default_partition": "main"},
         replace(ASKED, partition=""),
         "fast",
-        ("x", "y"),
+        ("gpu", "x"),
     ),
     "QoS with the default partition": (
         {**ON, "default_partition": "main"},
@@ -166,12 +168,12 @@ CHOICES: dict[str, tuple[dict[str, Any], RequestedState, str, tuple[str, ...]]] 
         "",
         ("main",),
     ),
-    "offering's partitions": ({"enforce_offering_partitions": True}, ASKED, "", ("x", "y")),
+    "offering's partitions": ({"enforce_offering_partitions": True}, ASKED, "", ("gpu", "x")),
     "offering's partitions before the default one": (
         {"enforce_offering_partitions": True, "default_partition": "main"},
         ASKED,
         "",
-        ("x", "y"),
+        ("gpu", "x"),
     ),
     "an offering without partitions": (
         {"enforce_offering_partitions": True, "default_partition": "main"},
@@ -197,12 +199,62 @@ def test_an_association_gets(what: str) -> None:
 def test_the_site_decides_over_the_offering_and_the_master_switch_over_both(
     master: bool, site: bool | None, offering: bool
 ) -> None:
-    requested = RequestedState(qos="fast", offering_enforces_qos=offering)
+    requested = RequestedState(qos="fast", offering_qos=("fast",), offering_enforces_qos=offering)
     spec = spelled(
         replace(SPEC, requested=requested), qos_enforcement_enabled=master, enforce_offering_qos=site
     )
     enforced = master and (offering if site is None else site)
     assert spec.default_qos == ("fast" if enforced else "")
+
+
+NOT_OFFERED: dict[str, tuple[dict[str, Any], RequestedState, str]] = {
+    "a QoS that no offering names": ({}, replace(ASKED, offering_qos=()), "no QoS 'fast' in Waldur"),
+    "a QoS of the site": ({}, replace(ASKED, qos="root_only"), "no QoS 'root_only' in Waldur"),
+    "a QoS of another partition": (
+        {},
+        replace(ASKED, partition_qos={"gpu": ("slow",), "x": ("fast",)}),
+        "no QoS 'fast' on its partition gpu",
+    ),
+    "a partition of the site": ({}, replace(ASKED, partition="admins"), "no partition 'admins'"),
+    "a partition of the site, where the offering's are enforced": (
+        {"enforce_offering_partitions": True, "default_partition": "main"},
+        replace(ASKED, partition="main"),
+        "no partition 'main'",
+    ),
+    "a partition beside the default one": (
+        {"default_partition": "main"},
+        replace(ASKED, offering_partitions=()),
+        "no partition 'gpu'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NOT_OFFERED)
+def test_what_the_offering_does_not_have_is_not_given(what: str) -> None:
+    """Waldur takes an order with any value: its form alone shows what there is."""
+    settings, requested, words = NOT_OFFERED[what]
+    spec = spelled(replace(SPEC, requested=requested), **ON, **settings)
+    plain = spelled(replace(SPEC, requested=replace(requested, qos="", partition="")), **ON, **settings)
+    assert (spec.qos, spec.default_qos, spec.partitions) == ((), "", plain.partitions)
+    (why,) = spec.not_offered
+    assert words in why
+    assert canonical(slurm_settings(**ON, **settings), spec, SNAPSHOT) == spec
+    assert spelled(replace(SPEC, requested=requested), **settings).not_offered == ()
+
+
+OFFERED: dict[str, tuple[dict[str, Any], RequestedState, tuple[str, ...]]] = {
+    "the usual QoS": ({"qos_default": "fast"}, replace(ASKED, offering_qos=()), ("gpu",)),
+    "a QoS of its partition": ({}, replace(ASKED, partition_qos={"gpu": ("fast",)}), ("gpu",)),
+    "one of all partitions": ({}, replace(ASKED, partition="any", offering_partitions=()), ("any",)),
+    "the default partition": ({"default_partition": "main"}, replace(ASKED, partition="main"), ("main",)),
+}
+
+
+@pytest.mark.parametrize("what", OFFERED)
+def test_what_the_others_have_too_may_be_named(what: str) -> None:
+    settings, requested, partitions = OFFERED[what]
+    spec = spelled(replace(SPEC, requested=requested), **ON, **settings)
+    assert (spec.not_offered, spec.default_qos, spec.partitions) == ((), "fast", partitions)
 
 
 BAD_REQUESTS: list[tuple[RequestedState, str]] = [
@@ -266,7 +318,8 @@ def test_the_own_qos_is_named_like_the_account() -> None:
     members=st.lists(st.text(max_size=5), max_size=4),
     limits=st.dictionaries(st.sampled_from(["cpu", "mem", "gres/gpu"]), st.integers(0, 9)),
     requested=st.builds(
-        RequestedState, qos=st.sampled_from(["", "q"]), partition=st.sampled_from(["", "p"]),
+        RequestedState, qos=st.sampled_from(["", "q"]), partition=st.sampled_from(["", "p", "x"]),
+        offering_qos=st.sampled_from([(), ("q",)]),
         offering_partitions=st.sampled_from([(), ("x",)]), offering_enforces_qos=st.booleans(),
     ),
 )  # fmt: skip
