@@ -83,8 +83,8 @@ class PlannedNames:
     actions: Sequence[Action]
     snapshot: Snapshot
     facts: NameFacts
-    context: PolicyContext = field(default_factory=PolicyContext)
     is_whole: bool = True
+    context: PolicyContext = field(default_factory=PolicyContext)
 
 
 def provision(
@@ -159,7 +159,7 @@ class _UsernameProvisioning:
             tell=engine.nothing_to_tell,
         )
 
-    def plan(self, facts: NameFacts) -> PlannedNames:
+    def plan(self, facts: NameFacts, *, is_whole: bool = True) -> PlannedNames:
         """Plan the calls for each user. A name that the backend was not asked for is empty."""
         actions: list[Action] = []
         for user in facts.due:
@@ -172,7 +172,7 @@ class _UsernameProvisioning:
                     AssignUsername(offering_user=user.uuid, username="", reason=planner.whose(user))
                 )
         actions += facts.stale
-        return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts)
+        return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts, is_whole)
 
     def _stale(self, backend: UsernameBackend) -> Sequence[UpdateProfile]:
         """Return the changes of profiles of users who may use the cluster now."""
@@ -182,93 +182,41 @@ class _UsernameProvisioning:
 
     def _portions(self, backend: UsernameBackend, work: Work[PlannedNames]) -> Iterator[Portion]:
         """Yield the users in groups, until the backend or Waldur is away; then the profiles, also of those who have
-        just got a name.
+        just got a name. What follows from the backend's answers is known, and decided on, when it was asked.
         """
-        of_user: dict[str, list[Action]] = {}
+        openings: dict[str, list[Action]] = {}
         for action in work.decision.allowed:
-            of_user.setdefault(getattr(action, "offering_user", ""), []).append(action)
-        uuids = [user.uuid for user in work.plan.facts.due if user.uuid in of_user]
+            if uuid := getattr(action, "offering_user", ""):
+                opened = openings.setdefault(uuid, [])
+                opened += only(BeginUsername, [action])
+        uuids = [user.uuid for user in work.plan.facts.due if user.uuid in openings]
         for first in range(0, len(uuids), AT_ONCE):
+            group = self._with_room(backend, [self._users[uuid] for uuid in uuids[first : first + AT_ONCE]])
+            yield Portion(tuple(action for user in group for action in openings[user.uuid]))
             if self._is_cut_off:
                 return
-            yield Portion(tuple(a for uuid in uuids[first : first + AT_ONCE] for a in of_user[uuid]))
-        if self._is_cut_off:
-            return
-        work.decide(self.plan(NameFacts((), {}, self._stale(backend))))
+            # Users whom Waldur did not let begin have moved on: the next pass sees where.
+            begun = [now for user in group if planner.opening(now := self._users[user.uuid]) is None]
+            answers = self._ask(work, backend, begun)
+            asked = [user for user in begun if user.uuid in answers]
+            work.decide(self.plan(NameFacts(asked, answers, ()), is_whole=False))
+            if work.decision.allowed:
+                yield Portion(work.decision.allowed)
+            if self._is_cut_off:
+                return
+        work.decide(self.plan(NameFacts((), {}, self._stale(backend)), is_whole=False))
         if work.decision.allowed:
             yield Portion(work.decision.allowed)
 
     def _apply(self, backend: UsernameBackend, actions: Sequence[Action]) -> Sequence[Outcome]:
-        """Carry out the calls that follow from the backend's answers; more or other ones than were planned."""
-        before = len(self._outcomes)
-        profiles = only(UpdateProfile, actions)
-        uuids = dict.fromkeys(str(getattr(action, "offering_user", "")) for action in actions)
-        due = [self._users[uuid] for uuid in uuids if uuid]
-        if due and isinstance(backend, UserDirectory):
-            try:
-                backend.require_room()
-            except BackendError as error:
-                if not error.of_host:
-                    raise
-                # No room for new people: only those whom the directory has already get their names.
-                self._note_site_fault(error)
-                due = [user for user in due if _answer(user, self._owners, backend.find)]
-        if due:
-            begun = self._begin(due)
-            answers = self._ask(backend, begun)
-            self._carry_out({u: planner.closing(self._users[u], answer) for u, answer in answers.items()})
-        if profiles:
-            self._note(backend.apply(profiles))
-        return self._outcomes[before:]
-
-    @property
-    def _is_cut_off(self) -> bool:
-        return self.error is not None and self.error.retryable
-
-    def _note_site_fault(self, error: SiteAgentError) -> None:
-        """Note a fault of the site: logged once in a pass, and no user's state changes for it."""
-        if self.error is None:
-            log.error("usernames of offering %s: %s", self._site.offering.name, error)
-            self.error = error
-
-    def _begin(self, users: Sequence[OfferingUser]) -> list[OfferingUser]:
-        """Begin users in Waldur. Return those that it let begin: the others have moved on, the next pass sees where."""
-        before = len(self._outcomes)
-        openings = {user.uuid: (action,) for user in users if (action := planner.opening(user)) is not None}
-        self._carry_out(openings)
-        failed = (outcome.action for outcome in self._outcomes[before:] if not outcome.done)
-        refused = {action.offering_user for action in only(BeginUsername, failed)}
-        if self._is_cut_off:
-            return []
-        return [self._users[user.uuid] for user in users if user.uuid not in refused]
-
-    def _ask(
-        self, backend: UsernameBackend, users: Sequence[OfferingUser]
-    ) -> dict[str, str | SiteAgentError]:
-        """Ask the backend for the name of each user, until it is away. Return its answers by uuid."""
-        answers: dict[str, str | SiteAgentError] = {}
-        for user in users:
-            answer = _answer(user, self._owners, lambda user: backend.find(user) or backend.make(user))
-            if isinstance(backend, UserDirectory):
-                # Entries that the directory made for this person, for the journal.
-                reason = planner.whose(user)
-                self._outcomes += [Outcome(MakeUser(user=name, reason=reason)) for name in backend.made]
-                backend.made.clear()
-            if isinstance(answer, BackendUnavailable):
-                log.warning("usernames: %s; users who were not asked about stay as they are", answer)
-                self.error = answer
-                return answers
-            if isinstance(answer, BackendError) and answer.of_host:
-                self._note_site_fault(answer)
-            elif isinstance(answer, SiteAgentError):
-                log.warning("no username for user %s (%s): %s", user.user_uuid, user.state, answer)
-            elif answer:
-                self._owners[answer] = user.user_uuid
-            answers[user.uuid] = answer
-        return answers
-
-    def _carry_out(self, wanted: Mapping[str, tuple[Action, ...]]) -> None:
-        """Send the calls of each user in their order, several users at once; a failed call ends its user's."""
+        """Change profiles, and send the calls of each user in their order, several users at once; a failed call ends
+        its user's.
+        """
+        if profiles := only(UpdateProfile, actions):
+            return self._noted(backend.apply(profiles))
+        asked: dict[str, list[Action]] = {}
+        for action in actions:
+            asked.setdefault(str(getattr(action, "offering_user", "")), []).append(action)
 
         def send(uuid: str) -> tuple[OfferingUser, list[Outcome]]:
             user, outcomes = self._users[uuid], []
@@ -283,18 +231,67 @@ class _UsernameProvisioning:
                 outcomes.append(Outcome(action))
             return user, outcomes
 
-        asked = {uuid: actions for uuid, actions in wanted.items() if actions}
+        done: list[Outcome] = []
         for uuid, answer in pool.each(asked, send).items():
             if isinstance(answer, WaldurError):  # never: `send` keeps them
                 raise answer
             self._users[uuid], outcomes = answer
-            self._note(outcomes)
+            done += outcomes
+        return self._noted(done)
 
-    def _note(self, outcomes: Sequence[Outcome]) -> None:
+    @property
+    def _is_cut_off(self) -> bool:
+        return self.error is not None and self.error.retryable
+
+    def _note_site_fault(self, error: SiteAgentError) -> None:
+        """Note a fault of the site: logged once in a pass, and no user's state changes for it."""
+        if self.error is None:
+            log.error("usernames of offering %s: %s", self._site.offering.name, error)
+            self.error = error
+
+    def _with_room(self, backend: UsernameBackend, users: Sequence[OfferingUser]) -> Sequence[OfferingUser]:
+        """Return the users who can get a name; where a directory has no room for new people, those whom it has."""
+        if users and isinstance(backend, UserDirectory):
+            try:
+                backend.require_room()
+            except BackendError as error:
+                self._note_site_fault(error)
+                if not error.of_host:
+                    return ()
+                return [user for user in users if _answer(user, self._owners, backend.find)]
+        return users
+
+    def _ask(
+        self, work: Work[PlannedNames], backend: UsernameBackend, users: Sequence[OfferingUser]
+    ) -> dict[str, str | SiteAgentError]:
+        """Ask the backend for the name of each user, until it is away. Return its answers by uuid."""
+        answers: dict[str, str | SiteAgentError] = {}
+        for user in users:
+            answer = _answer(user, self._owners, lambda user: backend.find(user) or backend.make(user))
+            if isinstance(backend, UserDirectory):
+                # Entries that the directory made for this person, for the journal.
+                made = [Outcome(MakeUser(user=name, reason=planner.whose(user))) for name in backend.made]
+                work.note(self._noted(made))
+                backend.made.clear()
+            if isinstance(answer, BackendUnavailable):
+                log.warning("usernames: %s; users who were not asked about stay as they are", answer)
+                self.error = answer
+                return answers
+            if isinstance(answer, BackendError) and answer.of_host:
+                self._note_site_fault(answer)
+            elif isinstance(answer, SiteAgentError):
+                log.warning("no username for user %s (%s): %s", user.user_uuid, user.state, answer)
+            elif answer:
+                self._owners[answer] = user.user_uuid
+            answers[user.uuid] = answer
+        return answers
+
+    def _noted(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         self._outcomes += outcomes
         for outcome in outcomes:
             if isinstance(outcome.error, WaldurError) and outcome.error.status is None:
                 self.error = self.error or outcome.error
+        return outcomes
 
 
 @contextmanager
