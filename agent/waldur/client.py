@@ -11,7 +11,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
 
 import requests
 from requests.exceptions import ChunkedEncodingError, ProxyError, SSLError
@@ -23,12 +22,14 @@ from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.waldur import answers, transport
 from agent.waldur.auth import OidcAuth, auth_for
 from agent.waldur.features import Features
-from agent.waldur.transport import RequestCounter, Timeouts
+from agent.waldur.listing import PAGE_SIZE, Listing, Query
+from agent.waldur.transport import AnswerTooLong, Bounds, RequestCounter, Timeouts
 
 log = logging.getLogger(__name__)
 
-PAGE_SIZE = 300
+OLDEST_FIRST = "created"
 TIMEOUTS = Timeouts()
+BOUNDS = Bounds()
 
 Params = Sequence[tuple[str, str]]
 
@@ -44,16 +45,18 @@ class WaldurClient:
         offering_uuid: str,
         attempts: int = 4,
         timeouts: Timeouts = TIMEOUTS,
+        bounds: Bounds = BOUNDS,
     ) -> None:
         self.url = access.url
         self.offering_uuid = offering_uuid
         self._attempts = attempts
         self._timeout = (timeouts.connect_s, timeouts.read_s)
+        self._bounds = bounds
         self._counter = RequestCounter()
         self.features = Features()
         retry = transport.new_retry(attempts, timeouts)
-        self._once = transport.new_session(access, self._counter, retry)
-        self._repeated = transport.new_session(access, self._counter, retry.new(allowed_methods=None))
+        self._once = transport.new_session(access, self._counter, retry, bounds)
+        self._repeated = transport.new_session(access, self._counter, retry.new(allowed_methods=None), bounds)
         self._auth = auth_for(access, self._repeated)
         for session in (self._once, self._repeated):
             session.headers.update({"User-Agent": user_agent, "Accept": "application/json"})
@@ -74,42 +77,36 @@ class WaldurClient:
             raise WaldurAnswerError(f"GET {path}: the answer is not an object", method="GET", path=path)
         return document
 
-    def pages(self, path: str, params: Params = ()) -> Iterator[Mapping[str, Any]]:
-        """Yield all items of a list, page by page as the `Link` header says, whatever the page's size.
+    def pages(
+        self, path: str, params: Params = (), *, order: str = "", is_paged: bool = True
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yield all items of a list once, page by page as the `Link` header says, whatever the page's size.
 
-        Only the link's query is followed, so the token never goes to another address than ours. Raises
-        WaldurAnswerError where a page is not a list of objects, where the pages lead in a circle, or where they
-        hold fewer items than any of them announced: a part is never taken for the whole.
+        `order`: what to sort by, so that what comes or goes meanwhile moves few others; left out where the server
+        cannot. `is_paged` is false where Waldur sends the whole at once. Only the link's query is followed, so the
+        token never goes to another address than ours. Raises WaldurAnswerError where a page is not a list of objects,
+        where the pages lead in a circle or beyond the bounds, and where they hold fewer different items than were
+        announced.
         """
-        query: Params | None = (*params, ("page_size", str(PAGE_SIZE)))
-        announced, received = 0, 0
-        asked: set[Params] = set()
+        plain = (*params, ("page_size", str(PAGE_SIZE)))
+        sorting = f"sorting of {path} by {order}"
+        is_sorted = bool(order) and self.if_supported(sorting)
+        query: Query | None = (*params, ("o", order), plain[-1]) if is_sorted else plain
+        listing = Listing(path, self._bounds, is_paged=is_paged)
         while query is not None:
-            if query in asked:
-                raise _incomplete(path, "the pages lead in a circle")
-            asked.add(query)
+            listing.begin_page(query)
             try:
                 answer = self._send("GET", path, params=query)
             except WaldurError as error:
-                if len(asked) == 1 or error.status != 404:
+                if is_sorted and listing.is_first and error.status == 400 and error.detail.startswith("o: "):
+                    self.note_missing(sorting, error)
+                    listing, is_sorted, query = Listing(path, self._bounds, is_paged=is_paged), False, plain
+                    continue
+                if listing.is_first or error.status != 404:
                     raise
-                raise _incomplete(path, f"it became shorter while it was read ({error.detail})") from error
-            page = self._json(answer, path)
-            if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
-                raise _incomplete(path, "the page is not a list of objects")
-            yield from page
-            received += len(page)
-            # The largest count counts: what left the list while it was read moved others past the page's edge.
-            count = answer.headers.get("X-Result-Count", "")
-            announced = max(announced, int(count) if count.isdecimal() and count.isascii() else 0)
-            query = None
-            link = answer.links.get("next", {}).get("url")
-            if link is not None:
-                query = tuple(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True))
-                if not query:
-                    raise _incomplete(path, "the link to the next page names no page")
-        if received < announced:
-            raise _incomplete(path, f"{announced} items were announced, {received} came")
+                raise listing.incomplete(f"it became shorter while it was read ({error.detail})") from error
+            yield from listing.items(self._json(answer, path))
+            query = listing.next_page(answer)
 
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
         """Send a POST and return the JSON of the answer, None without one.
@@ -226,13 +223,8 @@ _HINTS = {
     403: "The token's user lacks the right: it needs the role of an offering manager or owner of the provider",
 }
 _NO_ANSWER_HINTS: Mapping[type[Exception], str] = {
+    AnswerTooLong: ". Nothing of it is used. Check waldur_api_url, and what stands between",
     SSLError: ". If a private CA signed Waldur's certificate, name its file in the variable REQUESTS_CA_BUNDLE; "
     "`verify_ssl: false` checks nothing",
     ProxyError: ". Check global_proxy, or the variables HTTP_PROXY and HTTPS_PROXY",
 }
-
-
-def _incomplete(path: str, problem: str) -> WaldurAnswerError:
-    return WaldurAnswerError(
-        f"GET {path}: {problem}: the listing is incomplete and not used", method="GET", path=path
-    )

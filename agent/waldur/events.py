@@ -14,7 +14,7 @@ from typing import Any
 from agent.core.errors import WaldurAnswerError
 from agent.core.events import ObjectType
 from agent.waldur import records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
 from agent.waldur.identities import IDENTITIES
 
 SUBSCRIPTIONS = "event-subscriptions/"
@@ -59,7 +59,7 @@ def subscription(client: WaldurClient, identity: str, object_type: ObjectType) -
         path = f"{IDENTITIES}{identity}/register_event_subscription/"
         return _subscription(client.post(path, body, repeatable=True))
     wanted = [{"object_type": object_type}]
-    for item in client.pages(SUBSCRIPTIONS):
+    for item in client.pages(SUBSCRIPTIONS, order=OLDEST_FIRST):
         if item.get("description") == DESCRIPTION and item.get("observable_objects") == wanted:
             return _subscription(item)
     body = {"observable_objects": wanted, "description": DESCRIPTION}

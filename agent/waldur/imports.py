@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.core.errors import WaldurError
 from agent.waldur import records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 REQUESTS = "backend-resource-requests/"
 OFFERED = "backend-resources/"
@@ -36,7 +36,7 @@ def fail(client: WaldurClient, request_uuid: str, message: str) -> None:
 
 def offered(client: WaldurClient) -> frozenset[str]:
     """Return accounts that were offered before and not imported yet."""
-    found = client.pages(OFFERED, [("offering_uuid", client.offering_uuid)])
+    found = client.pages(OFFERED, [("offering_uuid", client.offering_uuid)], order=OLDEST_FIRST)
     return frozenset(str(item.get("backend_id") or "") for item in found)
 
 
@@ -55,7 +55,7 @@ def offer(client: WaldurClient, account: str, project_uuid: str, limits: Mapping
 def project_with_slug(client: WaldurClient, slug: str) -> str:
     """Return the project's uuid; empty where the token sees none of that slug. Some servers do not filter."""
     params = [("slug", slug), ("field", "uuid"), ("field", "slug")]
-    for item in client.pages("projects/", params):
+    for item in client.pages("projects/", params, order=OLDEST_FIRST):
         if item.get("slug") == slug:
             return records.uuid(item, "a project")
     return ""

@@ -9,7 +9,7 @@ from typing import Any
 from agent.core.errors import WaldurLacks
 from agent.core.model import OfferingUser, TeamMember
 from agent.waldur import records
-from agent.waldur.client import Params, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 
 USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
@@ -20,14 +20,15 @@ ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")
 def team(client: WaldurClient, resource_uuid: str) -> list[TeamMember]:
     """Return everyone with a role in the resource's project."""
     path = f"marketplace-provider-resources/{resource_uuid}/team/"
-    return [records.team_member(item) for item in client.pages(path)]
+    return [records.team_member(item) for item in client.pages(path, is_paged=False)]
 
 
 def offering_users(client: WaldurClient, *, with_persons: bool = False) -> list[OfferingUser]:
     """Return users of the offering in whatever state, restricted ones too; with their names and e-mail when asked."""
     names = (*USER_FIELDS, *(PERSON_FIELDS if with_persons else ()))
     params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in names)]
-    return [records.offering_user(item) for item in client.pages("marketplace-offering-users/", params)]
+    items = client.pages("marketplace-offering-users/", params, order=OLDEST_FIRST)
+    return [records.offering_user(item) for item in items]
 
 
 def project_accounts(client: WaldurClient) -> dict[str, frozenset[str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from agent.core.errors import WaldurError
 from agent.core.model import Order, OrderState
 from agent.waldur import records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 # A list, not StrEnum order: the states that an agent acts on.
 ACTIONABLE = (OrderState.PENDING_PROVIDER, OrderState.EXECUTING)
@@ -24,7 +24,8 @@ def actionable(client: WaldurClient, states: tuple[OrderState, ...] = ACTIONABLE
     """Return orders of the offering in `states`, oldest first."""
     params = [("offering_uuid", client.offering_uuid), *(("state", s.value) for s in states)]
     params += [("field", name) for name in FIELDS]
-    return [records.order(item) for item in client.pages("marketplace-orders/", params)]
+    items = client.pages("marketplace-orders/", params, order=OLDEST_FIRST)
+    return [records.order(item) for item in items]
 
 
 def get(client: WaldurClient, order_uuid: str) -> Order:

@@ -9,7 +9,7 @@ from typing import Any
 from agent.core.errors import WaldurError, WaldurLacks
 from agent.core.model import Resource, ResourceState
 from agent.waldur import pool, records
-from agent.waldur.client import Params, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 from agent.waldur.transport import POOL_SIZE
 
 # One list page costs less than this many single requests.
@@ -41,7 +41,7 @@ def listed(
     params = [("offering_uuid", client.offering_uuid), *(("state", s.value) for s in states)]
     params += [("project_uuid", project_uuid)] if project_uuid else []
     params += [("field", name) for name in fields]
-    return [records.resource(item) for item in client.pages(PATH, params)]
+    return [records.resource(item) for item in client.pages(PATH, params, order=OLDEST_FIRST)]
 
 
 def get(client: WaldurClient, resource_uuid: str, *, fields: Iterable[str] = FIELDS) -> Resource:
@@ -89,7 +89,7 @@ def nameless(client: WaldurClient, project_uuid: str) -> frozenset[str]:
 def _holders(client: WaldurClient, filters: Params, *, everywhere: bool) -> list[Resource]:
     own = [] if everywhere else [("offering_uuid", client.offering_uuid)]
     params = [*own, *filters, *(("field", name) for name in HOLDER_FIELDS)]
-    return [records.resource(item) for item in client.pages(PATH, params)]
+    return [records.resource(item) for item in client.pages(PATH, params, order=OLDEST_FIRST)]
 
 
 def set_backend_id(client: WaldurClient, resource_uuid: str, account: str) -> None:

@@ -34,7 +34,7 @@ BACKFILL = "backfilling past billing periods"
 OF_DATE = re.compile(r"date: |[^:]*\bdate\b[^:]*$", re.IGNORECASE)
 OTHER_FAULTS = re.compile(r"future|format", re.IGNORECASE)
 RECORD_FIELDS = ("uuid", "type", "usage", "resource_uuid", "billing_period")
-USER_FIELDS = ("username", "usage", "component_usage")
+USER_FIELDS = ("uuid", "username", "usage", "component_usage")
 
 
 def of_month(client: WaldurClient, month: Month) -> list[UsageRecord]:

@@ -12,7 +12,7 @@ from types import FrameType
 import pytest
 
 from agent.plan import membership
-from agent.waldur.client import PAGE_SIZE
+from agent.waldur.listing import PAGE_SIZE
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from agent.waldur.client import PAGE_SIZE
+from agent.waldur.listing import PAGE_SIZE
 from simulator.server.waldur import SimulatedWaldur
 from tests.report.conftest import AGES, WorldFactory
 from tests.report.world import HOUR, LAST, World, scenario

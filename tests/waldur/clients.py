@@ -9,7 +9,7 @@ from typing import Any
 from agent.config.model import OidcClient, WaldurAccess
 from agent.config.secret import Secret
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Timeouts
+from agent.waldur.transport import Bounds, Timeouts
 from simulator.server.waldur import SimulatedWaldur
 
 TOKEN = "9d1f0c2ab34e57687a8b9c0d1e2f3a4b5c6d7e8f"
@@ -23,6 +23,7 @@ def client_at(
     *,
     attempts: int = 1,
     timeouts: Timeouts = QUICK,
+    bounds: Bounds = Bounds(),
     offering_uuid: str = OFFERING,
     user_agent: str = USER_AGENT,
     **access: Any,
@@ -30,7 +31,12 @@ def client_at(
     """A client with TOKEN, unless `access` says otherwise (`token=None, oidc=...`, `proxy=...`)."""
     way = replace(WaldurAccess(url, token=Secret(TOKEN)), **access)
     return WaldurClient(
-        way, user_agent=user_agent, offering_uuid=offering_uuid, attempts=attempts, timeouts=timeouts
+        way,
+        user_agent=user_agent,
+        offering_uuid=offering_uuid,
+        attempts=attempts,
+        timeouts=timeouts,
+        bounds=bounds,
     )
 
 

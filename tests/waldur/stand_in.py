@@ -18,7 +18,8 @@ from urllib.parse import parse_qsl, urlsplit
 class Answer:
     """`sent` bytes of the body go out (all of them: None) before the connection is closed.
 
-    `wait` holds the answer back until the server stops; `hang_up` closes the connection instead.
+    `wait` holds the answer back until the server stops; `hang_up` closes the connection instead. `trickle`: from its
+    "headers" or its "body" on, the answer comes byte by byte.
     """
 
     status: int = 200
@@ -27,6 +28,7 @@ class Answer:
     sent: int | None = None
     wait: bool = False
     hang_up: bool = False
+    trickle: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,13 +151,28 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.hang_up:
             self.close_connection = True
             return
+        if answer.trickle == "headers":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            self._trickle(b"a" * 60_000)
+            return
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
+        if answer.trickle:
+            self._trickle(answer.body)
+            return
         self.wfile.write(answer.body[: answer.sent])
         self.close_connection = self.close_connection or answer.sent is not None
+
+    def _trickle(self, data: bytes) -> None:
+        self.close_connection = True
+        for byte in data:
+            self.wfile.write(bytes([byte]))
+            self.wfile.flush()
+            if self.stand_in.stopping.wait(0.02):
+                return
 
     do_GET = do_POST = do_CONNECT = answer  # noqa: N815
 

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from agent.core.errors import WaldurAnswerError, WaldurLacks
-from agent.waldur import members, orders
-from agent.waldur.client import PAGE_SIZE, WaldurClient
+from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
+from agent.core.model import ResourceState
+from agent.waldur import members, orders, resources
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
+from agent.waldur.listing import PAGE_SIZE
+from agent.waldur.transport import Bounds
 from simulator.control.experiments import OrderOptions
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import TOKEN, client_at
@@ -111,6 +115,97 @@ def test_a_next_link_to_another_host_gets_no_request_and_no_token(stand_in: Star
     assert [item["uuid"] for item in client_at(server.url).pages(PATH)] == ["a", "b"]
     assert elsewhere.asked == []
     assert all(asked.headers["Authorization"] == f"Token {TOKEN}" for asked in server.asked)
+
+
+def test_lists_are_asked_for_in_an_order(waldur: SimulatedWaldur, client: WaldurClient) -> None:
+    orders.actionable(client)
+    resources.listed(client, [ResourceState.OK])
+    resources.holders_of(client, "lab")
+    members.offering_users(client)
+    asked = [entry for entry in waldur.requests.entries() if entry.method == "GET"]
+    assert len(asked) == 4
+    assert all(f"o={OLDEST_FIRST}" in entry.path for entry in asked)
+
+
+def test_a_server_that_cannot_sort_so_is_asked_without_and_once_only(stand_in: StartStandIn) -> None:
+    def script(asked: Asked) -> Answer:
+        if dict(asked.query).get("o"):
+            return says({"o": ["Select a valid choice. created is not one of the available choices."]}, 400)
+        return says([ITEM], X_Result_Count="1")
+
+    server = stand_in(script)
+    client = client_at(server.url)
+    for _ in range(2):
+        assert list(client.pages(PATH, order=OLDEST_FIRST)) == [ITEM]
+    assert [dict(asked.query).get("o") for asked in server.asked] == ["created", None, None]
+
+
+def test_another_refusal_is_not_taken_for_one_of_the_order(stand_in: StartStandIn) -> None:
+    server = stand_in(lambda _: says({"offering_uuid": ["Enter a valid UUID."]}, 400))
+    with pytest.raises(WaldurError, match=r"offering_uuid: Enter a valid UUID\."):
+        list(client_at(server.url).pages(PATH, order=OLDEST_FIRST))
+    assert len(server.asked) == 1
+
+
+def paged(*pages: list[dict[str, str]], **headers: str) -> Callable[[Asked], Answer]:
+    """Pages by number, each but the last with a link to the next."""
+
+    def script(asked: Asked) -> Answer:
+        number = int(dict(asked.query).get("page", "1"))
+        link = {"Link": f'</api/x/?page={number + 1}>; rel="next"'} if number < len(pages) else {}
+        return says(pages[number - 1], **link, **headers)
+
+    return script
+
+
+def test_an_item_that_comes_twice_stands_for_no_other(stand_in: StartStandIn) -> None:
+    """One came before the first while the list was read: the second page begins with what the first ended with."""
+    a, b, c = ({"uuid": name} for name in "abc")
+    client = client_at(stand_in(paged([a, b], [b, c], X_Result_Count="4")).url)
+    with pytest.raises(WaldurAnswerError, match="4 items were announced, 3 came"):
+        list(client.pages(PATH))
+    harmless = client_at(stand_in(paged([a, b], [b, c], X_Result_Count="3")).url)
+    assert list(harmless.pages(PATH)) == [a, b, c]
+
+
+def test_items_without_uuid_are_told_apart_by_what_they_hold(stand_in: StartStandIn) -> None:
+    roles = [{"user_uuid": "a", "role": "admin"}, {"user_uuid": "a", "role": "member"}]
+    client = client_at(stand_in(lambda _: says(roles, X_Result_Count="2")).url)
+    assert list(client.pages("permissions/")) == roles
+    twice = client_at(stand_in(lambda _: says([roles[0], roles[0]], X_Result_Count="2")).url)
+    with pytest.raises(WaldurAnswerError, match="2 items were announced, 1 came"):
+        list(twice.pages("permissions/"))
+
+
+@pytest.mark.parametrize("size", [10, 100, 300, 301])
+def test_a_full_page_without_a_count_is_not_taken_for_the_last(stand_in: StartStandIn, size: int) -> None:
+    items = [{"uuid": str(n)} for n in range(size)]
+    bare = client_at(stand_in(lambda _: says(items)).url)
+    with pytest.raises(WaldurAnswerError, match=rf"its last page is full \({size} items\).*proxy"):
+        list(bare.pages(PATH))
+    counted = client_at(stand_in(lambda _: says(items, X_Result_Count=str(size))).url)
+    assert list(counted.pages(PATH)) == items
+
+
+@pytest.mark.parametrize("size", [10, 300, 301])
+def test_a_team_comes_whole_and_has_no_count(stand_in: StartStandIn, size: int) -> None:
+    people = [{"uuid": f"{n:032x}"} for n in range(size)]
+    assert len(members.team(client_at(stand_in(lambda _: says(people)).url), "a")) == size
+
+
+def test_pages_without_end(stand_in: StartStandIn) -> None:
+    def script(asked: Asked) -> Answer:
+        number = int(dict(asked.query).get("page", "1"))
+        return says([{"uuid": str(number)}], Link=f'</api/x/?page={number + 1}>; rel="next"')
+
+    server = stand_in(script)
+    for bounds, words in (
+        (Bounds(listing_pages=7), "it goes on after 7 pages"),
+        (Bounds(listing_bytes=50), r"it goes on after \d+ pages with \d+ bytes"),
+        (Bounds(listing_s=-1), "it goes on after -1 s"),
+    ):
+        with pytest.raises(WaldurAnswerError, match=words):
+            list(client_at(server.url, bounds=bounds).pages(PATH))
 
 
 INCOMPLETE = [

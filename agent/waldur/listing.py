@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Judge whether the pages of a listing are all of it: a part is never taken for the whole. The client asks it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import requests
+
+from agent.core.errors import WaldurAnswerError
+from agent.waldur.transport import Bounds
+
+PAGE_SIZE = 300
+# What servers make of `page_size`, or of none: such a page may have others behind it.
+PAGE_SIZES = frozenset({10, 100, PAGE_SIZE})
+
+Query = tuple[tuple[str, str], ...]
+
+
+class Listing:
+    """The pages of one listing so far. Every method raises WaldurAnswerError where the listing is not to be used.
+
+    `is_paged` is false where Waldur sends the whole at once, without a count.
+    """
+
+    def __init__(self, path: str, bounds: Bounds, *, is_paged: bool) -> None:
+        self._path = path
+        self._bounds = bounds
+        self._is_paged = is_paged
+        self._ends_s = time.monotonic() + bounds.listing_s
+        self._size = 0
+        self._count = 0
+        self._announced = 0
+        self._different: set[str] = set()
+        self._asked: set[Query] = set()
+
+    @property
+    def is_first(self) -> bool:
+        return len(self._asked) == 1
+
+    def begin_page(self, query: Query) -> None:
+        """Note that a page is asked for."""
+        if query in self._asked:
+            raise self.incomplete("the pages lead in a circle")
+        if len(self._asked) >= self._bounds.listing_pages or self._size > self._bounds.listing_bytes:
+            raise self.incomplete(f"it goes on after {len(self._asked)} pages with {self._size} bytes")
+        if time.monotonic() > self._ends_s:
+            raise self.incomplete(f"it goes on after {self._bounds.listing_s:g} s, {len(self._asked)} pages")
+        self._asked.add(query)
+
+    def items(self, page: Any) -> list[Mapping[str, Any]]:
+        """Return the items of a page that no page before had."""
+        if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
+            raise self.incomplete("the page is not a list of objects")
+        self._count = len(page)
+        fresh = {identity: item for item in page if (identity := _identity(item)) not in self._different}
+        self._different |= fresh.keys()
+        return list(fresh.values())
+
+    def next_page(self, answer: requests.Response) -> Query | None:
+        """Return what asks for the page after this one; None after the last, when all items have come."""
+        self._size += len(answer.content)
+        # The largest count counts: what left the list while it was read moved others past the page's edge.
+        told = answer.headers.get("X-Result-Count", "")
+        is_counted = told.isdecimal() and told.isascii()
+        self._announced = max(self._announced, int(told[:18]) if is_counted else 0)
+        link = answer.links.get("next", {}).get("url")
+        if link is not None:
+            query = tuple(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True))
+            if not query:
+                raise self.incomplete("the link to the next page names no page")
+            return query
+        is_full = self._count in PAGE_SIZES or self._count > PAGE_SIZE
+        if self._is_paged and not is_counted and is_full:
+            raise self.incomplete(
+                f"its last page is full ({self._count} items), and no X-Result-Count says that these are all. Look "
+                "whether a proxy takes this header away"
+            )
+        if len(self._different) < self._announced:
+            raise self.incomplete(f"{self._announced} items were announced, {len(self._different)} came")
+        return None
+
+    def incomplete(self, problem: str) -> WaldurAnswerError:
+        return WaldurAnswerError(
+            f"GET {self._path}: {problem}: the listing is incomplete and not used",
+            method="GET",
+            path=self._path,
+        )
+
+
+def _identity(item: Mapping[str, Any]) -> str:
+    """Return what tells an item from the others of its list; some have no uuid."""
+    uuid = item.get("uuid")
+    return uuid if isinstance(uuid, str) and uuid else json.dumps(item, sort_keys=True)
