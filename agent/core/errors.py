@@ -77,6 +77,10 @@ class WaldurLacks(WaldurError):
     """This server has no such endpoint (404 or 405 on a path that newer servers have)."""
 
 
+class OrderErred(WaldurError):
+    """Waldur has set an order erred by itself. Servers of 2024 do so a moment after the approval (5.8.4)."""
+
+
 class BackendError(SiteAgentError):
     """The cluster's side failed; permanent unless a subclass says otherwise.
 

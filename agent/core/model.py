@@ -100,6 +100,7 @@ class Order:
     limits: Mapping[str, Any] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     created: datetime | None = None
+    error_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agent.core.errors import SiteAgentError, WaldurError
+from agent.core.errors import OrderErred, SiteAgentError, WaldurError
 from agent.core.plans import Outcome
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run.site import Effort
@@ -65,6 +65,8 @@ class ResourceResult:
 
 def postponed(error: SiteAgentError) -> Result:
     """Return what an error makes of an order. 409: the order or resource has moved on, the next pass sees where to."""
+    if isinstance(error, OrderErred):
+        return Result.FAILED
     if isinstance(error, WaldurError) and error.status == 409:
         return Result.WAITING
     return Result.RETRY if error.retryable else Result.STUCK

@@ -7,17 +7,34 @@ read and the call counts as done when the state is the wanted one.
 
 from __future__ import annotations
 
-from agent.core.errors import WaldurError
+from collections.abc import Iterable, Mapping
+
+from agent.core.errors import OrderErred, WaldurError
 from agent.core.model import Order, OrderState
-from agent.waldur import records
+from agent.waldur import pool, records
 from agent.waldur.client import OLDEST_FIRST, WaldurClient
+from agent.waldur.resources import LIST_FROM
 
 # A list, not StrEnum order: the states that an agent acts on.
 ACTIONABLE = (OrderState.PENDING_PROVIDER, OrderState.EXECUTING)
 FIELDS = (
     "uuid", "type", "state", "marketplace_resource_uuid", "resource_name", "project_slug",
-    "plan_uuid", "limits", "attributes", "created",
+    "plan_uuid", "limits", "attributes", "created", "error_message",
 )  # fmt: skip
+
+
+def moved_on(order: Order) -> WaldurError:
+    """Return the error for an order that Waldur does not want executed any more."""
+    path = f"marketplace-orders/{order.uuid}/"
+    if order.state is OrderState.ERRED:
+        why = f": {order.error_message}" if order.error_message else ""
+        return OrderErred(f"Waldur itself has set the order erred{why}", method="GET", path=path, status=409)
+    return WaldurError(
+        f"Waldur does not want it executed any more: it is {order.state}",
+        method="GET",
+        path=path,
+        status=409,
+    )
 
 
 def actionable(client: WaldurClient, states: tuple[OrderState, ...] = ACTIONABLE) -> list[Order]:
@@ -31,6 +48,19 @@ def actionable(client: WaldurClient, states: tuple[OrderState, ...] = ACTIONABLE
 def get(client: WaldurClient, order_uuid: str) -> Order:
     params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in FIELDS)]
     return records.order(client.get(f"marketplace-orders/{order_uuid}/", params))
+
+
+def again(client: WaldurClient, uuids: Iterable[str]) -> Mapping[str, Order | WaldurError]:
+    """Read orders once more that were executing: many from one listing, and one by one those that it lacks."""
+    wanted = set(uuids)
+    found: dict[str, Order | WaldurError] = {}
+    if len(wanted) >= LIST_FROM:
+        try:
+            listed = actionable(client, (OrderState.EXECUTING,))
+        except WaldurError as error:
+            return dict.fromkeys(wanted, error)
+        found = {order.uuid: order for order in listed if order.uuid in wanted}
+    return {**found, **pool.each(sorted(wanted - set(found)), lambda uuid: get(client, uuid))}
 
 
 def approve(client: WaldurClient, order_uuid: str) -> None:
@@ -62,5 +92,10 @@ def _move(client: WaldurClient, order_uuid: str, action: str, body: object, *, e
     try:
         client.post(f"marketplace-orders/{order_uuid}/{action}/", body)
     except WaldurError as error:
-        if error.status != 409 or get(client, order_uuid).state is not ends_in:
+        if error.status != 409:
+            raise
+        now = get(client, order_uuid)
+        if now.state is OrderState.ERRED:
+            raise moved_on(now) from error
+        if now.state is not ends_in:
             raise

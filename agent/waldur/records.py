@@ -40,6 +40,7 @@ def order(record: Json) -> Order:
         limits=_map(record, "limits"),
         attributes=_map(record, "attributes"),
         created=_time(record, "created"),
+        error_message=_text(record, "error_message"),
     )
 
 

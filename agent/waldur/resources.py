@@ -101,6 +101,12 @@ def set_limits(client: WaldurClient, resource_uuid: str, limits: Mapping[str, An
     _if_known(client, resource_uuid, "set_limits", {"limits": dict(limits)})
 
 
+def allocation_state(client: WaldurClient, resource_uuid: str) -> str:
+    """Return the state of the object behind a resource of a 2024 server; newer ones have none (WaldurLacks)."""
+    details = client.get(f"{PATH}{resource_uuid}/details/", [("field", "state")])
+    return str(details.get("state") or "")
+
+
 def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
     """Set the object behind a resource of a 2024 server to OK; else that server fails the next update by itself.
 

@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.config.model import Mode
+from agent.core.actions import ClusterAction
+from agent.core.plans import Outcome
 from agent.run import passes
 from agent.run.site import Site, client
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
+from simulator.rules import allocations
+from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import Allocation
 from simulator.world.seed import Scenario
 
 
@@ -45,3 +51,116 @@ def test_updates_in_a_row_are_done(waldur: SimulatedWaldur, tmp_path: Path) -> N
         assert waldur.order(order).state.value == "done"
         assert waldur.resource(resource).limits == {"cpu": cpu}
         assert backend.state.accounts["a_one"].limits == {"cpu": 60 * cpu}
+
+
+def test_an_update_that_was_left_half_done_is_settled_before_the_next_is_approved(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    """An older agent has completed the order, and left the allocation object scheduled."""
+    site = site_of(waldur, tmp_path, MemoryBackend())
+    resource = made(waldur, site)
+    waldur.site.change("resources", resource, allocation=unsettled(waldur, resource))
+    waldur.requests.reset()
+    waldur.orders.place_update(resource, {"cpu": 2})
+    assert passes.process_orders(site).counted() == {"done": 1}
+    order = [entry.endpoint for entry in waldur.requests.entries("POST *")]
+    assert [name.rpartition("}/")[2] for name in order] == [
+        "set_state/",
+        "approve_by_provider/",
+        "set_state_done/",
+        "set_state/",
+    ]
+
+
+def unsettled(waldur: SimulatedWaldur, resource: str) -> Allocation:
+    allocation = waldur.resource(resource).allocation
+    assert allocation is not None
+    return replace(allocation, state=allocations.UPDATE_SCHEDULED)
+
+
+def test_a_token_that_may_not_settle_the_allocation_approves_no_update_that_waldur_would_err(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    backend = MemoryBackend()
+    owner = site_of(waldur, tmp_path, backend)
+    resource = made(waldur, owner)
+    token = waldur.people.add_provider_user("custom", "CUSTOMER.SITE_AGENT")
+    site = site_of(waldur, tmp_path, backend, waldur_api_token=token)
+    waldur.orders.place_update(resource, {"cpu": 2})
+    # The object is OK: nothing is in the way of this one. It leaves the object scheduled.
+    assert passes.process_orders(site).counted() == {"done": 1}
+    order = waldur.orders.place_update(resource, {"cpu": 3})
+    report = passes.process_orders(site)
+    assert report.counted() == {"stuck": 1}
+    assert "Only an owner of the provider may do that" in report.orders[0].message
+    assert waldur.order(order).state.value == "pending-provider"
+    assert backend.state.accounts["a_one"].limits == {"cpu": 120}
+    assert passes.process_orders(owner).counted() == {"done": 1}
+
+
+def test_limits_are_not_written_before_waldur_has_begun_the_update(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    """It errs an order a moment after the approval; until then the order looks as if it was executing."""
+    backend = MemoryBackend()
+    site = site_of(waldur, tmp_path, backend)
+    resource = made(waldur, site)
+    waldur.site.configure(processor_delay_s=3600.0)
+    first = waldur.orders.place_update(resource, {"cpu": 2})
+    assert passes.process_orders(site).counted() == {"retry": 1}
+    assert backend.state.accounts["a_one"].limits == {"cpu": 60}
+    waldur.site.change("resources", resource, allocation=unsettled(waldur, resource))
+    waldur.site.run_background()
+    assert waldur.order(first).state.value == "erred"
+    assert passes.process_orders(site).counted() == {}
+    assert backend.state.accounts["a_one"].limits == {"cpu": 60}
+    second = waldur.orders.place_update(resource, {"cpu": 3})
+    assert passes.process_orders(site).counted() == {"retry": 1}
+    waldur.site.run_background()
+    assert passes.process_orders(site).counted() == {"done": 1}
+    assert waldur.order(second).state.value == "done"
+    assert backend.state.accounts["a_one"].limits == {"cpu": 180}
+
+
+class Interrupted(MemoryBackend):
+    """A cluster while whose limits are being written Waldur errs an order."""
+
+    waldur: SimulatedWaldur
+    erred = ""
+
+    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        if self.erred:
+            self.waldur.site.change("orders", self.erred, state="erred", error_message="no quota")
+        return super().apply(actions)
+
+
+def test_an_order_that_waldur_errs_meanwhile_is_named_so_and_where_limits_differ(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    backend = Interrupted()
+    backend.waldur = waldur
+    site = site_of(waldur, tmp_path, backend)
+    resource = made(waldur, site)
+    backend.erred = waldur.orders.place_update(resource, {"cpu": 2})
+    report = passes.process_orders(site)
+    assert report.counted() == {"failed": 1}
+    assert report.orders[0].message == (
+        "Waldur itself has set the order erred: no quota. Account a_one has the limits of this order on the cluster "
+        "all the same (cpu=120, in its units), and Waldur shows cpu=1: place the update again"
+    )
+
+
+def test_an_order_that_waldur_errs_with_the_approval_is_failed_and_nothing_is_written(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    """A server that says `ok` and does not mean it: the object is scheduled again at once."""
+    backend = MemoryBackend()
+    site = site_of(waldur, tmp_path, backend)
+    resource = made(waldur, site)
+    waldur.site.change("resources", resource, allocation=unsettled(waldur, resource))
+    waldur.inject(Fault(path="slurm-remote/.*/set_state", status=200, body={"detail": "done"}))
+    waldur.orders.place_update(resource, {"cpu": 2})
+    report = passes.process_orders(site)
+    assert report.counted() == {"failed": 1}
+    assert "Can't switch from state '1' using method 'schedule_updating'" in report.orders[0].message
+    assert backend.state.accounts["a_one"].limits == {"cpu": 60}

@@ -13,8 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.core.actions import Action, Kind
-from agent.core.errors import BackendError, DoneInPart, NotApplied, SiteAgentError, WaldurError
+from agent.core.actions import Action, Kind, only
+from agent.core.errors import (
+    BackendError,
+    DoneInPart,
+    NotApplied,
+    OrderErred,
+    SiteAgentError,
+    WaldurError,
+)
 from agent.core.model import OrderState, OrderType, Part
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import (
@@ -31,7 +38,7 @@ from agent.plan.orders import OrderPlan
 from agent.plan.policy.dependencies import joins
 from agent.plan.policy.gate import Decision
 from agent.run.engine import Portion, Request, Work
-from agent.run.orders import naming
+from agent.run.orders import naming, updates
 from agent.run.orders.planning import PlannedOrders
 from agent.run.results import OrderResult, Result, postponed
 from agent.run.site import Site
@@ -64,6 +71,7 @@ class OrderProgress:
         self._open: dict[str, OrderPlan] = {}
         self._is_announced = False
         self._with_allocation: set[str] = set()
+        self._approved: frozenset[str] = frozenset()
 
     def announce(self, work: OrderWork) -> PlannedOrders | None:
         """Approve, fail refused orders, and claim the names. Return the plan without the orders that fell out, None
@@ -92,6 +100,7 @@ class OrderProgress:
             except BackendError as error:
                 for plan in writing:
                     self._postpone(work, plan, error)
+            self._settle(work)
             self._approve(work)
             self._fail_refused(work)
             self._claim(work)
@@ -100,7 +109,9 @@ class OrderProgress:
         return work.plan.only(self._open.values())
 
     def portions(self, work: OrderWork) -> Iterator[Portion]:
-        """Yield one portion: everything that the orders change on the cluster."""
+        """Yield one portion: all that the orders change on the cluster, but for updates that Waldur has ended."""
+        for plan, error in updates.overtaken(self._site, list(self._open.values()), self._approved):
+            self._postpone(work, plan, error)
         wanted = Plan.of(a for plan in self._open.values() for a in plan.actions).cluster_actions()
         if wanted:
             yield Portion(wanted)
@@ -137,10 +148,25 @@ class OrderProgress:
         )
         for plan in list(self._open.values()):
             error = failures.get(plan.case.order.uuid)
-            if error is not None:
+            if isinstance(error, OrderErred):
+                self._close(work, plan, Result.FAILED, f"{error}{updates.difference(plan)}", error)
+            elif error is not None:
                 self._postpone(work, plan, error)
-                continue
-            self._close(work, plan, Result.DONE)
+            else:
+                self._close(work, plan, Result.DONE)
+
+    def _settle(self, work: OrderWork) -> None:
+        """Bring the allocation objects of updates to OK. Updates where that fails are not approved."""
+        found = updates.to_settle(self._site.client, self._open.values())
+        asked: dict[Action, str] = {
+            action: uuid for uuid, action in found.items() if isinstance(action, SettleAllocation)
+        }
+        failed = {uuid: error for uuid, error in found.items() if isinstance(error, WaldurError)}
+        for action, error in work.send(only(SettleAllocation, asked)).items():
+            failed[asked[action]] = error
+        for uuid, error in failed.items():
+            if reason := updates.unsettled(error):
+                self._postpone(work, self._open[uuid], reason)
 
     def _approve(self, work: OrderWork) -> None:
         """Approve, then read again: an approved order may wait for its start date, or have been cancelled meanwhile."""
@@ -149,23 +175,15 @@ class OrderProgress:
         for uuid, error in failures.items():
             if error is not None:
                 self._postpone(work, self._open[uuid], error)
-        if not approved:
-            return
-        client = self._site.client
-        try:
-            # One listing for many, single requests for few.
-            if len(approved) >= resources.LIST_FROM:
-                now = orders.actionable(client, (OrderState.EXECUTING,))
-            else:
-                now = [orders.get(client, uuid) for uuid in sorted(approved)]
-        except WaldurError as error:
-            for plan in list(self._open.values()):
-                self._postpone(work, plan, error)
-            return
-        executing = {order.uuid for order in now if order.state is OrderState.EXECUTING}
-        for uuid in approved - executing:
+        self._approved = frozenset(approved)
+        for uuid, now in orders.again(self._site.client, approved).items():
             plan = self._open[uuid]
-            self._close(work, plan, Result.WAITING, "approved, but Waldur does not want it executed yet")
+            if isinstance(now, WaldurError):
+                self._postpone(work, plan, now)
+            elif now.state is OrderState.ERRED:
+                self._postpone(work, plan, orders.moved_on(now))
+            elif now.state is not OrderState.EXECUTING:
+                self._close(work, plan, Result.WAITING, "approved, but Waldur does not want it executed yet")
 
     def _fail_refused(self, work: OrderWork) -> None:
         for uuid, error in self._send(work, FailOrder).items():
