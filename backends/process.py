@@ -27,6 +27,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import IO
 
+from agent.config.secret import MASK, MIN_SECRET_LENGTH, mask_words, secrets_in
 from agent.core.errors import AnswerTooSlow, BackendError, BackendUnavailable
 from backends.lock import WriteLock
 
@@ -89,6 +90,9 @@ class Runner:
         self.executed: Counter[str] = Counter()
         self._output_limit_bytes = output_limit_bytes
         self._prefix = tuple(prefix)
+        # What everybody may read: errors, logs, the journal and previews show commands by `argv` alone.
+        self._shown_prefix = mask_words(self._prefix)
+        self._secrets = [text for text in secrets_in(self._prefix) if len(text) >= MIN_SECRET_LENGTH]
         self._shells = _shells_behind(self._prefix)
         self._keys = keys
         self._environment = clean_environment(environment or {}, passed_on)
@@ -100,16 +104,16 @@ class Runner:
         return bool(self._prefix)
 
     def argv(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """Return what is started. Our environment does not go through a prefix: `env` sets it there. ssh joins its
-        words with blanks and gives them to a shell over there, so behind it the command is one word that this shell
-        splits again.
+        """Return what is started, without the passwords in the prefix. Our environment does not go through a prefix:
+        `env` sets it there. ssh joins its words with blanks and gives them to a shell over there, so behind it the
+        command is one word that this shell splits again.
         """
         words = tuple(command)
         if self._prefix and environment:
             words = ("env", *(f"{name}={value}" for name, value in environment.items()), *words)
         for _ in range(self._shells):
             words = (shlex.join(words),)
-        return (*self._prefix, *words)
+        return (*self._shown_prefix, *words)
 
     def read(
         self,
@@ -127,12 +131,13 @@ class Runner:
             child = self._start_read(argv, stdout, stderr, environment)
             try:
                 child.wait(timeout_s)
-            except subprocess.TimeoutExpired as error:
-                raise _silent(argv, timeout_s, stderr) from error
+            except subprocess.TimeoutExpired:
+                # Not chained: its text is the command with every word, passwords too.
+                raise self._silent(argv, timeout_s, stderr) from None
             finally:
                 _end(child)
             self._check_sizes(argv, stdout, stderr)
-            return _completed(argv, child, stdout, stderr, started_s)
+            return self._completed(argv, child, stdout, stderr, started_s)
 
     def lines(
         self,
@@ -162,12 +167,13 @@ class Runner:
                         rest += chunk
                     if len(rest) > LINE_LIMIT_BYTES:
                         raise BackendError(f"`{' '.join(argv)}` was stopped: it printed a line without end")
-            except subprocess.TimeoutExpired as error:
-                raise _silent(argv, timeout_s, stderr) from error
+            except subprocess.TimeoutExpired:
+                # Not chained: its text is the command with every word, passwords too.
+                raise self._silent(argv, timeout_s, stderr) from None
             finally:
                 _end(child)
             self._check_sizes(argv, stderr)
-            return replace(_completed(argv, child, io.BytesIO(rest), stderr, started_s), lines=count)
+            return replace(self._completed(argv, child, io.BytesIO(rest), stderr, started_s), lines=count)
 
     def write(
         self,
@@ -191,18 +197,18 @@ class Runner:
             while child.poll() is None:
                 try:
                     child.wait(WRITE_WARNING_S if leave_after_s is None else leave_after_s)
-                except subprocess.TimeoutExpired as error:
+                except subprocess.TimeoutExpired:
                     if leave_after_s is not None:
                         raise BackendUnavailable(
                             f"`{' '.join(argv)}` has not ended after {leave_after_s:.0f} s; it is left to finish, and "
                             "nothing like it is started before"
-                        ) from error
+                        ) from None
                     log.warning(
                         "still waiting for `%s` after %.0f s: a write is never killed",
                         " ".join(argv),
                         time.monotonic() - started_s,
                     )
-            return _completed(argv, child, stdout, stderr, started_s)
+            return self._completed(argv, child, stdout, stderr, started_s)
 
     def _start_read(
         self,
@@ -236,7 +242,7 @@ class Runner:
     ) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
-                argv,
+                [*self._prefix, *argv[len(self._prefix) :]],
                 stdin=stdin or subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -249,6 +255,30 @@ class Runner:
                 f"cannot start `{argv[0]}`: {error.strerror}. Check {self._keys}, and that this "
                 "host is the head node."
             ) from error
+
+    def _silent(self, argv: Sequence[str], timeout_s: float, stderr: IO[bytes]) -> AnswerTooSlow:
+        said = self._said(stderr).strip() or "no words"
+        return AnswerTooSlow(f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {said}")
+
+    def _completed(
+        self,
+        argv: tuple[str, ...],
+        child: subprocess.Popen[bytes],
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        started_s: float,
+    ) -> Completed:
+        duration_s = time.monotonic() - started_s
+        done = Completed(argv, child.returncode, _text(stdout), self._said(stderr), duration_s)
+        log.debug("`%s` ended with %s in %.2f s", " ".join(argv), done.returncode, done.duration_s)
+        return done
+
+    def _said(self, stderr: IO[bytes]) -> str:
+        """Return what a command said, without passwords: sudo repeats the command that it refuses."""
+        text = _text(stderr)
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text
 
 
 def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -> dict[str, str]:
@@ -302,26 +332,9 @@ def _chunks(child: subprocess.Popen[bytes], deadline_s: float) -> Iterator[bytes
     child.wait(max(0.0, deadline_s - time.monotonic()))
 
 
-def _silent(argv: Sequence[str], timeout_s: float, stderr: IO[bytes]) -> AnswerTooSlow:
-    said = _text(stderr).strip() or "no words"
-    return AnswerTooSlow(f"`{' '.join(argv)}` gave no answer within {timeout_s:.0f} s: {said}")
-
-
 def _text(stream: IO[bytes]) -> str:
     stream.seek(0)
     return stream.read().decode("utf-8", "replace")
-
-
-def _completed(
-    argv: tuple[str, ...],
-    child: subprocess.Popen[bytes],
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-    started_s: float,
-) -> Completed:
-    done = Completed(argv, child.returncode, _text(stdout), _text(stderr), time.monotonic() - started_s)
-    log.debug("`%s` ended with %s in %.2f s", " ".join(argv), done.returncode, done.duration_s)
-    return done
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from agent.config.findings import Findings, below
 from agent.config.homes import read_homes
 from agent.config.schema import BACKEND_SETTINGS, PERIODIC_LIMITS, POLICY_KEYS, checked
+from agent.config.secret import secrets_in
 from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
 
@@ -28,7 +29,7 @@ class CommonSettings:
     soft_delete: bool = False
     periodic_limits_enabled: bool = False
     cluster_name: str = ""
-    command_prefix: tuple[str, ...] = ()
+    command_prefix: tuple[str, ...] = field(default=(), repr=False)
 
 
 def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findings) -> CommonSettings:
@@ -39,6 +40,12 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
     periodic_limits = checked(
         PERIODIC_LIMITS, values["periodic_limits"], limits_path, findings=findings, open_ended=True
     )
+    if secrets_in(values["command_prefix"]):
+        findings.warn(
+            below(path, "command_prefix"),
+            "a password stands among its words: every user of this host can read it in the list of processes. Give "
+            "ssh a key, or sshpass a file (`sshpass -f FILE`)",
+        )
     return CommonSettings(
         names=NameRules(
             customer_prefix=values["customer_prefix"] or "",

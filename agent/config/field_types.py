@@ -218,7 +218,8 @@ def command_words(value: Any) -> tuple[str, ...]:
         try:
             return tuple(shlex.split(value))
         except ValueError as error:
-            raise ValidationError(f"is {shown(value)}; a quote in it is not closed") from error
+            # Not shown: a password may stand in it.
+            raise ValidationError("cannot be split into words: a quote in it is not closed") from error
     raise ValidationError(f"is {shown(value)}; write a list of words, or one text, split as a shell does")
 
 

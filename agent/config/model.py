@@ -111,7 +111,7 @@ class Offering:
     path: str = ""
     homes: HomeRules = field(default_factory=HomeRules)
     periodic_limits_enabled: bool = False
-    command_prefix: tuple[str, ...] = ()
+    command_prefix: tuple[str, ...] = field(default=(), repr=False)
     component_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
     policy: PolicyRules = field(default_factory=PolicyRules)
     limits_source: LimitsSource = LimitsSource.CLUSTER

@@ -8,8 +8,9 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from agent.config.field_types import command_words
 from agent.config.model import Settings
-from agent.config.secret import MASK, is_secret_key, mask_url
+from agent.config.secret import COMMAND_PREFIX, MASK, is_secret_key, mask_url, mask_words
 
 
 def render(settings: Settings) -> dict[str, Any]:
@@ -35,4 +36,6 @@ def plain(value: Any) -> Any:
 
 
 def _kept(name: str, value: Any) -> Any:
+    if name == COMMAND_PREFIX and value:
+        return list(mask_words(command_words(value)))
     return MASK if is_secret_key(name) and value else plain(value)

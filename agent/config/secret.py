@@ -4,11 +4,27 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import unquote
 
 MASK = "***"
+# Shorter ones would be found in innocent words of a text.
+MIN_SECRET_LENGTH = 6
 
 # Keys whose values nobody should read: bind_password, target_api_token, oidc_client_secret, sentry_dsn.
 _SECRET_KEY = re.compile(r"(token|secret|passw(or)?d|passcode|(api|private|secret)_key|dsn)$", re.IGNORECASE)
+# In the words of a command: `--token X`, `--token=X`, `SSHPASS=X`, `--env=SSHPASS=X`; PuTTY's `-pw X`.
+_NAMES = r"(token|secret|pass|passw(or)?d|passcode|passphrase|(api|private|secret|access)[_-]?key)"
+_OPTION_BEFORE_SECRET = re.compile(rf"-(\S*{_NAMES}|pw)", re.IGNORECASE)
+_ASSIGNED_SECRET = re.compile(rf"\S*?{_NAMES}=(?=.)", re.IGNORECASE)
+# sshpass takes its options together (`-vp X`) and with their value (`-pX`); the values of -f, -d and -P are no secret.
+_SSHPASS = "sshpass"
+# The key whose words may hold a password.
+COMMAND_PREFIX = "command_prefix"
+_SSHPASS_OPTION = re.compile(r"-[eVhv]*([pfdP])(.*)", re.DOTALL)
 # Celery takes several broker URLs in one text, with a semicolon between.
 _NEXT_URL = re.compile(r";(?=[a-zA-Z][a-zA-Z0-9+.-]*://)")
 
@@ -70,6 +86,92 @@ def mask_url(url: str) -> str:
         shown = "&".join(f"{key}={MASK}" if equals else MASK for key, equals, _ in pairs)
         masked.append(f"{scheme}://{user}{at}{place}{question}{shown}")
     return ";".join(masked)
+
+
+def passwords_in(url: str) -> list[str]:
+    """Return the passwords in a URL, or in several with `;` between them, as they are written and unquoted."""
+    found = []
+    for part in _NEXT_URL.split(url):
+        user, _, place = part.partition("://")[2].rpartition("@")
+        pairs = [pair.partition("=") for pair in place.partition("?")[2].split("&")]
+        found += [user.partition(":")[2] or user, *(value for key, _, value in pairs if is_secret_key(key))]
+    return [text for written in found if written for text in (written, unquote(written))]
+
+
+def secret_values(tree: Any) -> Iterator[str]:
+    """Yield the secrets that are written out anywhere in a tree of maps and lists: under keys of secrets, in URLs, and
+    in the words of `command_prefix`.
+    """
+    if isinstance(tree, list | tuple):
+        for item in tree:
+            yield from secret_values(item)
+    elif isinstance(tree, str):
+        yield from passwords_in(tree)
+    elif isinstance(tree, Mapping):
+        for name, value in tree.items():
+            if isinstance(name, str) and is_secret_key(name) and isinstance(value, str):
+                yield from filter(None, [value])
+            elif name == COMMAND_PREFIX:
+                yield from secrets_in(_words_within(value) if isinstance(value, str) else _texts(value))
+            else:
+                yield from secret_values(value)
+
+
+def mask_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return a command's words, as many as they are, as they may be shown: without passwords that stand among them."""
+    masked = []
+    for word, start in _secret_starts(words):
+        if start < len(word):
+            masked.append(word[:start] + MASK)
+        elif (inner := _words_within(word)) and mask_words(inner) != inner:
+            masked.append(shlex.join(mask_words(inner)))
+        else:
+            masked.append(mask_url(word) if "://" in word else word)
+    return tuple(masked)
+
+
+def secrets_in(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts that `mask_words` hides, but for those in URLs."""
+    found: list[str] = []
+    for word, start in _secret_starts(words):
+        found += [word[start:]] if start < len(word) else secrets_in(_words_within(word))
+    return tuple(found)
+
+
+def _secret_starts(words: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield each word with the place where a secret begins in it: its length where none does."""
+    value_of, in_sshpass = "", False
+    for word in words:
+        start, is_value = len(word), bool(value_of)
+        if is_value:
+            start = 0 if value_of == "secret" else len(word)
+            value_of = ""
+        elif in_sshpass and (option := _SSHPASS_OPTION.fullmatch(word)):
+            is_secret = option[1] == "p"
+            if not option[2]:
+                value_of = "secret" if is_secret else "other"
+            elif is_secret:
+                start = option.start(2)
+        elif assigned := _ASSIGNED_SECRET.match(word):
+            start = assigned.end()
+        elif _OPTION_BEFORE_SECRET.fullmatch(word):
+            value_of = "secret"
+        is_option = is_value or word.startswith("-")
+        in_sshpass = PurePath(word).name == _SSHPASS or (in_sshpass and is_option)
+        yield word, start
+
+
+def _words_within(word: str) -> tuple[str, ...]:
+    """Return the words of a command that is one word for a shell (`sh -c "..."`); none where it is not one."""
+    try:
+        inner = tuple(shlex.split(word))
+    except ValueError:
+        inner = tuple(word.split())
+    return inner if len(inner) > 1 else ()
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list | tuple) else ()
 
 
 def is_secret_key(name: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from agent.config.findings import Findings, below
-from agent.config.secret import MASK, is_secret_key, mask_url
+from agent.config.secret import secret_values
 
 # What PyYAML's constructors raise, besides YAMLError, for scalars like `!!int x` or the date 2024-13-45.
 _BAD_SCALAR = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError)
@@ -61,7 +61,7 @@ def read_yaml(file: Path, findings: Findings) -> Mapping[Any, Any] | None:
     if not isinstance(tree, Mapping):
         findings.error(place, "a map of keys is needed at the top of the file")
         return None
-    if is_open_to_all(file) and holds_secret(tree):
+    if is_open_to_all(file) and any(secret_values(tree)):
         findings.warn(place, f"it holds a secret, and everybody here may read it: chmod 600 {file}")
     return tree
 
@@ -111,22 +111,6 @@ def is_open_to_all(file: Path) -> bool:
         return bool(file.stat().st_mode & stat.S_IROTH)
     except OSError:
         return False
-
-
-def holds_secret(tree: Any) -> bool:
-    """Return whether there is a key with a secret written out, anywhere in the tree."""
-    if isinstance(tree, list):
-        return any(holds_secret(item) for item in tree)
-    if not isinstance(tree, Mapping):
-        return False
-    for name, value in tree.items():
-        if isinstance(name, str) and isinstance(value, str) and value:
-            has_password = name in ("broker_url", "global_proxy") and MASK in mask_url(value)
-            if is_secret_key(name) or has_password:
-                return True
-        elif holds_secret(value):
-            return True
-    return False
 
 
 def _text_of(file: Path, place: str, findings: Findings) -> str | None:

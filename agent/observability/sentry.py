@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agent import __version__
 from agent.config.model import Settings
-from agent.config.secret import Secret, is_secret_key
+from agent.config.secret import MIN_SECRET_LENGTH, is_secret_key, passwords_in, secret_values
 
 REDACTED = "[REDACTED]"
-# Shorter ones would be found in innocent words.
-MIN_SECRET_LENGTH = 6
 
 _SECRET_PARAMETER = re.compile(
     r"((?:secret|secret[_-]?key|api[_-]?key|token|password|passcode)=)[^&\s\"']+", re.IGNORECASE
 )
-_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+# Up to the last `@`: a password may have `/` and `@` in it. A port with a path behind it is none.
+_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)(?!\d{1,5}/)\S+@")
 
 
 def set_up(settings: Settings) -> None:
@@ -30,7 +29,7 @@ def set_up(settings: Settings) -> None:
     import sentry_sdk
     from sentry_sdk.integrations.logging import LoggingIntegration
 
-    secrets = tuple(_secrets(settings))
+    secrets = secrets_of(settings)
     sentry_sdk.init(
         dsn=settings.sentry_dsn.reveal(),
         environment=settings.sentry_environment or None,
@@ -62,9 +61,14 @@ def _kept(key: Any, value: Any, secrets: Iterable[str]) -> Any:
     return REDACTED if is_secret and isinstance(value, str) and value else redacted(value, secrets)
 
 
-def _secrets(settings: Settings) -> Iterable[str]:
-    """The secrets of the configuration that a library might put into a message."""
+def secrets_of(settings: Settings) -> Sequence[str]:
+    """Return the secrets of the configuration that a library might put into a message."""
+    known = passwords_in(settings.broker_url.reveal())
     for offering in settings.offerings:
         access = offering.access
-        known: list[Secret | None] = [access.token, access.oidc.client_secret if access.oidc else None]
-        yield from (s.reveal() for s in known if s and len(s.reveal()) >= MIN_SECRET_LENGTH)
+        known += [
+            secret.reveal() for secret in (access.token, access.oidc and access.oidc.client_secret) if secret
+        ]
+        known += [*passwords_in(access.proxy), *secret_values(offering.backend_settings)]
+    # The longest first: none leaves a part of another.
+    return sorted({text for text in known if len(text) >= MIN_SECRET_LENGTH}, key=len, reverse=True)

@@ -6,7 +6,7 @@ keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields
@@ -36,7 +36,7 @@ class MoabSettings:
     default_account: str = "root"
     cluster_name: str = DEFAULT_CLUSTER
     bin_path: str = ""
-    command_prefix: tuple[str, ...] = ()
+    command_prefix: tuple[str, ...] = field(default=(), repr=False)
     deactivate_when_paused: bool = False
     deactivate_when_downscaled: bool = False
     manage_default_accounts: bool = False

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
@@ -52,7 +52,7 @@ class SlurmSettings:
     parent_account: str
     cluster_name: str
     bin_path: str
-    command_prefix: tuple[str, ...]
+    command_prefix: tuple[str, ...] = field(repr=False)
     default_partition: str
     enforce_offering_partitions: bool
     qos_default: str

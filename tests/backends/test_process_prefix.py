@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import traceback
 from pathlib import Path
 
 import pytest
 
+from agent.core.errors import BackendUnavailable
 from backends.lock import WriteLock
 from backends.process import Runner
 from rig.child_process import script_command
@@ -93,3 +95,52 @@ def test_ssh_is_seen_behind_any_wrapper(wrapper: str) -> None:
 
 def test_a_host_may_be_called_ssh() -> None:
     assert Runner(prefix=["sudo", "ssh", "ssh"]).argv(["a", "b c"]) == ("sudo", "ssh", "ssh", "a 'b c'")
+
+
+HUSH = "hush-hush-1"
+# Says what it is, as sudo does of a command that it refuses, and starts what stands behind its password.
+SSHPASS = f"""#!/bin/sh
+echo "user root may not run: sshpass $1 $2" >&2
+[ "$2" = {HUSH} ] || exit 5
+shift 2
+exec "$@"
+"""
+
+
+@pytest.fixture
+def sshpass(tmp_path: Path) -> Runner:
+    program = tmp_path / "sshpass"
+    program.write_text(SSHPASS)
+    program.chmod(0o755)
+    return Runner(prefix=[str(program), "-p", HUSH])
+
+
+def test_a_password_in_the_prefix_is_used_and_shown_nowhere(
+    sshpass: Runner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    for done in (
+        sshpass.read(script_command(PRINT_ARGUMENTS, "a")),
+        sshpass.write(script_command(PRINT_ARGUMENTS, "a"), WriteLock(tmp_path, "c1")),
+    ):
+        assert json.loads(done.stdout) == ["a"]
+        assert done.argv[1:3] == ("-p", "***")
+        assert "sshpass -p ***" in done.stderr
+        assert HUSH not in repr(done)
+    assert sshpass.argv(["a"])[1:] == ("-p", "***", "a")
+    assert HUSH not in caplog.text
+
+
+def test_a_password_in_the_prefix_is_not_in_the_error_of_a_command_that_does_not_end(
+    sshpass: Runner, tmp_path: Path
+) -> None:
+    """Nor in its traceback: the standard library's error has the whole command as its text."""
+    for call in (
+        lambda: sshpass.read(["sleep", "60"], timeout_s=0.3),
+        lambda: list(sshpass.lines(["sleep", "60"], timeout_s=0.3)),
+        lambda: sshpass.write(["sleep", "1"], WriteLock(tmp_path, "c1"), leave_after_s=0.1),
+    ):
+        with pytest.raises(BackendUnavailable) as caught:
+            call()
+        assert "sshpass -p ***" in str(caught.value)
+        assert HUSH not in "".join(traceback.format_exception(caught.value))

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
 
 from agent.config.load import load
 from agent.config.render import render
-from agent.config.secret import Secret, SecretUrl, is_secret_key, mask_url
+from agent.config.secret import Secret, SecretUrl, is_secret_key, mask_url, mask_words, secrets_in
 
 from .samples import LEFT_OUT, OFFERING, Site, changed, errors, only_offering, root, warnings
 
@@ -195,6 +196,50 @@ URLS = [
 def test_mask_url(url: str, shown: str) -> None:
     assert mask_url(url) == shown
     assert repr(SecretUrl(url)) == shown
+
+
+PREFIXES = [
+    ("sshpass -p s3cret ssh -p 2222 head", "sshpass -p *** ssh -p 2222 head"),
+    ("/usr/bin/sshpass -ps3cret ssh head", "/usr/bin/sshpass '-p***' ssh head"),
+    ("sudo sshpass -v -P assword: -vp s3cret ssh", "sudo sshpass -v -P assword: -vp *** ssh"),
+    ("sshpass -f /etc/s3cret ssh -i key", "sshpass -f /etc/s3cret ssh -i key"),
+    ("sshpass -d 3 -p s3cret", "sshpass -d 3 -p ***"),
+    ("env SSHPASS=s3cret sshpass -e ssh", "env 'SSHPASS=***' sshpass -e ssh"),
+    ("docker exec --env=API_TOKEN=s3cret slurm", "docker exec '--env=API_TOKEN=***' slurm"),
+    ("plink -pw s3cret head", "plink -pw *** head"),
+    ("wrap --password s3cret --token=s3cret head", "wrap --password *** '--token=***' head"),
+    ("sh -c 'sshpass -p s3cret ssh head \"$@\"' --", "sh -c 'sshpass -p *** ssh head \"$@\"' --"),
+    ("wget http://me:s3cret@host/", "wget 'http://me:***@host/'"),
+    ("docker exec slurmctld", "docker exec slurmctld"),
+    ("sudo -p prompt -u waldur env A=b", "sudo -p prompt -u waldur env A=b"),
+]
+
+
+@pytest.mark.parametrize(("prefix", "shown"), PREFIXES)
+def test_words_of_a_command_are_shown_without_their_passwords(prefix: str, shown: str) -> None:
+    words = tuple(shlex.split(prefix))
+    assert [shlex.split(w) for w in mask_words(words)] == [shlex.split(w) for w in shlex.split(shown)]
+    has_secret = shown != prefix and "://" not in prefix
+    assert secrets_in(words) == ("s3cret",) * (shown.count("***") if has_secret else 0)
+
+
+@pytest.mark.parametrize("prefix", ["sshpass -p s3cret ssh head", ["sshpass", "-p", "s3cret", "ssh", "head"]])
+def test_a_password_in_the_command_prefix_is_a_warning_and_is_not_shown(site: Site, prefix: object) -> None:
+    loaded = site.load(offering_with(waldur_api_token="t", backend_settings={"command_prefix": prefix}))
+    place = "offerings[0].backend_settings.command_prefix"
+    assert "sshpass -f FILE" in warnings(loaded)[place]
+    assert loaded.settings is not None
+    rendered = render(loaded.settings)["offerings"][0]
+    shown = ["sshpass", "-p", "***", "ssh", "head"]
+    assert rendered["command_prefix"] == rendered["backend_settings"]["command_prefix"] == shown
+    assert "s3cret" not in json.dumps(rendered) + repr(loaded.settings) + str(loaded.problems)
+
+
+def test_a_command_prefix_that_cannot_be_split_is_refused_without_showing_it(site: Site) -> None:
+    settings = {"command_prefix": "sshpass -p 's3cret ssh head"}
+    loaded = site.load(offering_with(waldur_api_token="t", backend_settings=settings))
+    assert "a quote in it is not closed" in str(loaded.problems)
+    assert "s3cret" not in str(loaded.problems)
 
 
 @pytest.mark.parametrize(

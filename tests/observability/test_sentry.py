@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from agent import __version__
-from agent.observability.sentry import redacted
+from agent.config.load import load
+from agent.observability.sentry import redacted, secrets_of
 from agent.run import configuration
 from tests.config.samples import OFFERING, REPOSITORY, root
 from tests.waldur.stand_in import StandIn, says
@@ -111,6 +112,7 @@ def test_without_a_dsn_the_library_is_not_even_loaded(server: StandIn, tmp_path:
         ("API_KEY=abc apiKey='def'", "API_KEY=[REDACTED] apiKey='def'"),
         ("client_secret=abc&password=d", "client_secret=[REDACTED]&password=[REDACTED]"),
         ("redis://:pw@h/0 amqp://u:pw@h//", "redis://:[REDACTED]@h/0 amqp://u:[REDACTED]@h//"),
+        ("redis://:p/w@1@h/0 away", "redis://:[REDACTED]@h/0 away"),
         ("http://h:80/a@b", "http://h:80/a@b"),
         ({"Authorization": "Token abc"}, {"Authorization": "[REDACTED]"}),
         (
@@ -129,3 +131,19 @@ def test_what_is_taken_out(value: object, left: object) -> None:
 def test_known_secrets_are_taken_out_wherever_they_stand() -> None:
     pair = namedtuple("pair", "a b")
     assert redacted({"x": pair(f"in {HUSH}!", 2)}, [HUSH]) == {"x": ("in [REDACTED]!", 2)}
+
+
+def test_the_passwords_of_the_configuration_are_taken_out_however_they_are_spelled(tmp_path: Path) -> None:
+    """Of the broker (with `/` in it, and as a client unquotes it), of the proxy, the prefix, and a backend's own."""
+    backend = {"command_prefix": "sshpass -p prefix-pw ssh head", "ldap": {"bind_password": "ldap-pw-1"}}
+    tree = root(offerings=[{**OFFERING, "backend_settings": backend}])
+    tree |= {"broker_url": "redis://:12/ab%2Fcd@127.0.0.1/0", "global_proxy": "socks5://me:proxy-pw@proxy:1"}
+    file = tmp_path / "site.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    settings = load(file, {}).settings
+    assert settings is not None
+    words = ["12/ab%2Fcd", "12/ab/cd", "prefix-pw", "ldap-pw-1", "proxy-pw"]
+    assert (
+        redacted(f"it said {' '.join(words)}.", secrets_of(settings))
+        == f"it said {' '.join(['[REDACTED]'] * 5)}."
+    )
