@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from agent.cli.options import config_option, json_option, load_settings, number, print_json
+from agent.cli.output import echo
 from agent.core.errors import ConfigError
 from agent.run.preview import files as plan_files
 from agent.run.preview.previews import preview
@@ -35,10 +36,10 @@ def command(file: Path, config_file: Path | None, as_json: bool) -> int:
         print_json(summary([report]))
     else:
         done = sum(outcome.done for outcome in report.outcomes)
-        click.echo(f"{offering.name}: {number(done, 'action')} of {len(report.outcomes)} done")
+        echo(f"{offering.name}: {number(done, 'action')} of {len(report.outcomes)} done")
         for outcome in report.outcomes:
             if outcome.error:
-                click.echo(f"failed: {outcome.action.render()}: {outcome.error}")
+                echo(f"failed: {outcome.action.render()}: {outcome.error}")
         if report.error:
-            click.echo(f"error: {report.error}", err=True)
+            echo(f"error: {report.error}", err=True)
     return 1 if report.failed or any(outcome.error for outcome in report.outcomes) else 0

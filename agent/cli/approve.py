@@ -12,6 +12,7 @@ import click
 
 from agent.cli.moments import DURATION, age
 from agent.cli.options import config_option, json_option, load_settings, number, print_json
+from agent.cli.output import echo
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
 from agent.state import held_plans, journal
@@ -88,7 +89,7 @@ def command(
     else:
         # Groups, homes and periodic limits go with the passes of the modes.
         mode = f"{held.mode} " if held.mode in set(Mode) else ""
-        click.echo(
+        echo(
             f"plan {plan.id} is approved until {stamp(expires)}: "
             f"the next {mode}pass of {held.offering.name} carries it out if it is still the same"
         )
@@ -109,12 +110,12 @@ def _print(waiting: list[ListedPlan], *, as_json: bool) -> None:
         print_json({"held": [each.as_json() for each in waiting]})
         return
     if not waiting:
-        click.echo("no plan is held")
+        echo("no plan is held")
     for each in waiting:
         lines = each.plan.lines
         more = len(lines) - LINES_SHOWN
         shown = [f"    {line}" for line in lines[:LINES_SHOWN]]
-        click.echo("\n".join([*each.lines(), *shown, *([f"    and {more} more"] if more > 0 else [])]))
+        echo(*[*each.lines(), *shown, *([f"    and {more} more"] if more > 0 else [])])
 
 
 def _revoke(settings: Settings, plan_id: str) -> int:
@@ -127,6 +128,6 @@ def _revoke(settings: Settings, plan_id: str) -> int:
                     raise SiteAgentError(f"the approval of plan {approval.plan} stays: {error}") from error
                 text = f"revoked the approval of plan {approval.plan}"
                 journal.note(settings.state_dir, held.offering, text, by=journal.operator(), mode=held.mode)
-                click.echo(f"plan {approval.plan} is not approved any more; what was begun is not undone")
+                echo(f"plan {approval.plan} is not approved any more; what was begun is not undone")
                 return 0
     raise SiteAgentError(f"plan {plan_id} is not approved")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from agent.cli.options import (
     load_settings,
     offering_option,
     parse_uuid,
+    print_json,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.core.account_names import fold
 from agent.state import journal
 from agent.state.journal import Query
@@ -62,11 +63,11 @@ def command(
     for line in journal.read(settings.state_dir, query):
         found += 1
         if as_json:
-            click.echo(json.dumps(line, ensure_ascii=False))
+            print_json(line)
         else:
-            click.echo("\n".join(_lines(line, account=query.account, with_commands=with_commands)))
+            echo(*_lines(line, account=query.account, with_commands=with_commands))
     if not found and not as_json:
-        click.echo("the journal has nothing about that")
+        echo("the journal has nothing about that")
     return 0
 
 

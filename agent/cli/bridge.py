@@ -16,6 +16,7 @@ from agent import __version__
 from agent.bridge.instance import Instance
 from agent.bridge.service import Bridge, BridgeParts
 from agent.cli.options import config_option, load_settings
+from agent.cli.output import echo
 from agent.config.model import Settings
 from agent.run import event_coverage
 from agent.run import site as sites
@@ -38,9 +39,7 @@ def command(config_file: Path | None) -> int:
     settings = load_settings(config_file)
     bridge = _new_bridge(settings)
     if bridge is None:
-        click.echo(
-            "no offering here has stomp_enabled or mqtt_enabled: there is nothing to listen to", err=True
-        )
+        echo("no offering here has stomp_enabled or mqtt_enabled: there is nothing to listen to", err=True)
         return 2
     for stop in STOPS:
         signal.signal(stop, lambda *_: bridge.stop())

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from agent.cli.options import config_option, json_option, print_json
+from agent.cli.output import echo
 from agent.config.render import render
 from agent.run import configuration
 
@@ -28,6 +29,6 @@ def command(config_file: Path | None, as_json: bool) -> int:
         })  # fmt: skip
     else:
         for problem in problems:
-            click.echo(str(problem))
-        click.echo("the configuration cannot be used" if failed else "the configuration is good")
+            echo(str(problem))
+        echo("the configuration cannot be used" if failed else "the configuration is good")
     return 2 if failed else 0

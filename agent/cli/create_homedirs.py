@@ -22,6 +22,7 @@ from agent.cli.options import (
     print_json,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.config.model import Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.run import engine, gate
@@ -106,7 +107,7 @@ def _print(outcome: HomesOutcome) -> None:
         print_error(offering, outcome.error)
         return
     if report is None:
-        click.echo(f"{offering.name}: no homes are made: {outcome.skipped}")
+        echo(f"{offering.name}: no homes are made: {outcome.skipped}")
         return
     rows = [(user, "made", "") for user in report.made]
     rows += [(user, "quota set", "") for user in report.limited]
@@ -125,4 +126,4 @@ def _print(outcome: HomesOutcome) -> None:
     for problem in report.problems:
         print_error(offering, problem)
     counts = ", ".join(f"{count} {WORDS.get(word, word)}" for word, count in report.counted().items())
-    click.echo(f"{offering.name}: {counts or 'no users with a name'}")
+    echo(f"{offering.name}: {counts or 'no users with a name'}")

@@ -22,6 +22,7 @@ from agent.cli.options import (
     print_json,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.cli.plan import OfferingPlan
 from agent.config.model import Mode
 from agent.run.preview import drift
@@ -69,10 +70,10 @@ def _print(mode: Mode, planned: OfferingPlan) -> None:
         return
     kinds = _kinds(planned)
     if not kinds and not planned.plan.unplanned:
-        click.echo(f"# {planned.offering.name}, {mode}: no drift")
+        echo(f"# {planned.offering.name}, {mode}: no drift")
         return
     listed = ", ".join(f"{count} x {verb}" for verb, count in kinds.items()) or "none planned"
     count = number(sum(kinds.values()), "difference")
-    click.echo(f"# {planned.offering.name}, {mode}: {count} ({listed})")
+    echo(f"# {planned.offering.name}, {mode}: {count} ({listed})")
     for line in planned.lines():
-        click.echo(line)
+        echo(line)

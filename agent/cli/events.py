@@ -15,6 +15,7 @@ from agent.bridge.decode import Undecodable
 from agent.bridge.dispatcher import replay
 from agent.cli.bridge import CONFIG_VARIABLE
 from agent.cli.options import config_option, console, json_option, load_settings, number, print_json
+from agent.cli.output import echo
 from agent.core.errors import ConfigError
 from agent.state.dead_letters import DeadLetter
 
@@ -60,7 +61,7 @@ def list_command(config_file: Path | None, as_json: bool) -> int:
             cells = (letter.id, letter.time, letter.offering_uuid, str(letter.size), letter.reason)
             table.add_row(*map(Text, cells), Text(letter.body[:BODY_SHOWN]))
         console().print(table)
-    click.echo(number(len(found), "dead letter"))
+    echo(number(len(found), "dead letter"))
     return 0
 
 
@@ -85,7 +86,7 @@ def replay_command(ids: tuple[str, ...], everything: bool, drop: bool, config_fi
     selected = [letter for letter in found.values() if everything or letter.id in ids]
     done = {letter.id for letter in selected if drop or _replay(letter)}
     letters.take(lambda letter: letter.id in done)
-    click.echo(f"{number(len(done), 'dead letter')} {'dropped' if drop else 'replayed'}")
+    echo(f"{number(len(done), 'dead letter')} {'dropped' if drop else 'replayed'}")
     return 0 if len(done) == len(selected) else 1
 
 
@@ -97,7 +98,7 @@ def _replay(letter: DeadLetter) -> bool:
     try:
         jobs = replay(letter, TaskQueue())
     except (Undecodable, ConfigError) as error:
-        click.secho(f"{letter.id}: still not understood: {error}", fg="red", err=True)
+        echo(f"{letter.id}: still not understood: {error}", fg="red", err=True)
         return False
-    click.echo(f"{letter.id}: {', '.join(job.kind for job in jobs) or 'nothing to be done'}")
+    echo(f"{letter.id}: {', '.join(job.kind for job in jobs) or 'nothing to be done'}")
     return True

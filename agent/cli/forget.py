@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from agent.cli.options import config_option, load_settings, number, offering_option, select_offerings
+from agent.cli.output import echo
 from agent.state import forget, journal
 
 
@@ -29,5 +30,5 @@ def command(what: str, config_file: Path | None, offering_uuid: str | None) -> i
             journal.note(
                 settings.state_dir, offering, f"made the agent forget {what} ({count})", by=journal.operator()
             )
-        click.echo(f"{offering.name}: {number(count, 'hint')} forgotten ({what})")
+        echo(f"{offering.name}: {number(count, 'hint')} forgotten ({what})")
     return 0

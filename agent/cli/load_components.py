@@ -22,6 +22,7 @@ from agent.cli.options import (
     print_json,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.config.model import Offering
 from agent.core.errors import SiteAgentError
 from agent.plan.components import Change
@@ -86,7 +87,7 @@ def _print(outcome: ComponentsOutcome) -> None:
         print_error(outcome.offering, outcome.error)
         return
     if not outcome.loaded:
-        click.echo(f"{outcome.offering.name}: no backend_components are configured")
+        echo(f"{outcome.offering.name}: no backend_components are configured")
         return
     table = Table(title=Text(outcome.offering.name), title_justify="left")
     for title in ("component", "result", "what"):

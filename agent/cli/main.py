@@ -18,6 +18,7 @@ import click
 
 from agent import __version__
 from agent.cli import arguments
+from agent.cli.output import echo
 from agent.core.errors import ConfigError, SiteAgentError
 
 log = logging.getLogger(__name__)
@@ -116,16 +117,16 @@ def run(words: list[str], command: click.Command = cli, name: str = "") -> int:
     try:
         code = command.main(words, prog_name=program, standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("stopped", err=True)
+        echo("stopped", err=True)
         return 130
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except ConfigError as error:
-        click.echo(str(error), err=True)
+        echo(*str(error).split("\n"), err=True)
         return 2
     except SiteAgentError as error:
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         return 1
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`): end quietly, also in the flush at exit.

@@ -7,16 +7,20 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
+from agent.cli.output import echo
 from agent.config.model import Mode, Offering, Settings
 from agent.core.account_names import uuid_hex
 from agent.core.errors import ConfigError, SiteAgentError
+from agent.core.printable import printable, printable_json
 from agent.observability import logs, sentry
 from agent.run import configuration
 
@@ -92,22 +96,36 @@ def select_offerings(settings: Settings, offering_uuid: str | None) -> list[Offe
 
 
 def print_json(document: Any) -> None:
-    click.echo(json.dumps(document, ensure_ascii=False, default=str))
+    click.echo(  # noqa: TID251  (JSON keeps its own escapes)
+        printable_json(json.dumps(document, ensure_ascii=False, default=str))
+    )
+
+
+class CleanConsole(Console):
+    """A console that cleans every text before it is laid out, cells of tables too."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text):
+            renderable = renderable.copy()
+            renderable.plain = printable(renderable.plain)
+        elif isinstance(renderable, str):
+            renderable = printable(renderable)
+        return super().render(renderable, options)
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console for tables. In a pipe, or in the mail of cron, rows are not folded."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
+    return CleanConsole(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
 
 
 def print_error(offering: Offering, error: SiteAgentError) -> None:
     """Print on stderr what stopped one offering; the others go on."""
-    click.secho(f"error: {offering.name}: {error}", fg="red", err=True)
+    echo(f"error: {offering.name}: {error}", fg="red", err=True)
 
 
 def print_unserved(mode: str) -> None:
-    click.echo(f"no offering here has a backend for {mode}: is its key in the configuration?", err=True)
+    echo(f"no offering here has a backend for {mode}: is its key in the configuration?", err=True)
 
 
 def number(count: int, noun: str) -> str:

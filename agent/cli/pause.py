@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from agent.cli.options import config_option, load_settings, select_offerings
+from agent.cli.output import echo
 from agent.core.errors import SiteAgentError, StateError
 from agent.state import journal, pauses
 
@@ -34,5 +35,5 @@ def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str
     journal.note(settings.state_dir, offering, f"{text} the offering", by=by)
     if off and offering.policy.paused:
         said = "stays paused: the configuration says `paused: true`"
-    click.echo(f"{offering.name} {said}")
+    echo(f"{offering.name} {said}")
     return 0

@@ -25,6 +25,7 @@ from agent.cli.options import (
     print_unserved,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
 from agent.run.preview import files as plan_files
@@ -59,7 +60,7 @@ class OfferingPlan:
         plan = self.plan
         if plan is None:
             return []
-        lines = [plan.allowed.render() or "nothing to do"]
+        lines = [action.render() for action in plan.allowed.actions] or ["nothing to do"]
         for held in plan.held:
             lines.append(
                 f"held: plan {held.id} ({held.scope}): {held.reason}; `approve {held.id}` releases it"
@@ -80,9 +81,10 @@ class OfferingPlan:
         if self.error is not None:
             print_error(self.offering, self.error)
         if self.plan is not None:
-            click.echo(f"# {self.offering.name}")
-            for line in self.commands if as_commands else self.lines():
-                click.echo(line)
+            echo(f"# {self.offering.name}")
+            # A command may have several lines: what it reads.
+            lines = [line for command in self.commands for line in command.split("\n")]
+            echo(*(lines if as_commands else self.lines()))
 
 
 @click.command(epilog=MODE_EPILOG)
@@ -127,9 +129,7 @@ def command(
         return 1
     if out and planned[0].plan:
         file = plan_files.write(out, served[0].uuid, Mode(mode), planned[0].plan)
-        click.echo(
-            f"written to {out}: `apply {out}` carries it out until {file.expires:%Y-%m-%d %H:%MZ}", err=True
-        )
+        echo(f"written to {out}: `apply {out}` carries it out until {file.expires:%Y-%m-%d %H:%MZ}", err=True)
     changes = any(each.plan and each.plan.allowed for each in planned)
     return EXIT_CHANGES if exit_code and changes else 0
 

@@ -16,6 +16,7 @@ from agent.cli.options import (
     print_unserved,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.cli.run import print_passes
 from agent.config.model import Mode
 from agent.core.errors import SiteAgentError
@@ -54,12 +55,10 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
         print_passes([(offering, report) for offering, report in passed if report.results or report.error])
         for offering, report in passed:
             for held in report.held:
-                click.echo(f"{offering.name}: plan {held.id} {held.reason}:")
+                echo(f"{offering.name}: plan {held.id} {held.reason}:")
                 for action in held.actions:
-                    click.echo(f"  {action.line()}")
-                click.echo(
-                    f"Nothing of it is done. `approve {held.id}` lets it go; then call `rebuild` again."
-                )
+                    echo(f"  {action.line()}")
+                echo(f"Nothing of it is done. `approve {held.id}` lets it go; then call `rebuild` again.")
             if not report.results and not report.error:
-                click.echo(f"{offering.name}: every account that Waldur names is on the cluster")
+                echo(f"{offering.name}: every account that Waldur names is on the cluster")
     return 1 if any(report.failed for _, report in passed) else 0

@@ -23,6 +23,7 @@ from agent.cli.options import (
     print_unserved,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.config.model import Mode, Offering
 from agent.core.errors import SiteAgentError
 from agent.run.passes import PASSES
@@ -92,12 +93,12 @@ def print_passes(passed: Passed) -> None:
             if is_orders
             else f"{resources}, {report.in_step} of them in step"
         )
-        click.echo(
+        echo(
             f"{report.offering_name}: {seen}, "
             f"{number(report.effort.requests.total(), 'request')}, "
             f"{number(report.effort.commands.total(), 'cluster command')}, {report.effort.seconds:.1f} s"
         )
         for note in (*report.notes, *report.left_alone):
-            click.echo(f"{report.offering_name}: {note}")
+            echo(f"{report.offering_name}: {note}")
         for problem in (*report.problems, *report.home_problems):
-            click.echo(f"{report.offering_name}: {problem}", err=True)
+            echo(f"{report.offering_name}: {problem}", err=True)

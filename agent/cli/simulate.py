@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from agent.cli.options import json_option, print_json
+from agent.cli.output import echo
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.ages import Age
 from simulator.world.seed import Scenario
@@ -48,8 +49,8 @@ def command(port: int, age: str, customers: int, projects: int, members: int, as
         print_json(facts)
     else:
         for name, value in facts.items():
-            click.echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
-        click.echo("Ctrl-C stops it.")
+            echo(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
+        echo("Ctrl-C stops it.")
     signal.sigwait(stops)
     waldur.stop()
     return 0

@@ -20,6 +20,7 @@ from agent.cli.options import (
     print_json,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.config.model import Mode, Offering, Settings
 from agent.state import drifts, left_out, passes, pauses
 
@@ -49,7 +50,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
         })  # fmt: skip
     else:
         for offering in offerings:
-            click.echo("\n".join(_lines(settings, offering, waiting)))
+            echo(*_lines(settings, offering, waiting))
     return 0
 
 

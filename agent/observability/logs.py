@@ -14,6 +14,8 @@ from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
+from agent.core.printable import printable
+
 # These print whole URLs at DEBUG, tokens in queries included; or a line for each task that found nothing to do.
 QUIET = (
     "urllib3", "requests", "stomp", "paho", "kombu", "amqp", "asyncio", "tornado.access",
@@ -40,6 +42,21 @@ class ReadableLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%SZ")
         self.converter = time.gmtime  # UTC, as the zone of every line says
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's own name)
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    """Return the lines of a traceback so that none looks like a line of the log."""
+    return "\n".join(f"    {printable(line)}" for line in text.split("\n"))
 
 
 def set_up(level: str) -> None:

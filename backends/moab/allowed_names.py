@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from agent.core.errors import PlanRefused
+from backends.free_text import plain
 
 MAX_NAME_LENGTH = 255
 
@@ -49,6 +50,5 @@ def _problem(name: str) -> str:
 
 
 def free_text(text: str, fallback: str) -> str:
-    """Return a description or organization: one line, without what parts columns, and no option of the program."""
-    kept = _CONTROL.sub(" ", text).replace("|", " ")
-    return " ".join(kept.split()).lstrip("-+^! ") or fallback
+    """Return a description or organization: words only, and no option of the program."""
+    return plain(text).lstrip("-+ ") or fallback

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from agent.core.errors import PlanRefused
+from backends.free_text import plain
 
 # The account column of slurmdbd is a tinytext: 255 bytes.
 MAX_NAME_LENGTH = 255
@@ -48,5 +49,7 @@ def _problem(kind: str, name: str) -> str:
 
 
 def free_text(text: str, fallback: str) -> str:
-    """Return a description or organization on one line: a line break or `|` would split the record when it is read."""
-    return " ".join(re.sub(r'["|\x00-\x1f]', " ", text).split()) or fallback
+    """Return a description or organization: words only, so that it neither splits a record nor means a command.
+    In a load a quote would become a back-quote, and `#` end the text with an error (22.05).
+    """
+    return plain(text) or fallback

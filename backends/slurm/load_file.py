@@ -80,8 +80,8 @@ def _account_lines(accounts: Sequence[CreateAccount], limits: Mapping[str, SetLi
             parent = checked("account", made.parent)
             yield f"Parent - '{parent}'"
         options = [
-            f"Description='{_quotable(made.description, made.account)}'",
-            f"Organization='{_quotable(made.organization, made.account)}'",
+            f"Description='{free_text(made.description, made.account)}'",
+            f"Organization='{free_text(made.organization, made.account)}'",
         ]
         if (change := limits.get(made.account)) and change.after:
             values = ",".join(f"{checked('TRES', tres)}={int(value)}" for tres, value in change.after)
@@ -105,8 +105,3 @@ def _member_lines(joins: Sequence[AddMember], defaults: Mapping[str, str]) -> It
         for user in sorted(users):
             default = f"DefaultAccount='{checked('account', defaults[user])}':" if user in defaults else ""
             yield f"User - '{checked('user', user)}':{default}Fairshare=parent"
-
-
-def _quotable(text: str, fallback: str) -> str:
-    """Return text without what load cannot read: a quote becomes a back-quote, `#` ends it with an error (22.05)."""
-    return free_text(text.replace("'", " ").replace("#", " "), fallback)

@@ -22,6 +22,7 @@ import beat_schedule as table
 from agent.cli.backfill import staff_token
 from agent.cli.backfill.view import COMPLETE, SIGNS, ProgressView, closing, has_signs
 from agent.cli.options import config_option, json_option, load_settings, print_json
+from agent.cli.output import echo
 from agent.config.model import Offering, Settings
 from agent.config.secret import Secret
 from agent.core.account_names import uuid_hex
@@ -131,7 +132,7 @@ def command(**given: Any) -> int:
             print_json({"error": str(error), "months": []})
         if not has_signs(sys.stderr):
             raise
-        click.echo(f"{SIGNS[Mark.ERROR]} {error}", err=True)
+        echo(f"{SIGNS[Mark.ERROR]} {error}", err=True)
         return 1
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from agent.cli import arguments
+from agent.cli.output import echo
 from agent.config.findings import Findings
 from agent.config.secret import MASK, Secret
 from agent.config.sources import secret_in
@@ -36,7 +37,7 @@ def given(typed: Secret, file: Path | None, environ: MutableMapping[str, str]) -
     findings = Findings()
     token = secret_in(file, "--user-token-file", findings)
     for problem in findings.problems:
-        click.echo(str(problem), err=True)
+        echo(str(problem), err=True)
     if token is None:
         raise SiteAgentError("the staff token cannot be read: see above")
     return Secret(token)
@@ -56,7 +57,7 @@ def hide_typed(token: str) -> None:
             f"{word.removesuffix(token)}{MASK}" if arguments.holds(word, token) else word for word in words
         ]
     gone = "it is blanked there now" if arguments.blank(token) else "and it could not be blanked there"
-    click.echo(
+    echo(
         f"warning: `ps` shows a token in the command line to everybody: {gone}, and your shell may keep it in its "
         f"history. Better ways: {WAYS}",
         err=True,

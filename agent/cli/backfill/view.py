@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from agent.cli.options import CleanConsole
 from agent.core.periods import Month
+from agent.core.printable import printable
 from agent.run.backfill.results import Ending, Mark, MonthOutcome
 
 SIGNS: Mapping[Mark, str] = {
@@ -58,7 +59,7 @@ class ProgressView:
             )
             self._bar = Progress(
                 *columns,
-                console=Console(file=stream),
+                console=CleanConsole(file=stream),
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
@@ -124,7 +125,7 @@ class ProgressView:
         if self._bar:
             self._bar.console.print(Text(f"{sign}{text}"), soft_wrap=True)
         else:
-            print(f"{sign}{text}", file=self._stream, flush=True)
+            print(printable(f"{sign}{text}"), file=self._stream, flush=True)
 
     def _head(self, month: str) -> None:
         self.say(Mark.MONTH, f"Processing month {self._places[month]}/{len(self._places)}: {month}")

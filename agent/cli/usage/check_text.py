@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.cli.options import console, number
-from agent.cli.usage.table import UNKNOWN, clean, shortened, shown
+from agent.cli.usage.table import UNKNOWN, shortened, shown
+from agent.core.printable import printable
 from agent.core.usage import UsageSource
 from agent.plan.usage.check import OF_SOURCE, AccountCheck, Amounts, Seconds, Way
 from agent.plan.usage.figures import Measure
@@ -36,21 +37,21 @@ def show(found: Checked, out: Console | None = None) -> None:
     out = out or console()
     _say(
         out,
-        f"{clean(found.name)}: {found.month} ({found.zone}) on cluster {clean(found.cluster)}",
+        f"{printable(found.name)}: {found.month} ({found.zone}) on cluster {printable(found.cluster)}",
         style="bold",
     )
     if found.charged:
-        _say(out, f"Waldur is told {clean(found.charged)}, whatever usage_source says")
+        _say(out, f"Waldur is told {printable(found.charged)}, whatever usage_source says")
     else:
         counted = "what jobs asked for" if found.source is UsageSource.REQUESTED else "what jobs were given"
         _say(out, f"usage_source is {found.source}: Waldur is told {counted}")
         _say(out, "reference: as waldur-site-agent counts, from the same jobs")
     for note in found.notes:
-        _say(out, clean(note))
+        _say(out, printable(note))
     if not found.has_second_count:
         _say(out, found.summary_unknown)
     elif found.summary_unknown:
-        _say(out, f"sreport: unknown: {clean(found.summary_unknown)}")
+        _say(out, f"sreport: unknown: {printable(found.summary_unknown)}")
     if found.waldur:
         _say(out, "Waldur: unknown, it did not answer")
     for measure in found.measures if found.comparison.lines else ():
@@ -67,12 +68,12 @@ def show(found: Checked, out: Console | None = None) -> None:
 
 
 def _show_component(out: Console, found: Checked, measure: Measure) -> None:
-    _say(out, f"{clean(measure.label)}, {clean(measure.unit)}", style="bold")
+    _say(out, f"{printable(measure.label)}, {printable(measure.unit)}", style="bold")
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     rows = []
     for line in _with_total(found):
         amounts = line.amounts[measure.name]
-        cells = [clean(line.account) or "all", *(shown(amounts.amounts.get(way)) for way in _ways(found))]
+        cells = [printable(line.account) or "all", *(shown(amounts.amounts.get(way)) for way in _ways(found))]
         if not found.waldur:
             cells.append(NOTHING if amounts.told is None else shown(amounts.told))
         rows.append(cells)
@@ -96,7 +97,7 @@ def _show_component(out: Console, found: Checked, measure: Measure) -> None:
     for line in found.comparison.lines:
         reasons = list(_reasons(found, line, line.amounts[measure.name], measure))
         if reasons:
-            _say(out, f"  {clean(line.account)}:")
+            _say(out, f"  {printable(line.account)}:")
             for reason in reasons:
                 _say(out, f"    {reason}")
 
@@ -129,7 +130,7 @@ def _reasons(found: Checked, line: AccountCheck, amounts: Amounts, measure: Meas
         if amounts.told is not None:
             had = f"{abs(amounts.moves):,.2f} {'less' if amounts.moves > 0 else 'more'} than"
         how = "" if found.charged else f" ({found.source})"
-        yield f"Waldur has {had} the {shown(amounts.next)} {clean(measure.unit)} that it would be told{how}"
+        yield f"Waldur has {had} the {shown(amounts.next)} {printable(measure.unit)} that it would be told{how}"
 
 
 def reasons(seconds: Seconds) -> Iterator[str]:
@@ -207,8 +208,8 @@ def _first_cpu(seconds: Mapping[str, Seconds]) -> dict[str, Seconds]:
 
 
 def _bill_sentences(found: Checked, amounts: Amounts, measure: Measure) -> Iterator[str]:
-    unit, configured = clean(measure.unit), OF_SOURCE[found.source]
-    label = clean(measure.label)
+    unit, configured = printable(measure.unit), OF_SOURCE[found.source]
+    label = printable(measure.label)
     other = Way.ALLOCATED if configured is Way.REQUESTED else Way.REQUESTED
     before, now, then = (amounts.amounts.get(way) for way in (Way.REFERENCE, configured, other))
     if now is None:

@@ -22,8 +22,8 @@ from markupsafe import Markup
 
 from agent import __version__
 from agent.cli.usage import sections
-from agent.cli.usage.table import clean
 from agent.core.errors import SiteAgentError
+from agent.core.printable import printable
 from agent.run.usage.view import UsageView
 
 FOLDER = "pages"
@@ -81,7 +81,7 @@ def render(
 
 
 def _printable(value: Any) -> Any:
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _mode_of(path: Path) -> int:

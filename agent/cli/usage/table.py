@@ -18,6 +18,7 @@ from rich.text import Text
 
 from agent.cli.options import console, number
 from agent.core.periods import Month
+from agent.core.printable import printable
 from agent.core.usage import UsageSource
 from agent.plan.usage.figures import MONTH, Figures, Measure, Sheet, Use
 from agent.run.usage.view import UsageView
@@ -63,23 +64,23 @@ def show(view: UsageView, *, with_users: bool = False, out: Console | None = Non
     """Print one offering."""
     out = out or console()
     sheet = view.sheet
-    _say(out, f"{clean(view.name)}: usage until {view.taken:%Y-%m-%d %H:%M} ({view.zone})", style="bold")
+    _say(out, f"{printable(view.name)}: usage until {view.taken:%Y-%m-%d %H:%M} ({view.zone})", style="bold")
     _say(out, f"counted is {counted(view)} on cluster {view.cluster}")
     for month in view.silent:
         _say(out, f"{month}: unknown, the cluster names no job at all")
     for note in view.notes:
-        _say(out, clean(note))
+        _say(out, printable(note))
     if not sheet.accounts:
         _say(out, "no resource of this offering has an account yet")
     for measure in sheet.measures if sheet.accounts else ():
         out.line()
         limits = ""
         if any(measure.name in account.limits for account in sheet.accounts):
-            limits = f"; {PERIODS.get(measure.period, clean(measure.period))} limits"
+            limits = f"; {PERIODS.get(measure.period, printable(measure.period))} limits"
             has_shares = any(sheet.use(a, measure).share is not None for a in sheet.accounts)
             if measure.period != MONTH and not has_shares:
                 limits += ", of which these months do not show the use"
-        _say(out, f"{clean(measure.label)}, {clean(measure.unit)}{limits}", style="bold")
+        _say(out, f"{printable(measure.label)}, {printable(measure.unit)}{limits}", style="bold")
         out.print(_table(sheet, measure, out, with_users=with_users), crop=False)
         if sheet.others and view.waldur is None:
             _say(
@@ -98,11 +99,6 @@ def percent(use: Use) -> str:
     if use.share is None:
         return "over 0" if use.is_over else ""
     return f"{use.share:.0%}" if use.share < 100 else ">9999%"
-
-
-def clean(text: str) -> str:
-    """Return a text without characters that would steer a terminal."""
-    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def shortened(names: Iterable[str], cells: int) -> dict[str, str]:
@@ -128,11 +124,13 @@ def _rows(sheet: Sheet, measure: Measure, *, with_users: bool) -> list[UsageRow]
     for account in sheet.ranked(measure):
         series = _series(sheet, account.figures, measure)
         rows.append(
-            UsageRow(clean(account.title), clean(account.account), series, sheet.use(account, measure))
+            UsageRow(
+                printable(account.title), printable(account.account), series, sheet.use(account, measure)
+            )
         )
         if with_users:
             rows += [
-                UsageRow(f"  {clean(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
+                UsageRow(f"  {printable(user)}", "", _series(sheet, figures, measure), level=1, style="dim")
                 for user, figures in sheet.ranked_users(account, measure)
             ]
     if len(sheet.accounts) > 1:

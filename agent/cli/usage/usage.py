@@ -21,6 +21,7 @@ from agent.cli.options import (
     print_unserved,
     select_offerings,
 )
+from agent.cli.output import echo
 from agent.cli.usage import page as usage_page
 from agent.cli.usage import table
 from agent.config.model import Mode, Offering
@@ -51,7 +52,7 @@ class OfferingUsage:
             print_error(self.offering, self.error)
         elif self.view and self.view.waldur:
             print_error(self.offering, self.view.waldur)
-            click.echo(
+            echo(
                 f"{self.offering.name}: without Waldur these are all accounts of the cluster, in the units of the "
                 "configuration; names and limits are unknown",
                 err=True,
@@ -125,7 +126,7 @@ def command(
     if page is not None and views:
         failed = {each.offering.name: str(each.error) for each in usages if each.error}
         usage_page.write(page, views, failed, with_users=with_users)
-        click.echo(f"written to {page}", err=True)
+        echo(f"written to {page}", err=True)
     return 0 if all(each.is_whole for each in usages) else 1
 
 

@@ -304,7 +304,7 @@ def test_behind_ssh_a_name_is_a_name_and_never_a_command(mam: StandIn, tmp_path:
     ]
     assert applied(mam, *actions, command_prefix=[str(ssh), "mam-server"]) == {}
     assert not made.exists()
-    assert mam.books.accounts["a b"]["description"] == lab
+    assert mam.books.accounts["a b"]["description"] == f"Lab touch IFS {tmp_path}/made true x"
     assert [
         words for _, what, name, words in mam.log() if (what, name) == ("begin", "mam-modify-account")
     ] == [["--add-user", "+o'neil $(id)", "-a", "a b"]]

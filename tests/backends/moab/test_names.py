@@ -75,9 +75,11 @@ def test_what_mam_spells_otherwise_is_found_and_changed_by_its_own_spelling(mam:
 
 TEXTS = {
     "Plain text": "Plain text",
-    ' "quoted"  and\nbroken ': '"quoted" and broken',
+    ' "quoted"  and\nbroken ': "quoted and broken",
     "a|b": "a b",
     "-x --y": "x --y",
+    "$(reboot); `id` & x > /etc/passwd": "reboot id x /etc/passwd",
+    "O'Neil\u2028[1-3]*": "O Neil 1-3",
     "": "a_demo",
     "\t|": "a_demo",
     "Überschrift №1": "Überschrift №1",

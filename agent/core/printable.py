@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Texts for a terminal. Names of resources, words of servers and output of commands go through here before they are
+printed or logged as plain text: nothing in them steers the terminal or begins a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+
+# They join letters of some scripts, and change nothing else.
+_JOINERS = "\u200c\u200d"
+
+
+def printable(text: str) -> str:
+    """Return the text on one line: blanks of any kind as a blank, other unprintable characters (escapes, marks that
+    turn the direction of writing, halves of characters) as `\\x1b`.
+    """
+    return "".join(
+        each if each.isprintable() or each in _JOINERS else " " if each.isspace() else ascii(each)[1:-1]
+        for each in text
+    )
+
+
+def printable_json(document: str) -> str:
+    """Return a JSON document with unprintable characters as JSON writes them: `\\u009b`. It means the same."""
+    return "".join(
+        each if each.isprintable() or each in _JOINERS else json.dumps(each)[1:-1] for each in document
+    )
