@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from agent.core.errors import ParseError
 
+# Of a whole number: 2^64 has 20. Python itself refuses to read one of more than 4300.
+DIGITS_AT_MOST = 20
+
 
 def lines(command: str, stdout: str) -> list[str]:
     """Return the lines of an answer. Raises ParseError where the last one is cut."""
     if stdout and not stdout.endswith("\n"):
         raise ParseError(command, stdout.rsplit("\n", 1)[-1], "the last line is cut")
     return [line for line in stdout.split("\n") if line.strip()]
+
+
+def is_whole(text: str) -> bool:
+    """Return whether it is a whole number that a 64-bit counter can have had: `int` reads more than that, and `²` is a
+    digit that it does not read.
+    """
+    return text.isdecimal() and text.isascii() and len(text) <= DIGITS_AT_MOST
 
 
 def one_line(text: str) -> str:

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
 from uuid import UUID
+
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +29,8 @@ def uuid_hex(text: str) -> str:
 
 
 def fold(name: str) -> str:
-    """Return the spelling that clusters keep: SLURM stores accounts and users in lower case (22.05)."""
-    return name.strip().lower()
+    """Return the spelling that clusters keep: SLURM stores accounts and users in lower case (22.05).
+
+    Letters and blanks of ASCII only: by Unicode the sign of Kelvin is a k, and another's name would be theirs.
+    """
+    return name.strip(" \t\r\n").translate(_LOWER)

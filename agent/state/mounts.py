@@ -40,7 +40,7 @@ def type_of(place: Path, mounts: str) -> str:
     The longest mount point wins; of two on one point the later one, which lies on top.
     """
     best, found = -1, ""
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):
         words = line.split(" ")
         if len(words) < 3:
             continue

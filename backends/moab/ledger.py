@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from agent.core.account_names import fold
 from backends.moab.components import DEPOSIT
 
 ZERO = Decimal(0)
@@ -89,7 +90,7 @@ class Ledger:
 
     def _organization(self, account: str) -> str:
         found = self.accounts.get(account)
-        return found.organization.strip().lower() if found else ""
+        return fold(found.organization) if found else ""
 
     def limits(self, account: str) -> Mapping[str, int]:
         """Return what its funds were given, in whole units of the currency: none for an account without a fund. Where

@@ -7,6 +7,7 @@ Every command names its columns; the last one may hold `|`, which parts the othe
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
@@ -14,7 +15,7 @@ from functools import lru_cache
 
 from agent.core.account_names import fold
 from agent.core.errors import ParseError
-from backends.command_output import lines
+from backends.command_output import is_whole, lines
 from backends.moab.allowed_names import RESERVED
 from backends.moab.ledger import ZERO, Fund, MamAccount
 
@@ -25,7 +26,7 @@ FUND_COLUMNS = ("Id", "Allocated", "Balance", "Constraints")
 USER_COLUMNS = ("Name", "DefaultAccount")
 USAGE_COLUMNS = ("Account", "User", "Charge")
 # No amount of a site's currency has more digits, before or after the point.
-MAX_DIGITS = 15
+_AMOUNT = re.compile(r"[+-]?[0-9]{1,16}(?:\.[0-9]{0,15})?")
 # MAM prints True and False; older commands of its family 1 and 0.
 _ACTIVE = {"true": True, "1": True, "false": False, "0": False}
 
@@ -53,7 +54,7 @@ def funds(stdout: str) -> dict[str, tuple[Fund, ...]]:
     """
     found: dict[str, list[Fund]] = {}
     for line, (number, allocated, balance, constraints) in _rows("mam-list-funds", stdout, 4):
-        if not (number.strip().isdecimal() and number.isascii()):
+        if not is_whole(number.strip()):
             raise ParseError("mam-list-funds", line, "the id of a fund is a whole number")
         fund = Fund(int(number), ZERO, ZERO, constraints)
         if fund.owner:
@@ -104,11 +105,10 @@ def amount(command: str, text: str, line: str) -> Decimal:
 
 @lru_cache(maxsize=50_000)  # most jobs of a month cost one of a few amounts
 def _amount(text: str) -> Decimal:
-    found = Decimal(text.strip())
-    # Sums and roundings of anything else would end in InvalidOperation, or in numbers of a million digits.
-    if not found.is_finite() or not -MAX_DIGITS <= found.adjusted() <= MAX_DIGITS:
+    # Decimal reads more than MAM prints: exponents, and numbers of a million digits.
+    if not _AMOUNT.fullmatch(text.strip()):
         raise InvalidOperation
-    return found
+    return Decimal(text.strip())
 
 
 def _members(text: str) -> dict[str, str]:

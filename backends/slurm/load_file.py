@@ -62,7 +62,7 @@ def files(actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
 
 def notes(stdout: str) -> list[str]:
     """Return what a load would change about things that exist already: every line that begins with a blank."""
-    lines = (line for line in stdout.splitlines() if line.startswith(" "))
+    lines = (line for line in stdout.split("\n") if line.startswith(" "))
     return [" ".join(line.split()) for line in lines if line.strip() not in NOT_NOTES]
 
 

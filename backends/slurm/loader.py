@@ -129,7 +129,7 @@ class Loader:
         error, changed = failure(asked), load_file.notes(asked.stdout)
         if isinstance(error, BackendUnavailable):
             raise error
-        complaints = [line for line in asked.stderr.splitlines() if line.strip()]
+        complaints = [line for line in asked.stderr.split("\n") if line.strip()]
         if error is None and not changed and all(load_file.EXPECTED_WORDS in line for line in complaints):
             return asked
         self._refused = error is not None

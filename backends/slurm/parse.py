@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from agent.core.account_names import fold
 from agent.core.errors import ParseError
 from agent.core.model import Account, Association
-from backends.command_output import lines
+from backends.command_output import is_whole, lines
 
 ASSOCIATION_COLUMNS = (
     "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",
@@ -22,11 +23,11 @@ ASSOCIATION_COLUMNS = (
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
 
 # 22.05 has no letter above P: exabytes end with "?".
-_QUANTITY = re.compile(r"([0-9]+)(?:\.([0-9]+))?([KMGTP?]?)")
+_QUANTITY = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,20}))?([KMGTP?]?)")
 _SCALE = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "?": 6}
 _MEGABYTE_EXPONENT = 2
 _ASSOC_MGR_FIELD = re.compile(r"(?:^| )(ClusterName|Account|UserName|Partition|GrpTRESMins)=(\S*)")
-_USED_TRES = re.compile(r"([^=,\s]+)=(?:N|\d+)\((\d+)\)")
+_USED_TRES = re.compile(r"([^=,\s]+)=(?:N|[0-9]+)\(([0-9]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def associations(stdout: str) -> Tree:
             limits=tres_limits(limits),
             qos=frozenset(filter(None, qos.split(","))),
             default_qos=default_qos,
-            submit_limit=int(submit) if submit.isdigit() else None,
+            submit_limit=_submit_limit(submit),
         )
     if "root" not in accounts:
         raise ParseError(SHOW_ASSOCIATIONS, "", "the root account is missing, the output is not complete")
@@ -73,6 +74,15 @@ def associations(stdout: str) -> Tree:
         if member.account not in accounts:
             raise ParseError(SHOW_ASSOCIATIONS, member.user, f"its account {member.account} is missing")
     return Tree(frozenset(clusters), accounts, frozenset(found), user_limits)
+
+
+def _submit_limit(text: str) -> int | None:
+    """Parse GrpSubmitJobs, empty or N where there is none. Raises ParseError."""
+    if text in ("", "N"):
+        return None
+    if not is_whole(text):
+        raise ParseError(SHOW_ASSOCIATIONS, text, "GrpSubmit should be a number of jobs")
+    return int(text)
 
 
 def tres_limits(text: str) -> dict[str, int]:
@@ -112,7 +122,7 @@ def default_accounts(stdout: str) -> dict[str, str]:
 
 def job_counts(stdout: str) -> Counter[tuple[str, str]]:
     """Parse `squeue -o "%a|%u"`: active jobs by account and user. Raises ParseError."""
-    return Counter((account.lower(), user.lower()) for account, user in rows("squeue", stdout, 2))
+    return Counter((fold(account), fold(user)) for account, user in rows("squeue", stdout, 2))
 
 
 def names(command: str, stdout: str) -> tuple[str, ...]:
@@ -124,16 +134,18 @@ def limit_usage(stdout: str, cluster: str = "") -> dict[str, dict[str, int]]:
     """Parse `scontrol --oneliner show assoc_mgr`: what is used of GrpTRESMins by account and TRES, in TRES-minutes.
 
     `GrpTRESMins=cpu=600(42)` shows the limit and what is used (22.05). Only rows of accounts count: what their users
-    use is in them already. Rows of other clusters are left out.
+    use is in them already. Rows of other clusters are left out. Raises ParseError.
     """
     found: dict[str, dict[str, int]] = {}
-    for line in stdout.splitlines():
+    for line in stdout.split("\n"):
         row = dict(_ASSOC_MGR_FIELD.findall(line))
         if not row.get("Account") or row.get("UserName") or row.get("Partition"):
             continue
         if cluster and row.get("ClusterName", "").lower() != cluster.lower():
             continue
         used = _USED_TRES.findall(row.get("GrpTRESMins", ""))
+        if not all(is_whole(minutes) for _, minutes in used):
+            raise ParseError("scontrol show assoc_mgr", line, "no TRES can have so many minutes")
         found[row["Account"]] = {tres: int(minutes) for tres, minutes in used}
     return found
 

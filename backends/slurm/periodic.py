@@ -14,6 +14,7 @@ from agent.core.errors import BackendError, ParseError
 from agent.core.periodic import LimitType, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
+from backends.command_output import is_whole
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import parse
@@ -43,7 +44,7 @@ class PeriodicSettings:
             name, user, share, *limits = row
             if name != account or user:
                 continue
-            if not (share == "parent" or share.isdecimal()):
+            if not (share == "parent" or is_whole(share)):
                 raise ParseError(COMMAND, share, "a fairshare is a number or `parent`")
             values = map(parse.tres_limits, limits)
             return ObservedSettings(

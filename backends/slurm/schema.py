@@ -121,13 +121,13 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     problems = tuple(_conflicts(loaded, path))
     if any(p.severity is Severity.ERROR for p in problems):
         return Parsed(None, problems)
-    default_account = (loaded["default_account"] or "root").lower()
+    default_account = fold(loaded["default_account"] or "root")
     return Parsed(
         SlurmSettings(
             default_account=default_account,
-            root_account=(loaded["root_account"] or default_account).lower(),
+            root_account=fold(loaded["root_account"] or default_account),
             default_account_policy=loaded["default_account_policy"],
-            parent_account=(loaded["parent_account"] or "").lower(),
+            parent_account=fold(loaded["parent_account"] or ""),
             cluster_name=loaded["cluster_name"] or "",
             bin_path=loaded["slurm_bin_path"] or "",
             command_prefix=tuple(loaded["command_prefix"] or ()),

@@ -17,6 +17,7 @@ from dataclasses import replace
 from agent.core.account_names import fold
 from agent.core.errors import BackendError, ParseError
 from agent.core.usage import Usage, UsageQuery, UsageSource
+from backends.command_output import is_whole
 from backends.process import Runner
 from backends.slurm.programs import Programs, streamed
 from backends.slurm.tally import TOTALS, Sums, accounts
@@ -73,7 +74,7 @@ def _sums(lines: Iterable[str]) -> tuple[Sums, int]:
     records = 0
     for line in lines:
         row = line.split("|")
-        if len(row) != len(COLUMNS) or not (row[3].isdecimal() and row[3].isascii()):
+        if len(row) != len(COLUMNS) or not is_whole(row[3]):
             raise ParseError(
                 "sreport", line, "the columns are not those asked for (account, user, TRES, seconds)"
             )

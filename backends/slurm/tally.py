@@ -28,6 +28,7 @@ from zoneinfo import ZoneInfo
 from agent.core.account_names import fold
 from agent.core.errors import ParseError
 from agent.core.usage import AccountUsage, JobUse, Usage, UsageQuery, UsageSource
+from backends.command_output import DIGITS_AT_MOST, is_whole
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ FOLD_AT = 20_000
 NOT_SUSPENDED = "00:00:00"
 SUSPENDED = "SUSPENDED"
 
-_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]{2,}):([0-9]{2}):([0-9]{2})")
-_QUANTITY = re.compile(r"([0-9]+)([KMGTP]?)")
+_CLOCK = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{2,9}):([0-9]{2}):([0-9]{2})")
+_QUANTITY = re.compile(r"([0-9]{1,20})([KMGTP]?)")
 _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _MEBI = 2
 # A sum over the job's time already, and not tracked by every release: no rate that times could multiply.
@@ -106,7 +107,8 @@ class Tally:
                 self._add_suspended(line, (job, submit))
                 continue
             if seconds:
-                begins = int(start) if start.isdecimal() else self._moment(start, line)
+                known = start.isdecimal() and len(start) <= DIGITS_AT_MOST
+                begins = int(start) if known else self._moment(start, line)
                 if begins < since or begins + seconds > until:
                     seconds = max(0, min(begins + seconds, until) - max(begins, since))
                 ran_s[kind] += seconds
@@ -164,7 +166,7 @@ class Tally:
         begins = self._moment(start, line)
         ends = begins + seconds + suspended_s
         since, until = self._window
-        if not (run[0].isdecimal() and run[0].isascii()):
+        if not is_whole(run[0]):
             _raise_foreign(line)
         if since <= begins and ends <= until:
             self._count(line, seconds, suspended_s)
@@ -235,7 +237,7 @@ class Tally:
 
     def _moment(self, text: str, line: str) -> int:
         """Return epoch seconds. The emulator writes ISO times whatever SLURM_TIME_FORMAT says."""
-        if text.isdecimal() and text.isascii():
+        if is_whole(text):
             return int(text)
         try:
             return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(self.query.zone)).timestamp())
@@ -271,7 +273,9 @@ def accounts(sums: Sums) -> dict[str, AccountUsage]:
 def _parts(line: str) -> list[str]:
     """Split a line into what jobs of its kind share and its own columns. Raises ParseError."""
     parts = line.rsplit("|", 6)
-    if len(parts) != 7 or not (parts[2].isdecimal() and parts[2].isascii()):
+    elapsed = parts[2] if len(parts) == 7 else ""
+    # As `is_whole`, which would cost a tenth of the time here.
+    if not (elapsed.isdecimal() and elapsed.isascii() and len(elapsed) <= DIGITS_AT_MOST):
         _raise_foreign(line)
     return parts
 

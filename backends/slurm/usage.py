@@ -17,6 +17,7 @@ from contextlib import closing
 from datetime import timedelta
 
 from agent.core.usage import JobUse, Usage, UsageQuery
+from backends.command_output import is_whole
 from backends.process import Runner
 from backends.slurm.programs import Programs, streamed
 from backends.slurm.tally import TRES_COLUMN, Tally, columns
@@ -62,7 +63,7 @@ class Accounting:
     def job_uses(self, query: UsageQuery, ids: Sequence[str]) -> list[JobUse]:
         """Return what these jobs count in the month, each run on its own. Raises BackendError."""
         found: list[JobUse] = []
-        for some in _chunks({job for job in ids if job.isdecimal() and job.isascii()}):
+        for some in _chunks({job for job in ids if is_whole(job)}):
             # The number of an array is also that of its last task: sacct then shows the others, too.
             found += self._tally(query, _jobs(some), ids=some).kept
         return found

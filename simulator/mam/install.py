@@ -68,7 +68,7 @@ class StandIn:
     def log(self) -> list[list[Any]]:
         """Return rows of pid, `begin` or `end`, program, and its arguments or exit code."""
         path = self.folder / LOG_FILE
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
     def calls(self) -> list[str]:
         """Return the command lines of the calls so far."""

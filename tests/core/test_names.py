@@ -52,9 +52,17 @@ def test_names_are_distinct_short_enough_folded_and_begin_with_the_base(
         assert base.lower().startswith(re.sub(r"-\d+$", "", name))
 
 
-@pytest.mark.parametrize(("name", "folded"), [(" Abc ", "abc"), ("abc", "abc"), ("", ""), ("Ünï", "ünï")])
+@pytest.mark.parametrize(("name", "folded"), [(" Abc\n", "abc"), ("abc", "abc"), ("", ""), ("Ünï", "Ünï")])
 def test_folding_is_done_once_and_for_all(name: str, folded: str) -> None:
     assert fold(name) == folded == fold(folded)
+
+
+@given(name=st.text(max_size=8))
+def test_no_other_letter_or_blank_becomes_a_name_of_ascii(name: str) -> None:
+    """By Unicode the sign of Kelvin is a small k, and a no-break space is no part of a name."""
+    assert fold(name).isascii() == name.isascii()
+    assert fold("\u212a" + name) != fold("k" + name)
+    assert fold(name + "\u00a0") != fold(name)
 
 
 UUID = "e21a0f0030b447deb63bedf69db6742e"

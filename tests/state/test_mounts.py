@@ -27,6 +27,7 @@ gpfs0 /var/lib/waldur gpfs rw 0 0
 me@host: /mnt fuse.sshfs rw 0 0
 strange line
 """
+MOUNTS += "nas:/y /srv/a\u2028b nfs4 rw 0 0\n"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ strange line
         ("/var/lib/waldur-two", "ext4", False),
         ("/var/lib/waldur/local/state", "xfs", False),
         ("/mnt/state", "fuse.sshfs", True),
+        ("/srv/a\u2028b/state", "nfs4", True),
     ],
 )
 def test_the_longest_mount_point_wins_and_the_last_of_two(

@@ -22,6 +22,7 @@ from ldap3.utils.conv import escape_filter_chars
 from ldap3.utils.dn import escape_rdn
 
 from agent.core.errors import BackendError, BackendUnavailable
+from backends.command_output import is_whole
 from backends.usernames.ldap.schema import LdapSettings
 
 log = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class LdapEntry:
     def number(self, name: str) -> int | None:
         """Return the first value of an attribute as a number, None where it is none."""
         text = self.first(name)
-        return int(text) if text.isascii() and text.isdecimal() else None
+        return int(text) if is_whole(text) else None
 
 
 class Directory:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.core.errors import BackendError, BackendUnavailable
+from backends.command_output import is_whole
 from backends.usernames import nss
 from backends.usernames.ldap.directory import ADD, DELETE, AlreadyThere, Directory, NotThere, any_of
 from backends.usernames.ldap.schema import IdRange, LdapSettings
@@ -77,7 +78,7 @@ class IdAllocator:
             self._settings.groups, f"(&(objectClass={COUNTER_CLASSES[0]})(cn={COUNTER}))", ["description"]
         )
         counts = [text.split() for entry in found for text in entry.all("description")]
-        named = [int(c[1]) for c in counts if len(c) == 2 and c[0] == kind and c[1].isdecimal()]
+        named = [int(c[1]) for c in counts if len(c) == 2 and c[0] == kind and is_whole(c[1])]
         given = max((number for number in named if number in numbers), default=None)
         above = given
         if above is None:

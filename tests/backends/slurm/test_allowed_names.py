@@ -110,6 +110,7 @@ TEXTS = [
     ("tab\tand\0zero\x1b[31m", "x", "tab and zero 31m"),
     ("ünï ; $(id) `x` 'y'", "x", "ünï id x y"),
     ("=a,b[1-2]", "x", "=a,b 1-2"),
+    ("a\u2028b\u0085c\u2029 d\u202e\ud800", "x", "a b c d"),
 ]
 
 

@@ -90,7 +90,7 @@ BAD_ACCOUNTS: list[tuple[AllocationSpec, dict[str, Any], str]] = [
     (replace(SPEC, account=AccountSpec("a,b", "p_proj")), {}, "account name 'a,b'"),
     (replace(SPEC, account=AccountSpec("a", "p|")), {}, "account name 'p|'"),
     (replace(SPEC, account=AccountSpec("", "p")), {}, "account name '': it is empty"),
-    (replace(SPEC, account=AccountSpec("Ünï", "p")), {}, "account name 'ünï'"),
+    (replace(SPEC, account=AccountSpec("Ünï", "p")), {}, "account name 'Ünï'"),
     (replace(SPEC, ancestors=(AccountSpec("c d", ""), SPEC.ancestors[1])), {}, "account name 'c d'"),
     (replace(SPEC, ancestors=(SPEC.ancestors[0], AccountSpec("p=d", "c_cust"))), {}, "account name 'p=d'"),
 ]

@@ -103,6 +103,15 @@ def test_what_could_change_something_stays_out(left_out: ClusterAction) -> None:
     assert set(held) == set(ALLOCATION)
 
 
+def test_a_line_break_of_unicode_in_a_text_is_no_note_of_a_change() -> None:
+    """What sacctmgr prints about things that exist begins with a blank; a text may go on with one behind U+2028."""
+    listed = "Acct=alloc Descr=one\u2028 two\x85 three\n"
+    assert load_file.notes(listed) == []
+    assert load_file.notes(listed + " Changed parent of proj\n") == ["Changed parent of proj"]
+    (text,) = texts((account("alloc", text="one\u2028 two\x85 three"),))
+    assert "Description='one two three'" in text
+
+
 def test_files_are_cut_between_accounts_and_parents_stay_in_front() -> None:
     actions = [account(f"a{n}", "cust") for n in range(load_file.ACCOUNTS_PER_FILE)] + [account("cust")]
     first, second = load_file.files(tuple(actions), "c1")

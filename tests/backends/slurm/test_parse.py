@@ -259,8 +259,12 @@ def test_limits_are_numbers_and_memory_is_in_megabytes(text: str, limits: dict[s
 
 
 @pytest.mark.parametrize(
-    "text", ["cpu", "cpu=", "=5", "cpu=5X", "cpu=1.", "cpu=.5", "cpu= 5", "cpu=5;mem=6", "cpu=\u0661"]
-)
+    "text",
+    [
+        "cpu", "cpu=", "=5", "cpu=5X", "cpu=1.", "cpu=.5", "cpu= 5", "cpu=5;mem=6", "cpu=\u0661", "cpu=1e5",
+        f"cpu={'9' * 5000}", f"mem={'9' * 400}.5G", f"mem=1.{'9' * 400}G",
+    ],
+)  # fmt: skip
 def test_what_is_no_limit_is_not_guessed(text: str) -> None:
     with pytest.raises(ParseError):
         parse.tres_limits(text)
@@ -273,3 +277,16 @@ SUBMIT = [("", None), ("0", 0), ("500", 500), ("N", None)]
 def test_a_limit_of_submitted_jobs(text: str, limit: int | None) -> None:
     tree = parse.associations(SMALL + f"test|b|||root||{text}|normal||\n")
     assert tree.accounts["b"].submit_limit == limit
+
+
+@pytest.mark.parametrize("text", ["\u00b2", "\u0661", "1e5", "-1", "many", "9" * 5000])
+def test_a_limit_of_submitted_jobs_that_is_no_number_is_not_taken_for_none(text: str) -> None:
+    with pytest.raises(ParseError, match="GrpSubmit should be a number of jobs"):
+        parse.associations(SMALL + f"test|b|||root||{text}|normal||\n")
+
+
+@pytest.mark.parametrize("minutes", ["9" * 30, "9" * 5000])
+def test_a_use_that_no_limit_can_have_is_no_use(minutes: str) -> None:
+    row = f"ClusterName=test Account=a UserName= Partition= GrpTRESMins=cpu=600({minutes})\n"
+    with pytest.raises(ParseError, match="no TRES can have so many minutes"):
+        parse.limit_usage(row)

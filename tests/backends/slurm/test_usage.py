@@ -265,6 +265,10 @@ FOREIGN = {
     "a fraction": dated("a|ann|cpu=2,mem=62.50G|COMPLETED|60|00:00:00|1"),
     "a TRES without amount": dated("a|ann|cpu=2,mem|COMPLETED|60|00:00:00|1"),
     "an amount that is no number": dated("a|ann|cpu=two|COMPLETED|60|00:00:00|1"),
+    "more seconds than there ever were": dated(f"a|ann|cpu=2|COMPLETED|{'9' * 5000}|00:00:00|1"),
+    "a start after the end of all days": dated("a|ann|cpu=2|COMPLETED|60|00:00:00|1", "9" * 5000),
+    "a clock of a million years": dated(f"a|ann|cpu=2|COMPLETED|60|{'9' * 5000}-00:00:01|1"),
+    "an amount beyond all counting": dated(f"a|ann|cpu={'9' * 5000}|COMPLETED|60|00:00:00|1"),
     "an unknown unit": dated("a|ann|cpu=2E|COMPLETED|60|00:00:00|1"),
     "an amount without TRES": dated("a|ann|=2|COMPLETED|60|00:00:00|1"),
 }
