@@ -18,6 +18,8 @@ NAMES_PER_COMMAND = 1000
 ALL_TOLD = "DBD Agent queue size: 0\n"
 # Reasons of jobs that wait for more than their turn: slurmdbd hears of them when they end.
 NOT_TOLD_YET = ("JobHeld", "Dependency", "BeginTime")
+# Rounds of the thread in which slurmctld 22.05 tells of submissions and late starts.
+SECONDS_BETWEEN_TELLINGS = 5
 LIMIT_COLUMNS = (
     "shares, is_def, grp_tres_mins, grp_tres, grp_submit_jobs, grp_jobs, grp_wall,"
     " max_tres_mins_pj, max_tres_pj, max_jobs, max_submit_jobs, max_wall_pj, qos, def_qos_id"
@@ -72,9 +74,9 @@ def read_records(cluster: Cluster) -> Records:
 def cancel_jobs(cluster: Cluster) -> None:
     """Cancel every job and wait until slurmdbd was told the last of all that slurmctld remembers.
 
-    A row that came after they were forgotten would stay, and slurmctld may tell of a job's start up to 5 s late, after
-    its end: a start that meets the thread which tells of submissions is left to that thread's next round (observed with
-    SLURM 22.05). Only a start brings the eligible time, so a job that ran and has none is not told in full.
+    A row that came after they were forgotten would stay, and slurmctld may tell of a job's beginning after its end: one
+    that meets the thread which tells of submissions is left to that thread's next round (observed with SLURM 22.05).
+    Only such a message brings the eligible time. A job without one is waited for until that round is over.
     """
     lines = cluster.ask("squeue", "-h", "-o", "%A %r").splitlines()
     reasons = dict(line.split(maxsplit=1) for line in lines)
@@ -84,30 +86,24 @@ def cancel_jobs(cluster: Cluster) -> None:
         cluster.ask("scancel", "--full", *sorted(reasons))
         wait_until("the end of cancelled jobs", lambda: not cluster.ask("squeue", "-h"))
     wait_until("slurmdbd is told of all jobs", lambda: ALL_TOLD in cluster.ask("sdiag"))
-    remembered = dict(
-        line.split("|") for line in cluster.ask("squeue", "-h", "-t", "all", "-o", "%A|%N").splitlines()
-    )
+    remembered = set(cluster.ask("squeue", "-h", "-t", "all", "-o", "%A").split())
 
     def all_is_told() -> bool:
-        rows = _rows_of_jobs(cluster, remembered.keys())
-        return reasons.keys() <= rows.keys() and all(
-            ended and (started or not remembered[job]) for job, (started, ended) in rows.items()
-        )
+        rows = _rows_of_jobs(cluster, remembered)
+        return reasons.keys() <= rows.keys() and all(rows.values())
 
-    wait_until("start and end of every job in the accounting", all_is_told)
+    wait_until("beginning and end of every job in the accounting", all_is_told)
 
 
-def _rows_of_jobs(cluster: Cluster, jobs: AbstractSet[str]) -> dict[str, tuple[bool, bool]]:
-    """Return those of the jobs that slurmdbd has rows of, with whether it was told of their start and of their end."""
+def _rows_of_jobs(cluster: Cluster, jobs: AbstractSet[str]) -> dict[str, bool]:
+    """Return those of the jobs that slurmdbd has rows of, and whether it was told all, or nothing in a whole round."""
     ids = ",".join(sorted(jobs)) or "0"
     rows = cluster.sql(
-        "SELECT id_job, MIN(time_eligible) > 0, MIN(time_end) > 0"
+        "SELECT id_job, (MIN(time_eligible) > 0 AND MIN(time_end) > 0)"
+        f" OR MAX(mod_time) + {SECONDS_BETWEEN_TELLINGS} < UNIX_TIMESTAMP()"
         f" FROM {cluster.cluster}_job_table WHERE id_job IN ({ids}) GROUP BY id_job;"
     )
-    return {
-        job: (started == "1", ended == "1")
-        for job, started, ended in (row.split() for row in rows.splitlines())
-    }
+    return {job: is_told == "1" for job, is_told in (row.split() for row in rows.splitlines())}
 
 
 def remove(cluster: Cluster, kind: str, names: list[str]) -> None:

@@ -17,14 +17,14 @@ from rig.parts import require
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.slurm_cluster import SlurmCluster
+from rig.slurm_reset import SECONDS_BETWEEN_TELLINGS
 
 ROOT = Path(__file__).parents[2]
-SECONDS_BETWEEN_TELLINGS = 5
-"""Rounds of the thread in which slurmctld 22.05 tells slurmdbd of submissions and late starts."""
 ORPHAN_SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from rig.slurm_cluster import SlurmCluster
+from rig.slurm_reset import SECONDS_BETWEEN_TELLINGS
 cluster = SlurmCluster(Path(sys.argv[1]))
 cluster.start()
 cluster.ask("sbatch", "--wrap", "sleep 987")
