@@ -8,7 +8,7 @@ one outcome per action and raises only where nothing was tried at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -34,16 +34,34 @@ class Scope:
     usage_of: frozenset[str] = frozenset()
 
 
+class AccountMarks(Protocol):
+    """A set of accounts that outlives the process. Each method raises StateError where it cannot be read or written."""
+
+    def __contains__(self, account: str, /) -> bool: ...
+
+    def add(self, account: str, /) -> None: ...
+
+    def discard(self, account: str, /) -> None: ...
+
+
+def marks_of_this_process(_backend: str, _mark: str) -> AccountMarks:
+    """Return a set that ends with its owner, for a backend without a host program."""
+    return set()
+
+
 @dataclass(frozen=True, slots=True)
 class BackendContext:
     """Values that the host program gives every backend. `state_dir` holds the lock files of writes; `lock_dir` is for
     those that agents of this host with another state_dir must see as well, None where there is no such folder.
+    `marks`: return the accounts with a mark; the first argument says whose accounts these are, for two offerings may
+    share one accounting system.
     """
 
     offering_uuid: str
     state_dir: Path
     timezone: str = "UTC"
     lock_dir: Path | None = None
+    marks: Callable[[str, str], AccountMarks] = marks_of_this_process
 
 
 class Backend(Protocol):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -20,6 +21,7 @@ from agent.core.errors import ConfigError
 from agent.core.model import AccountingType, Component, OfferingFacts, WaldurComponent
 from agent.core.units import targets_of
 from agent.plan.allocations import OfferingRules
+from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
 from backends import registry
 from backends.base import Backend, BackendContext
@@ -74,7 +76,13 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
     refuse_stopped(offering, mode)
     configured = registry.configure(offering, mode)
     lock_dir = shared_lock_dir(os.environ, is_root=os.geteuid() == 0)
-    context = BackendContext(offering.uuid, settings.state_dir, settings.timezone.key, lock_dir)
+    context = BackendContext(
+        offering.uuid,
+        settings.state_dir,
+        settings.timezone.key,
+        lock_dir,
+        marks=partial(MarkedAccounts, settings.state_dir),
+    )
     neighbours, counting_alike = {}, {}
     for other in settings.offerings:
         if other.uuid == offering.uuid:

@@ -227,6 +227,13 @@ CREATE TABLE passes (
 );
 CREATE INDEX passes_by_offering ON passes (offering, mode, number);
 
+CREATE TABLE marked_accounts (
+  backend TEXT NOT NULL,
+  mark TEXT NOT NULL,
+  account TEXT NOT NULL,
+  PRIMARY KEY (backend, mark, account)
+);
+
 CREATE TABLE drifts (
   offering TEXT NOT NULL,
   mode TEXT NOT NULL,

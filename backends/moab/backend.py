@@ -25,7 +25,7 @@ from backends.moab.programs import Programs
 from backends.moab.reader import Reader
 from backends.moab.schema import MoabSettings
 from backends.moab.usage import Records
-from backends.moab.written_funds import UnshownFunds, WrittenFunds
+from backends.moab.written_funds import WrittenFunds
 from backends.process import Runner
 
 VERSION = re.compile(r"\d+(?:\.\d+)+")
@@ -44,7 +44,7 @@ class MoabBackend:
         # Those with another state_dir meet at the file of the same programs, in the folder of the host.
         shared = context.lock_dir / f"writes-mam-{_place(settings)}.lock" if context.lock_dir else None
         self._lock = WriteLock(context.state_dir, "mam", shared=shared)
-        unshown = UnshownFunds(context.state_dir / f"mam-unseen-{_place(settings)}.json")
+        unshown = context.marks(f"mam-{_place(settings)}", "fund not shown")
         written_funds = WrittenFunds(self._reader.ledger, self._reader.funds_of, unshown)
         self._writer = Writer(
             self._runner,

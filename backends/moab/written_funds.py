@@ -7,62 +7,22 @@ funds are asked for alone as well; and where a fund was made and not shown, no o
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable
 
-from agent.core.errors import BackendError, NotApplied
-from agent.host import files
+from agent.core.errors import BackendError, NotApplied, StateError
+from backends.base import AccountMarks
 from backends.moab.ledger import Fund, Ledger
-
-
-class UnshownFunds:
-    """Accounts that we made a fund for which MAM did not show, in a file of all writers. Used under their lock."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __contains__(self, account: str) -> bool:
-        return account in self._accounts()
-
-    def note(self, account: str) -> None:
-        self._write({*self._accounts(), account})
-
-    def forget(self, account: str) -> None:
-        if account in (known := self._accounts()):
-            self._write(known - {account})
-
-    def _accounts(self) -> set[str]:
-        try:
-            with files.acting_as_owner(self._path.parent):
-                return set(json.loads(self._path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return set()
-        except (OSError, ValueError, TypeError) as error:
-            raise BackendError(
-                f"{self._path} cannot be read: {error}. See which funds MAM has, and delete it"
-            ) from error
-
-    def _write(self, accounts: Collection[str]) -> None:
-        draft = self._path.with_suffix(".new")
-        try:
-            with files.acting_as_owner(self._path.parent):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                draft.write_text(json.dumps(sorted(accounts)), encoding="utf-8")
-                os.replace(draft, self._path)
-        except OSError as error:
-            raise BackendError(f"{self._path} cannot be written: {error}") from error
 
 
 class WrittenFunds:
     """Observe the funds that are written to.
 
-    `read`: everything; `ask`: the own funds of one account, by its name as MAM spells it.
+    `read`: everything; `ask`: the own funds of one account, by its name as MAM spells it; `unshown`: accounts that we
+    made a fund for which MAM did not show, used under the lock of all writers.
     """
 
     def __init__(
-        self, read: Callable[[], Ledger], ask: Callable[[str], tuple[Fund, ...]], unshown: UnshownFunds
+        self, read: Callable[[], Ledger], ask: Callable[[str], tuple[Fund, ...]], unshown: AccountMarks
     ) -> None:
         self.read = read
         self._ask = ask
@@ -82,19 +42,28 @@ class WrittenFunds:
                 )
         except BackendError as error:
             return error
+        except StateError as error:
+            return _unknown(account, error)
         return None
 
     def unshown(self, account: str) -> BackendError:
         """Note that a fund was made which the list does not have; return the error to report."""
         try:
-            self._unshown.note(account)
-        except BackendError as error:
-            return error
+            self._unshown.add(account)
+        except StateError as error:
+            return BackendError(
+                f"MAM does not show the fund that was made for account {account}, and that cannot be written down: "
+                f"{error}. Look at `mam-list-funds` before anything else is deposited there"
+            )
         return NotApplied(f"MAM does not show the fund of account {account}")
 
     def shown(self, account: str) -> BackendError | None:
         try:
-            self._unshown.forget(account)
-        except BackendError as error:
-            return error
+            self._unshown.discard(account)
+        except StateError as error:
+            return _unknown(account, error)
         return None
+
+
+def _unknown(account: str, error: StateError) -> BackendError:
+    return BackendError(f"nobody can tell whether a fund was made for account {account} before: {error}")

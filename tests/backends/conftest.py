@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from agent.state.marked_accounts import MarkedAccounts
 from backends.base import Backend, BackendContext
 from backends.moab.backend import MoabBackend
 from backends.moab.plugin import plugin as moab_plugin
@@ -84,7 +86,10 @@ def on_emulator(module_environment: pytest.MonkeyPatch) -> Iterator[Connect]:
 def on_stand_in(mam: StandIn, *, state: str = "state", **settings: object) -> MoabBackend:
     """A backend of this MAM, with these settings, its state in this folder."""
     raw = {"cluster_name": "test", "moab_bin_path": str(mam.bin), "manage_default_accounts": True, **settings}
-    context = BackendContext("0" * 32, mam.folder / state, lock_dir=mam.folder / "host")
+    folder = mam.folder / state
+    context = BackendContext(
+        "0" * 32, folder, lock_dir=mam.folder / "host", marks=partial(MarkedAccounts, folder)
+    )
     return moab_plugin.connect(moab_plugin.parse(raw, "test").settings, context)
 
 
