@@ -82,7 +82,7 @@ class DemoProcess:
         sockets = {link for pid in self.pids() for link in _links(pid)}
         return {address for address, inode in _listeners() if f"socket:[{inode}]" in sockets}
 
-    def ended(self, timeout_s: float = 20) -> int:
+    def ended(self, timeout_s: float = 120) -> int:
         return self.process.wait(timeout_s)
 
     def has_left_nothing(self) -> None:

@@ -117,9 +117,9 @@ def test_it_runs_until_ctrl_c_on_the_embedded_broker_and_without_mosquitto(demos
     flower = re.search(r"^Flower: (\S+) \(user demo, password (\S+)\)$", said, re.MULTILINE)
     assert flower is not None
     url, password = flower.groups()
-    assert requests.get(url, timeout=10).status_code == 401
-    assert requests.get(url, auth=("demo", "wrong"), timeout=10).status_code == 401
-    assert requests.get(url, auth=("demo", password), timeout=10).status_code == 200
+    assert requests.get(url, timeout=60).status_code == 401
+    assert requests.get(url, auth=("demo", "wrong"), timeout=60).status_code == 401
+    assert requests.get(url, auth=("demo", password), timeout=60).status_code == 200
     assert any("valkey-server" in line for line in running.command_lines())
     assert "5 orders went from Waldur through beat, valkey-server and the worker to sacctmgr" in said
     if running.prefix or shutil.which("mosquitto", path=SYSTEM_FOLDERS) is None:

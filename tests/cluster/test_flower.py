@@ -29,7 +29,7 @@ def env(redis_server: RedisServer, tmp_path: Path) -> Iterator[dict[str, str]]:
 def status(url: str, login: str = "") -> int:
     headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -39,7 +39,7 @@ def told(world: World, account: str, **amounts: str) -> None:
         f"{world.waldur.url}marketplace-component-usages/set_usage/",
         json={"resource": resource, "usages": listed, "date": f"{LAST.first_day}T00:00:00Z"},
         headers={"Authorization": f"Token {world.waldur.token('staff')}"},
-        timeout=10,
+        timeout=60,
     )
     assert answer.status_code == 201, answer.text
 
