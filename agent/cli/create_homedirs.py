@@ -92,7 +92,7 @@ def _create(settings: Settings, offering: Offering) -> HomesOutcome:
                 outcome = HomesOutcome(offering, skipped=paused or "it only observes")
             else:
                 users = members.offering_users(client(offering, "create_homedirs"))
-                names = {u.username for u in users if u.state == "OK" and u.username and not u.is_restricted}
+                names = {u.username for u in users if u.may_use}
                 report = homes.provision(run, names, at_most=len(names), budget_s=math.inf, again=True)
                 outcome = HomesOutcome(offering, report)
     except SiteAgentError as error:

@@ -162,6 +162,11 @@ class OfferingUser:
     last_name: str = ""
     email: str = ""
 
+    @property
+    def may_use(self) -> bool:
+        """Return whether the account is ready for use. Servers of 2024 have no states: a name is enough there."""
+        return bool(self.username) and self.state in ("OK", "") and not self.is_restricted
+
 
 @dataclass(frozen=True, slots=True)
 class OfferingFacts:

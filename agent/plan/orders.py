@@ -35,7 +35,6 @@ from agent.plan.allocations import OfferingRules
 
 CREATING = (OrderType.CREATE, OrderType.RESTORE)
 PROJECT_SLUG_POLICY = "project_slug"
-USER_IS_READY = ("OK", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,7 @@ def members_of(
     team: Iterable[TeamMember], users: Iterable[OfferingUser], project_accounts: Iterable[str]
 ) -> tuple[str, ...]:
     """Return usernames of team members who are ready users of the offering, and of accounts without a person."""
-    ready = {
-        u.user_uuid: u.username
-        for u in users
-        if u.username and u.state in USER_IS_READY and not u.is_restricted
-    }
+    ready = {user.user_uuid: user.username for user in users if user.may_use}
     people = {ready[member.user_uuid] for member in team if member.user_uuid in ready}
     return tuple(sorted(people | set(project_accounts)))
 

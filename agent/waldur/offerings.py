@@ -14,7 +14,15 @@ from agent.waldur.client import WaldurClient
 PATH = "marketplace-provider-offerings/"
 UNIQUENESS = "check_unique_backend_id"
 # A server that has no catalogue of QoS (before 8.1) leaves `qos_profiles` out.
-FIELDS = ("uuid", "customer_uuid", "components", "partitions", "qos_profiles", "plugin_options")
+FIELDS = (
+    "uuid",
+    "customer_uuid",
+    "components",
+    "partitions",
+    "qos_profiles",
+    "plugin_options",
+    "secret_options",
+)
 
 
 def facts(client: WaldurClient) -> OfferingFacts:

@@ -27,6 +27,8 @@ from agent.core.model import (
 
 Json = Mapping[str, Any]
 
+OPTIONS_AMONG_SECRETS = ("service_provider_can_create_offering_user",)
+
 
 def order(record: Json) -> Order:
     return Order(
@@ -115,12 +117,18 @@ def offering(record: Json, offering_uuid: str) -> OfferingFacts:
         partitions=_names(partitions, "partition_name"),
         qos=tuple(sorted({*catalogue, *_names(partitions, "qos"), *chain(*partition_qos.values())})),
         partition_qos={name: taken for name, taken in partition_qos.items() if taken},
-        plugin_options=_map(record, "plugin_options"),
+        plugin_options={**_moved_options(record), **_map(record, "plugin_options")},
     )
 
 
 def _names(items: list[Json], key: str) -> tuple[str, ...]:
     return tuple(sorted({_text(item, key) for item in items} - {""}))
+
+
+def _moved_options(record: Json) -> Json:
+    """Return the options that servers of 2024 keep beside the secrets (5.8.4), and nothing else of what is there."""
+    secret = _map(record, "secret_options")
+    return {name: secret[name] for name in OPTIONS_AMONG_SECRETS if name in secret}
 
 
 def quotas(record: Json) -> dict[str, int]:

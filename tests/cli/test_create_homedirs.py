@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from simulator.server.faults import Fault
+from simulator.world.ages import Age
 from simulator.world.records import OfferingUser, OfferingUserState
 from tests.cli.conftest import Command
 from tests.cli.operator_site import PROGRAMS, REPOSITORY, UNKNOWN, Ended, OperatorSite
@@ -49,6 +50,18 @@ def rows(out: str) -> dict[str, tuple[str, str]]:
     """User -> result and message, from the table."""
     cells = [line.strip("│").split("│", 2) for line in out.splitlines() if line.startswith("│")]
     return {user.strip(): (result.strip(), message.strip()) for user, result, message in cells}
+
+
+def test_users_of_a_server_without_states_need_a_name_alone(site: OperatorSite) -> None:
+    """Waldur of 2024 has no states of offering users."""
+    users(site)
+    site.waldur.store.age = Age.A2024
+    site.waldur.store.offering_users.where("offering", site.waldur.seed.offering_uuid)[0].is_restricted = True
+    said = run(on_head_node(site, *NAMES), *CREATE, "-c", site.configure())
+    assert said.code == 0, said.err
+    made = {user for user, (result, _) in rows(said.out).items() if result == "made"}
+    assert made >= {"bob", "cat", "dan"}
+    assert "ann" not in made
 
 
 def test_made_and_waiting(site: OperatorSite) -> None:
