@@ -35,7 +35,7 @@ class AssignUsername(WaldurAction):
     """Give an offering user the name on the cluster; Waldur moves it to OK. No name in a plan: not known before."""
 
     verb: ClassVar[str] = "assign username"
-    target, identifiers = Target.USER, {"user": "username"}
+    effect, target, identifiers = Effect.ADD, Target.USER, {"user": "username"}
     offering_user: str
     username: str
 

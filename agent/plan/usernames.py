@@ -14,12 +14,13 @@ any of these                 an outage, or unknown         none                 
 any of these                 a fault of the site           none                                   stays
 
 An account that is OK keeps its name for ever. One that is OK without a name (a pass was cut off between the two
-calls of a pending one), and one of a server without states (2024), only gets a name.
+calls of a pending one), and one of a server without states (2024), only gets a name. Who had a name before, which
+Waldur has lost, gets that one again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -44,6 +45,7 @@ from agent.core.model import OfferingUser
 
 SERVICE_PROVIDER = "service_provider"
 MAX_COMMENT_URL = 2000
+SHOWN = 5
 
 
 class UserState(StrEnum):
@@ -83,6 +85,21 @@ def obstacle(plugin_options: Mapping[str, Any]) -> Obstacle | None:
             is_fault=True,
         )
     return None
+
+
+def lost_names(new: Collection[OfferingUser], strangers: Collection[str], few: int) -> str:
+    """Return why new names wait for a person: Waldur seems to have lost those that people have. Empty when it has not.
+
+    `strangers`: members of the offering's accounts whose names nobody has in Waldur; up to `few` may have left.
+    """
+    if min(len(new), len(strangers)) <= few:
+        return ""
+    some = ", ".join(sorted(strangers)[:SHOWN])
+    return (
+        f"{len(new)} people would get new usernames, and {len(strangers)} members of the offering's accounts "
+        f"({some}{' ...' if len(strangers) > SHOWN else ''}) are nobody's in Waldur. Did it lose their usernames? "
+        "Then write them again there"
+    )
 
 
 def due(users: Iterable[OfferingUser]) -> list[OfferingUser]:

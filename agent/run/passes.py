@@ -16,7 +16,7 @@ from agent.plan.orders import CREATING
 from agent.run import engine, gate
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import MembershipFacts, PassScope
+from agent.run.membership.facts import MembershipFacts, PassScope, named_accounts
 from agent.run.membership.mode import Synced
 from agent.run.orders import mode as orders
 from agent.run.people import mode as people
@@ -53,7 +53,17 @@ def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> Sequen
     """Give names to people who have none yet. Return the offering's users as they are then."""
     if not gate.may_tell(run.rules):
         return facts.users
-    return people.name_people(run, facts.users, facts.offering, snapshot)
+    return people.name_people(run, facts.users, facts.offering, snapshot, members_of(facts, snapshot))
+
+
+def members_of(facts: MembershipFacts, snapshot: Snapshot) -> frozenset[str]:
+    """Return who is in the offering's accounts on the cluster, without service and course accounts that are known."""
+    others: set[str] = set()
+    for accounts in (facts.accounts or {}).values():
+        others |= accounts.active | accounts.unsettled | accounts.ended
+    named = named_accounts([*facts.resources, *facts.in_progress])
+    inside = {member.user for member in snapshot.associations if member.account in named}
+    return frozenset(inside - others)
 
 
 def provide_for_orders(run: Pass) -> None:

@@ -257,8 +257,17 @@ CREATE TABLE dead_letters (
 )
 """
 
+SECOND = """
+CREATE TABLE given_usernames (
+  offering TEXT NOT NULL,
+  person TEXT NOT NULL,
+  username TEXT NOT NULL,
+  PRIMARY KEY (offering, person)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST,)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND)
 
 
 def statements(script: str) -> list[str]:

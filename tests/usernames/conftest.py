@@ -19,6 +19,7 @@ from agent.run.people import groups, usernames
 from agent.run.people.usernames import UsernameReport
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
+from agent.state.store import Store
 from agent.waldur import members, offerings
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
@@ -110,6 +111,12 @@ def logins(waldur: SimulatedWaldur) -> list[str]:
 
 def set_state(waldur: SimulatedWaldur, login: str, state: str) -> None:
     waldur.people.set_account(login, "", state=OfferingUserState(state))
+
+
+def forget_names(site: Site) -> None:
+    """Forget which names people had."""
+    with Store(site.state_dir).write() as db:
+        db.run("DELETE FROM given_usernames")
 
 
 def posts(waldur: SimulatedWaldur) -> dict[str, int]:

@@ -24,6 +24,7 @@ from tests.usernames.conftest import (
     SiteFactory,
     accounts,
     facts,
+    forget_names,
     listed,
     logins,
     posts,
@@ -93,6 +94,7 @@ def test_everybody_gets_their_own_outcome(
     for what, (answer, state) in OUTCOMES.items():
         for login in logins(waldur):
             set_state(waldur, login, "Requested")
+        forget_names(site)
         scripted.answers = {first: answer}
         settled(site)
         assert states(waldur) == {first: state, **dict.fromkeys(others, "OK")}, what

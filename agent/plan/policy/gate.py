@@ -17,7 +17,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import filterfalse
 
-from agent.core.actions import Action, ClusterAction
+from agent.core.actions import Action, Effect
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
 from agent.plan.policy.budgets import BudgetCheck, Excess
@@ -267,7 +267,7 @@ class _Plans:
         """Return what waits for its number, or because a person must look at all of it."""
         cluster = f"cluster {self._book.snapshot.cluster}"
         if why := self._book.context.needs_approval:
-            roots = tuple(action for action in self._left if isinstance(action, ClusterAction))
+            roots = tuple(action for action in self._left if action.effect is not Effect.TELL)
             return [self._held(Excess(cluster, why, roots))] if roots else []
         alone = self._costs.accounts_in_excess()
         together = self._costs.cluster_in_excess(alone, aside)

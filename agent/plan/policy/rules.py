@@ -49,8 +49,8 @@ class PolicyContext:
     `deliberate`: accounts whose members somebody takes away on purpose (`restrict_member_access`).
     `has_gaps`: something could not be planned, so that a plan which is not made again is not known to be gone.
     `sees_nothing`: Waldur listed nothing at all, which may be a mistake of its own.
-    `needs_approval`: why all that this plan does on the cluster waits for a person. `unrecorded`: why costs to people
-    cannot be written down now, so that nothing that has any may happen.
+    `needs_approval`: why all of this plan but what only tells Waldur waits for a person. `unrecorded`: why costs to
+    people cannot be written down now, so that nothing that has any may happen.
     """
 
     named: frozenset[str] = frozenset()

@@ -7,7 +7,7 @@ one goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from agent.core.errors import WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
@@ -18,10 +18,16 @@ from agent.run.results import ProvisioningReport
 
 
 def name_people(
-    run: Pass, users: Sequence[OfferingUser], facts: OfferingFacts, snapshot: Snapshot
+    run: Pass,
+    users: Sequence[OfferingUser],
+    facts: OfferingFacts,
+    snapshot: Snapshot,
+    members: Set[str],
 ) -> Sequence[OfferingUser]:
-    """Give names to people who have none yet. Return the users as they are then."""
-    named = usernames.provision(run, users, facts, snapshot=snapshot)
+    """Give names to people who have none yet; `members` as of `usernames.provision`. Return the users as they are
+    then.
+    """
+    named = usernames.provision(run, users, facts, snapshot=snapshot, members=members)
     _add_to_report(run, "usernames", named)
     return named.users
 

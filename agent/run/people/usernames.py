@@ -8,11 +8,12 @@ no user's state: users who were not asked about stay as they are, and the next p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agent.core.account_names import fold
 from agent.core.actions import Action, only
 from agent.core.directory_actions import (
     AskAccountLinking,
@@ -33,6 +34,7 @@ from agent.plan.usernames import UserState
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
+from agent.run.people.given_names import GivenNames
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.waldur import offering_users, pool
@@ -68,12 +70,14 @@ class UsernameReport(ProvisioningReport):
 @dataclass(frozen=True)
 class NameFacts:
     """`due`: users to be named. `answers`: what the backend says of each by uuid, where it was asked: a name, none, or
-    an error. `stale`: profiles that differ from Waldur; which these are is known once the names are given.
+    an error. `stale`: profiles that differ from Waldur; which these are is known once the names are given. `waits`: why
+    the names wait for a person, empty when they need not.
     """
 
     due: Sequence[OfferingUser]
     answers: Mapping[str, str | SiteAgentError]
     stale: Sequence[UpdateProfile]
+    waits: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,31 +92,46 @@ class PlannedNames:
 
 
 def provision(
-    run: Pass, users: Sequence[OfferingUser], facts: OfferingFacts, *, snapshot: Snapshot | None = None
+    run: Pass,
+    users: Sequence[OfferingUser],
+    facts: OfferingFacts,
+    *,
+    snapshot: Snapshot | None = None,
+    members: Set[str] = frozenset(),
 ) -> UsernameReport:
     """Give names to the users who have none, and update profiles. Raises no SiteAgentError: see `error`.
 
     `users`: all of the offering, with their persons (`members.offering_users(client, with_persons=True)`).
     `snapshot`: the cluster as it was just read; without it the cluster is read, and only where a name is made.
+    `members`: who is in the offering's accounts on the cluster.
     """
     site = run.site
-    provisioning = _UsernameProvisioning(site, users)
+    provisioning = _UsernameProvisioning(site, users, members)
     try:
-        with _opened(site, users, snapshot) as backend:
+        provisioning.names.recall()
+        with _opened(site, provisioning.names.reserved, snapshot) as backend:
             if backend is not None:
                 engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
         log.error("usernames of offering %s: %s", site.offering.name, error)
         provisioning.error = error
-    return provisioning.report()
+    report = provisioning.report()
+    provisioning.names.remember(report.users)
+    return report
 
 
 def plan(
-    site: Site, users: Sequence[OfferingUser], facts: OfferingFacts, *, snapshot: Snapshot | None = None
+    site: Site,
+    users: Sequence[OfferingUser],
+    facts: OfferingFacts,
+    *,
+    snapshot: Snapshot | None = None,
+    members: Set[str] = frozenset(),
 ) -> PlannedNames:
     """Return what `provision` would do now, as far as that can be known. Changes nothing. Raises SiteAgentError."""
-    provisioning = _UsernameProvisioning(site, users)
-    with _opened(site, users, snapshot) as backend:
+    provisioning = _UsernameProvisioning(site, users, members)
+    provisioning.names.recall()
+    with _opened(site, provisioning.names.reserved, snapshot) as backend:
         if backend is None:
             return provisioning.plan(NameFacts((), {}, ()))
         return engine.plan_of(provisioning.steps(backend, _due(users, facts), is_asked=True))
@@ -121,11 +140,12 @@ def plan(
 class _UsernameProvisioning:
     """One call of `provision`: the users as Waldur has them now, and what was done."""
 
-    def __init__(self, site: Site, users: Sequence[OfferingUser]) -> None:
+    def __init__(self, site: Site, users: Sequence[OfferingUser], members: Set[str]) -> None:
         self.error: SiteAgentError | None = None
         self._site = site
         self._users = {user.uuid or user.user_uuid: user for user in users}
-        self._owners = _owners(users)
+        self._members = members
+        self.names = GivenNames(site, users)
         self._outcomes: list[Outcome] = []
 
     def report(self) -> UsernameReport:
@@ -135,15 +155,27 @@ class _UsernameProvisioning:
         self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool = False
     ) -> Steps[NameFacts, PlannedNames]:
         """Return the loop over the users. `is_asked`: observing asks the backend for the names that it would give."""
+        few, strangers = (
+            self._site.offering.policy.small_removal,
+            self._members - set(map(fold, self.names.reserved)),
+        )
+        new = []
+        if len(strangers) > few:
+            new = [
+                u for u in due if not _answer(u, self.names.owners, lambda user: self._found(backend, user))
+            ]
+        waits = planner.lost_names(new, strangers, few)
 
         def observe() -> NameFacts:
             if not is_asked:
-                return NameFacts(due, {}, ())
+                return NameFacts(due, {}, (), waits)
             answers = {
-                user.uuid: _answer(user, self._owners, lambda u: backend.find(u) or backend.propose(u))
+                user.uuid: _answer(
+                    user, self.names.owners, lambda u: self._found(backend, u) or backend.propose(u)
+                )
                 for user in due
             }
-            return NameFacts(due, answers, self._stale(backend))
+            return NameFacts(due, answers, self._stale(backend), waits)
 
         def failed(_work: object, _portion: Portion, error: SiteAgentError) -> None:
             self._note_site_fault(error)
@@ -172,7 +204,12 @@ class _UsernameProvisioning:
                     AssignUsername(offering_user=user.uuid, username="", reason=planner.whose(user))
                 )
         actions += facts.stale
-        return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts, is_whole)
+        context = PolicyContext(needs_approval=facts.waits)
+        return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts, is_whole, context)
+
+    def _found(self, backend: UsernameBackend, user: OfferingUser) -> str:
+        """Return the name that the person has or had; a directory itself remembers whom it has."""
+        return backend.find(user) or ("" if isinstance(backend, UserDirectory) else self.names.last_of(user))
 
     def _stale(self, backend: UsernameBackend) -> Sequence[UpdateProfile]:
         """Return the changes of profiles of users who may use the cluster now."""
@@ -184,11 +221,12 @@ class _UsernameProvisioning:
         """Yield the users in groups, until the backend or Waldur is away; then the profiles, also of those who have
         just got a name. What follows from the backend's answers is known, and decided on, when it was asked.
         """
-        openings: dict[str, list[Action]] = {}
-        for action in work.decision.allowed:
-            if uuid := getattr(action, "offering_user", ""):
-                opened = openings.setdefault(uuid, [])
-                opened += only(BeginUsername, [action])
+        openings: dict[str, list[Action]] = {
+            action.offering_user: [] for action in only(AssignUsername, work.decision.allowed)
+        }
+        for action in only(BeginUsername, work.decision.allowed):
+            if action.offering_user in openings:
+                openings[action.offering_user].append(action)
         uuids = [user.uuid for user in work.plan.facts.due if user.uuid in openings]
         for first in range(0, len(uuids), AT_ONCE):
             group = self._with_room(backend, [self._users[uuid] for uuid in uuids[first : first + AT_ONCE]])
@@ -258,7 +296,7 @@ class _UsernameProvisioning:
                 self._note_site_fault(error)
                 if not error.of_host:
                     return ()
-                return [user for user in users if _answer(user, self._owners, backend.find)]
+                return [user for user in users if _answer(user, self.names.owners, backend.find)]
         return users
 
     def _ask(
@@ -267,7 +305,9 @@ class _UsernameProvisioning:
         """Ask the backend for the name of each user, until it is away. Return its answers by uuid."""
         answers: dict[str, str | SiteAgentError] = {}
         for user in users:
-            answer = _answer(user, self._owners, lambda user: backend.find(user) or backend.make(user))
+            answer = _answer(
+                user, self.names.owners, lambda user: self._found(backend, user) or backend.make(user)
+            )
             if isinstance(backend, UserDirectory):
                 # Entries that the directory made for this person, for the journal.
                 made = [Outcome(MakeUser(user=name, reason=planner.whose(user))) for name in backend.made]
@@ -282,7 +322,7 @@ class _UsernameProvisioning:
             elif isinstance(answer, SiteAgentError):
                 log.warning("no username for user %s (%s): %s", user.user_uuid, user.state, answer)
             elif answer:
-                self._owners[answer] = user.user_uuid
+                self.names.owners[answer] = user.user_uuid
             answers[user.uuid] = answer
         return answers
 
@@ -296,9 +336,12 @@ class _UsernameProvisioning:
 
 @contextmanager
 def _opened(
-    site: Site, users: Sequence[OfferingUser], snapshot: Snapshot | None
+    site: Site, owners: Mapping[str, str], snapshot: Snapshot | None
 ) -> Iterator[UsernameBackend | None]:
-    """Connect the offering's username backend; yield None where it is not installed. Raises SiteAgentError."""
+    """Connect the offering's username backend; yield None where it is not installed. Raises SiteAgentError.
+
+    `owners`: who has, or had, which name.
+    """
 
     def names_on_cluster() -> frozenset[str]:
         seen = snapshot
@@ -307,7 +350,7 @@ def _opened(
         seen.require(Part.ASSOCIATIONS)
         return frozenset(association.user for association in seen.associations)
 
-    context = UsernameContext(site.offering.uuid, site.state_dir, _owners(users), names_on_cluster)
+    context = UsernameContext(site.offering.uuid, site.state_dir, owners, names_on_cluster)
     try:
         backend = registry.connect(site.offering, context)
     except registry.UsernameBackendMissing as error:
@@ -390,7 +433,3 @@ CALLS: Mapping[type[Action], tuple[UserState | None, Callable[[WaldurClient, Off
         lambda client, user, _: offering_users.set_error_creating(client, user.uuid),
     ),
 }
-
-
-def _owners(users: Iterable[OfferingUser]) -> dict[str, str]:
-    return {user.username: user.user_uuid for user in users if user.username}

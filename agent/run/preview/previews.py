@@ -108,15 +108,22 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     waldur = plan.facts.waldur
     notes: list[str] = []
     names: Sequence[Action] = ()
+    held = [*decision.held]
     groups: Sequence[Action] = ()
     endings: Sequence[Action] = ()
     if gate.may_tell(rules):
         desired = passes.desired_groups(synced)
-        names = _unless_away(
-            "usernames",
-            notes,
-            lambda: usernames.plan(site, waldur.users, waldur.offering, snapshot=plan.snapshot).actions,
-        )
+        inside = passes.members_of(waldur, plan.snapshot)
+
+        def named() -> Sequence[Action]:
+            planned = usernames.plan(
+                site, waldur.users, waldur.offering, snapshot=plan.snapshot, members=inside
+            )
+            allowed = gate.decide_dry(site, rules, usernames.KEY, planned)
+            held.extend(allowed.held)
+            return allowed.allowed
+
+        names = _unless_away("usernames", notes, named)
         groups = _unless_away("groups", notes, lambda: group_mode.plan(site, desired).actions)
         endings = [
             action
@@ -141,7 +148,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
 
     return Preview(
         allowed=Plan.of([*names, *decision.allowed, *endings, *groups]),
-        held=decision.held,
+        held=tuple(held),
         refused=decision.refused,
         notes=(*told, *decision.notes, *notes),
         unplanned=[
