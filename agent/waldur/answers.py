@@ -20,7 +20,7 @@ PAGE_WORDS = 200
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _UNSEEN = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 # What urllib3 puts before its reasons: the object, its host and its port.
-_OBJECT = re.compile(r"<[^>]*>: |\(<[^>]*>, |HTTPS?Connection(Pool)?\([^)]*\): ?")
+_OBJECT = re.compile(r"<[^>]*>: |\(<[^>]*>, |\w*Connection(Pool)?\([^)]*\): ?")
 
 
 def document(answer: requests.Response) -> Any:
