@@ -4,6 +4,9 @@
 Ten `sacctmgr` writes at once kept 3 of 10 changes and ended slurmdbd (22.05). The lock belongs to the open
 file, not to the process: a child that inherits the descriptor holds it until it ends, even when we are killed.
 
+A lock file has a second name in `state_dir` itself: who deletes the folder of the locks, as if they were stale, lets
+nobody in beside a writer.
+
 Who has another `state_dir` has another lock file, and is not kept out. Where two writers would cost money a second
 file is taken as well, in a folder that all agents of the host share.
 """
@@ -17,7 +20,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -42,6 +45,7 @@ class WriteLock:
         self, state_dir: Path, target: str, *, wait_s: float = WAIT_S, shared: Path | None = None
     ) -> None:
         self.path = state_dir / "locks" / f"writes-{re.sub(r'[^A-Za-z0-9_.-]', '_', target)}.lock"
+        self._second_name = state_dir / f".{self.path.name}"
         self.descriptors: tuple[int, ...] = ()
         self._shared = shared
         self._target = target
@@ -88,7 +92,7 @@ class WriteLock:
 
     def _opened(self) -> int:
         try:
-            return _open(self.path)
+            return _open(self.path, self._second_name)
         except OSError as error:
             raise BackendError(
                 f"cannot open the write lock {self.path}: {error.strerror}. state_dir must be writable for the "
@@ -105,6 +109,10 @@ class WriteLock:
             own = self._opened()
             undo.callback(os.close, own)
             self._await(own, self.path, deadline_s)
+            if not _is_there(own, self.path):
+                raise ClusterBusy(
+                    f"{self._target}: {self.path} was deleted while we waited for it; tried again later"
+                )
             shared: tuple[int, ...] = ()
             try:
                 shared = self._opened_shared()
@@ -130,11 +138,32 @@ class WriteLock:
                 time.sleep(POLL_S)
 
 
-def _open(path: Path) -> int:
-    """Open the file with the rights of its folder's owner: root makes nothing that this user cannot open."""
+def _open(path: Path, second_name: Path | None = None) -> int:
+    """Open the file with the rights of its folder's owner: root makes nothing that this user cannot open.
+
+    Under whichever of its names it is still there, and then it has both again. Not every file system can do that.
+    """
     with files.acting_as_owner(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if second_name is not None:
+            _link(second_name, path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if second_name is not None:
+            _link(path, second_name)
+        return descriptor
+
+
+def _link(path: Path, name: Path) -> None:
+    with suppress(OSError):
+        os.link(path, name, follow_symlinks=False)
+
+
+def _is_there(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except OSError:
+        return False
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,52 @@ def test_another_process_excludes_us_and_the_sentence_says_so(tmp_path: Path) ->
         go.touch()
         assert holder.wait(60) == 0
     assert is_free(tmp_path)
+
+
+def test_who_deletes_the_locks_lets_nobody_in_beside_a_writer(tmp_path: Path) -> None:
+    held, go = tmp_path / "held", tmp_path / "go"
+    with child_process(script_command(HOLDER, tmp_path, held, go)) as holder:
+        wait_until("the lock is held", held.exists)
+        shutil.rmtree(tmp_path / "locks")
+        assert not is_free(tmp_path)
+        assert is_free(tmp_path, "c2")
+        (tmp_path / ".writes-c1.lock").unlink()
+        assert not is_free(tmp_path)
+        go.touch()
+        assert holder.wait(60) == 0
+    assert is_free(tmp_path)
+
+
+def test_who_waited_for_a_deleted_lock_does_not_enter_beside_the_next(tmp_path: Path) -> None:
+    with WriteLock(tmp_path, "c1") as descriptor:
+        waiting = WriteLock(tmp_path, "c1", wait_s=20)
+        found: list[str] = []
+
+        def enter() -> None:
+            try:
+                with waiting:
+                    found.append("entered")
+            except ClusterBusy as busy:
+                found.append(str(busy))
+
+        other = threading.Thread(target=enter)
+        other.start()
+        inode = os.fstat(descriptor).st_ino
+        wait_until("it waits", lambda: opened(inode) == 2)
+        for path in tmp_path.rglob("*.lock"):
+            path.unlink()
+        assert is_free(tmp_path)
+    other.join()
+    assert "was deleted while we waited for it" in found[0]
+
+
+def opened(inode: int) -> int:
+    """Return how often this process has a file open."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.stat(f"/proc/self/fd/{name}").st_ino == inode
+    return found
 
 
 def test_a_lock_that_is_freed_in_time_is_ours(tmp_path: Path) -> None:
