@@ -96,7 +96,10 @@ def _lines(settings: Settings, offering: Offering, waiting: list[ListedPlan]) ->
         if not ended:
             lines.append(f"  {mode}: no pass has ended on this head node yet")
         for entry in ended[:PASSES_SHOWN]:
-            lines += _pass_lines(mode, entry)
+            try:
+                lines += _pass_lines(mode, entry)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                lines.append(f"  {mode}: a pass ended, and what is written of it cannot be read")
         drift = drifts.last(state_dir, offering.uuid, mode)
         if drift is not None and drift.differences:
             kinds = ", ".join(f"{count} {verb}" for verb, count in drift.kinds.items())

@@ -210,7 +210,7 @@ def closing(
         found.append(
             MarkResourceOk(resource=resource.uuid, reason=f"account {plan.account} agrees with Waldur")
         )
-    if resource.last_sync is None or now - resource.last_sync >= rules.sync_every:
+    if resource.last_sync is None or abs(now - resource.last_sync) >= rules.sync_every:
         found.append(RefreshLastSync(resource=resource.uuid, reason=reason))
     return tuple(found)
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.state.store import Source, note, recall
+from agent.state import columns
+from agent.state.store import Db, Source, note, recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +34,9 @@ def write(source: Source, offering_uuid: str, mode: str, drift: Drift) -> bool:
 def last(source: Source, offering_uuid: str, mode: str) -> Drift | None:
     """Return the last report, None where there is none that can be read."""
     sql = "SELECT * FROM drifts WHERE offering = ? AND mode = ?"
-    row = recall(source, "the last drift report", lambda db: db.row(sql, offering_uuid, mode))
-    return Drift(row["looked"], row["since"], json.loads(row["kinds"])) if row else None
+
+    def work(db: Db) -> Drift | None:
+        row = db.row(sql, offering_uuid, mode)
+        return Drift(row["looked"], row["since"], columns.mapping(row, "kinds", int)) if row else None
+
+    return recall(source, "the last drift report", work)

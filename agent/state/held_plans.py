@@ -17,14 +17,14 @@ from sqlite3 import Row
 from typing import Any
 
 from agent.config.model import Offering
-from agent.state import empty_answers, journal
+from agent.state import columns, empty_answers, journal
 from agent.state.store import (
+    AHEAD_AT_MOST,
     Db,
     Source,
     Value,
     forget_copied_back,
     is_copied_back,
-    moment_from,
     moment_text,
     note,
     reading,
@@ -164,7 +164,13 @@ class HeldPlans:
         Waldur that lacks something must not release it. Raises StateError where what waits cannot be read.
         """
         made = frozenset(key for keys in plans.values() for key in keys)
-        recent = datetime.now(UTC) - empty_answers.BELIEVED_AFTER
+        now = datetime.now(UTC)
+        recent = now - empty_answers.BELIEVED_AFTER
+        if any(each.seen > now + AHEAD_AT_MOST for each in self.waiting()):
+            # Of a clock that was ahead: the hour begins now.
+            sql = "UPDATE held_plans SET seen = ? WHERE offering = ? AND mode = ? AND seen > ?"
+            values = (moment_text(now), *self._which, moment_text(now))
+            note(self.source, "when plans were held last", lambda db: db.run(sql, *values))
         gone = [
             each.id
             for each in self.waiting()
@@ -193,14 +199,18 @@ class Approvals:
         return self.offering.uuid, self.mode
 
     def open(self) -> list[Approval]:
-        """Return those that have not expired; none where the file is an old copy. Raises StateError."""
+        """Return those that have not expired; none where the file is an old copy. Those of a clock that was ahead are
+        left out: nobody knows when they end. Raises StateError.
+        """
         with reading(self.source) as db:
             if is_copied_back(db):
                 return []
             found = db.rows(
-                "SELECT * FROM approvals WHERE offering = ? AND mode = ? AND expires > ? ORDER BY approved, plan",
+                "SELECT * FROM approvals WHERE offering = ? AND mode = ? AND expires > ? AND approved <= ? "
+                "ORDER BY approved, plan",
                 *self._which,
                 moment_text(datetime.now(UTC)),
+                moment_text(datetime.now(UTC) + AHEAD_AT_MOST),
             )
         return [_approval(row) for row in found]
 
@@ -299,14 +309,14 @@ def _held_row(row: Row) -> HeldRow:
         scope=row["scope"],
         reason=row["reason"],
         cluster=row["cluster"],
-        lines=tuple(json.loads(row["lines"])),
-        keys=frozenset(json.loads(row["keys"])),
-        figures=json.loads(row["figures"]),
+        lines=columns.texts(row, "lines"),
+        keys=frozenset(columns.texts(row, "keys")),
+        figures=columns.mapping(row, "figures", str),
         sticky=bool(row["sticky"]),
         offering=row["offering"],
         mode=row["mode"],
-        since=moment_from(row["since"]),
-        seen=moment_from(row["seen"]),
+        since=columns.moment(row, "since"),
+        seen=columns.moment(row, "seen"),
     )
 
 
@@ -318,10 +328,10 @@ def _approval(row: Row) -> Approval:
     return Approval(
         plan=row["plan"],
         by=row["by"],
-        approved=moment_from(row["approved"]),
-        expires=moment_from(row["expires"]),
-        begun=frozenset(json.loads(row["begun"])),
-        figures=json.loads(row["figures"]),
+        approved=columns.moment(row, "approved"),
+        expires=columns.moment(row, "expires"),
+        begun=frozenset(columns.texts(row, "begun")),
+        figures=columns.mapping(row, "figures", str),
     )
 
 

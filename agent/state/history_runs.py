@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from agent.state import columns
 from agent.state.store import Db, Source, moment_text, note, recall
 
 WHAT = "which months were loaded"
@@ -18,7 +19,11 @@ Document = Mapping[str, Any]
 def months(source: Source, run: str) -> list[Document]:
     """Return the outcomes of a run's months; none, with a warning, where nobody can tell."""
     sql = "SELECT outcome FROM history_months WHERE run = ? ORDER BY month"
-    return [json.loads(row["outcome"]) for row in recall(source, WHAT, lambda db: db.rows(sql, run)) or ()]
+
+    def work(db: Db) -> list[Document]:
+        return [columns.mapping(row, "outcome") for row in db.rows(sql, run)]
+
+    return recall(source, WHAT, work) or []
 
 
 def add(

@@ -10,6 +10,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from agent.core.homes import NOTHING, HomeRecord
+from agent.state import columns
 from agent.state.store import Db, Source, Store, note, recall
 
 WHAT = "what was done about homes"
@@ -56,6 +57,6 @@ class HomeState:
 
 def _read(db: Db, offering_uuid: str) -> dict[str, HomeRecord]:
     return {
-        row["user"]: HomeRecord(row["home"], row["quota"], row["failures"], row["told"])
+        row["user"]: HomeRecord(row["home"], row["quota"], columns.number(row, "failures"), row["told"])
         for row in db.rows("SELECT * FROM homes WHERE offering = ?", offering_uuid)
     }

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from sqlite3 import Row
 from typing import Any
 
+from agent.state import columns
 from agent.state.store import Db, Source, note, reading, recall, stamp
 
 LINES_AT_MOST = 200
@@ -48,7 +49,9 @@ def last(source: Source, offering_uuid: str, mode: str) -> LeftOut:
     """Return what the last pass over everything left out. Raises StateError."""
     with reading(source) as db:
         row = _row(db, offering_uuid, mode)
-    return LeftOut(row["since"], row["count"], tuple(json.loads(row["lines"]))) if row else LeftOut()
+    return (
+        LeftOut(row["since"], columns.number(row, "count"), columns.texts(row, "lines")) if row else LeftOut()
+    )
 
 
 def _row(db: Db, offering_uuid: str, mode: str) -> Row | None:

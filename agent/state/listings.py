@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from agent.state.store import Db, Source, moment_from, moment_text, note, recall
+from agent.state import columns
+from agent.state.store import Db, Source, moment_text, note, recall
 
 WHAT = "which listings Waldur has"
 
@@ -22,11 +23,14 @@ class Listing:
 def known(source: Source, offering_uuid: str, url: str) -> dict[str, Listing]:
     """Return what was seen of this server before, by listing; nothing, with a warning, where nobody can tell."""
     sql = "SELECT * FROM waldur_listings WHERE offering = ? AND url = ?"
-    rows = recall(source, WHAT, lambda db: db.rows(sql, offering_uuid, url)) or ()
-    return {
-        row["listing"]: Listing(moment_from(row["lacking_since"]) if row["lacking_since"] else None)
-        for row in rows
-    }
+
+    def work(db: Db) -> dict[str, Listing]:
+        return {
+            row["listing"]: Listing(columns.moment(row, "lacking_since") if row["lacking_since"] else None)
+            for row in db.rows(sql, offering_uuid, url)
+        }
+
+    return recall(source, WHAT, work) or {}
 
 
 def write(source: Source, offering_uuid: str, url: str, listings: Mapping[str, Listing]) -> bool:
@@ -44,8 +48,13 @@ def write(source: Source, offering_uuid: str, url: str, listings: Mapping[str, L
 def was_seen(source: Source, offering_uuid: str, url: str, within: timedelta) -> bool:
     """Return whether the offering was seen in Waldur so lately. A moment from the future tells nothing."""
     sql = "SELECT at FROM seen_offerings WHERE offering = ? AND url = ?"
-    row = recall(source, "when the offering was seen", lambda db: db.row(sql, offering_uuid, url))
-    return row is not None and timedelta() <= datetime.now(UTC) - moment_from(row["at"]) < within
+
+    def work(db: Db) -> datetime | None:
+        row = db.row(sql, offering_uuid, url)
+        return columns.moment(row, "at") if row else None
+
+    seen = recall(source, "when the offering was seen", work)
+    return seen is not None and timedelta() <= datetime.now(UTC) - seen < within
 
 
 def note_seen(source: Source, offering_uuid: str, url: str) -> bool:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from agent.state import columns
 from agent.state.store import Db, Source, note, recall
 
 KEPT = 10
@@ -40,5 +41,8 @@ def add(source: Source, offering_uuid: str, mode: str, entry: Mapping[str, Any],
 def last(source: Source, offering_uuid: str, mode: str) -> list[dict[str, Any]]:
     """Return the entries, newest first; none, with a warning, where nobody can tell."""
     sql = "SELECT entry FROM passes WHERE offering = ? AND mode = ? ORDER BY number DESC"
-    rows = recall(source, "the last passes", lambda db: db.rows(sql, offering_uuid, mode)) or ()
-    return [json.loads(row["entry"]) for row in rows]
+
+    def work(db: Db) -> list[dict[str, Any]]:
+        return [columns.mapping(row, "entry") for row in db.rows(sql, offering_uuid, mode)]
+
+    return recall(source, "the last passes", work) or []

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from sqlite3 import Row
@@ -19,6 +20,7 @@ from typing import Any
 
 from agent.core.errors import BackendError, StateError
 from agent.core.periodic import is_to_come
+from agent.state import columns
 from agent.state.store import Db, Source, note, reading, writing
 
 log = logging.getLogger(__name__)
@@ -70,7 +72,8 @@ class ParkedMessage:
 def parked(source: Source, offering_uuid: str) -> list[ParkedMessage]:
     """Return the messages of an offering that wait, one of each policy and resource. Raises PolicyStateLost."""
     sql = "SELECT * FROM periodic_parked WHERE offering = ? ORDER BY policy, resource"
-    return [_parked(row) for row in _known(source, sql, offering_uuid)]
+    with _or_lost():
+        return [_parked(row) for row in _known(source, sql, offering_uuid)]
 
 
 class PolicyState:
@@ -87,7 +90,8 @@ class PolicyState:
     def applied(self, now: datetime) -> datetime | None:
         """Return when the newest message was written that was carried out."""
         rows = self._known(APPLIED, *self._which)
-        found = datetime.fromisoformat(rows[0]["applied"]) if rows else None
+        with _or_lost():
+            found = columns.moment(rows[0], "applied", is_zoned=False) if rows else None
         return None if found is None or is_to_come(found, now) else found
 
     def note_applied(self, at: datetime, now: datetime) -> bool:
@@ -100,8 +104,9 @@ class PolicyState:
         rows = self._known(RESET, *self._which, period)
         if not rows or rows[0]["done"]:
             return bool(rows)
-        begun = datetime.fromisoformat(rows[0]["begun"])
-        if now - begun <= REPEATED_FOR:
+        with _or_lost():
+            begun = columns.moment(rows[0], "begun", is_zoned=False)
+        if abs(now - begun) <= REPEATED_FOR:
             return False
         log.warning(
             "the reset of %s began at %s UTC; nobody saw its end, and it counts as done", period, begun
@@ -161,7 +166,8 @@ class PolicyState:
     def parked(self) -> ParkedMessage | None:
         """Return the message that waits."""
         rows = self._known(PARKED, *self._which)
-        return _parked(rows[0]) if rows else None
+        with _or_lost():
+            return _parked(rows[0]) if rows else None
 
     def park(self, message: ParkedMessage) -> None:
         """Keep a message in place of the one that waits. Raises PolicyStateLost: then whoever has it must keep it."""
@@ -187,17 +193,22 @@ class PolicyState:
 
 
 def _known(source: Source, sql: str, *values: str) -> list[Row]:
+    with _or_lost(), reading(source) as db:
+        return db.rows(sql, *values)
+
+
+@contextmanager
+def _or_lost() -> Iterator[None]:
     try:
-        with reading(source) as db:
-            return db.rows(sql, *values)
+        yield
     except StateError as error:
         raise PolicyStateLost(f"what was done before cannot be known: {error}") from error
 
 
 def _parked(row: Row) -> ParkedMessage:
     return ParkedMessage(
-        json.loads(row["document"]),
-        datetime.fromisoformat(row["at"]),
-        datetime.fromisoformat(row["looked"]),
-        tuple(json.loads(row["plans"])),
+        columns.mapping(row, "document"),
+        columns.moment(row, "at", is_zoned=False),
+        columns.moment(row, "looked", is_zoned=False),
+        columns.texts(row, "plans"),
     )

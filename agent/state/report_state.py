@@ -13,6 +13,7 @@ from typing import Any
 
 from agent.core.periods import Month
 from agent.core.usage import JobUse
+from agent.state.columns import moment, number
 from agent.state.store import Db, Source, note, recall
 
 # A token may get more rights: then Waldur takes what it refused before.
@@ -61,7 +62,7 @@ class ReportState:
 
     def _holds(self, name: str, now: datetime) -> bool:
         until = self.refused.get(name)
-        return until is not None and now < until
+        return until is not None and now < until <= now + REFUSED_FOR
 
     def _note(self, name: str, now: datetime) -> bool:
         is_news = name not in self.refused
@@ -134,13 +135,15 @@ def _rows(db: Db, offering_uuid: str) -> dict[str, set[tuple[Any, ...]]]:
 
 
 def _read(db: Db, offering_uuid: str) -> ReportState:
-    rows = _rows(db, offering_uuid)
+    refused = db.rows("SELECT * FROM refused_months WHERE offering = ?", offering_uuid)
+    failed = db.rows("SELECT * FROM failed_resources WHERE offering = ?", offering_uuid)
     memory = ReportState(
-        refused={month: datetime.fromisoformat(until) for month, until in rows["refused_months"]},
-        failed=frozenset(resource for (resource,) in rows["failed_resources"]),
+        refused={row["month"]: moment(row, "until") for row in refused},
+        failed=frozenset(row["resource"] for row in failed),
     )
-    for month, account, run, seconds in rows["live_jobs"]:
-        memory.live.setdefault(month, {}).setdefault(account, {})[run] = seconds
+    for row in db.rows("SELECT * FROM live_jobs WHERE offering = ?", offering_uuid):
+        jobs = memory.live.setdefault(row["month"], {}).setdefault(row["account"], {})
+        jobs[row["run"]] = number(row, "seconds")
     return memory
 
 

@@ -53,7 +53,10 @@ class Db:
     def rows(self, sql: str, *values: Value) -> list[sqlite3.Row]:
         """Run one statement and return its rows. Raises StateError."""
         with _sentences(self.path, is_writing=self.is_writing):
-            return self._connection.execute(sql, tuple(map(_storable, values))).fetchall()
+            found: list[sqlite3.Row] = self._connection.execute(sql, tuple(map(_storable, values))).fetchall()
+        if any(isinstance(value, bytes) for row in found for value in row):
+            raise StateUnreadable(_damaged(self.path, "it has bytes where no agent writes any"))
+        return found
 
     def row(self, sql: str, *values: Value) -> sqlite3.Row | None:
         """Return the first row, None where there is none. Raises StateError."""
@@ -161,7 +164,7 @@ class Store:
             _refuse_leftovers(self.path)
             return False
         if not os.path.isfile(self.path) or os.path.islink(self.path):
-            raise StateUnreadable(f"{self.path} is not a plain file: {_MOVE_ASIDE}")
+            raise StateUnreadable(f"{self.path} is not a plain file: {MOVE_ASIDE}")
         if found.st_size < SMALLEST:
             # SQLite would take some of these for new files, and fill them.
             raise StateUnreadable(_damaged(self.path, f"it has {found.st_size} bytes"))
@@ -279,7 +282,9 @@ def keep_up(state_dir: Path) -> None:
         with store.read() as db:
             found = db.row("SELECT written FROM store")
         oldest = moment_text(datetime.now(UTC) - KEPT_UP_WITHIN)
-        if found is None or found["written"] < oldest:
+        # A clock that is right again, too, writes anew.
+        newest = moment_text(datetime.now(UTC) + AHEAD_AT_MOST)
+        if found is None or not oldest <= found["written"] <= newest:
             with store.write():
                 pass
     except (StateError, OSError) as error:
@@ -293,7 +298,7 @@ def on_network(folder: Path, network: str) -> str:
     )
 
 
-_MOVE_ASIDE = (
+MOVE_ASIDE = (
     "nothing is changed on the cluster until it can be read. Restore a copy from a backup, or move it aside together "
     "with the files of the same name that end in -wal and -shm: held plans, approvals, pauses and budgets are then "
     "forgotten (docs/state.md)"
@@ -301,7 +306,7 @@ _MOVE_ASIDE = (
 
 
 def _damaged(path: Path, why: object) -> str:
-    return f"the state file {path} is damaged ({why}): {_MOVE_ASIDE}"
+    return f"the state file {path} is damaged ({why}): {MOVE_ASIDE}"
 
 
 def _store(source: Path | Store) -> Store:
@@ -342,7 +347,7 @@ def _current(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
         if version > VERSION:
             raise StateUnreadable(
                 f"the state file {path} is of version {version}, and this agent knows {VERSION}: a newer agent has "
-                f"written it. Install that one again, or: {_MOVE_ASIDE}"
+                f"written it. Install that one again, or: {MOVE_ASIDE}"
             )
         if version < VERSION:
             _migrate(connection, path)
@@ -356,7 +361,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     is_strange = not version and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if is_strange:
-        raise StateUnreadable(f"{path} is a database of another program: {_MOVE_ASIDE}")
+        raise StateUnreadable(f"{path} is a database of another program: {MOVE_ASIDE}")
     for script in MIGRATIONS[version:]:
         for statement in statements(script):
             connection.execute(statement)

@@ -166,7 +166,7 @@ def resume(site: Site, rules: PolicyRules, lock: Lock = lambda _: True) -> list[
         approved = {approval.plan for approval in plans.approvals.open()}
         (free if held.intersection(message.plans) <= approved else others).append(message)
     others.sort(key=lambda message: message.looked)
-    again = [message for message in others if now - message.looked > LOOKED_AT_EVERY]
+    again = [message for message in others if abs(now - message.looked) > LOOKED_AT_EVERY]
     due = [*free, *again[:LOOKED_AT_ONCE]]
     return [_resumed(site, m.document) for m in due if lock(str(m.document.get("resource_uuid")))]
 
