@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from agent.core.errors import BackendError, ClusterBusy
+from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
 from agent.host import files
 
 log = logging.getLogger(__name__)
@@ -94,6 +94,10 @@ class WriteLock:
         try:
             return _open(self.path, self._second_name)
         except OSError as error:
+            if error.errno in files.SHORT:
+                raise BackendUnavailable(
+                    f"cannot open the write lock {self.path}: {error.strerror} on this host; tried again later"
+                ) from error
             raise BackendError(
                 f"cannot open the write lock {self.path}: {error.strerror}. state_dir must be writable for the "
                 "user that the agent runs as."

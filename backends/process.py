@@ -9,6 +9,7 @@ which therefore lasts as long as it does.
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -29,6 +30,7 @@ from typing import IO
 
 from agent.config.secret import MASK, MIN_SECRET_LENGTH, mask_words, secrets_in
 from agent.core.errors import AnswerTooSlow, BackendError, BackendUnavailable
+from agent.host.files import SHORT
 from backends.lock import WriteLock
 
 log = logging.getLogger(__name__)
@@ -251,6 +253,14 @@ class Runner:
                 pass_fds=keep,
             )
         except OSError as error:
+            if error.errno in SHORT:
+                raise _short(f"cannot start `{argv[0]}`", error) from error
+            if error.errno == errno.E2BIG:
+                raise BackendError(
+                    f"cannot start `{argv[0]}`: {error.strerror} ({sum(map(len, argv))} characters in {len(argv)} "
+                    "words, the longest of them begins with "
+                    f"{max(argv, key=len)[:80]!r}). No setting is wrong: a name or text is too long for a command"
+                ) from error
             raise CommandMissing(
                 f"cannot start `{argv[0]}`: {error.strerror}. Check {self._keys}, and that this "
                 "host is the head node."
@@ -304,7 +314,17 @@ def _output() -> IO[bytes]:
     """A file without a name: no pipe that breaks when we die before the child does. In memory: on a full disk
     sacctmgr ends with 0 and half of its answer (22.05 does not look at what its writes return).
     """
-    return os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC), "w+b")
+    try:
+        return os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC), "w+b")
+    except OSError as error:
+        raise _short("cannot keep the output of a command", error) from error
+
+
+def _short(what: str, error: OSError) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"{what}: {error.strerror}. This host is short of open files, processes or memory (see `ulimit -a` and the "
+        "limits of the unit); tried again later"
+    )
 
 
 def _input(text: str) -> IO[bytes]:

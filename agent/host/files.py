@@ -7,11 +7,15 @@ there. What root does in such a folder it does with the file rights of the folde
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+# This host is short of something for now, and nothing is wrong with what was asked.
+SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,8 @@ from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
 from backends.lock import WriteLock
 from backends.process import READS_AT_ONCE, CommandMissing, Runner
 from rig.child_process import child_process, is_alive, script_command
-from rig.processes import wait_until
+from rig.processes import REPOSITORY, wait_until
+from tests.state.conftest import needs_root
 
 PRINT_ARGUMENTS = "import json; print(json.dumps(sys.argv[1:]))"
 PRINT_ENVIRONMENT = "import json; print(json.dumps(dict(os.environ)))"
@@ -157,7 +159,6 @@ MISSING: dict[str, tuple[list[str], str]] = {
     "no such program": (["/nowhere/sacctmgr"], "cannot start `/nowhere/sacctmgr`: No such file or directory"),
     "not on the path": (["no-such-program-x"], "cannot start `no-such-program-x`: No such file or directory"),
     "no program": (["/etc/passwd"], "cannot start `/etc/passwd`: Permission denied"),
-    "too many words": (["echo", "x" * 200_000], "cannot start `echo`: Argument list too long"),
 }
 
 
@@ -172,6 +173,57 @@ def test_a_program_that_cannot_start_is_named_with_what_to_check(lock: WriteLock
     assert not runner.executed
     with lock:
         assert True, "it is free again"
+
+
+def test_too_long_a_command_is_no_program_that_is_missing(lock: WriteLock) -> None:
+    words = (
+        r"^cannot start `echo`: Argument list too long \(200004 characters in 2 words, .* No setting is wrong"
+    )
+    for start in (Runner().read, lambda argv: Runner().write(argv, lock)):
+        with pytest.raises(BackendError, match=words) as error:
+            start(["echo", "x" * 200_000])
+        assert not isinstance(error.value, CommandMissing)
+        assert not error.value.retryable
+
+
+SHORT = """
+import resource
+from pathlib import Path
+from agent.core.errors import BackendUnavailable
+from backends.lock import WriteLock
+from backends.process import Runner
+kind, folder = sys.argv[1:]
+lock = WriteLock(Path(folder), "c1")
+with lock:
+    pass
+if kind == "processes":
+    os.setgid(12345)
+    os.setuid(12345)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    attempts = [lambda: Runner().read(["true"])]
+else:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(kind), int(kind)))
+    attempts = [lambda: Runner().read(["true"]), lambda: Runner().write(["true"], lock)]
+    if kind == "3":
+        attempts.append(lock.check)
+for attempt in attempts:
+    try:
+        attempt()
+        sys.exit("no error")
+    except BackendUnavailable as error:
+        print(error.retryable, error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["3", "4", "5", "6", pytest.param("processes", marks=needs_root)])
+def test_a_host_that_is_short_of_something_is_asked_again_and_no_setting_is_blamed(
+    tmp_path: Path, kind: str
+) -> None:
+    argv = script_command(SHORT, kind, tmp_path)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("True cannot") == len(done.stdout.splitlines()) > 0
+    assert "Check PATH" not in done.stdout
 
 
 def test_processes_are_counted_by_kind(lock: WriteLock) -> None:
