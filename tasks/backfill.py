@@ -18,6 +18,7 @@ from agent.run.backfill.month import LoadOptions, load_month
 from agent.run.backfill.results import Ending, Mark, MonthOutcome
 from tasks import broker, current
 from tasks.app import app
+from tasks.arguments import ArgumentsRefused
 from tasks.base import SiteTask
 from tasks.limits import PASS_BUDGET_S
 from tasks.locks import held
@@ -44,7 +45,7 @@ class BackfillTask(SiteTask):
             run.try_write(month, waits)
 
     def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
-        if isinstance(exc, MonthBusy):
+        if isinstance(exc, MonthBusy | ArgumentsRefused):
             return
         run, month, status = _status(args)
         outcome = (status.outcome if status else None) or MonthOutcome(month, Ending.FAILED)

@@ -25,9 +25,13 @@ from agent.core.errors import (
     SiteAgentError,
 )
 from agent.run.results import PassReport
+from tasks import arguments
 from tasks.limits import COUNTDOWN_MAX_S
 
 log = logging.getLogger(__name__)
+
+# Letters; a message of a periodic policy may be long.
+ARGUMENTS_SHOWN = 500
 
 
 class OutOfTime(SiteAgentError):
@@ -74,13 +78,14 @@ class SiteTask(Task):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
+            arguments.check(self.name, self.run, args, kwargs)
             return super().__call__(*args, **kwargs)
         except SoftTimeLimitExceeded:
             self.come_back(
                 OutOfTime("the pass took longer than a task may; what it did stays, the rest goes on")
             )
         except SiteAgentError as error:
-            log.error("%s %s: %s", self.name, args, error)
+            log.error("%s %s: %s", self.name, repr(args)[:ARGUMENTS_SHOWN], error)
             raise
 
     def finish(self, report: PassReport) -> dict[str, int]:

@@ -112,7 +112,7 @@ def secret_values(tree: Any) -> Iterator[str]:
             if isinstance(name, str) and is_secret_key(name) and isinstance(value, str):
                 yield from filter(None, [value])
             elif name == COMMAND_PREFIX:
-                yield from secrets_in(_words_within(value) if isinstance(value, str) else _texts(value))
+                yield from secrets_in(_command_words(value))
             else:
                 yield from secret_values(value)
 
@@ -170,7 +170,30 @@ def _words_within(word: str) -> tuple[str, ...]:
     return inner if len(inner) > 1 else ()
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def without_secrets(tree: Any, instead: str) -> Any:
+    """Return the same tree with `instead` for every secret that is written out (see `secret_values`)."""
+    if isinstance(tree, list | tuple):
+        return [without_secrets(item, instead) for item in tree]
+    if isinstance(tree, str):
+        return mask_url(tree) if passwords_in(tree) else tree
+    if not isinstance(tree, Mapping):
+        return tree
+    kept: dict[Any, Any] = {}
+    for name, value in tree.items():
+        if isinstance(name, str) and is_secret_key(name) and isinstance(value, str):
+            kept[name] = value and instead
+        elif name == COMMAND_PREFIX:
+            kept[name] = (
+                list(mask_words(_command_words(value))) if any(secret_values({name: value})) else value
+            )
+        else:
+            kept[name] = without_secrets(value, instead)
+    return kept
+
+
+def _command_words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return _words_within(value)
     return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list | tuple) else ()
 
 

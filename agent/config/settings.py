@@ -18,7 +18,7 @@ from agent.config.model import LogShipping, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import read_policy
 from agent.config.schema import LOG_SHIPPING, ROOT, checked
-from agent.config.secret import Secret, SecretUrl
+from agent.config.secret import Secret, SecretUrl, mask_url
 from agent.config.sources import Sources, secret_of
 from agent.core.policy import PolicyRules
 
@@ -38,7 +38,9 @@ def read_settings(
     """Return the settings; of use only when `sources.findings` has no error in the end."""
     values = checked(ROOT, tree, "", findings=sources.findings)
     policy = read_policy(values["policy"], "policy", above=PolicyRules(), findings=sources.findings)
-    defaults = OfferingDefaults(variables.verify_ssl, values["global_proxy"], policy)
+    # The proxy is on the way to Waldur only.
+    proxy = values["global_proxy"] if sources.with_logins else mask_url(values["global_proxy"])
+    defaults = OfferingDefaults(variables.verify_ssl, proxy, policy)
     sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", field_types.secret_url, sources)
     broker_url = variables.broker_url or _secret(values, "broker_url", field_types.broker_url, sources)
     if UNVERIFIED_TLS.search(broker_url):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,10 +27,10 @@ def env(redis_server: RedisServer, tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {name: value for name, value in variables.items() if not name.startswith("FLOWER_")}
 
 
-def status(url: str, login: str = "") -> int:
+def status(url: str, login: str = "", body: bytes | None = None) -> int:
     headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -52,6 +53,10 @@ def test_flower_with_a_password_listens_on_loopback_only(env: dict[str, str], tm
         wait_until("flower", lambda: accepts(port))
         assert status(f"http://127.0.0.1:{port}/") == 401
         assert status(f"http://127.0.0.1:{port}/", "a:b") == 200
+        assert status(f"http://127.0.0.1:{port}/api/task/types", "a:b") == 200
+        for way in ("apply", "async-apply", "send-task"):
+            body = json.dumps({"args": ["a" * 32]}).encode()
+            assert status(f"http://127.0.0.1:{port}/api/task/{way}/order_process.poll", "a:b", body) == 404
         listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         addresses = {
             row[1].split(":")[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -125,6 +127,45 @@ def test_a_process_without_logins_looks_at_no_secret_of_an_offering(site: Site) 
     assert loaded.settings is not None and not errors(loaded)
     assert loaded.settings.broker_url == SecretUrl("redis://:pw@host/0")
     assert [offering.access.token is None for offering in loaded.settings.offerings] == [False, True]
+
+
+def test_a_process_without_logins_keeps_none_that_is_written_out(site: Site) -> None:
+    """beat and Flower: tokens, passwords of backends and proxies, and those in the words of a command."""
+    tree = offering_with(
+        **{**OIDC, "waldur_api_token": "s3cret"},
+        backend_settings={
+            "command_prefix": "sshpass -p s3cret ssh head",
+            "target_api_token": "s3cret",
+            "ldap": {
+                "uri": "ldap://u:s3cret@h",
+                "bind_password": "s3cret",
+                "mail": [{"smtp_password": "s3cret"}],
+            },
+        },
+    ) | {"global_proxy": "socks5://me:s3cret@proxy:1", "broker_url": "redis://:pw@host/0"}
+    site.load(tree)
+    loaded = load(site.file, {}, with_logins=False)
+    assert loaded.settings is not None and not errors(loaded)
+    assert loaded.settings.broker_url == SecretUrl("redis://:pw@host/0")
+    assert "s3cret" not in "".join(_texts_within(loaded.settings))
+    known = load(site.file, {}).settings
+    assert known is not None
+    assert "".join(_texts_within(known)).count("s3cret") >= 7
+
+
+def _texts_within(value: object) -> list[str]:
+    """Every text that can be reached from a value, secrets revealed."""
+    if isinstance(value, Secret):
+        return [value.reveal()]
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for item in value.items() for text in _texts_within(item)]
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in _texts_within(item)]
+    if is_dataclass(value):
+        return [text for field in fields(value) for text in _texts_within(getattr(value, field.name))]
+    return []
 
 
 def test_a_process_without_logins_still_says_that_there_is_no_way_to_log_in(site: Site) -> None:
