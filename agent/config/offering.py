@@ -19,6 +19,7 @@ from agent.config.policy import of_offering, read_policy
 from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, checked
 from agent.config.secret import Secret, without_secrets
 from agent.config.sources import NOT_READ, Sources, secret_of
+from agent.config.unencrypted import crosses_network, leads_away
 from agent.core.policy import LimitsSource, PolicyRules
 from agent.core.usage import UsageSource
 
@@ -113,6 +114,12 @@ def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Source
             below(path, "verify_ssl"),
             "TLS certificates are not checked: others may read the token",
         )
+    for key, what in (("waldur_api_url", "the token"), ("oidc_token_url", "the client's secret")):
+        if leads_away(values[key] or "", "http"):
+            sources.findings.warn(
+                below(path, key),
+                f"http:// sends {what} unencrypted: whoever listens on the way can act as this agent. Use https://",
+            )
     token = secret_of(values, "waldur_api_token", path, sources=sources)
     secret = secret_of(values, "oidc_client_secret", path, sources=sources)
     url, client_id = values["oidc_token_url"], values["oidc_client_id"]
@@ -165,11 +172,18 @@ def _events(values: Mapping[str, Any], path: str, findings: Findings) -> EventSe
     ws_path = ws_path or (MQTT_PATH if mqtt else STOMP_PATH)
     if values["event_transport"] == TCP:
         port, ws_path = TCP_PORTS[mqtt, bool(values["websocket_use_tls"])], ""
+    ws_host = values["stomp_ws_host"] or urlsplit(values["waldur_api_url"] or "").hostname or ""
+    if (stomp or mqtt) and not values["websocket_use_tls"] and crosses_network(ws_host):
+        findings.warn(
+            below(path, "websocket_use_tls"),
+            "without TLS the token goes to the events' broker unencrypted: whoever listens on the way can act as this "
+            "agent",
+        )
     return EventSettings(
         stomp_enabled=stomp,
         mqtt_enabled=mqtt,
         membership_by_events=(stomp or mqtt) and wanted is not False,
-        ws_host=values["stomp_ws_host"] or urlsplit(values["waldur_api_url"] or "").hostname or "",
+        ws_host=ws_host,
         ws_port=values["stomp_ws_port"] or port,
         ws_path=ws_path,
         use_tls=values["websocket_use_tls"],

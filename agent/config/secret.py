@@ -72,7 +72,7 @@ def mask_url(url: str) -> str:
     Works on text, not on a parsed URL: a password with `/`, `?` or `[` in it must not show either.
     """
     masked = []
-    for part in _NEXT_URL.split(url):
+    for part in split_urls(url):
         scheme, separator, rest = part.partition("://")
         if not separator:
             masked.append(MASK if "@" in part else part)
@@ -88,10 +88,15 @@ def mask_url(url: str) -> str:
     return ";".join(masked)
 
 
+def split_urls(urls: str) -> list[str]:
+    """Return the URLs of a text that has several with `;` between them."""
+    return _NEXT_URL.split(urls)
+
+
 def passwords_in(url: str) -> list[str]:
     """Return the passwords in a URL, or in several with `;` between them, as they are written and unquoted."""
     found = []
-    for part in _NEXT_URL.split(url):
+    for part in split_urls(url):
         user, _, place = part.partition("://")[2].rpartition("@")
         pairs = [pair.partition("=") for pair in place.partition("?")[2].split("&")]
         found += [user.partition(":")[2] or user, *(value for key, _, value in pairs if is_secret_key(key))]

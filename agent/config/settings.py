@@ -18,8 +18,9 @@ from agent.config.model import LogShipping, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import read_policy
 from agent.config.schema import LOG_SHIPPING, ROOT, checked
-from agent.config.secret import Secret, SecretUrl, mask_url
+from agent.config.secret import Secret, SecretUrl, mask_url, passwords_in, split_urls
 from agent.config.sources import Sources, secret_of
+from agent.config.unencrypted import BROKER_SCHEMES, leads_away
 from agent.core.policy import PolicyRules
 
 DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
@@ -48,6 +49,12 @@ def read_settings(
             "broker_url",
             "TLS does not verify the broker: whoever answers there gets the password. Remove ssl_cert_reqs and "
             "ssl_check_hostname; ssl_ca_certs=FILE names an authority of your own",
+        )
+    if any(passwords_in(url) and leads_away(url, *BROKER_SCHEMES) for url in split_urls(broker_url)):
+        sources.findings.warn(
+            "broker_url",
+            "without TLS the password goes unencrypted: whoever listens on the way can send tasks. Use rediss:// (or "
+            "amqps://), or a network of their own for broker and agents",
         )
     # A lock file lives there, so a command in a shell has to find the same folder as the service does: systemd's own
     # variable, which only services see, comes last.

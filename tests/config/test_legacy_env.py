@@ -21,7 +21,7 @@ PUSH = (Mode.REPORT, Mode.MEMBERSHIP_SYNC)
 def environ(site: Site) -> dict[str, str]:
     tres_file = site.write("tres.yaml", yaml.safe_dump({"cpu": CPU}))
     return {
-        "WALDUR_API_URL": "http://waldur.example.com/api",
+        "WALDUR_API_URL": "https://waldur.example.com/api",
         "WALDUR_API_TOKEN": "t0ken",
         "WALDUR_OFFERING_UUID": UUID,
         "WALDUR_SYNC_DIRECTION": "pull",
@@ -35,7 +35,7 @@ def test_defaults(environ: dict[str, str]) -> None:
     offering = only_offering(loaded)
     assert loaded.settings is not None and loaded.settings.source == "the environment"
     assert (offering.name, offering.uuid, offering.queue) == ("Single offering", UUID, "default")
-    assert offering.access.url == "http://waldur.example.com/api/"
+    assert offering.access.url == "https://waldur.example.com/api/"
     assert offering.access.token == Secret("t0ken")
     assert offering.names.max_length == 34
     assert {

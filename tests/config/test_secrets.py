@@ -88,6 +88,54 @@ def test_tls_to_the_broker_is_verified_unless_the_site_says_otherwise(
     assert ("broker_url" in warnings(loaded)) is warned
 
 
+AWAY = [
+    ({"waldur_api_url": "http://waldur.example.com/api/"}, ["waldur_api_url"]),
+    ({"waldur_api_url": "HTTP://10.0.0.7:8000/api/"}, ["waldur_api_url"]),
+    ({"waldur_api_url": "http://[2001:db8::1]/api/"}, ["waldur_api_url"]),
+    ({"waldur_api_url": "https://waldur.example.com/api/"}, []),
+    *(
+        (
+            {"waldur_api_url": f"http://{host}:8000/api/", "stomp_enabled": True, "websocket_use_tls": False},
+            [],
+        )
+        for host in ("localhost", "127.0.0.1", "127.9.9.9", "[::1]", "waldur.localhost")
+    ),
+    ({**OIDC, "waldur_api_token": "", "oidc_token_url": "http://idp/token"}, ["oidc_token_url"]),
+    ({"mqtt_enabled": True, "websocket_use_tls": False}, ["websocket_use_tls"]),
+    ({"mqtt_enabled": True}, []),
+]
+
+
+@pytest.mark.parametrize(("keys", "warned"), AWAY)
+def test_secrets_that_would_cross_a_network_unencrypted_are_a_warning(
+    site: Site, keys: dict[str, Any], warned: list[str]
+) -> None:
+    loaded = site.load(offering_with(**{"waldur_api_token": "t", **keys}), strict=True)
+    assert loaded.settings is not None, "a warning also where unknown keys are errors"
+    found = {path: text for path, text in warnings(loaded).items() if "unencrypted" in text}
+    assert list(found) == [f"offerings[0].{key}" for key in warned]
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("redis://:s3cret@10.0.0.7/0", True),
+        ("sentinel://:s3cret@a:1;sentinel://:s3cret@b:2", True),
+        ("amqp://me:s3cret@mq.example.com//", True),
+        ("rediss://:s3cret@10.0.0.7/0", False),
+        ("redis://:s3cret@127.0.0.1/0", False),
+        ("redis+socket://:s3cret@/run/redis.sock", False),
+        ("redis://10.0.0.7/0", False),
+    ],
+)
+def test_a_password_of_the_broker_that_would_cross_a_network_unencrypted_is_a_warning(
+    site: Site, url: str, warned: bool
+) -> None:
+    found = warnings(site.load(root(broker_url=url)))
+    assert ("unencrypted" in found.get("broker_url", "")) is warned
+    assert "s3cret" not in str(found)
+
+
 REFUSED = [
     ({"waldur_api_token_file": "gone"}, "waldur_api_token_file", "cannot read"),
     ({"waldur_api_token_file": "empty"}, "waldur_api_token_file", "is empty"),
