@@ -66,6 +66,7 @@ def read_offering(
         values["verify_ssl"] = defaults.verify_ssl
     access = _access(values, path, proxy=defaults.proxy, sources=sources)
     events = _events(values, path, findings)
+    _note_unencrypted(access, events, path, findings)
     queue = _queue(values, common, path, findings)
     policy = read_policy(values["policy"], below(path, "policy"), above=defaults.policy, findings=findings)
     backends = {mode: values[key] for mode, key in BACKEND_KEYS.items() if values[key]}
@@ -114,12 +115,6 @@ def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Source
             below(path, "verify_ssl"),
             "TLS certificates are not checked: others may read the token",
         )
-    for key, what in (("waldur_api_url", "the token"), ("oidc_token_url", "the client's secret")):
-        if leads_away(values[key] or "", "http"):
-            sources.findings.warn(
-                below(path, key),
-                f"http:// sends {what} unencrypted: whoever listens on the way can act as this agent. Use https://",
-            )
     token = secret_of(values, "waldur_api_token", path, sources=sources)
     secret = secret_of(values, "oidc_client_secret", path, sources=sources)
     url, client_id = values["oidc_token_url"], values["oidc_client_id"]
@@ -172,22 +167,34 @@ def _events(values: Mapping[str, Any], path: str, findings: Findings) -> EventSe
     ws_path = ws_path or (MQTT_PATH if mqtt else STOMP_PATH)
     if values["event_transport"] == TCP:
         port, ws_path = TCP_PORTS[mqtt, bool(values["websocket_use_tls"])], ""
-    ws_host = values["stomp_ws_host"] or urlsplit(values["waldur_api_url"] or "").hostname or ""
-    if (stomp or mqtt) and not values["websocket_use_tls"] and crosses_network(ws_host):
-        findings.warn(
-            below(path, "websocket_use_tls"),
-            "without TLS the token goes to the events' broker unencrypted: whoever listens on the way can act as this "
-            "agent",
-        )
     return EventSettings(
         stomp_enabled=stomp,
         mqtt_enabled=mqtt,
         membership_by_events=(stomp or mqtt) and wanted is not False,
-        ws_host=ws_host,
+        ws_host=values["stomp_ws_host"] or urlsplit(values["waldur_api_url"] or "").hostname or "",
         ws_port=values["stomp_ws_port"] or port,
         ws_path=ws_path,
         use_tls=values["websocket_use_tls"],
     )
+
+
+def _note_unencrypted(access: WaldurAccess, events: EventSettings, path: str, findings: Findings) -> None:
+    """Warn of secrets that would cross a network without TLS."""
+    sent = []
+    if leads_away(access.url, "http"):
+        sent.append(("waldur_api_url", "http:// sends the token unencrypted"))
+    if access.oidc and leads_away(access.oidc.token_url, "http"):
+        sent.append(("oidc_token_url", "http:// sends the client's secret unencrypted"))
+    if (
+        (events.stomp_enabled or events.mqtt_enabled)
+        and not events.use_tls
+        and crosses_network(events.ws_host)
+    ):
+        sent.append(("websocket_use_tls", "without TLS the token goes to the events' broker unencrypted"))
+    for key, problem in sent:
+        findings.warn(
+            below(path, key), f"{problem}: whoever listens on the way can act as this agent. Use TLS"
+        )
 
 
 def _queue(values: Mapping[str, Any], common: CommonSettings, path: str, findings: Findings) -> str:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,29 @@ def test_the_compose_file_can_be_parsed_and_shows_no_port_to_others() -> None:
     assert {"redis", "worker", "beat", "flower"} <= set(services)
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert ports and all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_the_compose_file_installs_pinned_packages_once_and_runs_nothing_as_root() -> None:
+    services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
+    ours = [service for name, service in services.items() if name != "redis"]
+    for service in ours:
+        steps = service["build"]["dockerfile_inline"].splitlines()
+        installs = [step for step in steps if "pip install" in step]
+        assert all("--no-deps" in step for step in installs)
+        assert "--require-hashes -r requirements.lock" in installs[0]
+        assert "--no-build-isolation" in installs[1]
+        assert steps[-1] == "USER site"
+        assert service["command"][0] in ("celery", "waldur-site-cluster")
+        assert "user" not in service
+
+
+def test_the_image_holds_no_configuration_of_a_site() -> None:
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    mounted = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]["beat"]["volumes"]
+    names = [Path(volume.split(":")[0]).name for volume in mounted if volume.startswith("./")]
+    assert names
+    for name in (*names, ".env", "site.env"):
+        assert any(fnmatch(name, pattern) for pattern in ignored), name
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
@@ -83,6 +107,32 @@ def test_units_of_other_users_get_the_configuration_as_a_credential(unit: Path) 
         assert config.startswith("%d/") and config.removeprefix("%d/") in names
     else:
         assert service["User"] == ["root"]
+
+
+# What keeps root of a unit from making homes wherever they are, or sudo in a command prefix from working.
+IN_THE_WAY = {
+    "CapabilityBoundingSet", "DynamicUser", "InaccessiblePaths", "LockPersonality", "MemoryDenyWriteExecute",
+    "NoExecPaths", "NoNewPrivileges", "PrivateDevices", "PrivateUsers", "ProtectHome", "ReadOnlyPaths",
+    "RestrictAddressFamilies", "RestrictNamespaces", "RestrictSUIDSGID", "RootDirectory", "SystemCallFilter",
+    "TemporaryFileSystem",
+}  # fmt: skip
+
+
+def test_the_workers_unit_can_make_homes_and_call_sudo() -> None:
+    (unit,) = (unit for unit in UNITS if "worker" in unit.name)
+    service = settings_of(unit)
+    assert not IN_THE_WAY & service.keys()
+    # `strict` would leave no folder but its own writable; /usr, /boot and /etc are none of homes.
+    assert service["ProtectSystem"] == ["full"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_other_units_may_write_nowhere(unit: Path) -> None:
+    service = settings_of(unit)
+    if service.get("User") == ["root"]:
+        return
+    assert service["DynamicUser"] == service["NoNewPrivileges"] == service["ProtectHome"] == ["yes"]
+    assert service["ProtectSystem"] == ["strict"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
