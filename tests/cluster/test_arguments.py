@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery.app.utils import filter_hidden_settings
 
 from agent.core.errors import ConfigError
 from agent.run.backfill.month import LoadOptions
@@ -111,3 +112,12 @@ def test_an_offering_that_is_not_ours_is_refused(offering_uuid: str) -> None:
     done = task_named("order_process.order").apply((UUID, UUID))
     assert isinstance(done.result, ConfigError)
     assert f"offering {UUID} is not in the configuration" in str(done.result)
+
+
+def test_workers_take_json_and_no_modules_and_show_no_password(offering_uuid: str) -> None:
+    """What remote control shows of a worker's settings, Flower shows."""
+    task_named("order_process.poll")
+    assert app.conf.accept_content == app.conf.result_accept_content == ["json"]
+    assert not app.conf.worker_pool_restarts
+    shown = filter_hidden_settings({**app.conf.table(), "broker_url": "redis://:s3cret@127.0.0.1/0"})
+    assert "s3cret" not in str(shown)

@@ -33,6 +33,16 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+def test_the_tests_and_files_that_the_page_on_security_names_are_there() -> None:
+    page = (REPOSITORY / "docs" / "security.md").read_text()
+    tests = re.findall(r"`(tests/[^`]+)::(test_\w+)`", page)
+    assert len(tests) >= 19
+    for file, name in tests:
+        assert f"\ndef {name}(" in (REPOSITORY / file).read_text(), f"{file}::{name}"
+    for file in re.findall(r"`((?:agent|backends|tasks)/[^`]+\.py)`", page):
+        assert (REPOSITORY / file).is_file(), file
+
+
 def test_the_compose_file_can_be_parsed_and_shows_no_port_to_others() -> None:
     services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
     assert {"redis", "worker", "beat", "flower"} <= set(services)
