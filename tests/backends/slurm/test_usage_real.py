@@ -259,10 +259,13 @@ def test_jobs_that_run_count_to_now_and_are_named(
 
     slurm.ask("scontrol", "requeue", single)
     slurm.ask("scontrol", "suspend", pair)
+    # slurmdbd hears of both in slurmctld's own time.
+    wait_until("requeue and suspension", lambda: (
+        {job.id: job.state for job in backend.usage(NOW).live} == {pair: "SUSPENDED"}
+    ))  # fmt: skip
     wait_until("suspended time", lambda: (
         so_far(backend, UsageSource.ALLOCATED)["gres/gpu"] > so_far(backend)["gres/gpu"]
-    ), 20)  # fmt: skip
-    assert {job.id: job.state for job in backend.usage(NOW).live} == {pair: "SUSPENDED"}
+    ))  # fmt: skip
     assert so_far(backend)["cpu"] >= total["cpu"], "what the requeued job used before still counts"
     slurm.ask("scancel", pair, single)
     wait_until("the end of all", lambda: not backend.usage(NOW).live)
