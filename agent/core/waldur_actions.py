@@ -16,12 +16,16 @@ RESOURCE_ID: Mapping[str, str] = {"resource": "resource"}
 
 
 class WaldurAction(Action):
-    """Done in Waldur, for one order, resource or person: nobody loses anything by it."""
+    """Done in Waldur, for one order, resource or person: nobody loses anything by it.
+
+    `feature`: the name of a call that not every server has; where it is known to be lacking nothing is done.
+    """
 
     where: ClassVar[str] = "Waldur"
     effect: ClassVar[Effect] = Effect.TELL
     parts: ClassVar[frozenset[Part]] = NO_PARTS
     costs: ClassVar[frozenset[Cost]] = FREE
+    feature: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +76,7 @@ class ReportLimits(WaldurAction):
     """Show in Waldur, in its units, the limits that the account was given."""
 
     verb: ClassVar[str] = "report limits"
-    target, identifiers = Target.RESOURCE, RESOURCE_ID
+    target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "set_limits"
     resource: str
     limits: tuple[tuple[str, Any], ...]
 
@@ -96,6 +100,7 @@ class SettleAllocation(WaldurAction):
 
     verb: ClassVar[str] = "settle allocation"
     target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID}
+    feature = "allocation set_state"
     order: str
     resource: str
 
@@ -118,7 +123,7 @@ class FailOrder(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportMetadata(WaldurAction):
-    """Replace what Waldur shows of the resource's backend (`backend_metadata`); `metadata` is its JSON text."""
+    """Set keys of what Waldur shows of the resource's backend (`backend_metadata`); `metadata` is their JSON text."""
 
     verb: ClassVar[str] = "report metadata"
     target, identifiers = Target.RESOURCE, RESOURCE_ID
@@ -132,7 +137,7 @@ class ReportMetadata(WaldurAction):
 @dataclass(frozen=True, kw_only=True)
 class RefreshLastSync(WaldurAction):
     verb: ClassVar[str] = "refresh last sync"
-    target, identifiers = Target.RESOURCE, RESOURCE_ID
+    target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "refresh_last_sync"
     resource: str
 
     def subject(self) -> str:
@@ -144,7 +149,7 @@ class MarkResourceOk(WaldurAction):
     """Set an erred resource OK: its account stands and agrees with Waldur."""
 
     verb: ClassVar[str] = "mark resource OK"
-    target, identifiers = Target.RESOURCE, RESOURCE_ID
+    target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "set_as_ok"
     resource: str
 
     def subject(self) -> str:

@@ -14,7 +14,9 @@ from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedSt
 
 @dataclass(frozen=True, slots=True)
 class OfferingRules:
-    """What the site wants for every allocation of one offering. `default_account`: where those of users go back to."""
+    """What the site wants for every allocation of one offering. `default_account`: where those of users go back to.
+    `can_show_limits`: Waldur takes limits without an order; servers before mid-2025 do not.
+    """
 
     names: NameRules
     components: tuple[Component, ...]
@@ -24,6 +26,7 @@ class OfferingRules:
     offering_qos: tuple[str, ...] = ()
     partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offering_enforces_qos: bool = False
+    can_show_limits: bool = True
 
 
 def allocation(

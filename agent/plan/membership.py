@@ -322,7 +322,12 @@ class _Draft:
         resource, account = case.resource, snapshot.accounts[case.account]
         if not rules.from_waldur and not case.orders:
             limits = shared_limits.shown(resource.limits, account.limits, rules)
-            if limits is not None:
+            if limits is not None and not self._rules.offering.can_show_limits:
+                self.notes.append(
+                    f"limits differ, and this Waldur has no call to show those of the cluster: {_told(limits)} on the "
+                    f"cluster, {_told(resource.limits)} in Waldur"
+                )
+            elif limits is not None:
                 yield ReportLimits(
                     resource=resource.uuid, limits=tuple(sorted(limits.items())), reason=case.reason
                 )
@@ -336,8 +341,12 @@ class _Draft:
         if takes_jobs is not None or spec.state.is_told or now.get(STATE_KEY) in STATES.values():
             shown[STATE_KEY] = STATES[account.submit_limit != 0 if takes_jobs is None else takes_jobs]
         if any(now.get(key) != value for key, value in shown.items()):
-            metadata = json.dumps({**now, **shown}, sort_keys=True)
+            metadata = json.dumps(shown, sort_keys=True)
             yield ReportMetadata(resource=resource.uuid, metadata=metadata, reason=case.reason)
+
+
+def _told(limits: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(limits.items())) or "none"
 
 
 def _departures(

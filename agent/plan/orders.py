@@ -146,7 +146,7 @@ def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapsh
         *_approval(case),
         *((claim,) if case.resource.backend_id != account else ()),
         *accounts.building(spec, snapshot, case.reason),
-        *((report,) if shown != dict(case.resource.limits) else ()),
+        *((report,) if rules.can_show_limits and shown != dict(case.resource.limits) else ()),
         CompleteOrder(order=case.order.uuid, reason=f"account {account} stands"),
     )
     return OrderPlan(case, account, actions, spec, spec.notes)

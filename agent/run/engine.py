@@ -17,7 +17,14 @@ from typing import Any, Generic, TypeVar
 
 from agent.config.model import Mode
 from agent.core.actions import Action
-from agent.core.errors import BackendError, BackendUnavailable, PassUnfinished, SiteAgentError, WaldurError
+from agent.core.errors import (
+    BackendError,
+    BackendUnavailable,
+    PassUnfinished,
+    SiteAgentError,
+    WaldurError,
+    WaldurLacks,
+)
 from agent.core.plans import Outcome
 from agent.core.waldur_actions import WaldurAction
 from agent.plan.policy.gate import Decision
@@ -78,10 +85,19 @@ class Work(Generic[Plan]):
         )
 
     def send(self, actions: Iterable[WaldurAction]) -> dict[Action, WaldurError]:
-        """Send the allowed ones of these actions to Waldur, several at a time. Return the errors by action."""
-        allowed = [action for action in actions if self.allows(action)]
+        """Send the allowed ones of these actions to Waldur, several at a time. Return the errors by action. What the
+        server lacks is neither done nor failed: it is not sent, and not noted.
+        """
         client, requests = self.site.client, self.steps.requests
-        answers = pool.each(allowed, lambda action: requests[type(action)](client, action))
+        allowed = [
+            action for action in actions if self.allows(action) and client.if_supported(action.feature)
+        ]
+        sent = pool.each(allowed, lambda action: requests[type(action)](client, action))
+        answers = {
+            action: answer
+            for action, answer in sent.items()
+            if not isinstance(answer, WaldurLacks) or client.if_supported(action.feature)
+        }
         failed: dict[Action, WaldurError] = {
             action: answer for action, answer in answers.items() if isinstance(answer, WaldurError)
         }

@@ -20,6 +20,7 @@ from agent.config.model import Mode, Offering, Problem, Settings, Severity
 from agent.core.errors import ConfigError
 from agent.core.model import AccountingType, Component, OfferingFacts, WaldurComponent
 from agent.core.units import targets_of
+from agent.core.waldur_actions import ReportLimits
 from agent.plan.allocations import OfferingRules
 from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
@@ -197,6 +198,7 @@ def offering_rules(site: Site, facts: OfferingFacts) -> OfferingRules:
         partition_qos=facts.partition_qos,
         offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
         default_account=site.backend.default_account,
+        can_show_limits=site.client.if_supported(ReportLimits.feature),
     )
 
 

@@ -116,6 +116,19 @@ class WaldurClient:
         answer = self._send("POST", path, body={} if body is None else body, repeatable=repeatable)
         return self._json(answer, path) if answer.content.strip() else None
 
+    def post_if_there(self, feature: str, path: str, body: Any = None, *, repeatable: bool = False) -> None:
+        """Send a POST that not every server has. Raises WaldurLacks where it is lacking: noted and logged the first
+        time, and not sent again for a while.
+        """
+        if not self.if_supported(feature):
+            raise WaldurLacks(f"{mask_url(self.url)} has no {feature}", method="POST", path=path, status=404)
+        try:
+            self.post(path, body, repeatable=repeatable)
+        except WaldurLacks as error:
+            self.note_missing(feature, error)
+            raise
+        self.features.note_there(feature)
+
     def change(self, method: str, path: str, body: Any) -> Mapping[str, Any]:
         """Send a PATCH or PUT, which do the same when they are sent twice; return the object as it is afterwards."""
         document = self._json(self._send(method, path, body=body, repeatable=True), path)

@@ -2,7 +2,7 @@
 """The accounts of people at the offering: their states and their names.
 
 A move from a state that does not allow it answers 400. Servers of 2024 have no states, those before 7.7.5 no
-`set_error_creating`: they do without.
+`set_error_creating`: WaldurLacks, and they do without.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agent.core.errors import WaldurAnswerError, WaldurLacks
+from agent.core.errors import WaldurAnswerError
 from agent.core.model import OfferingUser
 from agent.waldur import records
 from agent.waldur.client import WaldurClient
@@ -52,9 +52,4 @@ def assign_username(client: WaldurClient, user: OfferingUser, username: str) -> 
 
 
 def _move(client: WaldurClient, uuid: str, step: str, body: dict[str, Any] | None = None) -> None:
-    if not client.if_supported(step):
-        return
-    try:
-        client.post(f"{PATH}{uuid}/{step}/", body)
-    except WaldurLacks as error:
-        client.note_missing(step, error)
+    client.post_if_there(step, f"{PATH}{uuid}/{step}/", body)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agent.core.errors import WaldurError, WaldurLacks
+from agent.core.errors import WaldurError
 from agent.core.model import Resource, ResourceState
 from agent.waldur import pool, records
 from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
@@ -20,6 +20,8 @@ HANDLED = (ResourceState.OK, ResourceState.ERRED)
 IN_PROGRESS = (ResourceState.CREATING, ResourceState.UPDATING, ResourceState.TERMINATING)
 
 PATH = "marketplace-provider-resources/"
+# What servers of 2024 have, and newer ones have not: the name under which that is noted.
+ALLOCATION_STATE = "allocation set_state"
 FIELDS = (
     "uuid", "name", "slug", "state", "backend_id", "project_uuid", "project_slug", "project_name",
     "customer_uuid", "customer_slug", "customer_name", "limits", "attributes", "offering_plugin_options",
@@ -97,8 +99,8 @@ def set_backend_id(client: WaldurClient, resource_uuid: str, account: str) -> No
 
 
 def set_limits(client: WaldurClient, resource_uuid: str, limits: Mapping[str, Any]) -> None:
-    """Show limits in Waldur, without an order. Servers before mid-2025 have no such call."""
-    _if_known(client, resource_uuid, "set_limits", {"limits": dict(limits)})
+    """Show limits in Waldur, without an order. Raises WaldurLacks with servers before mid-2025."""
+    _post_if_there(client, resource_uuid, "set_limits", {"limits": dict(limits)})
 
 
 def allocation_state(client: WaldurClient, resource_uuid: str) -> str:
@@ -113,23 +115,28 @@ def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
     `ok` alone: legal in every state, and twice. `creating` before it is not, after an update (409).
     """
     path = f"marketplace-slurm-remote/{resource_uuid}/set_state/"
-    client.post(path, {"state": "ok"}, repeatable=True)
+    client.post_if_there(ALLOCATION_STATE, path, {"state": "ok"}, repeatable=True)
 
 
 def set_metadata(client: WaldurClient, resource_uuid: str, metadata: Mapping[str, Any]) -> None:
-    """Replace all that Waldur shows of the resource's backend."""
-    body = {"backend_metadata": dict(metadata)}
-    client.post(f"{PATH}{resource_uuid}/set_backend_metadata/", body, repeatable=True)
+    """Set these keys of what Waldur shows of the resource's backend. The call replaces all keys, and the server has
+    some of its own that orders change: so they are read right before.
+    """
+    now = get(client, resource_uuid, fields=("uuid", "state", "backend_metadata")).backend_metadata
+    wanted = {**now, **metadata}
+    if wanted != now:
+        body = {"backend_metadata": wanted}
+        client.post(f"{PATH}{resource_uuid}/set_backend_metadata/", body, repeatable=True)
 
 
 def refresh_last_sync(client: WaldurClient, resource_uuid: str) -> None:
-    """Say that the resource was seen to be in step now. Servers before mid-2025 have no such call."""
-    _if_known(client, resource_uuid, "refresh_last_sync", {})
+    """Say that the resource was seen to be in step now. Raises WaldurLacks with servers before mid-2025."""
+    _post_if_there(client, resource_uuid, "refresh_last_sync", {})
 
 
 def mark_ok(client: WaldurClient, resource_uuid: str) -> None:
-    """Set an erred resource OK and forget its error. Servers before mid-2025 have no such call."""
-    _if_known(client, resource_uuid, "set_as_ok", {})
+    """Set an erred resource OK and forget its error. Raises WaldurLacks with servers before mid-2025."""
+    _post_if_there(client, resource_uuid, "set_as_ok", {})
 
 
 def fail(client: WaldurClient, resource_uuid: str, message: str) -> None:
@@ -137,11 +144,5 @@ def fail(client: WaldurClient, resource_uuid: str, message: str) -> None:
     client.post(f"{PATH}{resource_uuid}/set_as_erred/", body, repeatable=True)
 
 
-def _if_known(client: WaldurClient, resource_uuid: str, action: str, body: Mapping[str, Any]) -> None:
-    if not client.if_supported(action):
-        return
-    try:
-        client.post(f"{PATH}{resource_uuid}/{action}/", dict(body), repeatable=True)
-        client.features.note_there(action)
-    except WaldurLacks as error:
-        client.note_missing(action, error)
+def _post_if_there(client: WaldurClient, resource_uuid: str, action: str, body: Mapping[str, Any]) -> None:
+    client.post_if_there(action, f"{PATH}{resource_uuid}/{action}/", dict(body), repeatable=True)

@@ -146,8 +146,9 @@ class Pass:
             if isinstance(action, ReportLimits):
                 resources[action.resource] = replace(resources[action.resource], limits=dict(action.limits))
             if isinstance(action, ReportMetadata):
-                metadata = json.loads(action.metadata)
-                resources[action.resource] = replace(resources[action.resource], backend_metadata=metadata)
+                told = resources[action.resource]
+                metadata = {**told.backend_metadata, **json.loads(action.metadata)}
+                resources[action.resource] = replace(told, backend_metadata=metadata)
         cases = (replace(case, resource=resources[case.resource.uuid]) for case in self.cases)
         return replace(self, cases=tuple(cases))
 

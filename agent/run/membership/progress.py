@@ -204,8 +204,10 @@ class MembershipProgress:
             return
         waits = not self._withheld.isdisjoint(plan.actions)
         for action in membership.closing(plan, sync.facts.rules, self._now, fault=fault):
+            if not isinstance(action, WaldurAction) or not self._site.client.if_supported(action.feature):
+                continue
             # A resource with actions that wait for an approval, or that the mode leaves out, is not marked OK.
-            if isinstance(action, WaldurAction) and not (waits and isinstance(action, MarkResourceOk)):
+            if not (waits and isinstance(action, MarkResourceOk)):
                 yield action
 
     def _result(self, work: SyncWork, plan: ResourcePlan) -> ResourceResult | None:

@@ -165,8 +165,7 @@ class OrderProgress:
         for action, error in work.send(only(SettleAllocation, asked)).items():
             failed[asked[action]] = error
         for uuid, error in failed.items():
-            if reason := updates.unsettled(error):
-                self._postpone(work, self._open[uuid], reason)
+            self._postpone(work, self._open[uuid], updates.unsettled(error))
 
     def _approve(self, work: OrderWork) -> None:
         """Approve, then read again: an approved order may wait for its start date, or have been cancelled meanwhile."""

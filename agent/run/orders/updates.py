@@ -52,10 +52,8 @@ def to_settle(client: WaldurClient, plans: Iterable[OrderPlan]) -> dict[str, Set
     return found
 
 
-def unsettled(error: WaldurError) -> WaldurError | None:
-    """Return why an update cannot be approved whose allocation object was not brought to OK; None where it can."""
-    if isinstance(error, WaldurLacks):
-        return None
+def unsettled(error: WaldurError) -> WaldurError:
+    """Return why an update cannot be approved whose allocation object was not brought to OK."""
     message = (
         "not approved, for Waldur would err it: the allocation object of the resource cannot be set to OK: "
         f"{error}"

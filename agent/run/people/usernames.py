@@ -25,7 +25,7 @@ from agent.core.directory_actions import (
     MakeUser,
     UpdateProfile,
 )
-from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, WaldurError
+from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, WaldurError, WaldurLacks
 from agent.core.model import OfferingFacts, OfferingUser, Part, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import usernames as planner
@@ -263,6 +263,9 @@ class _UsernameProvisioning:
                 try:
                     answer = call(self._site.client, user, action)
                 except WaldurError as error:
+                    lacks = isinstance(error, WaldurLacks)
+                    if lacks and not isinstance(action, AssignUsername):
+                        continue  # a server without this step, or without states at all, does without
                     outcomes.append(Outcome(action, error))
                     break
                 user = replace(user, state=state) if state else answer
