@@ -118,6 +118,7 @@ class Resource:
     project_uuid: str = ""
     project_slug: str = ""
     project_name: str = ""
+    customer_uuid: str = ""
     customer_slug: str = ""
     customer_name: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.core.account_names import NameRules
+from agent.core.account_names import NameRules, fold
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedState, Resource
+from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedState, Resource, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,16 @@ class OfferingRules:
     can_show_limits: bool = True
 
 
+_BY_UUID = re.compile(r"[0-9a-f]{32}")
+
+
 def allocation(
     resource: Resource,
     rules: OfferingRules,
     account: str,
+    snapshot: Snapshot,
     *,
     project_slug: str = "",
-    limits: Mapping[str, int] | None = None,
     members: tuple[str, ...] = (),
 ) -> AllocationSpec:
     """Return what a resource needs on the cluster. The topmost account's parent is left to the backend, and so is a
@@ -43,21 +47,73 @@ def allocation(
 
     Raises PlanRefused where Waldur gives no slug to name the project's account by.
     """
-    project_slug = resource.project_slug or project_slug
-    if not project_slug:
+    if not (resource.project_slug or project_slug):
         raise PlanRefused(f"Waldur gives no slug for the project of resource {resource.name!r}")
-    customer = resource.customer_slug and rules.names.customer_prefix + resource.customer_slug
-    project = rules.names.project_prefix + project_slug
+    project = project_account(resource, rules.names, account, snapshot, project_slug=project_slug)
+    customer = customer_account(resource, rules.names, project, snapshot)
     return AllocationSpec(
         account=AccountSpec(account, project, description=resource.name, organization=project),
         ancestors=(
             AccountSpec(customer, "", description=resource.customer_name, organization=customer),
             AccountSpec(project, customer, description=resource.project_name, organization=project),
         ),
-        limits=dict(limits or {}),
         members=members,
         requested=requested_state(resource, rules),
     )
+
+
+def project_account(
+    resource: Resource, names: NameRules, account: str, snapshot: Snapshot, *, project_slug: str = ""
+) -> str:
+    """Return the account of the resource's project: the one that the `account` of the resource stands below, by
+    whatever name Waldur's server gave it then; else one that stands; else a new one. `project_slug`: of its order.
+    """
+    slug = resource.project_slug or project_slug
+    parent = _parent(account, snapshot)
+    name = _standing(names.project_prefix, (slug, resource.project_uuid, project_slug), parent, snapshot)
+    is_untold = slug == resource.project_uuid and fold(resource.backend_id) == fold(account)
+    return parent if is_untold and _is_by_slug(names.project_prefix, parent, snapshot) else name
+
+
+def customer_account(resource: Resource, names: NameRules, project: str, snapshot: Snapshot) -> str:
+    """Return the account of the resource's customer in the same way; empty where Waldur gives no slug."""
+    prefix, slug, uuid = names.customer_prefix, resource.customer_slug, resource.customer_uuid
+    if not slug:
+        return ""
+    parent = _parent(project, snapshot)
+    if slug == uuid and _is_by_slug(prefix, parent, snapshot):
+        return parent
+    return _standing(prefix, (slug, uuid), parent, snapshot)
+
+
+def _standing(prefix: str, tails: Iterable[str], parent: str, snapshot: Snapshot) -> str:
+    """Return the name of an account of the hierarchy: what is below it already decides, then what stands, then the
+    first. Servers of 2024 give a resource no slugs, and what stands is named by uuid; newer ones do. So an upgrade
+    moves and renames nothing.
+    """
+    accounts = {prefix + tail: fold(prefix + tail) for tail in tails if tail}
+    for name, folded in accounts.items():
+        if folded == parent:
+            return name
+    stands = (name for name, folded in accounts.items() if folded in snapshot.accounts)
+    return next(stands, next(iter(accounts)))
+
+
+def _is_by_slug(prefix: str, parent: str, snapshot: Snapshot) -> bool:
+    """Return whether an account that others stand below was named by a slug. Where the server tells none (the old one
+    answers in the middle of an upgrade) that is no reason to move them.
+    """
+    above = _parent(parent, snapshot)
+    return (
+        bool(above)
+        and parent.startswith(fold(prefix))
+        and not _BY_UUID.fullmatch(parent.removeprefix(fold(prefix)))
+    )
+
+
+def _parent(account: str, snapshot: Snapshot) -> str:
+    standing = snapshot.accounts.get(fold(account))
+    return (standing.parent or "") if standing else ""
 
 
 def requested_state(resource: Resource, rules: OfferingRules) -> RequestedState:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Set
 from agent.core.account_names import NameRules, fold
 from agent.core.model import Resource, ResourceState, Snapshot
 from agent.core.waldur_actions import ClaimAccount
+from agent.plan import allocations
 
 PROJECT_SLUG_POLICY = "project_slug"
 
@@ -36,7 +37,7 @@ def claims(
         standing = snapshot.accounts.get(name)
         if not name or counted[name] > 1 or name in named or standing is None or not resource.project_slug:
             continue
-        if standing.parent == fold(names.project_prefix + resource.project_slug):
+        if standing.parent == fold(allocations.project_account(resource, names, name, snapshot)):
             found.append(
                 ClaimAccount(
                     resource=resource.uuid,

@@ -110,18 +110,18 @@ def is_named_after_itself(case: OrderCase, rules: NameRules) -> bool:
     return not _is_named_by_project(case) and len(account_names(case, replace(rules, max_attempts=2))) == 1
 
 
-def allocation(case: OrderCase, rules: OfferingRules, account: str) -> AllocationSpec:
+def allocation(case: OrderCase, rules: OfferingRules, account: str, snapshot: Snapshot) -> AllocationSpec:
     """Return the allocation that a create or restore order asks for."""
     wanted = _wanted_limits(case, rules.components, with_static=True)
     spec = allocations.allocation(
         case.resource,
         rules,
         account,
+        snapshot,
         project_slug=case.order.project_slug,
-        limits=wanted.values,
         members=case.members,
     )
-    return replace(spec, notes=wanted.left_out)
+    return replace(spec, limits=wanted.values, notes=wanted.left_out)
 
 
 def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapshot: Snapshot) -> OrderPlan:
@@ -256,7 +256,11 @@ def _with_project(
     not), the name alone can tell as well, where it has a prefix.
     """
     prefix, slug = rules.names.project_prefix, _project_slug(plan.case)
-    project = fold(prefix + slug)
+    project = fold(
+        allocations.project_account(
+            plan.case.resource, rules.names, plan.account, snapshot, project_slug=plan.case.order.project_slug
+        )
+    )
     allocation = snapshot.accounts.get(plan.account)
     ends = plan.account in going if allocation else bool(plan.account) and not rules.soft_delete
     is_ours = bool(prefix and slug) or (allocation is not None and allocation.parent == project)

@@ -8,6 +8,7 @@ of an emptied database or of another cluster: then no order is failed and nothin
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from agent.core.errors import AccountsLost, PlanRefused
 from agent.core.model import AccountingType, AllocationSpec, Resource, Snapshot
@@ -35,7 +36,7 @@ def require_accounts(named: Set[str], snapshot: Snapshot) -> None:
 
 
 def allocation(
-    resource: Resource, rules: OfferingRules, account: str, members: tuple[str, ...]
+    resource: Resource, rules: OfferingRules, account: str, members: tuple[str, ...], snapshot: Snapshot
 ) -> AllocationSpec:
     """Return the allocation that a resource had: its account, place, limits and members, as Waldur has them now.
 
@@ -52,4 +53,4 @@ def allocation(
         limits = backend_limits(resource.limits, rules.components, months=months).values
     except PlanRefused as refused:
         raise PlanRefused(f"resource {resource.uuid}: {refused}") from refused
-    return allocations.allocation(resource, rules, account, limits=limits, members=members)
+    return replace(allocations.allocation(resource, rules, account, snapshot, members=members), limits=limits)

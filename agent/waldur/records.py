@@ -56,6 +56,7 @@ def resource(record: Json) -> Resource:
         project_uuid=hex_text(record, "project_uuid"),
         project_slug=_slug(record, "project"),
         project_name=_text(record, "project_name"),
+        customer_uuid=hex_text(record, "customer_uuid"),
         customer_slug=_slug(record, "customer"),
         customer_name=_text(record, "customer_name"),
         limits=_map(record, "limits"),

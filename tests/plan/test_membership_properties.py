@@ -154,7 +154,9 @@ class Pass:
 
     def _spec(self, case: ResourceCase, snapshot: Snapshot) -> AllocationSpec:
         members = tuple(sorted(case.members.wanted))
-        desired = allocations.allocation(case.resource, self.rules.offering, case.account, members=members)
+        desired = allocations.allocation(
+            case.resource, self.rules.offering, case.account, snapshot, members=members
+        )
         return canonical(SETTINGS, desired, snapshot)
 
 

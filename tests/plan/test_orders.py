@@ -29,6 +29,7 @@ from agent.plan.orders import OrderCase, OrderPlan
 from backends.testing.memory import without
 from tests.plan.worlds import CPU, MEM, RULES, TREE, case, cluster, end_of, placed, rendered
 
+NOWHERE = Snapshot("test")
 CREATE, UPDATE, RESTORE = OrderType.CREATE, OrderType.UPDATE, OrderType.RESTORE
 PENDING, EXECUTING = OrderState.PENDING_PROVIDER, OrderState.EXECUTING
 PREPAID = Component("cpu", "hours", AccountingType.ONE, "CPU", unit_factor=60)
@@ -37,7 +38,7 @@ MAPPED = Component("nodes", "hours", AccountingType.LIMIT, "Nodes", targets={"cp
 
 
 def spec_of(wanted: OrderCase, rules: OfferingRules = RULES, account: str = "a_one") -> AllocationSpec:
-    return placed(orders.allocation(wanted, rules, account))
+    return placed(orders.allocation(wanted, rules, account, NOWHERE))
 
 
 def created(wanted: OrderCase, snapshot: Snapshot, rules: OfferingRules = RULES) -> OrderPlan:
@@ -48,7 +49,7 @@ def created(wanted: OrderCase, snapshot: Snapshot, rules: OfferingRules = RULES)
 
 
 def test_an_allocation_stands_below_its_project_and_customer() -> None:
-    spec = orders.allocation(case(members=("ann",)), RULES, "a_one")
+    spec = orders.allocation(case(members=("ann",)), RULES, "a_one", NOWHERE)
     hierarchy = [(t.name, t.parent, t.description, t.organization) for t in (*spec.ancestors, spec.account)]
     assert hierarchy == [
         ("c_cust", "", "The customer", "c_cust"),
@@ -69,28 +70,31 @@ REQUESTED: list[tuple[dict[str, Any], RequestedState]] = [
 def test_what_is_requested_are_the_words_of_the_resource(
     attributes: dict[str, Any], requested: RequestedState
 ) -> None:
-    assert orders.allocation(case(resource={"attributes": attributes}), RULES, "a").requested == requested
+    assert (
+        orders.allocation(case(resource={"attributes": attributes}), RULES, "a", NOWHERE).requested
+        == requested
+    )
 
 
 def test_requested_state_carries_what_the_offering_says() -> None:
     rules = replace(RULES, offering_partitions=("x", "y"), offering_enforces_qos=True)
-    requested = orders.allocation(case(), rules, "a").requested
+    requested = orders.allocation(case(), rules, "a", NOWHERE).requested
     assert (requested.offering_partitions, requested.offering_enforces_qos) == (("x", "y"), True)
 
 
 def test_without_the_slug_of_the_project_there_is_no_place() -> None:
     with pytest.raises(PlanRefused, match="no slug for the project of"):
-        orders.allocation(case(resource={"project_slug": ""}), RULES, "a")
+        orders.allocation(case(resource={"project_slug": ""}), RULES, "a", NOWHERE)
 
 
 def test_a_customer_without_a_slug_has_no_name_and_the_backend_decides() -> None:
-    spec = orders.allocation(case(resource={"customer_slug": ""}), RULES, "a")
+    spec = orders.allocation(case(resource={"customer_slug": ""}), RULES, "a", NOWHERE)
     assert [ancestor.name for ancestor in spec.ancestors] == ["", spec.account.parent]
 
 
 def test_the_order_may_bring_the_slug_of_the_project() -> None:
     wanted = case(resource={"project_slug": ""}, order={"project_slug": "other"})
-    assert orders.allocation(wanted, RULES, "a").account.parent == "p_other"
+    assert orders.allocation(wanted, RULES, "a", NOWHERE).account.parent == "p_other"
 
 
 ALLOCATION_LIMITS: dict[str, tuple[OrderCase, OfferingRules, dict[str, int]]] = {
@@ -130,7 +134,7 @@ ALLOCATION_LIMITS: dict[str, tuple[OrderCase, OfferingRules, dict[str, int]]] = 
 @pytest.mark.parametrize("what", ALLOCATION_LIMITS)
 def test_limits_of_an_allocation(what: str) -> None:
     wanted, rules, limits = ALLOCATION_LIMITS[what]
-    assert dict(orders.allocation(wanted, rules, "a").limits) == limits
+    assert dict(orders.allocation(wanted, rules, "a", NOWHERE).limits) == limits
 
 
 # Names and members --------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class Wanted:
 
     def _made(self, wanted: OrderCase, snapshot: Snapshot) -> OrderPlan:
         name = wanted.resource.backend_id
-        spec = placed(orders.allocation(wanted, self.rules, name))
+        spec = placed(orders.allocation(wanted, self.rules, name, snapshot))
         return orders.creation(
             wanted, self.rules, replace(spec, own_qos=OwnQos(name) if self.own_qos else None), snapshot
         )

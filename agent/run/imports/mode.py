@@ -170,7 +170,8 @@ def _observe(site: Site, rules: PolicyRules) -> ImportFacts:
     named = (*(resource.backend_id for resource in known), *foreign.accounts)
     found = [each for each in importable(site, rules, snapshot, named) if each.account not in before]
     # A provider may not see every project, but those of its own resources.
-    projects = {resource.project_slug: resource.project_uuid for resource in known}
+    # Servers of 2024 tell no slugs: then accounts of projects are named by uuid.
+    projects = {tail: r.project_uuid for r in known for tail in (r.project_uuid, r.project_slug)}
     unknown = sorted({each.project_slug for each in found} - projects.keys())
     answers = pool.each(unknown, lambda slug: imports.project_with_slug(site.client, slug))
     projects |= _read(answers)

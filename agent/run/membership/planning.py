@@ -173,7 +173,7 @@ def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:
     rules, snapshot = facts.rules.offering, facts.snapshot
     members = tuple(sorted(case.members.wanted))
     try:
-        desired = allocations.allocation(case.resource, rules, case.account, members=members)
+        desired = allocations.allocation(case.resource, rules, case.account, snapshot, members=members)
         return facts.canonical(desired, snapshot)
     except PlanRefused as refused:
         desired = AllocationSpec(

@@ -174,7 +174,11 @@ def plan(facts: RebuildFacts) -> PlannedRebuild:
             continue
         try:
             desired = planner.allocation(
-                case.resource, sync.rules.offering, case.account, tuple(sorted(case.members.wanted))
+                case.resource,
+                sync.rules.offering,
+                case.account,
+                tuple(sorted(case.members.wanted)),
+                sync.snapshot,
             )
             spec = sync.canonical(desired, sync.snapshot)
         except PlanRefused as error:

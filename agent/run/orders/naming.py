@@ -60,7 +60,9 @@ class AccountNaming:
         own = case.resource.backend_id
         taken = ""
         for name in [own] if own else account_names(case, self._rules.names):
-            spec = self._site.backend.canonical(allocation(case, self._rules, name), self._snapshot)
+            spec = self._site.backend.canonical(
+                allocation(case, self._rules, name, self._snapshot), self._snapshot
+            )
             taken = "" if own else self._taken(case, spec)
             if not taken:
                 self._reserved.add(spec.account.name)
@@ -137,7 +139,11 @@ class AccountNaming:
             candidates = account_names(case, self._rules.names)
             for candidate in candidates:
                 spec = allocations.allocation(
-                    case.resource, self._rules, candidate, project_slug=case.order.project_slug
+                    case.resource,
+                    self._rules,
+                    candidate,
+                    self._snapshot,
+                    project_slug=case.order.project_slug,
                 )
                 spec = site.backend.canonical(replace(spec, requested=RequestedState()), self._snapshot)
                 name, parent = spec.account.name, fold(spec.account.parent)

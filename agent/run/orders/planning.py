@@ -65,9 +65,10 @@ class PlannedOrders:
         named: set[str] = set()
         for plan in self.plans:
             resource = plan.case.resource
-            project = resource.project_slug or plan.case.order.project_slug
             named |= {fold(resource.backend_id), plan.account}
-            named |= {fold(names.project_prefix + project)} if project else set()
+            # Servers of 2024 tell no slug of a resource's project: its account is named by uuid then.
+            tails = {resource.project_slug or plan.case.order.project_slug, resource.project_uuid} - {""}
+            named |= {fold(names.project_prefix + tail) for tail in tails}
             spec = self.facts.specs.get(plan.case.order.uuid)
             if isinstance(spec, AllocationSpec):
                 named |= {ancestor.name for ancestor in spec.ancestors}
