@@ -26,6 +26,7 @@ from agent.config.secret import mask_url
 from agent.core.actions import Action, only
 from agent.core.errors import StateError
 from agent.core.plans import Outcome
+from agent.core.printable import printable_json
 from agent.core.usage_actions import ReportUsage
 from agent.host import files
 from agent.state import store
@@ -192,7 +193,9 @@ def read(state_dir: Path, query: Query = Query()) -> Iterator[dict[str, Any]]:
 def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     if not lines:
         return
-    text = "".join(json.dumps(line, ensure_ascii=False, default=str) + "\n" for line in lines)
+    # People read the file with their own tools, too: names keep their letters, and steer no terminal.
+    documents = (json.dumps(line, ensure_ascii=False, default=str) for line in lines)
+    text = "".join(f"{printable_json(document)}\n" for document in documents)
     path = _files(state_dir)[0]
     store.keep_up(state_dir)
     try:

@@ -165,6 +165,17 @@ def test_names_that_are_not_utf8_are_kept_readable(tmp_path: Path) -> None:
     assert line["ids"]["account"] == "a_one"
 
 
+def test_the_file_itself_steers_no_terminal(tmp_path: Path) -> None:
+    user = "Jürgen 名\x1b[2J\x9b2J\u202e\u2028\n"
+    record(place(tmp_path), AddMember(account="a_one", user=user))
+    text = (tmp_path / "journal" / "journal.jsonl").read_text()
+    assert "Jürgen 名" in text
+    assert not set("\x1b\x9b\u202e\u2028") & set(text)
+    assert text.count("\n") == 1
+    (line,) = journal.read(tmp_path)
+    assert line["action"]["user"] == user
+
+
 def test_what_a_person_did_is_told_too(world: World) -> None:
     site = world.site()
     journal.note(site.state_dir, site.offering, "approved plan x", by="ann", mode="order_process")
