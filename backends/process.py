@@ -36,7 +36,7 @@ from backends.lock import WriteLock
 log = logging.getLogger(__name__)
 
 READ_TIMEOUT_S = 60.0
-WRITE_WARNING_S = 60.0
+WRITE_WARNING_S = 20.0
 OUTPUT_LIMIT_BYTES = 1 << 30
 CHUNK_BYTES = 1 << 18
 LINE_LIMIT_BYTES = 1 << 20
@@ -206,7 +206,9 @@ class Runner:
                             "nothing like it is started before"
                         ) from None
                     log.warning(
-                        "still waiting for `%s` after %.0f s: a write is never killed",
+                        "still waiting for `%s` after %.0f s: a write is never killed. Ctrl-C is safe: the "
+                        "command goes on by itself, no other one begins before it ends, and the next pass sees what "
+                        "it did",
                         " ".join(argv),
                         time.monotonic() - started_s,
                     )

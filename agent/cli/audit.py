@@ -35,6 +35,9 @@ from agent.state.journal import Query
     "--since", type=MOMENT, help="From then on: 2026-11-21, 2026-11-21T03:00, or 2h for so long ago."
 )
 @click.option("--until", type=MOMENT, help="Until then.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Of offerings, too, that the configuration does not have."
+)
 @click.option("--commands", "with_commands", is_flag=True, help="Show the commands that were run, too.")
 @json_option
 def command(
@@ -45,17 +48,20 @@ def command(
     order_uuid: str | None,
     since: datetime | None,
     until: datetime | None,
+    everything: bool,
     with_commands: bool,
     as_json: bool,
 ) -> int:
     """Show what was done, oldest first, from the journal of this head node. --json prints one object per line."""
     settings = load_settings(config_file)
-    (offering,) = select_offerings(settings, offering_uuid) if offering_uuid else (None,)
+    shown = frozenset(offering.uuid for offering in select_offerings(settings, offering_uuid))
+    # What a person did to all offerings at once names none.
+    shown |= frozenset() if offering_uuid else frozenset({""})
     query = Query(
         user=fold(user),
         account=fold(account),
         order=order_uuid or "",
-        offering=offering.uuid if offering else "",
+        offerings=frozenset() if everything else shown,
         since=since,
         until=until,
     )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import tempfile
@@ -134,6 +135,8 @@ def _print_result(demo: Demo, console: Console, seconds: float, *, runs_on: bool
         f"Flower: {demo.flower_url} (user demo, password {demo.flower_password})",
         f"Waldur: {demo.waldur.url}",
         f"configuration and logs: {demo.folder}",
+        "For `status`, `plan` and the other commands on it, paste this into a shell:",
+        *(f"export {name}={shlex.quote(value)}" for name, value in demo.own_environment.items()),
     ):
         _print(console, sentence)
 

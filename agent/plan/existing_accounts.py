@@ -72,9 +72,14 @@ def state(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[Clu
 
 
 def departures(
-    leavers: Mapping[str, Set[str]], snapshot: Snapshot, *, default_account: str, reason: str
+    leavers: Mapping[str, Set[str]],
+    snapshot: Snapshot,
+    *,
+    default_account: str,
+    reasons: Mapping[str, str],
 ) -> dict[str, list[ClusterAction]]:
     """Return the steps of all who leave, by account: all accounts of a pass at once, as some leave several of them.
+    `reasons`: why somebody leaves, by account.
 
     Jobs of a leaver are cancelled first: SLURM refuses to remove who still has some.
     """
@@ -85,6 +90,7 @@ def departures(
             gone.setdefault(user, set()).add(account)
     found = {}
     for account, users in leavers.items():
+        reason = reasons[account]
         moved, removed = accounts.departures(
             account,
             users,

@@ -37,6 +37,8 @@ from agent.plan.shared_limits import LimitRules
 
 ENDING = "it is being terminated"
 STATE_KEY = "account_state"
+LEFT_TEAM = "not of its team any more"
+CLOSED = "Waldur has closed the resource to its members (restrict_member_access)"
 # By whether the account takes new jobs.
 STATES = {True: "open", False: "closed"}
 LEAVING = (Phase.BLOCK_MEMBERS, Phase.CANCEL_JOBS, Phase.REMOVE_MEMBERS)
@@ -353,7 +355,7 @@ def _departures(
     drafts: Sequence[_Draft], rules: MembershipRules, snapshot: Snapshot
 ) -> dict[str, list[ClusterAction]]:
     """Return the departures, by account. Who stays for now is noted in the draft."""
-    leavers = {}
+    leavers, reasons = {}, {}
     for draft in drafts:
         members = draft.case.members
         stale = snapshot.users_of(draft.case.account) - members.wanted - members.kept
@@ -375,10 +377,12 @@ def _departures(
         if why:
             draft.notes.append(f"{len(stale)} who are not of its team stay for now: {why}")
         else:
+            closed = draft.case.resource.restrict_member_access
             leavers[draft.case.account] = stale
+            reasons[draft.case.account] = CLOSED if closed else LEFT_TEAM
     if not leavers:
         return {}
     grown = accounts.grown(snapshot, [action for draft in drafts for action in draft.built])
     return existing_accounts.departures(
-        leavers, grown, default_account=rules.offering.default_account, reason="not of its team any more"
+        leavers, grown, default_account=rules.offering.default_account, reasons=reasons
     )

@@ -63,7 +63,7 @@ class Query:
     user: str = ""
     account: str = ""
     order: str = ""
-    offering: str = ""
+    offerings: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None
 
@@ -78,7 +78,7 @@ class Query:
             *told_in(record),
         ):
             return False
-        if self.offering and record.get("offering") != self.offering:
+        if self.offerings and record.get("offering") not in self.offerings:
             return False
         moment = _moment(record)
         if moment is None:

@@ -107,6 +107,14 @@ class LoggedRetry(Retry):
         )
         return again
 
+    def get_backoff_time(self) -> float:
+        """Wait before the first repetition, too, which urllib3 makes at once: a server that restarts refuses for
+        seconds.
+        """
+        if not self.history:
+            return 0.0
+        return max(super().get_backoff_time(), min(self.backoff_factor, self.backoff_max))
+
 
 class Session(requests.Session):
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:

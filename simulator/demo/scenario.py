@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +48,7 @@ ENDED = (OrderState.DONE, OrderState.ERRED, OrderState.REJECTED)
 class Demo:
     """A running demo. `orders` and `ended`: uuids of orders, with the monotonic seconds when they were placed or ended.
 
-    Without `mosquitto_port` there are no events.
+    `own_environment`: what its commands need that a shell does not have. Without `mosquitto_port` there are no events.
     """
 
     folder: Path
@@ -57,6 +57,7 @@ class Demo:
     children: parts.Children
     broker: str
     environment: dict[str, str]
+    own_environment: Mapping[str, str]
     flower_url: str = ""
     flower_password: str = ""
     orders: dict[str, float] = field(default_factory=dict)
@@ -154,16 +155,15 @@ def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
         try:
             broker_url, broker = parts.start_broker(children, folder)
             settings, cluster_environment = kind.start(folder)
-            environment = {
-                **os.environ,
+            own = {
                 **cluster_environment,
-                **ISOLATION,
                 "WALDUR_SITE_AGENT_CONFIG": str(folder / "site.yaml"),
                 "WALDUR_SITE_AGENT_BROKER_URL": broker_url,
                 "WALDUR_SITE_AGENT_STATE_DIR": str(folder / "state"),
                 "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": str(POLL_PERIOD_MINUTES),
             }
-            demo = Demo(folder, kind, waldur, children, broker, environment)
+            environment = {**os.environ, **ISOLATION, **own}
+            demo = Demo(folder, kind, waldur, children, broker, environment, own)
             demo.mosquitto_port = demo_events.start_mosquitto(children, folder)
             _write_configuration(demo, settings)
             os.environ.update(cluster_environment)
@@ -171,6 +171,7 @@ def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
             _start_agent(demo)
             yield demo
         finally:
+            waldur.stop_publishing()
             children.stop()
 
 

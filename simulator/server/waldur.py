@@ -71,6 +71,10 @@ class SimulatedWaldur:
 
     def stop(self) -> None:
         self._listener.stop()
+        self.stop_publishing()
+
+    def stop_publishing(self) -> None:
+        """Tell no broker of changes any more. Before that broker is stopped: its connection would be made again."""
         if self.publisher is not None:
             self.publisher.stop()
             self.publisher = None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,20 @@ def test_questions(command: Command, done: tuple[str, list[str]]) -> None:
     assert lines(command, config, "--until", "1h") == []
     assert lines(command, config, "--since", "2020-01-01", "--until", "2020-01-02T03:00") == []
     assert command("audit", "--user", "nobody", "-c", config).out == "the journal has nothing about that\n"
+
+
+def test_offerings_that_are_not_in_the_configuration_are_shown_on_demand(
+    command: Command, done: tuple[str, list[str]]
+) -> None:
+    config, _ = done
+    ours = lines(command, config)
+    (journal,) = (path for path in Path(config).parent.rglob("journal.jsonl"))
+    with journal.open("a") as file:
+        for offering in ("f" * 32, ""):
+            file.write(json.dumps({**ours[-1], "offering": offering, "offering_name": ""}) + "\n")
+    assert [line["offering"] for line in lines(command, config)[len(ours) :]] == [""]
+    assert [line["offering"] for line in lines(command, config, "--all")[len(ours) :]] == ["f" * 32, ""]
+    assert lines(command, config, "--offering", ours[0]["offering"]) == ours
 
 
 def test_the_commands_are_shown_on_demand(command: Command, done: tuple[str, list[str]]) -> None:

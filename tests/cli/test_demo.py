@@ -7,8 +7,10 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from simulator.demo.clusters import SLURM
 from simulator.demo.events import SYSTEM_FOLDERS
 from simulator.demo.scenario import Demo
 from tests.cli.demo_process import PARTS, DemoProcess, demo
-from tests.cli.operator_site import PROGRAMS
+from tests.cli.operator_site import PROGRAMS, REPOSITORY
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}
 # There is no redis-server here, so the embedded broker is taken.
@@ -120,6 +122,18 @@ def test_it_runs_until_ctrl_c_on_the_embedded_broker_and_without_mosquitto(demos
     assert requests.get(url, timeout=60).status_code == 401
     assert requests.get(url, auth=("demo", "wrong"), timeout=60).status_code == 401
     assert requests.get(url, auth=("demo", password), timeout=60).status_code == 200
+    pasted = dict(re.findall(r"^export (\w+)=(\S*)$", said, re.MULTILINE))
+    assert "WALDUR_SITE_AGENT_CONFIG" in pasted
+    shell = {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        **{n: shlex.split(v)[0] for n, v in pasted.items()},
+    }
+    for words in (["status"], ["plan", "order_process"], ["plan", "membership_sync"]):
+        argv = [sys.executable, "manage.py", *words]
+        done = subprocess.run(argv, cwd=REPOSITORY, env=shell, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Demo cluster" in done.stdout
     assert any("valkey-server" in line for line in running.command_lines())
     assert "5 orders went from Waldur through beat, valkey-server and the worker to sacctmgr" in said
     if running.prefix or shutil.which("mosquitto", path=SYSTEM_FOLDERS) is None:
@@ -200,10 +214,10 @@ def test_addresses_are_told_only_of_what_goes_on_running(runs_on: bool) -> None:
     ended = SimpleNamespace(
         cluster=lambda: Snapshot("demo"), kind=SLURM, ended={}, broker="redis-server", flower_url="http://127.0.0.1:1/",
         flower_password="hush", waldur=SimpleNamespace(url="http://127.0.0.1:2/api/"), folder="/tmp/gone",
-        event_latency_s=1.25, mosquitto_port=1883,
+        event_latency_s=1.25, mosquitto_port=1883, own_environment={"STATE": "b c"},
     )  # fmt: skip
     _print_result(cast(Demo, ended), Console(file=said, width=200), 1.0, runs_on=runs_on)
     assert "orders went from Waldur through beat, redis-server" in said.getvalue()
     assert "through mosquitto and the bridge: 1.2 s from Waldur to sacctmgr" in said.getvalue()
-    for gone in ("Flower", "hush", "http://127.0.0.1:2", "/tmp/gone"):
+    for gone in ("Flower", "hush", "http://127.0.0.1:2", "/tmp/gone", "export STATE='b c'\n"):
         assert (gone in said.getvalue()) == runs_on

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from agent.config.model import Mode
+from agent.core.actions import RemoveMember
+from agent.plan.membership import CLOSED
+from agent.run.preview.previews import preview
 from simulator.server.faults import Fault
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
@@ -237,6 +241,9 @@ def test_restricted_access_puts_people_out_and_lets_service_accounts_stay(make_w
     resource = world.allocate("one")
     world.settled()
     world.change(resource, restrict_member_access=True)
+    leaving = [a for a in preview(world.site, Mode.MEMBERSHIP_SYNC).allowed if isinstance(a, RemoveMember)]
+    assert {action.reason for action in leaving} == {CLOSED}
+    assert "restrict_member_access" in CLOSED
     world.sync()
     assert world.members("a_one") == {"robot"}
     world.in_step()

@@ -60,6 +60,22 @@ def test_counts_of_each_account_side_by_side(checked: World, command: Command) -
     ]
 
 
+def test_only_the_component_in_which_an_account_differs_is_marked(checked: World, command: Command) -> None:
+    first, second = checked.names
+    told(checked, first, cpu="6.00", mem="11.00")
+    told(checked, second, cpu="40.00", mem="40.00")
+    out = command("usage-check", "-c", checked.configure(usage_source="allocated")).out
+    tables = {table.partition(",")[0]: table.splitlines() for table in out.split("\n\n")[1:3]}
+    (mem,) = (line for line in tables["Memory"] if line.startswith(first))
+    assert mem.endswith("*")
+    for lines in tables.values():
+        explained = {
+            line.strip().rstrip(":") for line in lines if line.startswith("  ") and line.endswith(":")
+        }
+        marked = {line.split()[0] for line in lines if line.endswith("*")} - {"all"}
+        assert marked == explained
+
+
 def test_what_differs_is_explained(checked: World, command: Command) -> None:
     first, _ = checked.names
     told(checked, first, cpu="4.00")
@@ -71,7 +87,7 @@ def test_what_differs_is_explained(checked: World, command: Command) -> None:
         "allocated is 108,000 cpu-seconds more than requested: jobs were given more than they asked for",
         "Waldur has 2.00 less than the 6.00 core-hours that it would be told (requested)",
         "Waldur has nothing yet of the 10.00 core-hours that it would be told (requested)",
-        "3 accounts, 2 of them with differences (*)",
+        "3 accounts, 2 of them with differences (* in what differs)",
         "AllocTRES equals sreport: yes, 169,200 cpu-seconds, 199,065,600 mem-seconds",
         "CPU: 17.00 core-hours as configured (requested); the reference counts -2.00 (-11.76%); with `usage_source: "
         "allocated` it would be +30.00 (+176.47%); Waldur's bills move by +12.00",

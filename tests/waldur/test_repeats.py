@@ -8,14 +8,16 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import NewConnectionError
 
 from agent.core.errors import WaldurError
 from agent.waldur import offerings, orders, resources
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Timeouts
+from agent.waldur.transport import Timeouts, new_retry
 from simulator.server.faults import Fault, FaultKind, throttled
 from simulator.server.waldur import SimulatedWaldur
-from tests.waldur.clients import client_at, client_of
+from tests.waldur.clients import QUICK, client_at, client_of
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, in_turn, says
 
@@ -98,6 +100,18 @@ def test_attempts_are_counted(waldur: SimulatedWaldur, attempts: int) -> None:
     assert waldur.requests.count() == attempts == client.sent.total()
 
 
+def test_before_the_first_repetition_we_wait_too() -> None:
+    """urllib3 repeats at once: a server that restarts has refused three times within a second then."""
+    waits_s = []
+    retry = new_retry(4, Timeouts())
+    for _ in range(3):
+        retry = retry.increment("GET", "/api/x/", error=NewConnectionError(HTTPConnection("h"), "refused"))
+        waits_s.append(retry.get_backoff_time())
+    assert waits_s[0] == pytest.approx(0.3)
+    assert 0.3 < waits_s[1] < waits_s[2] <= Timeouts().backoff_max_s
+    assert new_retry(4, Timeouts()).get_backoff_time() == 0
+
+
 def test_broken_connections_end_too(waldur: SimulatedWaldur) -> None:
     waldur.inject(Fault(kind=FaultKind.RESET, times=None))
     with pytest.raises(WaldurError, match="Connection aborted: Connection reset by peer") as caught:
@@ -156,7 +170,7 @@ def test_retry_after_in_odd_words_means_the_usual_back_off(
     server = stand_in(in_turn(says([], 503, Retry_After=after), says([ONE])))
     client = client_at(server.url, attempts=2)
     assert list(client.pages("list/")) == [ONE]
-    assert waits == [], "the first time at once"
+    assert waits == [QUICK.backoff_max_s]
     assert len(server.asked) == 2
 
 

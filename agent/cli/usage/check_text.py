@@ -86,20 +86,25 @@ def _show_component(out: Console, found: Checked, measure: Measure) -> None:
         table.add_column(title, width=width, justify="right", no_wrap=True)
     table.add_column("", width=1, no_wrap=True)
     short = shortened((row[0] for row in rows), names)
+    # Of this component: an account may differ in another one only.
+    told = {
+        line.account: list(_reasons(found, line, line.amounts[measure.name], measure))
+        for line in found.comparison.lines
+    }
     for line, row in zip(_with_total(found), rows, strict=True):
+        differs = told[line.account] if line.account in told else any(told.values())
         table.add_row(
             *map(Text, (short[row[0]], *row[1:])),
-            Text("*" if line.differs else ""),
+            Text("*" if differs else ""),
             style="" if line.account else "bold",
         )
     table.width = names + sum(widths) + GAP * (len(widths) + 1) + 1  # amounts are never cut
     out.print(table, crop=False)
-    for line in found.comparison.lines:
-        reasons = list(_reasons(found, line, line.amounts[measure.name], measure))
-        if reasons:
-            _say(out, f"  {printable(line.account)}:")
-            for reason in reasons:
-                _say(out, f"    {reason}")
+    for account, sentences in told.items():
+        if sentences:
+            _say(out, f"  {printable(account)}:")
+            for sentence in sentences:
+                _say(out, f"    {sentence}")
 
 
 def _with_total(found: Checked) -> list[AccountCheck]:
@@ -173,7 +178,7 @@ def sums(found: Checked) -> Iterator[str]:
     comparison = found.comparison
     total = comparison.total
     differing = sum(1 for line in comparison.lines if line.differs)
-    yield f"{number(len(comparison.lines), 'account')}, {differing} of them with differences (*)"
+    yield f"{number(len(comparison.lines), 'account')}, {differing} of them with differences (* in what differs)"
     yield from _summary_sentences(found)
     for measure in found.measures:
         amounts = total.amounts.get(measure.name)

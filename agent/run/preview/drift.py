@@ -30,14 +30,17 @@ def actions(found: Preview) -> frozenset[Action]:
 
 
 def look(site: Site, mode: Mode) -> Drift:
-    """Compare, remember and tell where something differs. Raises SiteAgentError."""
+    """Compare, remember, and tell where something differed the last time as well. Raises SiteAgentError.
+
+    What differs for the first time is an order of a minute ago, as a rule, and the next pass does it.
+    """
     kinds = Counter(action.verb for action in actions(previews.preview(site, mode)))
     before = drifts.last(site.state_dir, site.offering.uuid, mode)
     now = stamp(datetime.now(UTC))
     since = (before.since if before and before.differences else now) if kinds else ""
     drift = Drift(now, since, dict(sorted(kinds.items())))
     drifts.write(site.state_dir, site.offering.uuid, mode, drift)
-    if drift.differences:
+    if drift.differences and before and before.differences:
         told = ", ".join(f"{count} {verb}" for verb, count in drift.kinds.items())
         log.warning("%s of offering %s has drifted since %s: %s", mode, site.offering.name, since, told)
     return drift
