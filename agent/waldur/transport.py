@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ChunkedEncodingError
-from urllib3 import PoolManager
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, PoolManager
 from urllib3.exceptions import InsecureRequestWarning, InvalidHeader, LocationParseError
 from urllib3.util import Retry, parse_url
 
@@ -220,11 +220,30 @@ def _bound(manager: PoolManager, bounds: Bounds) -> None:
     manager.pool_classes_by_scheme = {
         scheme: type(
             pool.__name__,
-            (pool,),
+            (_RepeatsUnanswered, pool),
             {"ConnectionCls": type("BoundedConnection", (pool.ConnectionCls,), {"response_class": answer})},
         )
         for scheme, pool in by_scheme.items()
     }
+
+
+class _RepeatsUnanswered(HTTPConnectionPool):
+    """A pool that sends a request once more, at once and on a new connection, where the server has closed the used one
+    before any byte of an answer: it was idle for too long (gunicorn keeps one for two seconds), and nobody read it.
+    """
+
+    def _make_request(self, conn: Any, method: Any, url: Any, *args: Any, **options: Any) -> BaseHTTPResponse:
+        is_used = conn.sock is not None and getattr(conn, "has_answered", False)
+        try:
+            answer = super()._make_request(conn, method, url, *args, **options)
+        except (ConnectionResetError, BrokenPipeError) as error:
+            if not is_used or method == "GET":
+                raise  # reads are repeated anyway, and counted
+            log.info("%s %s: %s on a connection that was kept; sent again", method, url, cause(error))
+            conn.close()
+            answer = super()._make_request(conn, method, url, *args, **options)
+        conn.has_answered = True
+        return answer
 
 
 class _BoundedAnswer(HTTPResponse):

@@ -19,7 +19,7 @@ from simulator.server.faults import Fault, FaultKind, throttled
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import QUICK, client_at, client_of
 from tests.waldur.conftest import StartStandIn
-from tests.waldur.stand_in import Answer, in_turn, says
+from tests.waldur.stand_in import Answer, Asked, in_turn, says
 
 ONE = {"uuid": "a"}
 
@@ -192,3 +192,30 @@ def test_repeats_are_told_in_one_readable_line_each(
         "GET /api/marketplace-orders/: answered 502; asked again, attempt 2",
         "GET /api/marketplace-orders/: Connection aborted: Connection reset by peer; asked again, attempt 3",
     ]
+
+
+def test_a_post_that_meets_a_connection_closed_while_idle_is_sent_again(stand_in: StartStandIn) -> None:
+    """The server hangs up on the second request of each connection, as one that has just given it up does."""
+    seen: set[tuple[str, int]] = set()
+
+    def idle(asked: Asked) -> Answer:
+        is_first = asked.connection not in seen
+        seen.add(asked.connection)
+        return says({}) if is_first else Answer(hang_up=True)
+
+    server = stand_in(idle)
+    client = client_at(server.url)
+    for number in range(3):
+        client.post(f"marketplace-orders/{number}/approve_by_provider/")
+    assert [asked.target.split("/")[3] for asked in server.asked] == ["0", "1", "1", "2", "2"]
+    assert len(server.connections()) == 3
+
+
+def test_a_post_that_a_new_connection_lost_is_not_sent_again(stand_in: StartStandIn) -> None:
+    """Also the second time in a row: it may have been carried out."""
+    server = stand_in(in_turn(says({}), Answer(hang_up=True), Answer(hang_up=True)))
+    client = client_at(server.url)
+    client.post("marketplace-orders/0/approve_by_provider/")
+    with pytest.raises(WaldurError):
+        client.post("marketplace-orders/1/approve_by_provider/")
+    assert len(server.asked) == 3
