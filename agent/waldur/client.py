@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.exceptions import ChunkedEncodingError, ProxyError, SSLError
@@ -19,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from agent.config.model import WaldurAccess
 from agent.config.secret import mask_url
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
-from agent.waldur import answers, transport
+from agent.waldur import answers, rights, transport
 from agent.waldur.auth import OidcAuth, auth_for
 from agent.waldur.features import Features
 from agent.waldur.listing import PAGE_SIZE, Listing, Query
@@ -228,12 +229,13 @@ class WaldurClient:
             )
         if status == 404 and "html" in answer.headers.get("Content-Type", ""):
             return "The server knows no such address: is waldur_api_url right, ending in /api/?"
+        if status == 403:
+            return rights.hint(urlsplit(str(answer.url)).path)
         return _HINTS.get(status, "")
 
 
 _HINTS = {
     401: "The token is wrong, expired, or its user inactive: check waldur_api_token",
-    403: "The token's user lacks the right: it needs the role of an offering manager or owner of the provider",
 }
 _NO_ANSWER_HINTS: Mapping[type[Exception], str] = {
     AnswerTooLong: ". Nothing of it is used. Check waldur_api_url, and what stands between",

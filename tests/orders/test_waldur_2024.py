@@ -92,7 +92,7 @@ def test_a_token_that_may_not_settle_the_allocation_approves_no_update_that_wald
     order = waldur.orders.place_update(resource, {"cpu": 3})
     report = passes.process_orders(site)
     assert report.counted() == {"stuck": 1}
-    assert "Only an owner of the provider may do that" in report.orders[0].message
+    assert "lacks the role of an owner (CUSTOMER.OWNER) of the provider" in report.orders[0].message
     assert waldur.order(order).state.value == "pending-provider"
     assert backend.state.accounts["a_one"].limits == {"cpu": 120}
     assert passes.process_orders(owner).counted() == {"done": 1}
@@ -164,3 +164,20 @@ def test_an_order_that_waldur_errs_with_the_approval_is_failed_and_nothing_is_wr
     assert report.counted() == {"failed": 1}
     assert "Can't switch from state '1' using method 'schedule_updating'" in report.orders[0].message
     assert backend.state.accounts["a_one"].limits == {"cpu": 60}
+
+
+def test_a_role_with_the_listed_rights_is_enough_for_orders_members_and_reports(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    token = waldur.people.add_provider_user("custom", "CUSTOMER.SITE_AGENT")
+    keys = {"membership_sync_backend": "slurm", "reporting_backend": "slurm", "waldur_api_token": token}
+    site = site_of(waldur, tmp_path, MemoryBackend(), **keys)
+    resource = made(waldur, site)
+    assert passes.sync_members(site).error is None
+    assert passes.PASSES[Mode.REPORT](site).error is None
+    waldur.orders.place_terminate(resource)
+    assert passes.process_orders(site).counted() == {"done": 1}
+    refused = {
+        entry.path.rpartition("/set_")[2] for entry in waldur.requests.entries() if entry.status == 403
+    }
+    assert refused <= {"state/", ""}

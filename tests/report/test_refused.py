@@ -193,7 +193,7 @@ def test_a_refused_token_ends_the_pass_at_once(make_world: WorldFactory) -> None
     world.waldur.requests.reset()
     report = world.report()
     assert report.failed and report.error is not None
-    assert "The token's user lacks the right" in str(report.error)
+    assert "The token's user lacks the right RESOURCE.SET_USAGE" in str(report.error)
     assert len(world.told()) == 1
     assert report.retryable_error is None
 

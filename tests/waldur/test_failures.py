@@ -49,7 +49,10 @@ def test_a_right_that_is_lacking(waldur: SimulatedWaldur, client: WaldurClient) 
     error = failure(lambda: orders.approve(client, uuid))
     path = f"marketplace-orders/{uuid}/approve_by_provider/"
     assert (error.method, error.path, error.status, error.denied) == ("POST", path, 403, True)
-    assert "You do not have permission to perform this action. The token's user lacks the right" in str(error)
+    assert (
+        "You do not have permission to perform this action. The token's user lacks the right ORDER.APPROVE"
+        in str(error)
+    )
 
 
 def test_an_object_that_is_not_there(client: WaldurClient) -> None:

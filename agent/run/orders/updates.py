@@ -58,10 +58,6 @@ def unsettled(error: WaldurError) -> WaldurError:
         "not approved, for Waldur would err it: the allocation object of the resource cannot be set to OK: "
         f"{error}"
     )
-    if error.denied:
-        message += (
-            ". Only an owner of the provider may do that at this server: give the token's user that role"
-        )
     return WaldurError(
         message, method=error.method, path=error.path, status=error.status, detail=error.detail
     )
