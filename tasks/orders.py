@@ -7,7 +7,8 @@ import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy
 from agent.run import passes
-from tasks import broker, coalescing, current
+from agent.run.results import PassReport
+from tasks import broker, coalescing, current, membership
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.locks import held
@@ -23,6 +24,7 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
         if locks is None:
             return "another pass is under way"
         report = passes.process_orders(current.site(offering_uuid, MODE), lock=locks.take)
+    add_members(offering_uuid, report)
     return self.finish(report)
 
 
@@ -33,6 +35,7 @@ def events(self: SiteTask, offering_uuid: str) -> object:
         if locks is None:
             return "another pass is under way and goes once more"
         report = passes.process_orders(current.site(offering_uuid, MODE), lock=locks.take)
+    add_members(offering_uuid, report)
     return coalescing.finish(self, _subject(offering_uuid), report)
 
 
@@ -54,6 +57,7 @@ def order(self: SiteTask, offering_uuid: str, order_uuid: str) -> object:
         if not locks.take(f"order:{order_uuid}"):
             self.come_back(ClusterBusy(f"order {order_uuid} is being worked on by another task"))
         report = passes.process_orders(current.site(offering_uuid, MODE), order_uuid=order_uuid)
+    add_members(offering_uuid, report)
     return self.finish(report)
 
 
@@ -61,6 +65,14 @@ def enqueue_order(offering_uuid: str, order_uuid: str) -> None:
     """Queue one order for the head node of its offering. Raises ConfigError when the offering is not ours."""
     queue = table.queue_name(current.offering(offering_uuid).queue)
     order.apply_async((offering_uuid, order_uuid), queue=queue, priority=table.PRIORITY_OF[MODE])
+
+
+def add_members(offering_uuid: str, report: PassReport) -> None:
+    """Queue a membership pass for what orders made without its people: Waldur names these only once it is OK."""
+    due = report.members_due
+    if not due or not current.offering(offering_uuid).backend_of(Mode.MEMBERSHIP_SYNC):
+        return
+    membership.enqueue_part(offering_uuid, resource_uuid=due[0] if len(due) == 1 else "")
 
 
 def _subject(offering_uuid: str) -> str:

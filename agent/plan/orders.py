@@ -39,11 +39,14 @@ PROJECT_SLUG_POLICY = "project_slug"
 
 @dataclass(frozen=True, slots=True)
 class OrderCase:
-    """An order with all that Waldur knows about it. `members`: usernames; `plan_quotas`: the order's plan."""
+    """An order with all that Waldur knows about it. `members`: usernames; `nameless`: how many of its team have none
+    yet; `plan_quotas`: the order's plan.
+    """
 
     order: Order
     resource: Resource
     members: tuple[str, ...] = ()
+    nameless: int = 0
     plan_quotas: Mapping[str, int] | None = None
 
     @property
@@ -63,13 +66,29 @@ class OrderPlan:
     refusal: str = ""
 
 
-def members_of(
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The people of a project: usernames, and how many have none at the offering yet.
+
+    Waldur makes users of an offering when a resource of their project is OK: with the first order nobody has a name.
+    """
+
+    members: tuple[str, ...] = ()
+    nameless: int = 0
+
+
+def team_of(
     team: Iterable[TeamMember], users: Iterable[OfferingUser], project_accounts: Iterable[str]
-) -> tuple[str, ...]:
-    """Return usernames of team members who are ready users of the offering, and of accounts without a person."""
+) -> Team:
+    """Return the team members who are ready users of the offering, and accounts without a person."""
+    team, users = tuple(team), tuple(users)
     ready = {user.user_uuid: user.username for user in users if user.may_use}
+    named = {user.user_uuid for user in users if user.username}
     people = {ready[member.user_uuid] for member in team if member.user_uuid in ready}
-    return tuple(sorted(people | set(project_accounts)))
+    return Team(
+        tuple(sorted(people | set(project_accounts))),
+        nameless=sum(member.user_uuid not in named for member in team),
+    )
 
 
 def account_names(case: OrderCase, rules: NameRules) -> list[str]:
@@ -121,7 +140,10 @@ def allocation(case: OrderCase, rules: OfferingRules, account: str, snapshot: Sn
         project_slug=case.order.project_slug,
         members=case.members,
     )
-    return replace(spec, limits=wanted.values, notes=wanted.left_out)
+    notes = wanted.left_out
+    if case.nameless:
+        notes += (f"{case.nameless} of its team have no username here yet: a membership pass adds them",)
+    return replace(spec, limits=wanted.values, notes=notes)
 
 
 def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapshot: Snapshot) -> OrderPlan:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.celery_process import REPOSITORY, environment
+from rig.celery_process import REPOSITORY, CeleryProcess, environment
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration
@@ -17,7 +17,7 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.cluster.conftest import Start
-from tests.cluster.emulated import settings
+from tests.cluster.emulated import settings, variables
 
 
 @pytest.fixture
@@ -52,6 +52,35 @@ def test_who_joins_and_leaves_in_waldur_does_so_on_the_cluster(
     assert waldur.resource(resource).state.value == "OK"
     worker.stop()
     assert "membership_sync of offering Test SLURM: 1 done" in worker.output()
+
+
+def test_people_who_get_their_names_after_the_order_join_at_once(
+    slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Waldur makes users of an offering once a resource of their project is OK. No beat runs here."""
+    redis_server.flush()
+    with SimulatedWaldur("2024", scenario=Scenario(members_per_project=0)) as waldur:
+        project = waldur.seed.project_uuids[0]
+        for name in ("ann", "bob"):
+            waldur.people.add_user(name, full_name=f"{name.title()} Smith")
+            waldur.people.add_member(project, name)
+        config = configuration(
+            waldur,
+            tmp_path,
+            backend=settings(slurm),
+            membership_sync_backend="slurm",
+            username_management_backend="template",
+        )
+        order = waldur.place_create_order(project, "one", limits={"cpu": 10}, slug="one")
+        env = environment(config, redis_server.url, variables(slurm))
+        worker = CeleryProcess("worker", tmp_path / "worker.log", env).start()
+        try:
+            code = f"from tasks.orders import enqueue_order as f; f('{waldur.seed.offering_uuid}', '{order}')"
+            subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=env, check=True)
+            wait_until("the people are in", lambda: members(slurm, "a_one") == {"asmith", "bsmith"})
+            assert "2 of its team have no username here yet: a membership pass adds them" in worker.output()
+        finally:
+            worker.stop()
 
 
 def test_an_event_is_about_one_resource(

@@ -182,12 +182,23 @@ USERS: list[tuple[list[str], list[tuple[str, str, str]], list[str], tuple[str, .
 def test_members_are_ready_users_of_the_team_and_accounts_without_a_person(
     team: list[str], users: list[tuple[str, str, str]], accounts: list[str], names: tuple[str, ...]
 ) -> None:
-    found = orders.members_of(
+    found = orders.team_of(
         [TeamMember(uuid) for uuid in team],
         [OfferingUser(f"o{person}", person, username, state) for person, username, state in users],
         accounts,
     )
-    assert found == names
+    assert found.members == names
+
+
+def test_members_without_a_name_are_counted_and_told() -> None:
+    team = orders.team_of(
+        [TeamMember(uuid) for uuid in "123"],
+        [OfferingUser("o1", "1", "ann", "OK"), OfferingUser("o2", "2", "", "Requested")],
+        (),
+    )
+    assert team == orders.Team(("ann",), nameless=2)
+    spec = spec_of(replace(case(members=team.members), nameless=team.nameless))
+    assert spec.notes == ("2 of its team have no username here yet: a membership pass adds them",)
 
 
 # Creation -----------------------------------------------------------------------------------------

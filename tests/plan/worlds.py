@@ -102,7 +102,7 @@ def case(
         Order(f"order{number}", kind, state, f"resource{number}", **(order or {})),
         Resource(f"resource{number}", **facts),
         tuple(members),
-        quotas,
+        plan_quotas=quotas,
     )
 
 

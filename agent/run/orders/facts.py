@@ -17,7 +17,7 @@ from agent.core.model import Order, OrderType, Resource, ResourceState, Snapshot
 from agent.core.policy import PolicyRules
 from agent.plan import rebuild
 from agent.plan.allocations import OfferingRules
-from agent.plan.orders import CREATING, OrderCase, members_of
+from agent.plan.orders import CREATING, OrderCase, Team, team_of
 from agent.run import gate
 from agent.run.orders.naming import AccountNaming
 from agent.run.orders.planning import OrderFacts, PlannedOrders, Spec
@@ -130,9 +130,9 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
     unread: dict[str, WaldurError] = {}
     for order in orders:
         resource, of_plan = read[order.resource_uuid], quotas.get(order.plan_uuid)
-        team: tuple[str, ...] | WaldurError = ()
+        team: Team | WaldurError = Team()
         if isinstance(resource, Resource) and order.type in CREATING:
-            team = teams[resource.project_uuid] if not resource.restrict_member_access else ()
+            team = teams[resource.project_uuid] if not resource.restrict_member_access else Team()
         if isinstance(resource, WaldurError):
             unread[order.uuid] = resource
         elif isinstance(of_plan, WaldurError):
@@ -140,7 +140,7 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
         elif isinstance(team, WaldurError):
             unread[order.uuid] = team
         else:
-            cases.append(OrderCase(order, resource, team, of_plan))
+            cases.append(OrderCase(order, resource, team.members, team.nameless, of_plan))
     return OrderRead(offering_rules(site, facts), cases, unread)
 
 
@@ -160,8 +160,8 @@ def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot)
     rebuild.require_accounts(found, snapshot)
 
 
-def _teams(client: WaldurClient, created: Sequence[Resource]) -> Mapping[str, tuple[str, ...] | WaldurError]:
-    """Return usernames by project. One team is read per project, whatever the number of its allocations."""
+def _teams(client: WaldurClient, created: Sequence[Resource]) -> Mapping[str, Team | WaldurError]:
+    """Return the people by project. One team is read per project, whatever the number of its allocations."""
     by_project = {r.project_uuid: r.uuid for r in created if not r.restrict_member_access}
     if not by_project:
         return {}
@@ -175,7 +175,7 @@ def _teams(client: WaldurClient, created: Sequence[Resource]) -> Mapping[str, tu
     return {
         project: team
         if isinstance(team, WaldurError)
-        else members_of(team, users, accounts.get(project, frozenset()))
+        else team_of(team, users, accounts.get(project, frozenset()))
         for project, team in teams.items()
     }
 

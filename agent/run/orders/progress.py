@@ -154,6 +154,8 @@ class OrderProgress:
                 self._postpone(work, plan, error)
             else:
                 self._close(work, plan, Result.DONE)
+                if plan.case.nameless:
+                    work.report.members_due.append(plan.case.resource.uuid)
 
     def _settle(self, work: OrderWork) -> None:
         """Bring the allocation objects of updates to OK. Updates where that fails are not approved."""
