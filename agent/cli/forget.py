@@ -22,6 +22,7 @@ def command(what: str, config_file: Path | None, offering_uuid: str | None) -> i
     homes: whose home was made and whose quota set. listings: that Waldur had a listing of service or course accounts.
     refused-months: closed months that Waldur did not take. live-jobs: the jobs that explain a decrease of usage.
     named-accounts: which accounts the offering names and reports; nobody is removed on its cluster until its next pass.
+    hierarchy-names: which accounts stand for projects and customers; those with another slug in Waldur move.
     """
     settings = load_settings(config_file)
     for offering in select_offerings(settings, offering_uuid):

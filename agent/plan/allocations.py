@@ -16,7 +16,8 @@ from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedSt
 @dataclass(frozen=True, slots=True)
 class OfferingRules:
     """What the site wants for every allocation of one offering. `default_account`: where those of users go back to.
-    `can_show_limits`: Waldur takes limits without an order; servers before mid-2025 do not.
+    `can_show_limits`: Waldur takes limits without an order; servers before mid-2025 do not. `known_names`: the accounts
+    that stand for projects and customers, by uuid, as they were seen before.
     """
 
     names: NameRules
@@ -28,6 +29,7 @@ class OfferingRules:
     partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offering_enforces_qos: bool = False
     can_show_limits: bool = True
+    known_names: Mapping[str, str] = field(default_factory=dict)
 
 
 _BY_UUID = re.compile(r"[0-9a-f]{32}")
@@ -49,8 +51,8 @@ def allocation(
     """
     if not (resource.project_slug or project_slug):
         raise PlanRefused(f"Waldur gives no slug for the project of resource {resource.name!r}")
-    project = project_account(resource, rules.names, account, snapshot, project_slug=project_slug)
-    customer = customer_account(resource, rules.names, project, snapshot)
+    project = project_account(resource, rules, account, snapshot, project_slug=project_slug)
+    customer = customer_account(resource, rules, project, snapshot)
     return AllocationSpec(
         account=AccountSpec(account, project, description=resource.name, organization=project),
         ancestors=(
@@ -63,35 +65,39 @@ def allocation(
 
 
 def project_account(
-    resource: Resource, names: NameRules, account: str, snapshot: Snapshot, *, project_slug: str = ""
+    resource: Resource, rules: OfferingRules, account: str, snapshot: Snapshot, *, project_slug: str = ""
 ) -> str:
     """Return the account of the resource's project: the one that the `account` of the resource stands below, by
     whatever name Waldur's server gave it then; else one that stands; else a new one. `project_slug`: of its order.
     """
+    prefix, uuid = rules.names.project_prefix, resource.project_uuid
     slug = resource.project_slug or project_slug
     parent = _parent(account, snapshot)
-    name = _standing(names.project_prefix, (slug, resource.project_uuid, project_slug), parent, snapshot)
-    is_untold = slug == resource.project_uuid and fold(resource.backend_id) == fold(account)
-    return parent if is_untold and _is_by_slug(names.project_prefix, parent, snapshot) else name
+    is_untold = slug == uuid and fold(resource.backend_id) == fold(account)
+    if is_untold and _is_by_slug(prefix, parent, snapshot):
+        return parent
+    names = [prefix + tail for tail in (slug, uuid, project_slug) if tail]
+    return _standing([*names, rules.known_names.get(uuid, "")], parent, snapshot)
 
 
-def customer_account(resource: Resource, names: NameRules, project: str, snapshot: Snapshot) -> str:
+def customer_account(resource: Resource, rules: OfferingRules, project: str, snapshot: Snapshot) -> str:
     """Return the account of the resource's customer in the same way; empty where Waldur gives no slug."""
-    prefix, slug, uuid = names.customer_prefix, resource.customer_slug, resource.customer_uuid
+    prefix, slug, uuid = rules.names.customer_prefix, resource.customer_slug, resource.customer_uuid
     if not slug:
         return ""
     parent = _parent(project, snapshot)
     if slug == uuid and _is_by_slug(prefix, parent, snapshot):
         return parent
-    return _standing(prefix, (slug, uuid), parent, snapshot)
+    names = [prefix + tail for tail in (slug, uuid) if tail]
+    return _standing([*names, rules.known_names.get(uuid, "")], parent, snapshot)
 
 
-def _standing(prefix: str, tails: Iterable[str], parent: str, snapshot: Snapshot) -> str:
-    """Return the name of an account of the hierarchy: what is below it already decides, then what stands, then the
-    first. Servers of 2024 give a resource no slugs, and what stands is named by uuid; newer ones do. So an upgrade
-    moves and renames nothing.
+def _standing(names: Iterable[str], parent: str, snapshot: Snapshot) -> str:
+    """Return which of its names an account of the hierarchy has: what is below it already decides, then what stands,
+    then the first. Servers of 2024 give a resource no slugs, and what stands is named by uuid; newer ones do; and
+    people change slugs. None of it moves or renames anything.
     """
-    accounts = {prefix + tail: fold(prefix + tail) for tail in tails if tail}
+    accounts = {name: fold(name) for name in names if name}
     for name, folded in accounts.items():
         if folded == parent:
             return name

@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Set
 
-from agent.core.account_names import NameRules, fold
+from agent.core.account_names import fold
 from agent.core.model import Resource, ResourceState, Snapshot
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations
+from agent.plan.allocations import OfferingRules
 
 PROJECT_SLUG_POLICY = "project_slug"
 
 
 def claims(
-    resources: Iterable[Resource], names: NameRules, snapshot: Snapshot, named: Set[str]
+    resources: Iterable[Resource], rules: OfferingRules, snapshot: Snapshot, named: Set[str]
 ) -> list[ClaimAccount]:
     """Return the claims that write its account's name back to each resource that lost it. `named`: accounts that any
     resource names.
     """
+    names = rules.names
     orphans: list[tuple[Resource, str]] = []
     for resource in resources:
         if resource.state is ResourceState.OK and not resource.backend_id:
@@ -37,7 +39,7 @@ def claims(
         standing = snapshot.accounts.get(name)
         if not name or counted[name] > 1 or name in named or standing is None or not resource.project_slug:
             continue
-        if standing.parent == fold(allocations.project_account(resource, names, name, snapshot)):
+        if standing.parent == fold(allocations.project_account(resource, rules, name, snapshot)):
             found.append(
                 ClaimAccount(
                     resource=resource.uuid,

@@ -280,7 +280,7 @@ def _with_project(
     prefix, slug = rules.names.project_prefix, _project_slug(plan.case)
     project = fold(
         allocations.project_account(
-            plan.case.resource, rules.names, plan.account, snapshot, project_slug=plan.case.order.project_slug
+            plan.case.resource, rules, plan.account, snapshot, project_slug=plan.case.order.project_slug
         )
     )
     allocation = snapshot.accounts.get(plan.account)

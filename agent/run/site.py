@@ -22,6 +22,7 @@ from agent.core.model import AccountingType, Component, OfferingFacts, WaldurCom
 from agent.core.units import targets_of
 from agent.core.waldur_actions import ReportLimits
 from agent.plan.allocations import OfferingRules
+from agent.state import hierarchy_names
 from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
 from backends import registry
@@ -198,6 +199,7 @@ def offering_rules(site: Site, facts: OfferingFacts) -> OfferingRules:
         partition_qos=facts.partition_qos,
         offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
         default_account=site.backend.default_account,
+        known_names=hierarchy_names.of_offering(site.state_dir, site.backend.cluster, offering.uuid),
         can_show_limits=site.client.if_supported(ReportLimits.feature),
     )
 

@@ -14,6 +14,7 @@ HINTS: Mapping[str, tuple[str, ...]] = {
     "refused-months": ("refused_months",),
     "live-jobs": ("live_jobs",),
     "named-accounts": ("account_namings", "reported_accounts"),
+    "hierarchy-names": ("hierarchy_names",),
 }
 
 

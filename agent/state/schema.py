@@ -266,8 +266,18 @@ CREATE TABLE given_usernames (
 )
 """
 
+THIRD = """
+CREATE TABLE hierarchy_names (
+  cluster TEXT NOT NULL,
+  offering TEXT NOT NULL,
+  uuid TEXT NOT NULL,
+  account TEXT NOT NULL,
+  PRIMARY KEY (cluster, offering, uuid)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD)
 
 
 def statements(script: str) -> list[str]:

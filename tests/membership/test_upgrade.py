@@ -109,6 +109,29 @@ def test_a_project_that_moves_to_another_customer_moves_after_the_upgrade_as_wel
     assert tree(world)["a_one"] == f"p_{project}"
 
 
+def test_another_slug_or_prefix_moves_nothing(world: World, tmp_path: Path) -> None:
+    """Neither of the project nor of the customer; and what is ordered later joins what stands."""
+    world.waldur.site.upgrade("8.1")
+    new = world.waldur.people.add_project("Newcomers", slug="newcomers")
+    world.waldur.place_create_order(new, "four", limits={"cpu": 1}, slug="four")
+    assert passes.process_orders(world.site).counted() == {"done": 1}
+    world.settled()
+    before = tree(world)
+    assert before["a_four"] == "p_newcomers"
+    for customer in list(world.waldur.store.customers):
+        world.waldur.site.change("customers", customer.uuid, slug=f"{customer.slug}-renamed")
+    for project in list(world.waldur.store.projects):
+        world.waldur.site.change("projects", project.uuid, slug=f"{project.slug}-renamed")
+    assert moved(world.sync()) == []
+    world.waldur.place_create_order(new, "five", limits={"cpu": 1}, slug="five")
+    assert passes.process_orders(world.site).counted() == {"done": 1}
+    assert tree(world) == {**before, "a_five": "p_newcomers"}
+    names_of = replace(world.site.offering.names, customer_prefix="house_", project_prefix="team_")
+    world.site = replace(world.site, offering=replace(world.site.offering, names=names_of))
+    assert moved(world.sync()) == []
+    assert tree(world) == {**before, "a_five": "p_newcomers"}
+
+
 class Upgrading(MemoryBackend):
     """A cluster; the server's age changes with each look at it and each change of it, in the middle of the pass."""
 

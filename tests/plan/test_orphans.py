@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ def claimed(
 ) -> list[str]:
     return [
         c.render().split("  (")[0]
-        for c in lost_backend_ids.claims(resources, names, cluster(TREE), frozenset(named))
+        for c in lost_backend_ids.claims(
+            resources, replace(RULES, names=names), cluster(TREE), frozenset(named)
+        )
     ]
 
 

@@ -29,7 +29,7 @@ from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.membership.progress import REQUESTS, MembershipProgress
 from agent.run.site import Site
-from agent.state import blocked, named_accounts
+from agent.state import blocked, hierarchy_names, named_accounts
 from agent.waldur import resources
 from backends.base import BULK_PARTS, Scope
 
@@ -155,6 +155,20 @@ def _other_holders(site: Site, plan: PlannedSync, leaving: frozenset[str]) -> di
     return found
 
 
+def _hierarchy(plan: PlannedSync) -> dict[str, str]:
+    """Return the accounts of projects and customers as they stand, by uuid."""
+    found: dict[str, str] = {}
+    for each in plan.plans:
+        resource, spec = each.case.resource, each.spec
+        place = [] if spec is None else [spec.account, *reversed(spec.ancestors)]
+        uuids = (resource.project_uuid, resource.customer_uuid)
+        for below, above, uuid in zip(place, place[1:], uuids, strict=False):
+            standing = plan.snapshot.accounts.get(below.name)
+            if uuid and standing is not None and standing.parent == above.name:
+                found[uuid] = above.name
+    return found
+
+
 def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> None:
     """Remember which accounts the offering names, for the others of the cluster; log notes on resources once."""
     site, plan = work.site, work.plan
@@ -163,6 +177,7 @@ def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> None:
     is_first = not named_accounts.of_offering(*which, site.offering.uuid)
     if plan.is_whole and (is_first or gate.is_known(work.run, MODE, plan)):
         named_accounts.write(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
+        hierarchy_names.write(site.state_dir, site.backend.cluster, site.offering.uuid, _hierarchy(plan))
     for each in plan.plans:
         resource = each.case.resource
         notes = (*((each.skipped,) if each.skipped else ()), *each.notes)

@@ -55,9 +55,8 @@ class SyncFacts:
 
     def lost_accounts(self) -> list[ClaimAccount]:
         """Return accounts that may belong to resources without a backend id; Waldur has to say who else names them."""
-        names = self.rules.offering.names
         taken = self.named | frozenset(self.foreign)
-        return lost_backend_ids.claims(self.waldur.resources, names, self.snapshot, taken)
+        return lost_backend_ids.claims(self.waldur.resources, self.rules.offering, self.snapshot, taken)
 
 
 @dataclass(frozen=True)
