@@ -10,8 +10,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
-from functools import lru_cache
+from decimal import Decimal
 
 from agent.core.account_names import fold
 from agent.core.errors import ParseError
@@ -27,6 +26,7 @@ USER_COLUMNS = ("Name", "DefaultAccount")
 USAGE_COLUMNS = ("Account", "User", "Charge")
 # No amount of a site's currency has more digits, before or after the point.
 _AMOUNT = re.compile(r"[+-]?[0-9]{1,16}(?:\.[0-9]{0,15})?")
+CHARGES_REMEMBERED = 50_000
 # MAM prints True and False; older commands of its family 1 and 0.
 _ACTIVE = {"true": True, "1": True, "false": False, "0": False}
 
@@ -88,26 +88,24 @@ def default_accounts(stdout: str) -> dict[str, str]:
 
 def usage(records: Iterable[str]) -> Iterator[tuple[str, str, Decimal]]:
     """Lines of `mam-list-usagerecords`: account, user and charge of each job."""
+    # Most jobs of a month cost one of a few amounts.
+    charges: dict[str, Decimal] = {}
     for line in records:
         row = line.split("|")
         if len(row) != len(USAGE_COLUMNS):
             raise ParseError("mam-list-usagerecords", line, f"3 columns were asked for, {len(row)} came")
-        yield fold(row[0]), fold(row[1]), amount("mam-list-usagerecords", row[2], line)
+        if (charge := charges.get(row[2])) is None:
+            charge = amount("mam-list-usagerecords", row[2], line)
+            if len(charges) < CHARGES_REMEMBERED:
+                charges[row[2]] = charge
+        yield fold(row[0]), fold(row[1]), charge
 
 
 def amount(command: str, text: str, line: str) -> Decimal:
     """Return an amount of the currency, as it is printed. Raises ParseError."""
-    try:
-        return _amount(text)
-    except InvalidOperation:
-        raise ParseError(command, line, f"{text!r} is no amount") from None
-
-
-@lru_cache(maxsize=50_000)  # most jobs of a month cost one of a few amounts
-def _amount(text: str) -> Decimal:
     # Decimal reads more than MAM prints: exponents, and numbers of a million digits.
     if not _AMOUNT.fullmatch(text.strip()):
-        raise InvalidOperation
+        raise ParseError(command, line, f"{text!r} is no amount")
     return Decimal(text.strip())
 
 
