@@ -49,7 +49,7 @@ def limit_number(component: str, value: Any) -> Decimal:
         raise PlanRefused(f"limit of {component} is {value!r}: a number of 0 or more is needed") from None
     if not number.is_finite() or number < 0:
         raise PlanRefused(f"limit of {component} is {value}: a number of 0 or more is needed")
-    return _countable(component, number)
+    return countable(component, number)
 
 
 def prepaid_months(start: date, end: date) -> int:
@@ -152,11 +152,13 @@ def _has_static(component: Component) -> bool:
 def _whole(tres: str, total: Decimal, origin: str) -> int:
     if not total.is_finite() or total < 0:
         raise PlanRefused(f"limit of {tres} is {origin}: a number of 0 or more is needed")
-    return int(_countable(tres, total, f"{origin} = {_digits(total)}"))
+    return int(countable(tres, total, f"{origin} = {_digits(total)}"))
 
 
-def _countable(name: str, number: Decimal, shown: str = "") -> Decimal:
-    """Compared before it is made whole: an int of 1e999999999 would take all memory there is."""
+def countable(name: str, number: Decimal, shown: str = "") -> Decimal:
+    """Return the number where the cluster counts so far. Raises PlanRefused before anybody makes it whole: an int of
+    1e999999999 would take all memory there is.
+    """
     if number > MAX_BACKEND_VALUE:
         raise PlanRefused(
             f"limit of {name} is {shown or _digits(number)}: the cluster counts no further than {MAX_BACKEND_VALUE}"

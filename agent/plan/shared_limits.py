@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from agent.core.errors import PlanRefused
 from agent.core.model import AccountingType, Component
-from agent.core.units import backend_limits, targets_of
+from agent.core.units import backend_limits, countable, limit_number, targets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +78,10 @@ def of_user(asked: Mapping[str, Any], components: Sequence[Component]) -> dict[s
     for name, value in asked.items():
         if name not in known:
             continue
-        try:
-            number = Decimal(str(value))
-        except ArithmeticError as error:
-            raise PlanRefused(f"limit of {name} is {value!r}: a number is needed") from error
-        if not number.is_finite() or number < 0:
-            raise PlanRefused(f"limit of {name} is {value!r}: a number of 0 or more is needed")
+        # Whole units, as they have always been counted here: the fraction of a limit was never enforced.
+        number = int(limit_number(name, value))
         for tres, factor in targets_of(known[name]).items():
-            # Whole units, as they have always been counted here: the fraction of a limit was never enforced.
-            found[tres] = found.get(tres, 0) + int(int(number) * factor)
+            found[tres] = found.get(tres, 0) + int(countable(tres, number * factor))
     return found
 
 

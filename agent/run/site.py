@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent import __version__
@@ -204,6 +205,14 @@ def offering_rules(site: Site, facts: OfferingFacts) -> OfferingRules:
     )
 
 
+def _factor(value: Any) -> float:
+    """Return a factor, 1 where there is none; NaN for what is no number."""
+    try:
+        return float(value or 1.0)
+    except (TypeError, ValueError):
+        return nan
+
+
 def _waldur_component(component: WaldurComponent) -> Component:
     """Return a component that only Waldur has. Its billing type may be one that the configuration does not offer."""
     fields = component.fields
@@ -214,6 +223,6 @@ def _waldur_component(component: WaldurComponent) -> Component:
         measured_unit=str(fields.get("measured_unit") or ""),
         accounting_type=AccountingType(billing) if billing in list(AccountingType) else AccountingType.FIXED,
         label=str(fields.get("name") or component.type),
-        unit_factor=float(factor) if isinstance(factor, int | float) and factor else 1.0,
+        unit_factor=_factor(factor),
         limit=float(amount) if isinstance(amount, int | float) else None,
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -16,7 +17,10 @@ Mask = Callable[[str], str]
 DETAIL_LENGTH = 1000
 PAGE_BYTES = 65536
 PAGE_WORDS = 200
+MAX_DIGITS = 40
 
+# An escaped surrogate, of a pair or alone.
+_HALF_LETTER = re.compile(r"\\u[dD][89a-fA-F]")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _UNSEEN = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 # What urllib3 puts before its reasons: the object, its host and its port.
@@ -24,9 +28,15 @@ _OBJECT = re.compile(r"<[^>]*>: |\(<[^>]*>, |\w*Connection(Pool)?\([^)]*\): ?")
 
 
 def document(answer: requests.Response) -> Any:
-    """Return the JSON of an answer. Raises ValueError where there is none."""
+    """Return the JSON of an answer. Raises ValueError where there is none.
+
+    One odd value spoils no other: numbers that are none, or have no end, are their text; half a letter is U+FFFD.
+    """
+    content = answer.content
+    text = content.decode(json.detect_encoding(content), "replace")
     try:
-        return json.loads(answer.content)
+        found = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=str)
+        return _whole_letters(found) if _HALF_LETTER.search(text) else found
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -61,6 +71,26 @@ def cause(error: BaseException) -> str:
     if not said:
         return inner
     return said[0] if inner in said[0] else f"{said[0]}: {inner}"
+
+
+def _int(digits: str) -> int | str:
+    return int(digits) if len(digits) <= MAX_DIGITS else digits
+
+
+def _float(digits: str) -> float | str:
+    number = float(digits)
+    return number if math.isfinite(number) else digits
+
+
+def _whole_letters(value: Any) -> Any:
+    """Replace surrogates without their other half, which nothing here can write, wherever they are."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_letters(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_letters(name): _whole_letters(item) for name, item in value.items()}
+    return value
 
 
 def _texts(value: Any, key: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ Only what nothing can be done without (a uuid, a state) is required; WaldurAnswe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
@@ -39,7 +40,7 @@ def order(record: Json) -> Order:
         resource_name=_text(record, "resource_name"),
         project_slug=_text(record, "project_slug"),
         plan_uuid=hex_text(record, "plan_uuid"),
-        limits=_map(record, "limits"),
+        limits=_limits(record),
         attributes=_map(record, "attributes"),
         created=_time(record, "created"),
         error_message=_text(record, "error_message"),
@@ -59,7 +60,7 @@ def resource(record: Json) -> Resource:
         customer_uuid=hex_text(record, "customer_uuid"),
         customer_slug=_slug(record, "customer"),
         customer_name=_text(record, "customer_name"),
-        limits=_map(record, "limits"),
+        limits=_limits(record),
         attributes=_map(record, "attributes"),
         plugin_options=_map(record, "offering_plugin_options"),
         backend_metadata=_map(record, "backend_metadata"),
@@ -188,6 +189,12 @@ def _text(record: Json, key: str) -> str:
 def _map(record: Json, key: str) -> Json:
     value = record.get(key)
     return value if isinstance(value, Mapping) else {}
+
+
+def _limits(record: Json) -> Json:
+    """Limits as they came, judged where they are used; what is no single value as its text, so that it compares."""
+    values = _map(record, "limits").items()
+    return {name: json.dumps(each) if isinstance(each, list | dict) else each for name, each in values}
 
 
 def _maps(record: Json, key: str, what: str) -> list[Json]:

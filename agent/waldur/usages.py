@@ -34,6 +34,8 @@ BACKFILL = "backfilling past billing periods"
 OF_DATE = re.compile(r"date: |[^:]*\bdate\b[^:]*$", re.IGNORECASE)
 OTHER_FAULTS = re.compile(r"future|format", re.IGNORECASE)
 RECORD_FIELDS = ("uuid", "type", "usage", "resource_uuid", "billing_period")
+# Sums and roundings of anything beyond would end in an error, or in numbers of a million digits.
+MAX_EXPONENT = 30
 USER_FIELDS = ("uuid", "username", "usage", "component_usage")
 
 
@@ -179,7 +181,7 @@ def amount(value: Any) -> Decimal | None:
         number = Decimal(str(value))
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    return number if number.is_finite() and abs(number.adjusted()) <= MAX_EXPONENT else None
 
 
 def _dated(date: datetime | None) -> dict[str, str]:

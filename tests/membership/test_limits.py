@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from rig.site import COMPONENTS
+from simulator.server.faults import Fault
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 
@@ -250,3 +252,56 @@ class TestLimitsOfSingleUsers:
         world.sync()
         assert world.cluster.user_limits[("a_one", "robot")] == {"cpu": 5}
         world.in_step()
+
+
+ODD = ([], {}, {"a": [1]}, "\ud800", "NaN", "1e1000000", 10**300, True)
+
+
+@pytest.mark.parametrize("source", ["cluster", "waldur"])
+def test_an_odd_limit_of_one_resource_keeps_nobody_out_of_the_others(
+    make_world: WorldFactory, source: str
+) -> None:
+    """Whoever may write a resource's limits in Waldur stops no pass with them."""
+    world = make_world(limits_source=source)
+    odd, good = world.allocate("odd"), world.allocate("good", project=1)
+    world.settled()
+    for number, value in enumerate(ODD):
+        world.change(odd, limits={"cpu": 20, "zz": value, "mem": value})
+        world.change(good, limits={"cpu": 20 + number, "mem": 2})
+        world.join(f"user{number}", project=1)
+        report = world.sync()
+        assert report.error is None, value
+        assert f"user{number}" in world.members("a_good")
+
+
+@pytest.mark.parametrize("value", ["1e1000000", "-1", "NaN", "9" * 30, "many"])
+def test_an_odd_limit_of_one_user_is_left_out_at_once(
+    world: World, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`1e1000000` as a whole number took a minute and a half, with every pass."""
+    uuid = world.allocate("one")
+    world.settled()
+    user, *_ = sorted(world.members("a_one"))
+    world.waldur.site.add_user_limit(uuid, world.person(user), component_type="cpu", limit=1)
+    row = next(iter(world.waldur.store.user_limits))
+    page = [
+        {
+            "uuid": row.uuid,
+            "resource": f"/{uuid}/",
+            "user": f"/{row.offering_user_uuid}/",
+            "component_type": "cpu",
+            "limit": value,
+        }
+    ]
+    world.waldur.inject(
+        Fault(
+            path="component-user-usage-limits",
+            status=200,
+            body=json.dumps(page),
+            content_type="application/json",
+        )
+    )
+    report = world.sync()
+    assert report.error is None
+    assert world.cluster.user_limits == {}
+    assert f"limits of {user} are left as they are: limit of cpu is" in caplog.text

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from agent.core.errors import WaldurAnswerError
 from agent.core.model import OrderState, OrderType, ResourceState
 from agent.waldur import members, offerings, orders, records, resources
+from tests.waldur.clients import client_at
+from tests.waldur.conftest import StartStandIn
+from tests.waldur.stand_in import Answer
 
 HEX = "e21a0f0030b447deb63bedf69db6742e"
 DASHED = "E21A0F00-30B4-47DE-B63B-EDF69DB6742E"
@@ -153,3 +156,30 @@ def test_an_offerings_qos_by_partition() -> None:
     assert facts.qos == ("fast", "long", "old")
     assert facts.partition_qos == {"gpu": ("fast",)}
     assert records.offering({"partitions": None}, HEX).qos == ()
+
+
+ODD = (
+    rb'[{"uuid": "a", "name": "half \ud800 letter", "whole": "\ud83d\ude00", "\ud800": 1, "raw": "'
+    b'\xed\xa0\x80 \xff", "many": '
+    + b"9" * 5000
+    + b', "endless": 1e400, "none": NaN, "minus": -Infinity, "usual": [7, 1.5, -3]}]'
+)
+
+
+def test_one_odd_value_spoils_no_other(stand_in: StartStandIn) -> None:
+    """Half a letter can be written nowhere, and numbers without end are none: the rest of the listing is read."""
+    server = stand_in(lambda _: Answer(body=ODD))
+    (item,) = client_at(server.url).pages("list/")
+    assert item["name"] == "half \ufffd letter"
+    assert item["whole"] == "\U0001f600"
+    assert "\ufffd" in item["raw"]
+    assert item["\ufffd"] == 1
+    assert item["many"] == "9" * 5000
+    assert (item["endless"], item["none"], item["minus"]) == ("1e400", "NaN", "-Infinity")
+    assert item["usual"] == [7, 1.5, -3]
+
+
+def test_limits_that_are_no_single_values_are_their_text() -> None:
+    limits = {"zz": [], "cpu": {"a": 1}, "mem": 5, "gpu": None}
+    record = {"uuid": HEX, "state": "OK", "limits": limits}
+    assert records.resource(record).limits == {"zz": "[]", "cpu": '{"a": 1}', "mem": 5, "gpu": None}
