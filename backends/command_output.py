@@ -5,6 +5,9 @@ it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from agent.core.errors import ParseError
 
 # Of a whole number: 2^64 has 20. Python itself refuses to read one of more than 4300.
@@ -23,6 +26,17 @@ def is_whole(text: str) -> bool:
     digit that it does not read.
     """
     return text.isdecimal() and text.isascii() and len(text) <= DIGITS_AT_MOST
+
+
+def without(text: str, values: Iterable[str]) -> str:
+    """Return what a command said without these values, whole words in any case: an account may be called after an
+    error, or a description quote one.
+    """
+    longest_first = sorted({value for value in values if value.strip()}, key=len, reverse=True)
+    if not longest_first:
+        return text
+    pattern = "|".join(map(re.escape, longest_first))
+    return re.sub(rf"(?<![\w.-])(?:{pattern})(?![\w-])", "...", text, flags=re.IGNORECASE)
 
 
 def one_line(text: str) -> str:

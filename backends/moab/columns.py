@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from backends.command_output import one_line
 from backends.moab import parse
-from backends.moab.programs import DENIED, Programs
+from backends.moab.programs import Programs, is_denied
 from backends.process import Completed, Runner
 
 LISTS = {
@@ -46,4 +46,4 @@ def _read(runner: Runner, programs: Programs, what: str, columns: tuple[str, ...
 
 
 def _is_refused(found: Completed) -> bool:
-    return found.returncode != 0 and not DENIED.search(found.stderr or found.stdout)
+    return found.returncode != 0 and not is_denied(found)

@@ -11,7 +11,7 @@ import logging
 import re
 
 from agent.core.errors import BackendError, BackendUnavailable, CommandDenied, CommandFailed
-from backends.command_output import one_line
+from backends.command_output import one_line, without
 from backends.moab import parse
 from backends.process import Completed
 
@@ -44,7 +44,7 @@ def answer(completed: Completed) -> str:
     """
     if completed.returncode != 0:
         said = one_line(completed.stderr or completed.stdout) or "no output"
-        if DENIED.search(said):
+        if is_denied(completed):
             raise _denied(completed)
         raise BackendUnavailable(
             f"`{' '.join(completed.argv)}` ended with {completed.returncode}: {said}. Nothing is lost: it is tried "
@@ -59,7 +59,7 @@ def failure(completed: Completed) -> BackendError | None:
     """Return the error that the end of a change means, where MAM still answers; None where it was done."""
     if completed.returncode == 0:
         return None
-    if DENIED.search(completed.stderr or completed.stdout):
+    if is_denied(completed):
         return _denied(completed)
     # A signal ended it (out of memory, a reboot): that says nothing about what was asked.
     if completed.returncode < 0:
@@ -70,6 +70,13 @@ def failure(completed: Completed) -> BackendError | None:
         stdout=completed.stdout,
         stderr=completed.stderr,
     )
+
+
+def is_denied(completed: Completed) -> bool:
+    """Return whether MAM speaks of our rights: the names and texts of the command itself do not count."""
+    words = [word.lstrip("+^-") for word in completed.argv[1:]]
+    named = [part for word in words for part in (word, *word.split(","))]
+    return DENIED.search(without(completed.stderr or completed.stdout, named)) is not None
 
 
 def _denied(completed: Completed) -> CommandDenied:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """SLURM's programs: where they are, how they are called, and what their end means.
 
-rc 1 with words on stdout is "nothing to do", on stderr a refusal; some words point to an outage (docs/slurm.md, 6).
+rc 1 with words on stdout is "nothing to do", on stderr a refusal; some phrases point to an outage (docs/slurm.md, 6).
+All of them have a blank or a sign that no name has, and free text of ours is not looked at.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from agent.core.errors import (
     JobsStillActive,
     ParseError,
 )
-from backends.command_output import one_line
+from backends.command_output import one_line, without
 from backends.process import Completed
 
 log = logging.getLogger(__name__)
@@ -33,13 +34,15 @@ NO_CHANGE = (
     "Nothing deleted",
 )
 OUTAGE = re.compile(
-    r"connection refused|persistent connection|persist_?init|talking to the database|unable to contact|"
-    r"unable to connect to database|zero bytes were transmitted|connection (?:timed out|reset)|broken pipe|"
-    r"communication connection|lock wait|deadlock|database connection|slurmdbd: (?:error|fatal)|"
-    r"unexpected message|socket timed out|munged|munge encode|authentication error|"
-    r"response to message type: DBD_|from database\.  Contact",
+    r"connection refused|persistent connection|no response to persist_?init|sending persist_?init msg|"
+    r"talking to the database|unable to contact|unable to connect to database|zero bytes were transmitted|"
+    r"connection (?:timed out|reset)|broken pipe|communication connection|lock wait timeout|"
+    r"mysql gave ER_LOCK_WAIT_TIMEOUT|unable to resolve deadlock|deadlock found|database connection|"
+    r"slurmdbd: (?:error|fatal)|unexpected message|socket timed out|if munged is up|munge (?:en|de)code failed|"
+    r"authentication error|response to message type: DBD_|from database\.  Contact",
     re.IGNORECASE,
 )
+REFUSED = re.compile(r"access/permission denied|doesn't have privilege|job\(s\) active", re.IGNORECASE)
 DENIED = re.compile(
     r"permission denied|doesn't have privilege|not in the accounting system|sufficient privilege", re.I
 )
@@ -88,18 +91,22 @@ def streamed(lines: Generator[str, None, Completed]) -> Generator[str, None, Non
 def failure(completed: Completed) -> BackendError | None:
     """Return the error that a command's end means, an outage or a refusal; None where nothing is wrong."""
     said = completed.stderr.strip()
-    if completed.returncode == 0 and not OUTAGE.search(said):
+    values = [word.partition("=")[2] or word for word in completed.argv]
+    free_texts = [value for value in values if " " in value]
+    judged, printed = without(said, free_texts), without(completed.stdout, free_texts)
+    is_outage = OUTAGE.search(judged) and not REFUSED.search(judged)
+    if completed.returncode == 0 and not is_outage:
         return None
-    if completed.returncode == 1 and not said and any(text in completed.stdout for text in NO_CHANGE):
+    if completed.returncode == 1 and not said and any(text in printed for text in NO_CHANGE):
         return None
-    if OUTAGE.search(said):
+    if is_outage:
         return BackendUnavailable(
             f"`{' '.join(completed.argv)}`: the accounting database does not answer: {one_line(said)}. "
             "Nothing is lost: the step is tried again. Check slurmdbd (systemctl status slurmdbd)."
         )
-    if JOBS_ACTIVE.search(said) or JOBS_ACTIVE.search(completed.stdout):
+    if JOBS_ACTIVE.search(judged) or JOBS_ACTIVE.search(printed):
         return JobsStillActive(f"`{' '.join(completed.argv)}`: {one_line(said or completed.stdout)}")
-    if DENIED.search(said):
+    if DENIED.search(judged):
         return CommandDenied(
             completed.argv,
             returncode=completed.returncode,

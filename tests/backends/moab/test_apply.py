@@ -33,7 +33,8 @@ from agent.core.errors import (
 )
 from agent.core.plans import Outcome
 from backends.moab.commands import NotInMoab
-from backends.process import CommandMissing
+from backends.moab.programs import failure
+from backends.process import CommandMissing, Completed
 from backends.testing.contract import join, leave, new
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in
@@ -308,3 +309,13 @@ def test_behind_ssh_a_name_is_a_name_and_never_a_command(mam: StandIn, tmp_path:
     assert [
         words for _, what, name, words in mam.log() if (what, name) == ("begin", "mam-modify-account")
     ] == [["--add-user", "+o'neil $(id)", "-a", "a b"]]
+
+
+@pytest.mark.parametrize("name", ["a_permissions", "permission", "unauthorized-x", "authenticated"])
+def test_a_name_that_speaks_of_rights_is_no_lack_of_them(name: str) -> None:
+    said = f"Account {name} has no fund"
+    argv = ("mam-modify-account", "--add-user", f"+{name}", "-a", name)
+    for stdout, stderr in ((said, ""), ("", said)):
+        assert type(failure(Completed(argv, 74, stdout, stderr, 0.1))) is CommandFailed
+    lacking = failure(Completed(argv, 74, "", f"You are not authorized to modify account {name}", 0.1))
+    assert type(lacking) is CommandDenied

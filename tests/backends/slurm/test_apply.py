@@ -84,6 +84,48 @@ def test_the_end_of_a_command_means(
             output(completed)
 
 
+@pytest.mark.parametrize(
+    "name", ["deadlock", "munged", "a_munged-2", "persist_init", "lock.wait", "a_deadlocks", "connection"]
+)
+@pytest.mark.parametrize(
+    ("stderr", "kind"),
+    [
+        (" This account '{name}' doesn't exist.\n", CommandFailed),
+        (" Problem adding users: {name}\n", CommandFailed),
+        (" Error with request: Job(s) active, cancel job(s) before remove\n  {name}\n", JobsStillActive),
+        (" Problem adding accounts: Access/permission denied\n {name}\n", CommandDenied),
+        (
+            "sacctmgr: error: Problem talking to the database: Connection refused\n {name}\n",
+            BackendUnavailable,
+        ),
+    ],
+)
+def test_a_name_that_holds_the_words_of_an_outage_is_none(
+    name: str, stderr: str, kind: type[BackendError]
+) -> None:
+    argv = ("sacctmgr", "add", "user", f"name={name}", f"account={name},b")
+    assert type(failure(Completed(argv, 1, "", stderr.format(name=name), 0.1))) is kind
+    assert failure(Completed(argv, 0, f" {name}\n", f" {name}\n", 0.1)) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["Connection refused", "Job(s) active", "Permission denied", "Nothing added"]
+)
+def test_our_own_free_text_is_not_looked_at(text: str) -> None:
+    """A description is what somebody has called a resource."""
+    argv = ("sacctmgr", "add", "account", "name=x", f"description={text} by all")
+    said = f" Description = {text} by all\n Unknown option\n"
+    assert type(failure(Completed(argv, 1, said, said, 0.1))) is CommandFailed
+    assert type(failure(Completed(argv, 1, said, "", 0.1))) is CommandFailed
+
+
+def test_a_refusal_is_told_before_an_outage() -> None:
+    said = (
+        "error: persistent connection closed\n Error with request: Job(s) active, cancel job(s) before remove"
+    )
+    assert type(failure(Completed(("sacctmgr",), 1, "", said, 0.1))) is JobsStillActive
+
+
 def test_what_a_signal_ended_may_be_tried_again_and_a_refusal_not() -> None:
     killed, refused = (failure(Completed(("x",), code, "", "no", 0)) for code in (-signal.SIGKILL, 1))
     assert killed is not None
