@@ -17,6 +17,7 @@ from agent.config.findings import Findings, below, key_name
 from agent.config.schema import BUDGET, POLICY, checked
 from agent.core.account_names import NameRules, fold
 from agent.core.policy import Budget, Cost, PolicyRules
+from agent.core.system_users import SYSTEM_USERS
 
 # Accounts on which a site's own users and accounts stand, by the names of `backend_settings`.
 FOUNDATIONS = ("default_account", "root_account", "parent_account")
@@ -93,7 +94,7 @@ def of_offering(rules: PolicyRules, backend_settings: Mapping[Any, Any], names: 
     pausing = backend_settings.get("qos_paused")
     return replace(
         rules,
-        protected_users=rules.protected_users | {ALWAYS_PROTECTED},
+        protected_users=rules.protected_users | SYSTEM_USERS,
         protected_accounts=rules.protected_accounts | foundations | {ALWAYS_PROTECTED},
         prefixes=tuple(
             fold(p) for p in (names.customer_prefix, names.project_prefix, names.allocation_prefix) if fold(p)

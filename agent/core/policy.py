@@ -9,6 +9,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from agent.core.account_names import fold
+from agent.core.system_users import SYSTEM_USERS
 
 
 class PolicyMode(StrEnum):
@@ -135,7 +136,7 @@ class PolicyRules:
     budgets: Mapping[Cost, Budget] = field(default_factory=lambda: dict(BUDGETS))
     limit_cuts: LimitCuts = LimitCuts.HOLD
     usage_decreases: UsageDecreases = UsageDecreases.HOLD
-    protected_users: frozenset[str] = frozenset({"root"})
+    protected_users: frozenset[str] = SYSTEM_USERS
     protected_accounts: frozenset[str] = frozenset({"root"})
     ignore_users: frozenset[str] = frozenset()
     ignore_accounts: frozenset[str] = frozenset()

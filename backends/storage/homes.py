@@ -20,6 +20,7 @@ from agent.core.errors import BackendError, CommandFailed, NotApplied, PlanRefus
 from agent.core.homes import Home, QuotaProvider, is_username
 from agent.core.host_actions import HostAction, MakeHome, SetQuota
 from agent.core.plans import Outcome
+from agent.core.system_users import FIRST_PERSON, SYSTEM_USERS, is_system_number
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
 from backends.storage import passwd, quotas
@@ -29,8 +30,8 @@ from backends.storage.programs import Programs
 log = logging.getLogger(__name__)
 
 LEAVE_AFTER_S = 30.0
-# Numbers below belong to the distribution's own users (Debian policy 9.2.2: 0-99).
-FIRST_PERSON_UID = 100
+# Homes of users who shall have none (Debian policy 9.2.3, the BSDs).
+NO_HOMES = ("/nonexistent", "/var/empty", "/dev/null")
 NOT_PERMITTED = 6
 # mkhomedir_helper writes to syslog only; its exit code is a number of PAM (<security/_pam_types.h>).
 HELPER_ENDS: Mapping[int, str] = {
@@ -179,10 +180,14 @@ def observe_home(entry: PasswdEntry, base_path: str) -> Home:
     """
     path = f"{base_path}/{entry.name}" if base_path else entry.home
     trouble, exists = "", False
-    if entry.uid < FIRST_PERSON_UID:
-        trouble = f"uid {entry.uid} belongs to the system itself: its home and quota are left alone"
+    if is_system_number(entry.uid) or entry.name in SYSTEM_USERS:
+        trouble = (
+            f"uid {entry.uid} belongs to the system itself (people have {FIRST_PERSON} and above): its home and quota "
+            "are left alone"
+        )
     elif (
-        not entry.home.startswith("/")
+        entry.home.rstrip("/") in NO_HOMES
+        or not entry.home.startswith("/")
         or not entry.home.strip("/")
         or {".", ".."} & set(entry.home.split("/"))
     ):

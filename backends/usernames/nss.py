@@ -10,9 +10,7 @@ from __future__ import annotations
 import grp
 import pwd
 
-# UID_MIN and GID_MIN of login.defs; 65534 and above are nobody, nogroup and their kin.
-FIRST_PERSON = 1000
-NOBODY = 65534
+from agent.core.system_users import SYSTEM_USERS, is_system_number
 
 
 def is_taken(name: str) -> bool:
@@ -22,7 +20,7 @@ def is_taken(name: str) -> bool:
 
 def is_system_user(name: str) -> bool:
     """Return whether it is root, or a user that a service runs as."""
-    return _is_of_the_system(_uid(name))
+    return name in SYSTEM_USERS or _is_of_the_system(_uid(name))
 
 
 def is_system_group(name: str) -> bool:
@@ -63,4 +61,4 @@ def _gid(name: str) -> int | None:
 
 
 def _is_of_the_system(number: int | None) -> bool:
-    return number is not None and not FIRST_PERSON <= number < NOBODY
+    return number is not None and is_system_number(number)

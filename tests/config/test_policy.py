@@ -17,6 +17,7 @@ from agent.core.policy import (
     PolicyRules,
     UsageDecreases,
 )
+from agent.core.system_users import SYSTEM_USERS
 
 from .samples import OFFERING, Site, changed, errors, only_offering, root, warnings, with_offering
 
@@ -30,7 +31,7 @@ def test_without_a_section_passes_go_all_the_way_within_limits(site: Site) -> No
     rules = policy(site, None, None)
     assert (rules.mode, rules.paused, rules.limit_cuts) == (PolicyMode.SYNC, False, LimitCuts.HOLD)
     assert rules.usage_decreases is UsageDecreases.HOLD
-    assert rules.protected_users == {"root"}
+    assert rules.protected_users == {"root", "nobody", "nfsnobody", "munge", "slurm"}
     assert rules.prefixes == ("c_",)
 
 
@@ -45,7 +46,8 @@ def test_without_a_section_passes_go_all_the_way_within_limits(site: Site) -> No
         ({"usage_decreases": "allow"}, {"mode": "observe"}, {"usage_decreases": UsageDecreases.ALLOW}),
         ({"usage_decreases": "allow"}, {"usage_decreases": "hold"}, {"usage_decreases": UsageDecreases.HOLD}),
         ({"limit_cuts": "allow"}, {"small_removal": "3"}, {"limit_cuts": LimitCuts.ALLOW, "small_removal": 3}),
-        ({"protected_users": ["Ann"]}, {"protected_users": ["bob"]}, {"protected_users": {"ann", "bob", "root"}}),
+        ({"protected_users": ["Ann"]}, {"protected_users": ["bob"]},
+         {"protected_users": {"ann", "bob", *SYSTEM_USERS}}),
         ({"ignore_users": "svc-*"}, {"ignore_users": []}, {"ignore_users": {"svc-*"}}),
         ({"ignore_accounts": [2024]}, {"ignore_accounts": None}, {"ignore_accounts": {"2024"}}),
     ],

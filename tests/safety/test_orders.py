@@ -287,6 +287,17 @@ def test_protected_members_are_left_out_of_an_order_that_goes_on(world: World) -
     assert sorted(world.backend.state.users_of("a_second")) == users[1:]
 
 
+@pytest.mark.parametrize("name", ["root", "nobody", "munge", "slurm"])
+def test_a_user_of_the_system_is_nobodys_member(world: World, name: str) -> None:
+    """Who may choose a username in Waldur could be one otherwise."""
+    world.waldur.people.add_member(world.waldur.seed.project_uuids[0], "mallory", account=name)
+    world.place("first")
+    assert world.settle().counted() == {"done": 1}
+    members = world.backend.state.users_of("a_first")
+    assert members
+    assert name not in members
+
+
 def test_without_prefixes_waldurs_names_prove_what_is_ours(world: World) -> None:
     world.offering = {"backend": {"allocation_prefix": "", "project_prefix": "", "customer_prefix": ""}}
     world.end(world.standing("one"))

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from agent.core.errors import BackendError
 from agent.core.model import OfferingUser
+from agent.core.system_users import is_system_number
 from backends.usernames.ldap.directory import REPLACE, Directory, LdapEntry, any_of, equals
 from backends.usernames.ldap.schema import LdapSettings
-from backends.usernames.nss import FIRST_PERSON
 
 GROUP_ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description")
 
@@ -101,4 +101,4 @@ def owner_description(user: OfferingUser) -> str:
 def is_of_the_system(entry: LdapEntry) -> bool:
     """Return whether it is root, or a user that is no person. One without a number is nobody's login."""
     number = entry.number("uidNumber")
-    return number is None or number < FIRST_PERSON
+    return number is None or is_system_number(number)

@@ -14,7 +14,7 @@ from agent.core.homes import Home
 from agent.core.host_actions import MakeHome
 from backends.lock import WriteLock
 from backends.process import CommandMissing
-from backends.storage import programs
+from backends.storage import passwd, programs
 from backends.storage.homes import HeadNode, RootNeeded, observe_home
 from backends.storage.passwd import PasswdEntry
 from backends.storage.programs import HELPER, Programs
@@ -178,6 +178,29 @@ def test_a_home_that_no_user_should_have(home: str) -> None:
     assert "the user database gives" in observe_home(entry(home), "").trouble
 
 
-@pytest.mark.parametrize("uid", [0, 1, 99])
+@pytest.mark.parametrize("uid", [0, 1, 99, 100, 999, 65534, 65535, 2**32 - 2, 2**32 - 1])
 def test_users_of_the_system_are_left_alone(tmp_path: Path, uid: int) -> None:
     assert "belongs to the system itself" in observe_home(entry(tmp_path, uid), str(tmp_path)).trouble
+
+
+@pytest.mark.parametrize("name", ["root", "nobody", "munge", "slurm"])
+def test_users_that_services_run_as_are_left_alone_whatever_their_number(tmp_path: Path, name: str) -> None:
+    served = PasswdEntry(name, 64030, 64030, str(tmp_path))
+    assert "belongs to the system itself" in observe_home(served, str(tmp_path)).trouble
+
+
+@pytest.mark.parametrize("uid", [1000, 20000, 64030, 65533, 65536, 1_234_567, 2**31])
+def test_people_of_a_directory_have_any_other_number(tmp_path: Path, uid: int) -> None:
+    assert observe_home(entry(tmp_path, uid), str(tmp_path)).trouble == ""
+
+
+@pytest.mark.parametrize("home", ["/nonexistent", "/nonexistent/", "/var/empty"])
+def test_a_home_that_says_that_there_is_none_is_not_made(home: str) -> None:
+    assert observe_home(entry(home), "").trouble == f"the user database gives {home!r} as its home"
+
+
+@pytest.mark.parametrize("name", [user.pw_name for user in pwd.getpwall() if user.pw_uid < 1000][:30])
+def test_users_of_this_hosts_system_get_nothing(name: str) -> None:
+    known = passwd.lookup(name)
+    assert known is not None
+    assert observe_home(known, "").trouble
