@@ -17,8 +17,8 @@ from agent.config.findings import Findings, below, key_name
 from agent.config.model import EventSettings, Mode, Offering, OidcClient, WaldurAccess
 from agent.config.policy import of_offering, read_policy
 from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, checked
-from agent.config.secret import Secret, without_secrets
-from agent.config.sources import NOT_READ, Sources, secret_of
+from agent.config.secret import Secret
+from agent.config.sources import Sources, secret_of
 from agent.config.unencrypted import crosses_network, leads_away
 from agent.core.policy import LimitsSource, PolicyRules
 from agent.core.usage import UsageSource
@@ -53,8 +53,6 @@ def read_offering(
 ) -> Offering:
     """Return the offering. With errors noted under `path` it is a draft, which only its backends should look at."""
     findings = sources.findings
-    if not sources.with_logins:
-        section = without_secrets(section, NOT_READ)
     noted_before = len(findings.problems)
     values = checked(OFFERING, section, path, findings=findings)
     settings_path = below(path, "backend_settings")

@@ -31,7 +31,8 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 class Sources:
     """What readers may look at, and where they write what is wrong. Relative file names start at `folder`.
 
-    Without `with_logins` the secrets of offerings are left where they are: beat and Flower need none.
+    Without `with_logins` the secrets of offerings are left where they are: beat and Flower need none. Those of
+    `backend_settings` are there until its backends have judged them (`agent.run.configuration`).
     """
 
     environ: Mapping[str, str]
@@ -77,10 +78,10 @@ def secret_of(values: Mapping[str, Any], key: str, path: str, *, sources: Source
         names = ", ".join(f"`{name}`" for name in given)
         sources.findings.error(below(path, key), f"give only one of {names}")
         return None
+    if given and path and not sources.with_logins:
+        return NOT_READ
     if not given or given[0] == key:
         return values[key] or ""
-    if path and not sources.with_logins:
-        return NOT_READ
     place = below(path, given[0])
     if given[0].endswith("_env"):
         variable = values[given[0]]

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from agent.config import legacy_env, load
 from agent.config.findings import has_errors, judged, unknown_keys
 from agent.config.model import Offering, Problem, Settings, Severity
 from agent.config.schema import COMMON_BACKEND_KEYS
+from agent.config.secret import mask_words, without_secrets
+from agent.config.sources import NOT_READ
 from agent.core.errors import ConfigError
 from agent.state import mounts, store
 from backends import registry
@@ -29,7 +32,22 @@ def checked(
     if loaded.from_variables:
         problems = legacy_env.in_variables(problems)
     problems = (*loaded.problems, *problems)
-    return replace(loaded, settings=None if has_errors(problems) else loaded.settings, problems=problems)
+    settings = None if has_errors(problems) else loaded.settings
+    if settings is not None and not with_logins:
+        offerings = tuple(map(_without_secrets, settings.offerings))
+        return replace(
+            loaded, settings=replace(settings, offerings=offerings), offerings=offerings, problems=problems
+        )
+    return replace(loaded, settings=settings, problems=problems)
+
+
+def _without_secrets(offering: Offering) -> Offering:
+    """Return the offering without what its backends log in with, for processes that start no backend."""
+    return replace(
+        offering,
+        backend_settings=MappingProxyType(without_secrets(offering.backend_settings, NOT_READ)),
+        command_prefix=mask_words(offering.command_prefix),
+    )
 
 
 def usable(

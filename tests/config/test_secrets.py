@@ -14,6 +14,7 @@ import pytest
 from agent.config.load import load
 from agent.config.render import render
 from agent.config.secret import Secret, SecretUrl, is_secret_key, mask_url, mask_words, secrets_in
+from agent.run import configuration
 
 from .samples import LEFT_OUT, OFFERING, Site, changed, errors, only_offering, root, warnings
 
@@ -192,9 +193,10 @@ def test_a_process_without_logins_keeps_none_that_is_written_out(site: Site) -> 
         },
     ) | {"global_proxy": "socks5://me:s3cret@proxy:1", "broker_url": "redis://:pw@host/0"}
     site.load(tree)
-    loaded = load(site.file, {}, with_logins=False)
+    loaded = configuration.checked(site.file, {"CREDENTIALS_DIRECTORY": ""}, with_logins=False)
     assert loaded.settings is not None and not errors(loaded)
     assert loaded.settings.broker_url == SecretUrl("redis://:pw@host/0")
+    assert "s3cret" not in "".join(_texts_within(loaded.offerings))
     assert "s3cret" not in "".join(_texts_within(loaded.settings))
     known = load(site.file, {}).settings
     assert known is not None
