@@ -11,7 +11,7 @@ from agent.core.model import OfferingUser, TeamMember
 from agent.waldur import records
 from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 
-USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted")
+USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted", "offering_uuid")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
 PERSON_FIELDS = ("user_username", "user_full_name", "user_first_name", "user_last_name", "user_email")
 ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")
@@ -28,7 +28,7 @@ def offering_users(client: WaldurClient, *, with_persons: bool = False) -> list[
     names = (*USER_FIELDS, *(PERSON_FIELDS if with_persons else ()))
     params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in names)]
     items = client.pages("marketplace-offering-users/", params, order=OLDEST_FIRST)
-    return [records.offering_user(item) for item in items]
+    return [records.offering_user(records.of_offering(item, client.offering_uuid)) for item in items]
 
 
 def project_accounts(client: WaldurClient) -> dict[str, frozenset[str]]:

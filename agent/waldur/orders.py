@@ -19,7 +19,7 @@ from agent.waldur.resources import LIST_FROM
 ACTIONABLE = (OrderState.PENDING_PROVIDER, OrderState.EXECUTING)
 FIELDS = (
     "uuid", "type", "state", "marketplace_resource_uuid", "resource_name", "project_slug",
-    "plan_uuid", "limits", "attributes", "created", "error_message",
+    "plan_uuid", "limits", "attributes", "created", "error_message", "offering_uuid",
 )  # fmt: skip
 
 
@@ -42,12 +42,13 @@ def actionable(client: WaldurClient, states: tuple[OrderState, ...] = ACTIONABLE
     params = [("offering_uuid", client.offering_uuid), *(("state", s.value) for s in states)]
     params += [("field", name) for name in FIELDS]
     items = client.pages("marketplace-orders/", params, order=OLDEST_FIRST)
-    return [records.order(item) for item in items]
+    return [records.order(records.of_offering(item, client.offering_uuid)) for item in items]
 
 
 def get(client: WaldurClient, order_uuid: str) -> Order:
     params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in FIELDS)]
-    return records.order(client.get(f"marketplace-orders/{order_uuid}/", params))
+    answer = client.get(f"marketplace-orders/{order_uuid}/", params)
+    return records.order(records.of_offering(answer, client.offering_uuid))
 
 
 def again(client: WaldurClient, uuids: Iterable[str]) -> Mapping[str, Order | WaldurError]:

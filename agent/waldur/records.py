@@ -155,6 +155,18 @@ def last_part(url: object) -> str:
     return str(url or "").rstrip("/").rpartition("/")[2]
 
 
+def of_offering(record: Json, offering_uuid: str) -> Json:
+    """Return a record of this offering. Raises WaldurAnswerError where it says that it is another one's: a token that
+    sees several offerings, and a filter that a server or a cache in front of it does not heed.
+    """
+    said = hex_text(record, "offering_uuid")
+    if said and offering_uuid and said != offering_uuid:
+        raise _unusable(
+            "an answer", f"{record.get('uuid')} of offering {said}, and {offering_uuid} was asked for"
+        )
+    return record
+
+
 def hex_text(record: Json, key: str) -> str:
     """Return a uuid that need not be there, in hex so that it compares; whatever else it is stays as it came."""
     text = _text(record, key)

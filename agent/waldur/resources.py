@@ -25,7 +25,7 @@ ALLOCATION_STATE = "allocation set_state"
 FIELDS = (
     "uuid", "name", "slug", "state", "backend_id", "project_uuid", "project_slug", "project_name",
     "customer_uuid", "customer_slug", "customer_name", "limits", "attributes", "offering_plugin_options",
-    "restrict_member_access", "resource_type", "created", "end_date",
+    "restrict_member_access", "resource_type", "created", "end_date", "offering_uuid",
 )  # fmt: skip
 HOLDER_FIELDS = ("uuid", "state", "backend_id", "created", "offering_uuid")
 
@@ -43,12 +43,14 @@ def listed(
     params = [("offering_uuid", client.offering_uuid), *(("state", s.value) for s in states)]
     params += [("project_uuid", project_uuid)] if project_uuid else []
     params += [("field", name) for name in fields]
-    return [records.resource(item) for item in client.pages(PATH, params, order=OLDEST_FIRST)]
+    items = client.pages(PATH, params, order=OLDEST_FIRST)
+    return [records.resource(records.of_offering(item, client.offering_uuid)) for item in items]
 
 
 def get(client: WaldurClient, resource_uuid: str, *, fields: Iterable[str] = FIELDS) -> Resource:
     params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in fields)]
-    return records.resource(client.get(f"{PATH}{resource_uuid}/", params))
+    answer = client.get(f"{PATH}{resource_uuid}/", params)
+    return records.resource(records.of_offering(answer, client.offering_uuid))
 
 
 def by_uuid(client: WaldurClient, uuids: Iterable[str]) -> dict[str, Resource | WaldurError]:
@@ -91,7 +93,9 @@ def nameless(client: WaldurClient, project_uuid: str) -> frozenset[str]:
 def _holders(client: WaldurClient, filters: Params, *, everywhere: bool) -> list[Resource]:
     own = [] if everywhere else [("offering_uuid", client.offering_uuid)]
     params = [*own, *filters, *(("field", name) for name in HOLDER_FIELDS)]
-    return [records.resource(item) for item in client.pages(PATH, params, order=OLDEST_FIRST)]
+    items = client.pages(PATH, params, order=OLDEST_FIRST)
+    ours = items if everywhere else (records.of_offering(item, client.offering_uuid) for item in items)
+    return [records.resource(item) for item in ours]
 
 
 def set_backend_id(client: WaldurClient, resource_uuid: str, account: str) -> None:
