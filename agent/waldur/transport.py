@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import re
 import threading
 import time
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ChunkedEncodingError
-from urllib3 import BaseHTTPResponse, HTTPConnectionPool, PoolManager
+from urllib3 import HTTPConnectionPool, PoolManager
 from urllib3.exceptions import InsecureRequestWarning, InvalidHeader, LocationParseError
 from urllib3.util import Retry, parse_url
 
@@ -34,6 +35,7 @@ from agent.waldur.answers import cause
 log = logging.getLogger(__name__)
 
 POOL_SIZE = 8
+IDLE_AT_MOST_S = 1.0
 CHUNK_BYTES = 2**16
 PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 RETRY_STATUSES = (429, 500, 502, 503, 504)
@@ -220,30 +222,28 @@ def _bound(manager: PoolManager, bounds: Bounds) -> None:
     manager.pool_classes_by_scheme = {
         scheme: type(
             pool.__name__,
-            (_RepeatsUnanswered, pool),
+            (_FreshConnections, pool),
             {"ConnectionCls": type("BoundedConnection", (pool.ConnectionCls,), {"response_class": answer})},
         )
         for scheme, pool in by_scheme.items()
     }
 
 
-class _RepeatsUnanswered(HTTPConnectionPool):
-    """A pool that sends a request once more, at once and on a new connection, where the server has closed the used one
-    before any byte of an answer: it was idle for too long (gunicorn keeps one for two seconds), and nobody read it.
+class _FreshConnections(HTTPConnectionPool):
+    """A pool that uses no connection which was idle for long: servers close them (gunicorn after two seconds), and of a
+    request that is sent in that moment nobody can tell whether it was read, so it could not be repeated.
     """
 
-    def _make_request(self, conn: Any, method: Any, url: Any, *args: Any, **options: Any) -> BaseHTTPResponse:
-        is_used = conn.sock is not None and getattr(conn, "has_answered", False)
-        try:
-            answer = super()._make_request(conn, method, url, *args, **options)
-        except (ConnectionResetError, BrokenPipeError) as error:
-            if not is_used or method == "GET":
-                raise  # reads are repeated anyway, and counted
-            log.info("%s %s: %s on a connection that was kept; sent again", method, url, cause(error))
-            conn.close()
-            answer = super()._make_request(conn, method, url, *args, **options)
-        conn.has_answered = True
-        return answer
+    def _get_conn(self, timeout: float | None = None) -> Any:
+        kept = super()._get_conn(timeout)
+        if time.monotonic() - getattr(kept, "idle_since_s", math.inf) > IDLE_AT_MOST_S:
+            kept.close()
+        return kept
+
+    def _put_conn(self, conn: Any) -> None:
+        if conn is not None:
+            conn.idle_since_s = time.monotonic()
+        super()._put_conn(conn)
 
 
 class _BoundedAnswer(HTTPResponse):

@@ -100,7 +100,7 @@ def test_a_token_without_the_right(site: OperatorSite, command: Command) -> None
     results = {name: result for name, (result, _) in rows(said.out).items()}
     assert (said.code, results) == (1, {"cpu": "left", "mem": "failed", "node": "failed"})
     assert "403" in said.out
-    assert "needs the role of an offering manager" in said.out
+    assert "lacks the right OFFERING.UPDATE_COMPONENTS" in said.log()[0]["event"]
 
 
 def test_an_offering_without_components(site: OperatorSite, command: Command) -> None:
