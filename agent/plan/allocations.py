@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,25 @@ class OfferingRules:
     offering_enforces_qos: bool = False
     can_show_limits: bool = True
     known_names: Mapping[str, str] = field(default_factory=dict)
+    _holders: Mapping[str, Set[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        holders: dict[str, set[str]] = {}
+        for uuid, name in self.known_names.items():
+            holders.setdefault(fold(name), set()).add(uuid)
+        object.__setattr__(self, "_holders", holders)
+
+    def hierarchy_names(self, prefix: str, uuid: str, slugs: Iterable[str]) -> list[str]:
+        """Return the names that the account of a project or customer may have, the best first. The account that stands
+        for another one is none of them, though this one has the other's slug now; by its uuid it always has a name.
+        """
+        names = []
+        for tail in dict.fromkeys(filter(None, slugs)):
+            holders = self._holders.get(fold(prefix + tail), {uuid})
+            if not uuid or tail == uuid or uuid in holders:
+                names.append(prefix + tail)
+        known = self.known_names.get(uuid, "")
+        return [*names, *([known] if known else [])]
 
 
 _BY_UUID = re.compile(r"[0-9a-f]{32}")
@@ -76,8 +95,7 @@ def project_account(
     is_untold = slug == uuid and fold(resource.backend_id) == fold(account)
     if is_untold and _is_by_slug(prefix, parent, snapshot):
         return parent
-    names = [prefix + tail for tail in (slug, uuid, project_slug) if tail]
-    return _standing([*names, rules.known_names.get(uuid, "")], parent, snapshot)
+    return _standing(rules.hierarchy_names(prefix, uuid, (slug, uuid, project_slug)), parent, snapshot)
 
 
 def customer_account(resource: Resource, rules: OfferingRules, project: str, snapshot: Snapshot) -> str:
@@ -88,8 +106,7 @@ def customer_account(resource: Resource, rules: OfferingRules, project: str, sna
     parent = _parent(project, snapshot)
     if slug == uuid and _is_by_slug(prefix, parent, snapshot):
         return parent
-    names = [prefix + tail for tail in (slug, uuid) if tail]
-    return _standing([*names, rules.known_names.get(uuid, "")], parent, snapshot)
+    return _standing(rules.hierarchy_names(prefix, uuid, (slug, uuid)), parent, snapshot)
 
 
 def _standing(names: Iterable[str], parent: str, snapshot: Snapshot) -> str:
@@ -97,7 +114,7 @@ def _standing(names: Iterable[str], parent: str, snapshot: Snapshot) -> str:
     then the first. Servers of 2024 give a resource no slugs, and what stands is named by uuid; newer ones do; and
     people change slugs. None of it moves or renames anything.
     """
-    accounts = {name: fold(name) for name in names if name}
+    accounts = {name: fold(name) for name in names}
     for name, folded in accounts.items():
         if folded == parent:
             return name

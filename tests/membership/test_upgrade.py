@@ -18,6 +18,7 @@ from agent.run.results import PassReport
 from backends.base import Scope
 from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
+from simulator.world import seed
 from simulator.world.ages import Age
 from simulator.world.seed import Scenario
 from tests.membership.world import World
@@ -130,6 +131,40 @@ def test_another_slug_or_prefix_moves_nothing(world: World, tmp_path: Path) -> N
     world.site = replace(world.site, offering=replace(world.site.offering, names=names_of))
     assert moved(world.sync()) == []
     assert tree(world) == {**before, "a_five": "p_newcomers"}
+
+
+@pytest.mark.parametrize("level", ["project", "customer"])
+def test_an_account_of_another_project_or_customer_is_not_joined_by_its_old_slug(
+    world: World, level: str
+) -> None:
+    """The first is renamed, and the second takes its slug: each keeps an account of its own."""
+    world.waldur.site.upgrade("8.1")
+    store, change = world.waldur.store, world.waldur.site.change
+    house, other = (seed.add_customer(store, name) for name in ("House", "Other"))
+    first, second = (world.waldur.people.add_project(name) for name in ("First", "Second"))
+    change("projects", first, customer_uuid=house.uuid, slug="first")
+    change("projects", second, customer_uuid=other.uuid, slug="second")
+    change("customers", house.uuid, slug="house")
+    change("customers", other.uuid, slug="other")
+    world.waldur.place_create_order(first, "four", limits={"cpu": 1}, slug="four")
+    assert passes.process_orders(world.site).counted() == {"done": 1}
+    world.settled()
+    before = tree(world)
+    assert (before["a_four"], before["p_first"]) == ("p_first", "c_house")
+    if level == "project":
+        project, customer = f"p_{second}", "c_other"
+        change("projects", first, slug="renamed")
+        change("projects", second, slug="first")
+    else:
+        project, customer = "p_second", f"c_{other.uuid}"
+        change("customers", house.uuid, slug="renamed")
+        change("customers", other.uuid, slug="house")
+    world.waldur.place_create_order(second, "six", limits={"cpu": 1}, slug="six")
+    assert passes.process_orders(world.site).counted() == {"done": 1}
+    after = {**before, "a_six": project, project: customer, customer: "root"}
+    assert tree(world) == after
+    world.settled()
+    assert tree(world) == after
 
 
 class Upgrading(MemoryBackend):
