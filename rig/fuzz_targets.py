@@ -96,12 +96,12 @@ def _commands() -> Iterable[Target]:
         "slurm names", ["c1|\nc2|\n"], lambda text: parse.names("sacctmgr list cluster", text), refuses
     )
     yield Target("sacct", [SACCT], _sacct, refuses)
-    yield Target("sreport", [SREPORT], lambda text: sreport._sums(text.splitlines()), refuses)
+    yield Target("sreport", [SREPORT], lambda text: sreport._sums(text.split("\n")), refuses)
     readers = (
         moab.accounts,
         moab.funds,
         moab.default_accounts,
-        lambda text: moab_usage._summed(UsageQuery(MONTH), text.splitlines()),
+        lambda text: moab_usage._summed(UsageQuery(MONTH), text.split("\n")),
     )
     for name, sample, read in zip(("accounts", "funds", "users", "usage"), MAM, readers, strict=True):
         yield Target(f"mam {name}", [sample], read, refuses)
@@ -110,7 +110,7 @@ def _commands() -> Iterable[Target]:
 def _sacct(text: str) -> object:
     query = UsageQuery(MONTH)
     tally = Tally(query, (1777593600, 1780272000))
-    tally.add(text.splitlines())
+    tally.add(text.split("\n"))
     return tally.usage()
 
 

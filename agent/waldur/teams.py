@@ -14,7 +14,7 @@ from agent.core.errors import WaldurError
 from agent.core.members import ProjectAccounts
 from agent.core.model import TeamMember
 from agent.waldur import members, pool, records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 PROVIDERS = "marketplace-service-providers/"
 LIMITS = "component-user-usage-limits/"
@@ -36,7 +36,7 @@ def of_projects(client: WaldurClient, provider: str) -> Teams:
     403 where the token may not see them all.
     """
     found: dict[str, dict[str, TeamMember]] = defaultdict(dict)
-    for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/"):
+    for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/", order=OLDEST_FIRST):
         user = records.uuid(item, "a permission", "user_uuid")
         found[records.uuid(item, "a permission", "project_uuid")][user] = TeamMember(user)
     return {project: list(team.values()) for project, team in found.items()}
