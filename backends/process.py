@@ -62,7 +62,7 @@ class CommandMissing(BackendError):
 @dataclass(frozen=True, slots=True)
 class Completed:
     """Result of a command. Texts are UTF-8, undecodable bytes replaced. `lines`: how many were handed on before
-    it ended, and are not in `stdout`.
+    it ended, and are not in `stdout`. `words`: the command alone, which behind ssh is one word of `argv`.
     """
 
     argv: tuple[str, ...]
@@ -71,6 +71,7 @@ class Completed:
     stderr: str
     duration_s: float
     lines: int = 0
+    words: tuple[str, ...] = ()
 
 
 class Runner:
@@ -139,7 +140,7 @@ class Runner:
             finally:
                 _end(child)
             self._check_sizes(argv, stdout, stderr)
-            return self._completed(argv, child, stdout, stderr, started_s)
+            return self._completed(argv, command, child, stdout, stderr, started_s)
 
     def lines(
         self,
@@ -175,7 +176,9 @@ class Runner:
             finally:
                 _end(child)
             self._check_sizes(argv, stderr)
-            return replace(self._completed(argv, child, io.BytesIO(rest), stderr, started_s), lines=count)
+            return replace(
+                self._completed(argv, command, child, io.BytesIO(rest), stderr, started_s), lines=count
+            )
 
     def write(
         self,
@@ -212,7 +215,7 @@ class Runner:
                         " ".join(argv),
                         time.monotonic() - started_s,
                     )
-            return self._completed(argv, child, stdout, stderr, started_s)
+            return self._completed(argv, command, child, stdout, stderr, started_s)
 
     def _start_read(
         self,
@@ -275,13 +278,16 @@ class Runner:
     def _completed(
         self,
         argv: tuple[str, ...],
+        command: Sequence[str],
         child: subprocess.Popen[bytes],
         stdout: IO[bytes],
         stderr: IO[bytes],
         started_s: float,
     ) -> Completed:
         duration_s = time.monotonic() - started_s
-        done = Completed(argv, child.returncode, _text(stdout), self._said(stderr), duration_s)
+        done = Completed(
+            argv, child.returncode, _text(stdout), self._said(stderr), duration_s, words=tuple(command)
+        )
         log.debug("`%s` ended with %s in %.2f s", " ".join(argv), done.returncode, done.duration_s)
         return done
 

@@ -74,7 +74,7 @@ def failure(completed: Completed) -> BackendError | None:
 
 def is_denied(completed: Completed) -> bool:
     """Return whether MAM speaks of our rights: the names and texts of the command itself do not count."""
-    words = [word.lstrip("+^-") for word in completed.argv[1:]]
+    words = [word.lstrip("+^-") for word in (completed.words or completed.argv)[1:]]
     named = [part for word in words for part in (word, *word.split(","))]
     return DENIED.search(without(completed.stderr or completed.stdout, named)) is not None
 

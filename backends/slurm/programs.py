@@ -33,9 +33,14 @@ NO_CHANGE = (
     "Nothing modified",
     "Nothing deleted",
 )
+# No connection came about: whatever else is said, nothing was asked, so nothing was refused.
+NO_CONNECTION = re.compile(
+    r"connection refused|persistent connection (?:init|to)|no response to persist_?init|sending persist_?init msg|"
+    r"talking to the database|unable to contact|unable to connect to database",
+    re.IGNORECASE,
+)
 OUTAGE = re.compile(
-    r"connection refused|persistent connection|no response to persist_?init|sending persist_?init msg|"
-    r"talking to the database|unable to contact|unable to connect to database|zero bytes were transmitted|"
+    r"persistent connection|zero bytes were transmitted|"
     r"connection (?:timed out|reset)|broken pipe|communication connection|lock wait timeout|"
     r"mysql gave ER_LOCK_WAIT_TIMEOUT|unable to resolve deadlock|deadlock found|database connection|"
     r"slurmdbd: (?:error|fatal)|unexpected message|socket timed out|if munged is up|munge (?:en|de)code failed|"
@@ -91,10 +96,10 @@ def streamed(lines: Generator[str, None, Completed]) -> Generator[str, None, Non
 def failure(completed: Completed) -> BackendError | None:
     """Return the error that a command's end means, an outage or a refusal; None where nothing is wrong."""
     said = completed.stderr.strip()
-    values = [word.partition("=")[2] or word for word in completed.argv]
+    values = [word.partition("=")[2] or word for word in completed.words or completed.argv]
     free_texts = [value for value in values if " " in value]
     judged, printed = without(said, free_texts), without(completed.stdout, free_texts)
-    is_outage = OUTAGE.search(judged) and not REFUSED.search(judged)
+    is_outage = NO_CONNECTION.search(judged) or (OUTAGE.search(judged) and not REFUSED.search(judged))
     if completed.returncode == 0 and not is_outage:
         return None
     if completed.returncode == 1 and not said and any(text in printed for text in NO_CHANGE):

@@ -317,5 +317,7 @@ def test_a_name_that_speaks_of_rights_is_no_lack_of_them(name: str) -> None:
     argv = ("mam-modify-account", "--add-user", f"+{name}", "-a", name)
     for stdout, stderr in ((said, ""), ("", said)):
         assert type(failure(Completed(argv, 74, stdout, stderr, 0.1))) is CommandFailed
+        behind_ssh = Completed(("ssh", "h", " ".join(argv)), 74, stdout, stderr, 0.1, words=argv)
+        assert type(failure(behind_ssh)) is CommandFailed
     lacking = failure(Completed(argv, 74, "", f"You are not authorized to modify account {name}", 0.1))
     assert type(lacking) is CommandDenied

@@ -126,6 +126,35 @@ def test_a_refusal_is_told_before_an_outage() -> None:
     assert type(failure(Completed(("sacctmgr",), 1, "", said, 0.1))) is JobsStillActive
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: persistent connection init message to db:6819: Access/permission denied\n"
+        "error: Sending PersistInit msg: Access/permission denied",
+        "error: Problem talking to the database: Connection refused\n Job(s) active, cancel job(s) before remove",
+        " Problem adding accounts: Access/permission denied\nerror: slurmdbd: Connection refused",
+    ],
+)
+def test_without_a_connection_nothing_was_refused(said: str) -> None:
+    error = failure(Completed(("sacctmgr",), 1, "", said, 0.1))
+    assert type(error) is BackendUnavailable
+    assert error.retryable
+
+
+def test_behind_ssh_our_own_free_text_is_not_looked_at_either(tmp_path: Path) -> None:
+    """There the whole command is one word."""
+    ssh, sacctmgr = tmp_path / "ssh", tmp_path / "sacctmgr"
+    ssh.write_text('#!/bin/sh\nshift\nexec /bin/sh -c "$*"\n')
+    sacctmgr.write_text('#!/bin/sh\necho " Unknown option: $3" >&2\nexit 1\n')
+    for program in (ssh, sacctmgr):
+        program.chmod(0o755)
+    command = [str(sacctmgr), "name=x", "account=y", "description=Broken pipe by all"]
+    runner = Runner(prefix=[str(ssh), "head"])
+    for done in (runner.read(command), runner.write(command, WriteLock(tmp_path, "c1"))):
+        assert "Broken pipe by all" in done.stderr
+        assert type(failure(done)) is CommandFailed
+
+
 def test_what_a_signal_ended_may_be_tried_again_and_a_refusal_not() -> None:
     killed, refused = (failure(Completed(("x",), code, "", "no", 0)) for code in (-signal.SIGKILL, 1))
     assert killed is not None
