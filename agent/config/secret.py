@@ -17,7 +17,7 @@ MIN_SECRET_LENGTH = 6
 # Keys whose values nobody should read: bind_password, target_api_token, oidc_client_secret, sentry_dsn.
 _SECRET_KEY = re.compile(r"(token|secret|passw(or)?d|passcode|(api|private|secret)_key|dsn)$", re.IGNORECASE)
 # In the words of a command: `--token X`, `--token=X`, `SSHPASS=X`, `--env=SSHPASS=X`; PuTTY's `-pw X`.
-_NAMES = r"(token|secret|pass|passw(or)?d|passcode|passphrase|(api|private|secret|access)[_-]?key)"
+_NAMES = r"(token|secret|pass|passw(or)?d|passcode|passphrase|(api|private|secret|access)[_-]?key|_pwd)"
 _OPTION_BEFORE_SECRET = re.compile(rf"-(\S*{_NAMES}|pw)", re.IGNORECASE)
 _ASSIGNED_SECRET = re.compile(rf"\S*?{_NAMES}=(?=.)", re.IGNORECASE)
 # sshpass takes its options together (`-vp X`) and with their value (`-pX`); the values of -f, -d and -P are no secret.
@@ -147,6 +147,8 @@ def _secret_starts(words: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Yield each word with the place where a secret begins in it: its length where none does."""
     value_of, in_sshpass = "", False
     for word in words:
+        # Also as `-oProxyCommand=sshpass`.
+        is_sshpass = PurePath(word.rpartition("=")[2]).name == _SSHPASS
         start, is_value = len(word), bool(value_of)
         if is_value:
             start = 0 if value_of == "secret" else len(word)
@@ -159,10 +161,10 @@ def _secret_starts(words: Sequence[str]) -> Iterator[tuple[str, int]]:
                 start = option.start(2)
         elif assigned := _ASSIGNED_SECRET.match(word):
             start = assigned.end()
-        elif _OPTION_BEFORE_SECRET.fullmatch(word):
+        elif not is_sshpass and _OPTION_BEFORE_SECRET.fullmatch(word):
             value_of = "secret"
         is_option = is_value or word.startswith("-")
-        in_sshpass = PurePath(word).name == _SSHPASS or (in_sshpass and is_option)
+        in_sshpass = is_sshpass or (in_sshpass and is_option)
         yield word, start
 
 
@@ -172,7 +174,7 @@ def _words_within(word: str) -> tuple[str, ...]:
         inner = tuple(shlex.split(word))
     except ValueError:
         inner = tuple(word.split())
-    return inner if len(inner) > 1 else ()
+    return inner if inner != (word,) else ()
 
 
 def without_secrets(tree: Any, instead: str) -> Any:

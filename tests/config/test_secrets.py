@@ -300,6 +300,17 @@ PREFIXES = [
     ("plink -pw s3cret head", "plink -pw *** head"),
     ("wrap --password s3cret --token=s3cret head", "wrap --password *** '--token=***' head"),
     ("sh -c 'sshpass -p s3cret ssh head \"$@\"' --", "sh -c 'sshpass -p *** ssh head \"$@\"' --"),
+    (
+        "ssh -o 'ProxyCommand=sshpass -p s3cret ssh j -W %h:%p' head",
+        "ssh -o 'ProxyCommand=sshpass -p *** ssh j -W %h:%p' head",
+    ),
+    (
+        "ssh '-oProxyCommand=/usr/bin/sshpass -ps3cret ssh -p 22 j' head",
+        "ssh '-oProxyCommand=/usr/bin/sshpass '-p***' ssh -p 22 j' head",
+    ),
+    ("ssh '-oProxyCommand=sshpass -p s3cret ssh j' head", "ssh '-oProxyCommand=sshpass -p *** ssh j' head"),
+    ("env MYSQL_PWD=s3cret --env=DB_PWD=s3cret x", "env 'MYSQL_PWD=***' '--env=DB_PWD=***' x"),
+    ("env PWD=/srv apptainer exec --pwd /srv image", "env PWD=/srv apptainer exec --pwd /srv image"),
     ("wget http://me:s3cret@host/", "wget 'http://me:***@host/'"),
     ("docker exec slurmctld", "docker exec slurmctld"),
     ("sudo -p prompt -u waldur env A=b", "sudo -p prompt -u waldur env A=b"),
@@ -312,6 +323,13 @@ def test_words_of_a_command_are_shown_without_their_passwords(prefix: str, shown
     assert [shlex.split(w) for w in mask_words(words)] == [shlex.split(w) for w in shlex.split(shown)]
     has_secret = shown != prefix and "://" not in prefix
     assert secrets_in(words) == ("s3cret",) * (shown.count("***") if has_secret else 0)
+
+
+def test_a_password_within_quotes_within_a_word_is_not_shown() -> None:
+    words = ("ssh", "-o", 'ProxyCommand="sshpass -p s3cret ssh j"', "head")
+    assert "s3cret" not in repr(mask_words(words))
+    assert "sshpass -p" in repr(mask_words(words))
+    assert secrets_in(words) == ("s3cret",)
 
 
 @pytest.mark.parametrize("prefix", ["sshpass -p s3cret ssh head", ["sshpass", "-p", "s3cret", "ssh", "head"]])
