@@ -19,8 +19,10 @@ PAGE_BYTES = 65536
 PAGE_WORDS = 200
 MAX_DIGITS = 40
 
-# An escaped surrogate, of a pair or alone.
-_HALF_LETTER = re.compile(r"\\u[dD][89a-fA-F]")
+# Escapes in JSON that are whole (a pair of surrogates is), and one surrogate alone.
+_ESCAPED = re.compile(
+    r"(?:\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _UNSEEN = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 # What urllib3 puts before its reasons: the object, its host and its port.
@@ -35,8 +37,9 @@ def document(answer: requests.Response) -> Any:
     content = answer.content
     text = content.decode(json.detect_encoding(content), "replace")
     try:
-        found = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=str)
-        return _whole_letters(found) if _HALF_LETTER.search(text) else found
+        # Nothing here can write half a letter. Replaced before it is read, for what was read may be too deep to walk.
+        text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
+        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=str)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -45,7 +48,7 @@ def detail(answer: requests.Response, mask: Mask) -> str:
     """Return Waldur's own words: the texts of its JSON, or the title or the beginning of what else came."""
     try:
         texts = "; ".join(_texts(document(answer), ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         return page(answer, mask) or answer.reason or "no text"
     return mask(texts)[:DETAIL_LENGTH] or answer.reason or "no text"
 
@@ -80,17 +83,6 @@ def _int(digits: str) -> int | str:
 def _float(digits: str) -> float | str:
     number = float(digits)
     return number if math.isfinite(number) else digits
-
-
-def _whole_letters(value: Any) -> Any:
-    """Replace surrogates without their other half, which nothing here can write, wherever they are."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_whole_letters(item) for item in value]
-    if isinstance(value, dict):
-        return {_whole_letters(name): _whole_letters(item) for name, item in value.items()}
-    return value
 
 
 def _texts(value: Any, key: str) -> Iterator[str]:

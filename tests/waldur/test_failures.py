@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import requests
 
 from agent.config.secret import Secret
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
-from agent.waldur import offerings, orders, resources
+from agent.waldur import answers, offerings, orders, resources
 from agent.waldur.client import WaldurClient
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import client_at, client_of
@@ -66,6 +68,14 @@ def test_an_endpoint_that_is_not_there(client: WaldurClient) -> None:
     error = failure(lambda: client.get("marketplace-unheard-of/"))
     assert isinstance(error, WaldurLacks)
     assert error.detail == "Not Found"
+
+
+def test_a_refusal_of_any_depth_has_a_text() -> None:
+    """Where its JSON is read, but is too deep to walk, the beginning of the page is the text."""
+    for depth in range(700, 1000):
+        refusal = requests.Response()
+        refusal.raw = io.BytesIO(b'{"a":' * depth + b'"why"' + b"}" * depth)
+        assert answers.detail(refusal, str).startswith(("a: why", '{"a":'))
 
 
 def test_an_offering_that_is_not_there_tells_what_to_check(waldur: SimulatedWaldur) -> None:

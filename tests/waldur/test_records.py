@@ -179,6 +179,21 @@ def test_one_odd_value_spoils_no_other(stand_in: StartStandIn) -> None:
     assert item["usual"] == [7, 1.5, -3]
 
 
+@pytest.mark.parametrize("escaped", [rb"\ud83d\ude00", rb"\ud800", rb"\\\ud800", rb"\\ud800"])
+def test_half_a_letter_makes_no_answer_too_deep(stand_in: StartStandIn, escaped: bytes) -> None:
+    deep = b'{"a":' * 600 + b"1" + b"}" * 600
+    body = b'[{"uuid": "a", "name": "' + escaped + b'", "attributes": ' + deep + b"}]"
+    server = stand_in(lambda _: Answer(body=body))
+    (item,) = client_at(server.url).pages("list/")
+    shown = {
+        rb"\ud83d\ude00": "\U0001f600",
+        rb"\ud800": "\ufffd",
+        rb"\\\ud800": "\\\ufffd",
+        rb"\\ud800": r"\ud800",
+    }
+    assert item["name"] == shown[escaped]
+
+
 def test_limits_that_are_no_single_values_are_their_text() -> None:
     limits = {"zz": [], "cpu": {"a": 1}, "mem": 5, "gpu": None}
     record = {"uuid": HEX, "state": "OK", "limits": limits}
