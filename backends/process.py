@@ -50,7 +50,8 @@ PASSED_ON = (
     "TZDIR",
     "LD_LIBRARY_PATH",
 )
-SSH = "ssh"
+# They join their words with blanks and hand them to a shell on another host.
+REMOTE_SHELLS = frozenset(("ssh", "autossh", "gsissh", "rsh", "dbclient", "plink", "pdsh", "clush"))
 
 
 class CommandMissing(BackendError):
@@ -309,13 +310,14 @@ def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -
 
 
 def _shells_behind(prefix: Sequence[str]) -> int:
-    """Count the shells that split a command again on its way: one for each ssh, behind whatever wrapper it stands.
+    """Count the shells that split a command again on its way: one for each ssh or the like, behind whatever wrapper.
     Counted rather too often (a container called ssh), for then the command is not found over there, where too seldom
     would let a name run as a command.
     """
     programs = [PurePath(word).name for word in prefix]
     # What follows ssh at once is a host, whatever its name.
-    return sum(program == SSH != before for before, program in zip(["", *programs], programs, strict=False))
+    pairs = zip(["", *programs], programs, strict=False)
+    return sum(program in REMOTE_SHELLS and before not in REMOTE_SHELLS for before, program in pairs)
 
 
 def _output() -> IO[bytes]:

@@ -93,6 +93,13 @@ def test_ssh_is_seen_behind_any_wrapper(wrapper: str) -> None:
     assert Runner(prefix=prefix).argv(["a", "b; reboot"]) == (*prefix, "a 'b; reboot'")
 
 
+@pytest.mark.parametrize("program", ["autossh", "gsissh", "rsh", "dbclient", "plink", "pdsh", "clush"])
+def test_what_else_hands_words_to_a_shell_over_there_is_known(program: str) -> None:
+    prefix = ("nice", f"/usr/bin/{program}", "gateway", "ssh", "head")
+    assert Runner(prefix=prefix[:3]).argv(["a", "b; reboot"]) == (*prefix[:3], "a 'b; reboot'")
+    assert Runner(prefix=prefix).argv(["a b"]) == (*prefix, shlex.quote(shlex.quote("a b")))
+
+
 def test_a_host_may_be_called_ssh() -> None:
     assert Runner(prefix=["sudo", "ssh", "ssh"]).argv(["a", "b c"]) == ("sudo", "ssh", "ssh", "a 'b c'")
 
