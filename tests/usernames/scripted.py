@@ -27,6 +27,8 @@ class Scripted(Unmanaged):
         self.answers: dict[str, str | Exception] = {}
         self.asked: list[str] = []
         self.opening: Exception | None = None
+        self.finding: Exception | None = None
+        self.sought: list[str] = []
         self.applied: list[DirectoryAction] = []
         self.stale: list[UpdateProfile] = []
         self.opened = 0
@@ -38,6 +40,12 @@ class Scripted(Unmanaged):
 
     def close(self) -> None:
         self.opened -= 1
+
+    def find(self, user: OfferingUser) -> str:
+        self.sought.append(user.waldur_username)
+        if self.finding is not None:
+            raise self.finding
+        return super().find(user)
 
     def make(self, user: OfferingUser) -> str:
         self.asked.append(user.waldur_username)

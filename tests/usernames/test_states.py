@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.config.model import Mode
 from agent.core.directory_actions import AssignUsername, BeginUsername, FailUsername, UpdateProfile
 from agent.core.errors import (
     AccountLinkingRequired,
@@ -16,6 +17,7 @@ from agent.core.errors import (
     BackendUnavailable,
     WaldurError,
 )
+from agent.run import engine
 from agent.run.people import usernames
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
@@ -203,6 +205,20 @@ def test_an_outage_in_the_middle_errs_nobody_and_keeps_what_was_made(
     scripted.answers = {}
     settled(site_for())
     assert set(states(waldur).values()) == {"OK"}
+
+
+def test_a_backend_that_is_away_is_asked_once_whether_names_were_lost(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
+) -> None:
+    """The accounts have members whom nobody knows, so each person is looked for before names are made."""
+    site = site_for()
+    scripted.finding = BackendUnavailable("away")
+    strangers = {f"stranger{number}" for number in range(site.offering.policy.small_removal + 1)}
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        report = usernames.provision(run, listed(site), facts(site), members=strangers)
+    assert report.error is scripted.finding
+    assert len(scripted.sought) == 1
+    assert posts(waldur) == {}
 
 
 def test_users_of_a_later_batch_are_not_begun_when_the_backend_went_away(

@@ -154,16 +154,19 @@ class _UsernameProvisioning:
     def steps(
         self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool = False
     ) -> Steps[NameFacts, PlannedNames]:
-        """Return the loop over the users. `is_asked`: observing asks the backend for the names that it would give."""
-        few, strangers = (
-            self._site.offering.policy.small_removal,
-            self._members - set(map(fold, self.names.reserved)),
-        )
+        """Return the loop over the users. `is_asked`: observing asks the backend for the names that it would give.
+
+        Raises BackendUnavailable where it depends on the backend whether the names wait for a person.
+        """
+        few = self._site.offering.policy.small_removal
+        strangers = self._members - set(map(fold, self.names.reserved))
         new = []
-        if len(strangers) > few:
-            new = [
-                u for u in due if not _answer(u, self.names.owners, lambda user: self._found(backend, user))
-            ]
+        for user in due if len(strangers) > few else ():
+            found = _answer(user, self.names.owners, lambda user: self._found(backend, user))
+            if isinstance(found, BackendUnavailable):
+                raise found
+            if not found:
+                new.append(user)
         waits = planner.lost_names(new, strangers, few)
 
         def observe() -> NameFacts:
