@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import re
 import threading
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 120.0
 POLL_S = 0.05
+# People at a terminal are told then that a writer is waited for.
+TOLD_AFTER_S = 10.0
 
 
 class WriteLock:
@@ -129,6 +132,7 @@ class WriteLock:
         return (own, *shared)
 
     def _await(self, descriptor: int, path: Path, deadline_s: float) -> None:
+        tell_at_s = time.monotonic() + TOLD_AFTER_S
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,6 +143,13 @@ class WriteLock:
                         f"{self._target}: another write has held {path} for over {self._wait_s:.0f} s; "
                         "it is left to finish, ours is tried again later"
                     ) from None
+                if time.monotonic() >= tell_at_s:
+                    tell_at_s = math.inf
+                    log.warning(
+                        "%s: waiting for another write to end, which holds %s. Ctrl-C is safe: ours has not begun",
+                        self._target,
+                        path,
+                    )
                 time.sleep(POLL_S)
 
 

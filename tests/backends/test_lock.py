@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy
+from backends import lock
 from backends.lock import WriteLock
 from backends.process import Runner
 from rig.child_process import child_process, script_command
@@ -62,6 +63,20 @@ def test_another_process_excludes_us_and_the_sentence_says_so(tmp_path: Path) ->
         go.touch()
         assert holder.wait(60) == 0
     assert is_free(tmp_path)
+
+
+def test_who_waits_for_long_is_told_that_it_may_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lock, "TOLD_AFTER_S", 0)
+    held, go = tmp_path / "held", tmp_path / "go"
+    with child_process(script_command(HOLDER, tmp_path, held, go)) as holder:
+        wait_until("the lock is held", held.exists)
+        with pytest.raises(ClusterBusy):
+            WriteLock(tmp_path, "c1", wait_s=0.2).__enter__()
+        go.touch()
+        assert holder.wait(60) == 0
+    assert caplog.text.count("Ctrl-C is safe: ours has not begun") == 1
 
 
 def test_who_deletes_the_locks_lets_nobody_in_beside_a_writer(tmp_path: Path) -> None:
