@@ -18,10 +18,13 @@ _TIMEOUT_S = 10.0
 
 
 class Listener:
-    def __init__(self, make_application: Callable[[], Application], *, address: str, port: int) -> None:
+    def __init__(
+        self, make_application: Callable[[], Application], *, address: str, port: int, idle_s: float
+    ) -> None:
         self.address = address
         self.port = port
         self._make_application = make_application
+        self._idle_s = idle_s
         self._ready = threading.Event()
         self._failure: OSError | None = None
         self._thread: threading.Thread | None = None
@@ -59,7 +62,7 @@ class Listener:
             return
         self.port = sockets[0].getsockname()[1]
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = HTTPServer(self._make_application())
+        server = HTTPServer(self._make_application(), idle_connection_timeout=self._idle_s)
         server.add_sockets(sockets)
         self._ready.set()
         await self._stopping.wait()

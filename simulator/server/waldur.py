@@ -52,7 +52,12 @@ class SimulatedWaldur:
             requests=self.requests,
             seeded=self.seed,
         )
-        self._listener = Listener(partial(application, self.store, controls), address=address, port=port)
+        self._listener = Listener(
+            partial(application, self.store, controls),
+            address=address,
+            port=port,
+            idle_s=Age(age).keep_alive_s,
+        )
         self.publisher: Publisher | None = None
 
     @property

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -214,3 +216,13 @@ def test_an_upgrade_brings_states_slugs_and_options(start: StartWaldur) -> None:
     assert states == {(True, "OK"), (False, "Requested")}
     offering = agent.get(f"marketplace-provider-offerings/{waldur.seed.offering_uuid}/").json()
     assert offering["plugin_options"]["service_provider_can_create_offering_user"] is True
+
+
+def test_the_server_of_2024_closes_idle_connections() -> None:
+    with SimulatedWaldur("2024") as waldur:
+        host, port = urlsplit(waldur.root_url).netloc.split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(f"GET /api/version/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert b"200" in connection.recv(65536)
+            while connection.recv(65536):
+                pass  # until it is closed, with no other request
