@@ -213,16 +213,16 @@ def test_jobs_of_a_leaver_end_before_the_association_does_and_those_of_others_go
 ) -> None:
     site = make()
     site.allocate("one", cpu=1000)
-    site.join("nobody", "daemon")
+    site.join("games", "daemon")
     site.settled()
-    for user in ("nobody", "daemon"):
+    for user in ("games", "daemon"):
         run_job(slurm, user)
-    site.leave("nobody")
+    site.leave("games")
     report = site.sync()
     assert changes(report) == [
-        "block member nobody in a_one",
-        "cancel jobs of nobody in a_one (1 active)",
-        "remove member nobody from a_one",
+        "block member games in a_one",
+        "cancel jobs of games in a_one (1 active)",
+        "remove member games from a_one",
     ]
     assert site.members("a_one") == TEAM | {"daemon"}
     assert slurm.ask("squeue", "-h", "-o", "%u %T").split() == ["daemon", "RUNNING"]
@@ -232,12 +232,12 @@ def test_jobs_of_a_leaver_end_before_the_association_does_and_those_of_others_go
 def test_who_submits_in_a_loop_gets_out_all_the_same(slurm: SlurmCluster, make: Make) -> None:
     site = make()
     site.allocate("one", cpu=1000)
-    site.join("nobody")
+    site.join("games")
     site.settled()
-    run_job(slurm, "nobody")
-    site.leave("nobody")
+    run_job(slurm, "games")
+    site.leave("games")
     script = ("--chdir=/tmp", "-o", "/dev/null", "--wrap", "sleep 300")
-    submit = ["sbatch", "--uid=nobody", "-A", "a_one", *script]
+    submit = ["sbatch", "--uid=games", "-A", "a_one", *script]
     loop = subprocess.Popen(
         ["sh", "-c", 'while :; do "$@"; done', "loop", *submit],
         env=slurm.env,
@@ -246,10 +246,10 @@ def test_who_submits_in_a_loop_gets_out_all_the_same(slurm: SlurmCluster, make: 
         start_new_session=True,
     )
     try:
-        wait_until("more jobs", lambda: len(slurm.ask("squeue", "-h", "-u", "nobody").splitlines()) > 3)
+        wait_until("more jobs", lambda: len(slurm.ask("squeue", "-h", "-u", "games").splitlines()) > 3)
         for _ in range(PASSES_TO_LEAVE):
             site.sync()
-            if "nobody" not in site.members("a_one"):
+            if "games" not in site.members("a_one"):
                 break
     finally:
         os.killpg(loop.pid, signal.SIGKILL)
