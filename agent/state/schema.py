@@ -227,13 +227,6 @@ CREATE TABLE passes (
 );
 CREATE INDEX passes_by_offering ON passes (offering, mode, number);
 
-CREATE TABLE marked_accounts (
-  backend TEXT NOT NULL,
-  mark TEXT NOT NULL,
-  account TEXT NOT NULL,
-  PRIMARY KEY (backend, mark, account)
-);
-
 CREATE TABLE drifts (
   offering TEXT NOT NULL,
   mode TEXT NOT NULL,
@@ -263,6 +256,13 @@ CREATE TABLE given_usernames (
   person TEXT NOT NULL,
   username TEXT NOT NULL,
   PRIMARY KEY (offering, person)
+);
+
+CREATE TABLE marked_accounts (
+  backend TEXT NOT NULL,
+  mark TEXT NOT NULL,
+  account TEXT NOT NULL,
+  PRIMARY KEY (backend, mark, account)
 )
 """
 
