@@ -6,22 +6,23 @@ In a pause a request waits; in mode `observe` it is left to whoever serves the o
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.config.model import Mode
 from agent.core.errors import OfferingPaused
 from agent.core.model import Snapshot
-from agent.core.waldur_actions import RefuseKey
+from agent.core.waldur_actions import RefuseKey, WaldurAction
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, gate
-from agent.run.engine import Steps, Work
+from agent.run.engine import Request, Work
 from agent.run.site import Site
 from agent.waldur import api_keys
 
-log = logging.getLogger(__name__)
-
+KEY = "api_keys"
+REQUESTS: Mapping[type[WaldurAction], Request] = {
+    RefuseKey: lambda client, a: api_keys.fail(client, a.key, a.message),
+}
 REFUSAL = "The site's cluster has no keys that could be rotated."
 
 
@@ -50,16 +51,12 @@ def refuse(site: Site, key_uuid: str) -> str:
         if not gate.may_tell(pass_.rules):
             return f"mode {pass_.rules.mode}: the key is left as it is"
         refusal = RefuseKey(key=key_uuid, message=REFUSAL)
-        steps: Steps[None, PlannedRefusal] = Steps(
-            key="api_keys",
-            observe=lambda: None,
-            plan=lambda _: PlannedRefusal((refusal,), Snapshot(site.backend.cluster)),
-            portions=lambda _: (),
-            apply=lambda _: (),
-            read_back=lambda _work, _portion, _outcomes: None,
-            failed=lambda _work, _portion, _error: None,
-            tell=tell,
-            requests={RefuseKey: lambda client, action: api_keys.fail(client, action.key, action.message)},
+        steps = engine.only_telling(
+            KEY,
+            lambda: Snapshot(site.backend.cluster),
+            lambda snapshot: PlannedRefusal((refusal,), snapshot),
+            tell,
+            REQUESTS,
         )
         engine.reconcile(pass_, steps)
     if pass_.report.error is not None:

@@ -173,6 +173,27 @@ class Steps(Generic[Facts, Plan]):
     requests: Mapping[type[WaldurAction], Request] = field(default_factory=dict)
 
 
+def only_telling(
+    key: str,
+    observe: Callable[[], Facts],
+    plan: Callable[[Facts], Plan],
+    tell: Callable[[Work[Plan]], None],
+    requests: Mapping[type[WaldurAction], Request],
+) -> Steps[Facts, Plan]:
+    """Return the steps of a mode that tells Waldur something and changes nothing on the cluster."""
+    return Steps(
+        key=key,
+        observe=observe,
+        plan=plan,
+        apply=lambda _actions: (),
+        portions=lambda _work: (),
+        read_back=lambda _work, _portion, _outcomes: None,
+        failed=lambda _work, _portion, _error: None,
+        tell=tell,
+        requests=requests,
+    )
+
+
 def reconcile(run: Pass, steps: Steps[Facts, Plan]) -> Work[Plan]:
     """Run the loop of a mode, as far as the policy allows. Raises SiteAgentError where nothing could be planned; the
     mode reports what fails after that.

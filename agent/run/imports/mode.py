@@ -23,7 +23,7 @@ from agent.core.waldur_actions import OfferImport, WaldurAction
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.shared_limits import LimitRules, shown
 from agent.run import engine, gate
-from agent.run.engine import Request, Steps, Work
+from agent.run.engine import Request, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.state import named_accounts
@@ -140,16 +140,8 @@ def _answer(pass_: Pass, request_uuid: str) -> str:
             # One that another try does not help, before those that may pass.
             raise min(failed.values(), key=lambda error: not error.retryable)
 
-    steps: Steps[ImportFacts, PlannedImports] = Steps(
-        key=KEY,
-        observe=lambda: _observe(pass_.site, pass_.rules),
-        plan=PlannedImports,
-        portions=lambda _: (),
-        apply=lambda _: (),
-        read_back=lambda _work, _portion, _outcomes: None,
-        failed=lambda _work, _portion, _error: None,
-        tell=tell,
-        requests=REQUESTS,
+    steps = engine.only_telling(
+        KEY, lambda: _observe(pass_.site, pass_.rules), PlannedImports, tell, REQUESTS
     )
     work = engine.reconcile(pass_, steps)
     imports.finish(client, request_uuid)
