@@ -63,9 +63,9 @@ def _run_id(value: Any) -> None:
 
 def _options(value: Any) -> None:
     """LoadOptions of this version, each as the default is: a switch, or names."""
-    found, usual = LoadOptions.from_json(value), LoadOptions()
+    found, usual = LoadOptions.from_json(value), LoadOptions().as_json()
     for name, given in found.as_json().items():
-        if type(given) is not type(usual.as_json()[name]):
+        if type(given) is not type(usual[name]):
             raise TypeError
     if not all(isinstance(account, str) for account in found.accounts):
         raise TypeError

@@ -53,7 +53,10 @@ def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> Sequen
     """Give names to people who have none yet. Return the offering's users as they are then."""
     if not gate.may_tell(run.rules):
         return facts.users
-    return people.name_people(run, facts.users, facts.offering, snapshot, members_of(facts, snapshot))
+    # Who is inside matters only where a name is to be given.
+    is_any_nameless = any(not user.username for user in facts.users)
+    members = members_of(facts, snapshot) if is_any_nameless else frozenset()
+    return people.name_people(run, facts.users, facts.offering, snapshot, members)
 
 
 def members_of(facts: MembershipFacts, snapshot: Snapshot) -> frozenset[str]:

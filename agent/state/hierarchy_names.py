@@ -19,12 +19,10 @@ def of_offering(source: Source, cluster: str, offering_uuid: str) -> dict[str, s
     return recall(source, WHAT, lambda db: _accounts(db, cluster, offering_uuid)) or {}
 
 
-def write(source: Source, cluster: str, offering_uuid: str, seen: Mapping[str, str]) -> bool:
+def write(source: Source, cluster: str, offering_uuid: str, news: Mapping[str, str]) -> bool:
     """Remember accounts by the uuid of their project or customer. False, with a warning, where that cannot be
     written.
     """
-    known = of_offering(source, cluster, offering_uuid)
-    news = {uuid: account for uuid, account in seen.items() if known.get(uuid) != account}
     rows = [(cluster, offering_uuid, uuid, account) for uuid, account in sorted(news.items())]
     sql = "INSERT OR REPLACE INTO hierarchy_names VALUES (?, ?, ?, ?)"
     return not rows or note(source, WHAT, lambda db: db.run_many(sql, rows))

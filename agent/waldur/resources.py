@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.core.errors import WaldurError
 from agent.core.model import Resource, ResourceState
+from agent.core.waldur_actions import SettleAllocation
 from agent.waldur import pool, records
 from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 from agent.waldur.transport import POOL_SIZE
@@ -20,8 +21,6 @@ HANDLED = (ResourceState.OK, ResourceState.ERRED)
 IN_PROGRESS = (ResourceState.CREATING, ResourceState.UPDATING, ResourceState.TERMINATING)
 
 PATH = "marketplace-provider-resources/"
-# What servers of 2024 have, and newer ones have not: the name under which that is noted.
-ALLOCATION_STATE = "allocation set_state"
 FIELDS = (
     "uuid", "name", "slug", "state", "backend_id", "project_uuid", "project_slug", "project_name",
     "customer_uuid", "customer_slug", "customer_name", "limits", "attributes", "offering_plugin_options",
@@ -119,7 +118,7 @@ def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
     `ok` alone: legal in every state, and twice. `creating` before it is not, after an update (409).
     """
     path = f"marketplace-slurm-remote/{resource_uuid}/set_state/"
-    client.post_if_there(ALLOCATION_STATE, path, {"state": "ok"}, repeatable=True)
+    client.post_if_there(SettleAllocation.feature, path, {"state": "ok"}, repeatable=True)
 
 
 def set_metadata(client: WaldurClient, resource_uuid: str, metadata: Mapping[str, Any]) -> None:

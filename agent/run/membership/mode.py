@@ -155,8 +155,9 @@ def _other_holders(site: Site, plan: PlannedSync, leaving: frozenset[str]) -> di
     return found
 
 
-def _hierarchy(plan: PlannedSync) -> dict[str, str]:
-    """Return the accounts of projects and customers as they stand, by uuid."""
+def _new_hierarchy_names(plan: PlannedSync) -> dict[str, str]:
+    """Return the accounts of projects and customers as they stand, by uuid, where that is not remembered."""
+    known = plan.facts.rules.offering.known_names
     found: dict[str, str] = {}
     for each in plan.plans:
         resource, spec = each.case.resource, each.spec
@@ -166,7 +167,7 @@ def _hierarchy(plan: PlannedSync) -> dict[str, str]:
             standing = plan.snapshot.accounts.get(below.name)
             if uuid and standing is not None and standing.parent == above.name:
                 found[uuid] = above.name
-    return found
+    return {uuid: account for uuid, account in found.items() if known.get(uuid) != account}
 
 
 def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> None:
@@ -177,7 +178,9 @@ def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> None:
     is_first = not named_accounts.of_offering(*which, site.offering.uuid)
     if plan.is_whole and (is_first or gate.is_known(work.run, MODE, plan)):
         named_accounts.write(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
-        hierarchy_names.write(site.state_dir, site.backend.cluster, site.offering.uuid, _hierarchy(plan))
+        hierarchy_names.write(
+            site.state_dir, site.backend.cluster, site.offering.uuid, _new_hierarchy_names(plan)
+        )
     for each in plan.plans:
         resource = each.case.resource
         notes = (*((each.skipped,) if each.skipped else ()), *each.notes)
