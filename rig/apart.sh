@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 # Runs a command apart from the machine: `apart.sh COMMAND...`, or `apart.sh --without "PACKAGE..." COMMAND...`.
 #
-# It gets a loopback network of its own. No port of the machine is in its way, and acknowledgements are sent at once:
+# Its temporary files are kept in memory and vanish with it: thousands of small databases are made and synced, and pytest
+# keeps the folders of its last three runs. It gets a loopback network of its own. No port of the machine is in its way, and acknowledgements are sent at once:
 # SLURM's commands write a header and then a body, and wait 40 ms for each one of them (sacctmgr 180 ms, instead of 15).
 # `--without` also takes away the programs of these Debian packages, and of all that are built from the same sources.
 #
-# Both need root. Without it the command runs on the machine's network; with `--without` it is not run, which is said
+# All need root. Without it the command runs on the machine's disk and network; with `--without` it is not run, which is said
 # aloud, and fails where CI=true.
 set -eu
 
@@ -21,7 +22,7 @@ if [ "${TESTS_APART:-}" != inside ]; then
     TESTS_APART=inside exec unshare --mount --net "$0" --without "$without" "$@"
   fi
   if [ -z "$without" ]; then
-    echo "no namespaces here (root is needed): on the machine's own network, and slower" >&2
+    echo "no namespaces here (root is needed): on the machine's own disk and network, and slower" >&2
     exec "$@"
   fi
   echo "NOT RUN, no namespaces here (root is needed) to hide programs in: $*" >&2
@@ -38,8 +39,11 @@ if command -v ip >/dev/null; then
   done
 fi
 
+mount -t tmpfs -o mode=755 tmpfs /mnt
+mkdir -m 1777 /mnt/tmp
+export TMPDIR=/mnt/tmp
+
 if [ -n "$without" ]; then
-  mount -t tmpfs tmpfs /mnt
   mkdir /mnt/changes /mnt/work
   mount -t overlay overlay -o lowerdir=/usr,upperdir=/mnt/changes,workdir=/mnt/work /usr
   # shellcheck disable=SC2086 # a list

@@ -9,7 +9,6 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -24,6 +23,7 @@ from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from simulator.demo import scenario
 from simulator.demo.clusters import CLUSTERS, DemoCluster
+from simulator.demo.parts import DemoStopped, StopRequest
 from simulator.demo.scenario import Demo
 
 TIMEOUT_S = 50.0
@@ -48,14 +48,15 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
 
     Where mosquitto is installed, the bridge and one order that arrives by an event are shown too.
     """
+    stop_request = StopRequest()
     for stop in STOPS:
-        signal.signal(stop, _interrupt)
+        signal.signal(stop, stop_request.make)
     console = options.console(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="waldur-demo-"))
     code = 1
     try:
-        code = _demo(folder, console, CLUSTERS[backend], once=once, as_json=as_json)
-    except KeyboardInterrupt:
+        code = _demo(folder, console, CLUSTERS[backend], stop_request, once=once, as_json=as_json)
+    except DemoStopped:
         _print(console, "stopped before the end")
         code = STOPPED
     except SiteAgentError as error:
@@ -70,11 +71,13 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
     return code
 
 
-def _demo(folder: Path, console: Console, kind: DemoCluster, *, once: bool, as_json: bool) -> int:
+def _demo(
+    folder: Path, console: Console, kind: DemoCluster, stop_request: StopRequest, *, once: bool, as_json: bool
+) -> int:
     started_s = time.monotonic()
     _print(console, f"starting the simulated Waldur, the broker, {kind.title}, worker, beat and Flower ...")
     is_complete = True
-    with scenario.running(folder, kind) as demo:
+    with scenario.running(folder, kind, stop_request) as demo:
         demo.place_orders()
         _watch(demo, console, started_s + TIMEOUT_S)
         if demo.finished():
@@ -98,7 +101,7 @@ def _watch(demo: Demo, console: Console, deadline_s: float) -> None:
             live.update(_table(demo))
             if finished or time.monotonic() > deadline_s:
                 break
-            time.sleep(0.1)
+            demo.stop_request.pause(0.1)
     if not console.is_terminal:
         console.line()
 
@@ -166,16 +169,9 @@ def _wait_for_end(demo: Demo, console: Console) -> bool:
     _print(console, "Everything keeps running: place more orders, look at Flower. Ctrl-C stops it all.")
     try:
         while not demo.children.dead():
-            time.sleep(0.5)
-    except KeyboardInterrupt:
+            demo.stop_request.pause(0.5)
+    except DemoStopped:
         _print(console, "stopping")
         return True
     _print(console, f"{', '.join(demo.children.dead())} ended", style="red")
     return False
-
-
-def _interrupt(*_: object) -> NoReturn:
-    """Stop the demo at the first signal. Stopping takes seconds and is not interrupted by further ones."""
-    for stop in STOPS:
-        signal.signal(stop, signal.SIG_IGN)
-    raise KeyboardInterrupt

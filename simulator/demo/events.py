@@ -60,12 +60,14 @@ def wait_for_bridge(children: parts.Children) -> None:
     children.wait("bridge", lambda: b"a full pass is queued" in children.log("bridge").read_bytes())
 
 
-def latency_s(waldur: SimulatedWaldur, place: Callable[[], str]) -> float | None:
+def latency_s(
+    waldur: SimulatedWaldur, place: Callable[[], str], stop_request: parts.StopRequest
+) -> float | None:
     """Place an order and return the seconds until it is done; None when it is not done in time."""
     started_s = time.monotonic()
     order = place()
     while time.monotonic() - started_s < ARRIVAL_TIMEOUT_S:
         if waldur.order(order).state is OrderState.DONE:
             return time.monotonic() - started_s
-        time.sleep(PAUSE_S)
+        stop_request.pause(PAUSE_S)
     return None

@@ -32,11 +32,36 @@ class DemoError(SiteAgentError):
     """A part of the demo cannot be started, or did not become ready; the text names its log."""
 
 
+class DemoStopped(Exception):
+    """The demo was asked to stop before its end."""
+
+
+class StopRequest:
+    """Made by a handler of signals, seen at the next pause.
+
+    The handler itself raises nothing: an exception there may strike while a lock of logging or of a fork is held, which
+    is then held for ever.
+    """
+
+    def __init__(self) -> None:
+        self._is_made = False
+
+    def make(self, *_: object) -> None:
+        self._is_made = True
+
+    def pause(self, seconds: float) -> None:
+        """Sleep for less than a second; raises DemoStopped where a stop is asked for."""
+        time.sleep(seconds)
+        if self._is_made:
+            raise DemoStopped
+
+
 class Children:
     """Children of the demo, stopped in the opposite order to that in which they were started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stop_request: StopRequest) -> None:
         self._folder = folder
+        self._stop_request = stop_request
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -66,7 +91,7 @@ class Children:
                     f"ended with {child.returncode}" if child.returncode is not None else "does not answer"
                 )
                 raise DemoError(f"{name} {ended}; {self.log(name)} says: {' / '.join(last) or 'nothing'}")
-            time.sleep(0.05)
+            self._stop_request.pause(0.05)
 
     def dead(self) -> list[str]:
         return [name for name, child in self._running if child.poll() is not None]

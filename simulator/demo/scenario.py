@@ -54,6 +54,7 @@ class Demo:
     folder: Path
     kind: DemoCluster
     waldur: SimulatedWaldur
+    stop_request: parts.StopRequest
     children: parts.Children
     broker: str
     environment: dict[str, str]
@@ -82,7 +83,9 @@ class Demo:
         project = self.waldur.seed.project_uuids[0]
         limits = dict(self.kind.orders[0][1])
         self.event_latency_s = demo_events.latency_s(
-            self.waldur, lambda: self.waldur.place_create_order(project, "By an event", limits=limits)
+            self.waldur,
+            lambda: self.waldur.place_create_order(project, "By an event", limits=limits),
+            self.stop_request,
         )
 
     def finished(self) -> bool:
@@ -148,9 +151,12 @@ class Demo:
 
 
 @contextmanager
-def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
-    """Start everything, in the order in which the parts need each other, and stop it at the end."""
-    children = parts.Children(folder)
+def running(folder: Path, kind: DemoCluster, stop_request: parts.StopRequest) -> Iterator[Demo]:
+    """Start everything, in the order in which the parts need each other, and stop it at the end.
+
+    Raises DemoStopped where a stop is asked for while it starts.
+    """
+    children = parts.Children(folder, stop_request)
     with SimulatedWaldur("8.0", scenario=kind.scenario) as waldur:
         try:
             broker_url, broker = parts.start_broker(children, folder)
@@ -163,7 +169,7 @@ def running(folder: Path, kind: DemoCluster) -> Iterator[Demo]:
                 "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": str(POLL_PERIOD_MINUTES),
             }
             environment = {**os.environ, **ISOLATION, **own}
-            demo = Demo(folder, kind, waldur, children, broker, environment, own)
+            demo = Demo(folder, kind, waldur, stop_request, children, broker, environment, own)
             demo.mosquitto_port = demo_events.start_mosquitto(children, folder)
             _write_configuration(demo, settings)
             os.environ.update(cluster_environment)
