@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: MIT
 # Runs a command apart from the machine: `apart.sh COMMAND...`, or `apart.sh --without "PACKAGE..." COMMAND...`.
 #
-# Its temporary files are kept in memory and vanish with it: thousands of small databases are made and synced, and pytest
-# keeps the folders of its last three runs. It gets a loopback network of its own. No port of the machine is in its way, and acknowledgements are sent at once:
+# Its temporary files are in memory and vanish with it: the tests make and sync thousands of small databases, and
+# pytest keeps the folders of its last three runs.
+# It gets a loopback network of its own. No port of the machine is in its way, and acknowledgements are sent at once:
 # SLURM's commands write a header and then a body, and wait 40 ms for each one of them (sacctmgr 180 ms, instead of 15).
 # `--without` also takes away the programs of these Debian packages, and of all that are built from the same sources.
 #
-# All need root. Without it the command runs on the machine's disk and network; with `--without` it is not run, which is said
-# aloud, and fails where CI=true.
+# All of it needs root. Without root the command runs on the machine's disk and network; with `--without` it is not run,
+# which is said aloud, and fails where CI=true.
 set -eu
 
 without=
