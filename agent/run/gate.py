@@ -129,7 +129,11 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     if not run.holds:
         return decide_dry(site, run.rules, key, plan)
     if not any(action.costs for action in plan.actions):
-        decision = _decided(site, run.rules, key, plan, site.state_dir, context)
+        with reading(site.state_dir) as db:
+            decision = _decided(site, run.rules, key, plan, db, context)
+            has_news = decision.held or decision.released or decision.refused or context.sees_nothing
+            if not has_news and held_plans.is_clear(db, site.offering, key):
+                return decision
         return _written_down(run, key, plan, decision, site.state_dir)
     try:
         with Store(site.state_dir).write() as db:

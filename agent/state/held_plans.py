@@ -286,6 +286,18 @@ def all_held(source: Source, offerings: Iterable[Offering]) -> list[HeldPlans]:
     ]
 
 
+def is_clear(db: Db, offering: Offering, mode: str) -> bool:
+    """Return whether nothing is held, approved or left out, and no empty answer noted. Raises StateError."""
+    return not db.row(
+        "SELECT 1 FROM held_plans WHERE offering = ?1 AND mode = ?2 "
+        "UNION ALL SELECT 1 FROM approvals WHERE offering = ?1 AND mode = ?2 "
+        "UNION ALL SELECT 1 FROM left_out WHERE offering = ?1 AND mode = ?2 AND count > 0 "
+        "UNION ALL SELECT 1 FROM empty_answers WHERE offering = ?1 AND mode = ?2",
+        offering.uuid,
+        mode,
+    )
+
+
 def drop_copied_back(db: Db) -> bool:
     """Drop all approvals where the state file is an old copy that somebody put back: they may have been used or revoked
     since. Told once. The gate asks this first. Raises StateError.

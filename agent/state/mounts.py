@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mounts")
@@ -34,6 +35,7 @@ def network_type(folder: Path) -> str:
     return found if found in NETWORK or NETWORK_FUSE.fullmatch(found) else ""
 
 
+@lru_cache(maxsize=4)
 def type_of(place: Path, mounts: str) -> str:
     """Return the type of the file system that holds an absolute path, given a text like /proc/self/mounts.
 
