@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ WRITES_PER_ORDER = 3
 # A team for each project; is the name free, approved, claimed, done. The rest is shared.
 REQUESTS_PER_ORDER = 5
 SHARED_REQUESTS = 10
+# Is it paused, parked limits, what is held or approved, which resources were seen; and how it ended.
+STATE_FILE_OPENED = 5
 
 
 @pytest.fixture
@@ -54,3 +57,17 @@ def test_a_pass_with_nothing_to_do_asks_for_the_orders_and_nothing_else(
     report = passes.process_orders(site_of(path))
     assert (report.effort.commands.total(), waldur.request_counts()) == (0, {"GET marketplace-orders/": 1})
     assert report.effort.requests == {"GET /api/marketplace-orders/": 1}
+
+
+def test_a_pass_with_nothing_to_do_opens_the_state_file_five_times(
+    waldur: SimulatedWaldur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = configuration(waldur, tmp_path)
+    passes.process_orders(site_of(path))
+    opened = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **options: opened.append(args) or connect(*args, **options)
+    )
+    passes.process_orders(site_of(path))
+    assert len(opened) <= STATE_FILE_OPENED
