@@ -155,7 +155,7 @@ def reported(tally: Tally) -> None:
 @pytest.mark.parametrize("fault", REQUEST_FAULTS)
 def test_any_one_request_that_fails(folders: Callable[[], Path], fault: str) -> None:
     tally = Tally()
-    stride, passes = (1, FULL_PASSES_OF_EACH) if FULL else (5, 5)
+    stride, passes = (1, FULL_PASSES_OF_EACH) if FULL else (8, 3)
     for number, world in worlds(folders, passes=passes):
         skip = number * stride + list(REQUEST_FAULTS).index(fault) % stride
         world.waldur.inject(Fault(skip=skip, times=1, **REQUEST_FAULTS[fault]))
@@ -270,7 +270,7 @@ CLUSTER_FAULTS: dict[str, tuple[Exception | None, bool]] = {
 def test_any_one_read_or_write_of_the_cluster_that_fails(folders: Callable[[], Path], fault: str) -> None:
     tally = Tally()
     error, then = CLUSTER_FAULTS[fault]
-    stride, passes = (1, FULL_CALLS) if FULL else (3, 5)
+    stride, passes = (1, FULL_CALLS) if FULL else (4, 3)
     for number, world in worlds(folders, passes=passes):
         failing = Failing(world, number * stride, error, then=then)
         report = world.sync()
@@ -287,7 +287,7 @@ def test_a_write_that_is_refused_errs_the_resource_it_was_for_and_heals_with_the
 ) -> None:
     """Refused for good, as far as anybody can tell: that is a reason; and it goes when the refusal goes."""
     tally = Tally()
-    for number, world in worlds(folders, passes=6):
+    for number, world in worlds(folders, passes=6 if FULL else 3):
         refusal = CommandFailed(["sacctmgr"], returncode=1, stdout="", stderr="no")
         failing = Failing(world, 2 + number, refusal, then=False)
         report = world.sync()
