@@ -181,7 +181,7 @@ class PeriodicPower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A plugin's own settings, None when `problems` holds an error."""
+    """A plugin's own settings, None when `problems` holds an error. A problem with `stops` stops these modes only."""
 
     settings: Any
     problems: tuple[Problem, ...] = ()

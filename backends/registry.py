@@ -60,7 +60,7 @@ def configure(offering: Offering, mode: Mode) -> Configured:
     name = offering.backend_of(mode)
     plugin = load(name)
     parsed = _parsed(plugin, offering)
-    errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR]
+    errors = [str(p) for p in parsed.problems if p.severity is Severity.ERROR or mode in p.stops]
     if errors or parsed.settings is None:
         raise ConfigError(f"offering {offering.name}: {'; '.join(errors)}")
     return Configured(name, plugin, parsed.settings)
@@ -111,9 +111,11 @@ def problems(offering: Offering) -> list[Problem]:
 
 
 def _stopping(problem: Problem, modes: frozenset[Mode], unserved: str) -> Problem:
-    """An error of a backend's settings stops the modes of this offering that it serves, and nothing else."""
+    """An error of a backend's settings stops the modes of this offering that it serves, and nothing else; a key that it
+    does not serve those of them that the key is about.
+    """
     if problem.severity is not Severity.ERROR:
-        return problem
+        return replace(problem, stops=problem.stops & modes)
     return Problem(Severity.WARNING, problem.path, f"{problem.message}. {unserved}", True, modes)
 
 

@@ -16,6 +16,7 @@ from agent.config.schema import BACKEND_SETTINGS, PERIODIC_LIMITS, POLICY_KEYS, 
 from agent.config.secret import secrets_in
 from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
+from agent.core.periodic import LimitType
 
 COMPUTED_BY_WALDUR = "it has no effect here: Waldur's periodic usage policy computes this now, set it there"
 
@@ -28,6 +29,7 @@ class CommonSettings:
     homes: HomeRules = field(default_factory=HomeRules)
     soft_delete: bool = False
     periodic_limits_enabled: bool = False
+    periodic_limit_type: LimitType | None = None
     cluster_name: str = ""
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
 
@@ -37,9 +39,15 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
     values = checked(BACKEND_SETTINGS, section, path, findings=findings, open_ended=True)
     limits_path = below(path, "periodic_limits")
     note_policy_keys(values["periodic_limits"], limits_path, findings)
-    periodic_limits = checked(
-        PERIODIC_LIMITS, values["periodic_limits"], limits_path, findings=findings, open_ended=True
-    )
+    known = {key: value for key, value in values["periodic_limits"].items() if key not in POLICY_KEYS}
+    periodic_limits = checked(PERIODIC_LIMITS, known, limits_path, findings=findings)
+    if periodic_limits["emulator_mode"]:
+        message = "`emulator_mode` is not served yet, and without it the real cluster would be changed"
+        findings.warn(
+            below(limits_path, "emulator_mode"),
+            f"{message}; until then periodic limits are off",
+            strict_error=True,
+        )
     if secrets_in(values["command_prefix"]):
         findings.warn(
             below(path, "command_prefix"),
@@ -58,7 +66,14 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
         ),
         homes=read_homes(values, path, findings),
         soft_delete=bool(values["soft_delete"]),
-        periodic_limits_enabled=bool(periodic_limits["enabled"]),
+        periodic_limits_enabled=bool(
+            periodic_limits["enabled"]
+            and not periodic_limits["emulator_mode"]
+            and periodic_limits["limit_type"] is not False
+        ),
+        periodic_limit_type=LimitType(periodic_limits["limit_type"])
+        if periodic_limits["limit_type"]
+        else None,
         cluster_name=values["cluster_name"],
         command_prefix=values["command_prefix"],
     )

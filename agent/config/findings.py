@@ -29,9 +29,7 @@ class Findings:
 
     def stop(self, path: str, message: str, modes: frozenset[Mode]) -> None:
         """Add a value that stops modes of one offering. Its other modes go on, and so do the other offerings."""
-        names = sorted(modes)
-        off = f"until then {', '.join(names)} {'is' if len(names) == 1 else 'are'} off for this offering"
-        self._problems.append(Problem(Severity.WARNING, path, f"{message}; {off}", True, modes))
+        self._problems.append(stopping(path, message, modes))
 
     def add(self, problems: Iterable[Problem]) -> None:
         self._problems.extend(problems)
@@ -42,6 +40,13 @@ class Findings:
     @property
     def problems(self) -> tuple[Problem, ...]:
         return tuple(self._problems)
+
+
+def stopping(path: str, message: str, modes: frozenset[Mode]) -> Problem:
+    """Return the problem of a value that stops modes of one offering; an error where the file is judged strictly."""
+    names = sorted(modes)
+    off = f"until then {', '.join(names)} {'is' if len(names) == 1 else 'are'} off for this offering"
+    return Problem(Severity.WARNING, path, f"{message}; {off}", True, modes)
 
 
 def unknown_keys(mapping: Mapping[Any, Any], known: Iterable[str], path: str) -> list[Problem]:

@@ -15,6 +15,7 @@ from agent.config.secret import Secret, SecretUrl
 from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
 from agent.core.model import Component
+from agent.core.periodic import LimitType
 from agent.core.policy import LimitsSource, PolicyRules
 from agent.core.usage import UsageSource
 
@@ -111,6 +112,7 @@ class Offering:
     path: str = ""
     homes: HomeRules = field(default_factory=HomeRules)
     periodic_limits_enabled: bool = False
+    periodic_limit_type: LimitType | None = None
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
     component_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
     policy: PolicyRules = field(default_factory=PolicyRules)

@@ -15,6 +15,7 @@ from agent.config.environment import CA_FILE
 from agent.config.field_types import QUEUE_NAME, shown
 from agent.config.findings import Findings, below, key_name
 from agent.config.model import EventSettings, Mode, Offering, OidcClient, WaldurAccess
+from agent.config.not_served import NotServed, not_served
 from agent.config.policy import of_offering, read_policy
 from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, checked
 from agent.config.secret import Secret
@@ -29,6 +30,11 @@ BACKEND_KEYS = {
     Mode.REPORT: "reporting_backend",
 }
 OIDC_KEYS = ("oidc_token_url", "oidc_client_id", "oidc_client_secret")
+NOT_SERVED = {
+    "preserve_unmanaged_backend_users": NotServed(
+        "people whom Waldur does not know would be blocked and removed", frozenset({Mode.MEMBERSHIP_SYNC})
+    ),
+}
 DEFAULT_QUEUE = "default"
 STOMP_PATH = "/rmqws-stomp"
 NOTHING_SCHEDULED = f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set"
@@ -55,6 +61,7 @@ def read_offering(
     findings = sources.findings
     noted_before = len(findings.problems)
     values = checked(OFFERING, section, path, findings=findings)
+    findings.add(not_served(section, NOT_SERVED, path))
     settings_path = below(path, "backend_settings")
     common = read_backend_settings(values["backend_settings"], settings_path, findings)
     components, extras = read_components(
@@ -96,6 +103,7 @@ def read_offering(
         path=path,
         homes=common.homes,
         periodic_limits_enabled=common.periodic_limits_enabled,
+        periodic_limit_type=common.periodic_limit_type,
         command_prefix=common.command_prefix,
         component_extras=extras,
         policy=of_offering(policy, values["backend_settings"], common.names),

@@ -16,6 +16,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields
 from agent.config import field_types
 from agent.config.findings import Findings, below, key_name, unknown_keys
 from agent.config.model import Mode
+from agent.core.periodic import LimitType
 from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules, UsageDecreases
 from agent.core.usage import UsageSource
 
@@ -62,6 +63,7 @@ UNKNOWN_SOURCE = WrongValue(frozenset({Mode.REPORT}), UsageSource.REQUESTED.valu
 WEBSOCKET = WrongValue(value=EVENT_TRANSPORTS[0], meanwhile="events come over a WebSocket")
 NO_HOMES = WrongValue(value=False, meanwhile="no homes are made")
 WRONG_HOMES = WrongValue(value="", meanwhile="homes are made where the system's user database says")
+NO_PERIODIC_LIMITS = WrongValue(value=False, meanwhile="periodic limits are off")
 USUAL_UMASK = WrongValue(meanwhile="homes are private, as without this key")
 
 
@@ -164,6 +166,7 @@ class OfferingSchema(SectionSchema):
     username_management_backend = key(field_types.text, "base")
     resource_import_enabled = key(field_types.flag, False)
     username_reconciliation_enabled = key(field_types.flag, False)
+    preserve_unmanaged_backend_users = key(field_types.flag, False)
     stomp_enabled = key(field_types.flag, False)
     stomp_membership_sync_enabled = key(field_types.flag)
     stomp_ws_host = key(field_types.text, "")
@@ -204,7 +207,10 @@ class BackendSettingsSchema(SectionSchema):
 
 
 class PeriodicLimitsSchema(SectionSchema):
-    enabled = key(field_types.flag, False, WrongValue(value=False, meanwhile="periodic limits are off"))
+    enabled = key(field_types.flag, False, NO_PERIODIC_LIMITS)
+    limit_type = key(field_types.choice(*LimitType), None, NO_PERIODIC_LIMITS)
+    emulator_mode = key(field_types.flag, False, WrongValue(value=True, meanwhile="periodic limits are off"))
+    emulator_base_url = key(field_types.text, "")
 
 
 class ComponentSchema(SectionSchema):

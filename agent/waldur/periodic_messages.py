@@ -30,8 +30,11 @@ KEYS = {
 }
 
 
-def desired_settings(document: Mapping[str, Any]) -> DesiredSettings:
-    """Return what the message asks for. Raises PlanRefused."""
+def desired_settings(document: Mapping[str, Any], usual: LimitType | None = None) -> DesiredSettings:
+    """Return what the message asks for; limits of a message without a type are of the `usual` one, where there is one.
+
+    Raises PlanRefused.
+    """
     if document.get("action") != ACTION:
         raise PlanRefused(f"its action is {_shown(document.get('action'))}, and {ACTION} is known only")
     account = document.get("backend_id")
@@ -47,7 +50,7 @@ def desired_settings(document: Mapping[str, Any]) -> DesiredSettings:
     if fairshare is not None:
         # 0 is none: no share at all would stop the account for good.
         fairshare = _number("fairshare", fairshare, FAIRSHARE_AT_MOST) or None
-    return DesiredSettings(account.strip(), fairshare, _limits(settings), resets)
+    return DesiredSettings(account.strip(), fairshare, _limits(settings, usual), resets)
 
 
 def written_at(document: Mapping[str, Any], now: datetime) -> datetime:
@@ -70,8 +73,15 @@ def written_at(document: Mapping[str, Any], now: datetime) -> datetime:
     return found
 
 
-def _limits(settings: Mapping[str, Any]) -> dict[LimitType, dict[str, int]]:
+def _limits(settings: Mapping[str, Any], usual: LimitType | None) -> dict[LimitType, dict[str, int]]:
     named = settings.get("limit_type")
+    given = [key for key in KEYS if settings.get(key)]
+    if named is None and usual and given:
+        if len(given) > 1:
+            raise PlanRefused(
+                f"it has {' and '.join(given)}, and periodic_limits.limit_type is for one of them"
+            )
+        return {usual: _by_tres(given[0], settings[given[0]])}
     found: dict[LimitType, dict[str, int]] = {}
     for key, limit_type in KEYS.items():
         values = settings.get(key)

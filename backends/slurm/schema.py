@@ -10,7 +10,8 @@ from typing import Any
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
 from agent.config import field_types
-from agent.config.model import Problem, Severity
+from agent.config.model import Mode, Problem, Severity
+from agent.config.not_served import NotServed, not_served, unknown_below
 from agent.core.account_names import fold
 from agent.core.model import OwnQos
 from backends.base import Parsed
@@ -40,6 +41,18 @@ OTHER_KEYS = frozenset({
     "enable_user_homedir_account_creation", "default_homedir_umask", "homedir_umask", "homedir_base_path",
     "homedir_quota", "project_directory", "periodic_limits", "ldap", "rest_api",
 })  # fmt: skip
+
+NOT_SERVED = {
+    "qos_management.skip_qos_swap": NotServed(
+        "a paused account would get another QoS, which takes its own away"
+    ),
+    "qos_management.apply_limits_to_qos": NotServed(
+        "limits would be set on accounts, beside those of their QoS"
+    ),
+    "project_directory.enabled": NotServed(
+        "new allocations would have no directory", frozenset({Mode.ORDER_PROCESS})
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +120,19 @@ class SlurmSchema(Schema):
 
 
 SETTING_KEYS = frozenset(SlurmSchema().fields) | OTHER_KEYS
+# The keys of the maps within the settings; those of `ldap` and `homedir_quota` are judged where they are read.
+NESTED_KEYS = {
+    "qos_management": {*QosManagementSchema().fields, "skip_qos_swap", "apply_limits_to_qos"},
+    "project_directory": {
+        "enabled", "base_path", "owner", "permissions", "set_gid", "set_acl", "group_owner_source", "group_name",
+        "lustre_quota",
+    },
+    "project_directory.lustre_quota": {
+        "mount_point", "block_softlimit", "block_hardlimit", "inode_softlimit", "inode_hardlimit",
+        "project_id_offset",
+    },
+    "rest_api": {"url", "api_version", "username", "token_file", "token_env", "verify_ssl", "timeout"},
+}  # fmt: skip
 
 
 def parse(raw: Mapping[str, Any], path: str) -> Parsed:
@@ -118,7 +144,11 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         return Parsed(None, tuple(
             Problem(Severity.ERROR, f"{path}.{key}", _sentence(texts)) for key, texts in messages.items()
         ))  # fmt: skip
-    problems = tuple(_conflicts(loaded, path))
+    problems = (
+        *_conflicts(loaded, path),
+        *unknown_below(raw, NESTED_KEYS, path),
+        *not_served(raw, NOT_SERVED, path),
+    )
     if any(p.severity is Severity.ERROR for p in problems):
         return Parsed(None, problems)
     default_account = fold(loaded["default_account"] or "root")

@@ -56,6 +56,15 @@ def test_a_message_as_waldur_writes_it() -> None:
     assert periodic_messages.desired_settings(message(settings={"fairshare": 0})).fairshare is None
 
 
+def test_a_type_of_the_configuration_is_for_messages_without_one() -> None:
+    bare, usual = {"grp_tres_mins": {"cpu": 600}}, LimitType.MAX_TRES_MINS
+    assert periodic_messages.desired_settings(message(settings=bare), usual).limits == {usual: {"cpu": 600}}
+    named = periodic_messages.desired_settings(message(), usual)
+    assert set(named.limits) == {LimitType.GRP_TRES_MINS}
+    with pytest.raises(PlanRefused, match="is for one of them"):
+        periodic_messages.desired_settings(message(settings={**bare, "grp_tres": {"cpu": 1}}), usual)
+
+
 REFUSED = [
     ({"action": "reboot"}, "its action is 'reboot'"),
     ({"backend_id": ""}, "it has no backend_id"),

@@ -225,7 +225,7 @@ class _Message:
         self._site = site
         self._document = document
         self._now = _now()
-        self._asked = periodic_messages.desired_settings(document)
+        self._asked = periodic_messages.desired_settings(document, site.offering.periodic_limit_type)
         self._at = waiting.at if waiting else periodic_messages.written_at(document, self._now)
         # The plans that the policy was told of when the message was parked.
         self._told = frozenset(waiting.plans if waiting else ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
 from agent.config.model import Problem, Severity
+from agent.config.not_served import NotServed, not_served
 from agent.config.secret import Secret
 from backends.base import Parsed
 from backends.usernames.candidates import NameFormat, pattern_of
@@ -27,6 +28,14 @@ USER_CLASSES = ("inetOrgPerson", "organizationalPerson", "person", "posixAccount
 USER_GROUP_CLASSES = ("groupOfNames", "nsMemberOf", "organizationalUnit", "posixGroup", "top")
 PROJECT_GROUP_CLASSES = ("posixGroup", "top")
 RANGES = ("uid_range", "gid_range")
+# Keys of the reference's 1.0.8: without them other numbers are given, or entries are deleted that shall be kept.
+NOT_SERVED = {
+    "account_source": NotServed("the agent would give numbers of its own", usual="ldap"),
+    "on_departure": NotServed("entries of leavers would be deleted, or kept as they are", usual="delete"),
+    "project_groups.enabled": NotServed("the groups of Waldur's projects would be missing"),
+    "empty_group_member_dn": NotServed("a group cannot be empty"),
+}
+WALDUR_SOURCE_KEYS = frozenset({"on_missing_posix_ids", "on_posix_mismatch", "personal_groups"})
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 # 65534 and 65535 are nobody and "unchanged"; numbers above 2**32 - 2 are none.
 MAX_ID = 2**32 - 2
@@ -215,7 +224,11 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         return Parsed(None, (Problem(Severity.ERROR, place, "LDAP settings are required: uri, bind_dn, "
                                      "bind_password, base_dn"),))  # fmt: skip
     loaded, problems = parsed_section(LdapSchema(), section, place)
-    if loaded is None:
+    known = {f"{place}.{name.partition('.')[0]}" for name in (*NOT_SERVED, *WALDUR_SOURCE_KEYS)}
+    refused = [replace(p, severity=Severity.ERROR, message=p.message.split("; until")[0], stops=frozenset())
+               for p in not_served(section, NOT_SERVED, place)]  # fmt: skip
+    problems = (*(p for p in problems if p.path not in known), *refused)
+    if loaded is None or refused:
         return Parsed(None, problems)
     base_dn = loaded["base_dn"]
     settings = LdapSettings(

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Keys of the reference that nothing serves yet stop the modes that they are about; keys within maps have names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.config import offering as config_offering
+from agent.config.model import Mode, Settings
+from agent.config.not_served import NotServed, not_served
+from agent.core.errors import ConfigError
+from agent.run import configuration
+from agent.run import site as sites
+from backends.slurm import schema as slurm
+
+from .samples import OFFERING, changed
+from .test_wrong_values import write
+
+ALL_BACKENDS = {"membership_sync_backend": "slurm", "reporting_backend": "slurm"}
+KEYS = [
+    *(("", name, refused) for name, refused in config_offering.NOT_SERVED.items()),
+    *(("backend_settings.", name, refused) for name, refused in slurm.NOT_SERVED.items()),
+]
+
+
+def told(folder: Path, path: str, value: object) -> tuple[Settings, dict[str, str]]:
+    file = write(folder, {**changed(OFFERING, path, value), **ALL_BACKENDS})
+    settings, problems = configuration.usable(file, {})
+    return settings, {problem.path.removeprefix("offerings[0]."): problem.message for problem in problems}
+
+
+@pytest.mark.parametrize(("place", "name", "refused"), KEYS)
+def test_it_stops_its_modes_and_no_other(tmp_path: Path, place: str, name: str, refused: NotServed) -> None:
+    settings, problems = told(tmp_path, f"{place}{name}", True)
+    assert f"{refused.without_it}; until then " in problems[f"{place}{name}"]
+    for mode in Mode:
+        if mode in refused.stops:
+            with pytest.raises(ConfigError, match="is not served yet"):
+                sites.connect(settings, settings.offerings[0], mode)
+        else:
+            sites.connect(settings, settings.offerings[0], mode)
+    assert configuration.checked(tmp_path / "site.yaml", {}, strict=True).settings is None
+
+
+@pytest.mark.parametrize(("place", "name", "refused"), KEYS)
+@pytest.mark.parametrize("value", [False, None, "no"])
+def test_its_default_stops_nothing(
+    tmp_path: Path, place: str, name: str, refused: NotServed, value: object
+) -> None:
+    settings, problems = told(tmp_path, f"{place}{name}", value)
+    assert problems == {}
+    sites.connect(settings, settings.offerings[0], Mode.MEMBERSHIP_SYNC)
+
+
+def test_a_table_may_have_defaults_of_its_own() -> None:
+    keys = {"source": NotServed("numbers would be given", usual="ldap")}
+    assert not list(not_served({"source": "LDAP"}, keys, "x"))
+    (problem,) = not_served({"source": "waldur"}, keys, "x")
+    assert problem.path == "x.source"
+
+
+NESTED = [
+    ("qos_management.flag", "did you mean 'flags'?"),
+    ("project_directory.base_pth", "did you mean 'base_path'?"),
+    ("project_directory.lustre_quota.mountpoint", "did you mean 'mount_point'?"),
+    ("rest_api.tokenfile", "did you mean 'token_file'?"),
+    ("periodic_limits.enable", "did you mean 'enabled'?"),
+]
+
+
+@pytest.mark.parametrize(("name", "sentence"), NESTED)
+def test_unknown_keys_of_maps_within_the_settings(tmp_path: Path, name: str, sentence: str) -> None:
+    _, problems = told(tmp_path, f"backend_settings.{name}", 1)
+    assert sentence in problems[f"backend_settings.{name}"]
+    assert configuration.checked(tmp_path / "site.yaml", {}, strict=True).settings is None
+
+
+def test_the_emulator_of_periodic_limits_never_means_the_real_cluster(tmp_path: Path) -> None:
+    settings, problems = told(
+        tmp_path, "backend_settings.periodic_limits", {"enabled": True, "emulator_mode": True}
+    )
+    assert "periodic limits are off" in problems["backend_settings.periodic_limits.emulator_mode"]
+    assert not settings.offerings[0].periodic_limits_enabled
+
+
+LDAP = {"uri": "ldaps://ldap.example.com", "bind_dn": "cn=a", "bind_password": "b", "base_dn": "dc=c"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("account_source", "waldur"), ("project_groups", {"enabled": True})]
+)
+def test_accounts_of_a_directory(tmp_path: Path, key: str, value: object) -> None:
+    _, problems = told(tmp_path, "backend_settings.ldap", {**LDAP, key: value})
+    ((path, sentence),) = problems.items()
+    assert path.startswith(f"backend_settings.ldap.{key}") and "is not served yet" in sentence
