@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 from agent.config.model import OidcClient, WaldurAccess
 from agent.config.secret import MASK, Secret, mask_url
 from agent.core.errors import ConfigError, WaldurAnswerError, WaldurError
-from agent.waldur import answers
+from agent.http import answers
 
 OIDC_TIMEOUT_S = 30.0
 DEFAULT_LIFETIME_S = 300.0

@@ -20,11 +20,13 @@ from urllib3.exceptions import HTTPError
 from agent.config.model import WaldurAccess
 from agent.config.secret import mask_url
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
-from agent.waldur import answers, rights, transport
+from agent.http import answers
+from agent.http.connections import AnswerTooLong, RequestCounter, Timeouts, new_retry
+from agent.waldur import rights, transport
 from agent.waldur.auth import OidcAuth, auth_for
 from agent.waldur.features import Features
 from agent.waldur.listing import PAGE_SIZE, Listing, Query
-from agent.waldur.transport import AnswerTooLong, Bounds, RequestCounter, Timeouts
+from agent.waldur.transport import Bounds
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class WaldurClient:
         self._bounds = bounds
         self._counter = RequestCounter()
         self.features = Features()
-        retry = transport.new_retry(attempts, timeouts)
+        retry = new_retry(attempts, timeouts)
         self._once = transport.new_session(access, self._counter, retry, bounds)
         self._repeated = transport.new_session(access, self._counter, retry.new(allowed_methods=None), bounds)
         self._auth = auth_for(access, self._repeated)

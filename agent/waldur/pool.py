@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from agent.core.errors import WaldurError
-from agent.waldur.transport import POOL_SIZE
+from agent.http.connections import POOL_SIZE
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")

@@ -9,9 +9,9 @@ from typing import Any
 from agent.core.errors import WaldurError
 from agent.core.model import Resource, ResourceState
 from agent.core.waldur_actions import SettleAllocation
+from agent.http.connections import POOL_SIZE
 from agent.waldur import pool, records
 from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
-from agent.waldur.transport import POOL_SIZE
 
 # One list page costs less than this many single requests.
 LIST_FROM = 3

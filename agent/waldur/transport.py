@@ -1,152 +1,40 @@
 # SPDX-License-Identifier: MIT
-"""Sessions with pooled connections, retries with back-off (urllib3's), and a count of the requests sent.
+"""Sessions for one way to Waldur: its proxy, its certificates, its bounds. `agent.http` has the connections.
 
-Knows nothing of Waldur's API. What is configured comes before the environment; the environment's proxies and
-REQUESTS_CA_BUNDLE count where the configuration says nothing.
+What is configured comes before the environment; the environment's proxies and REQUESTS_CA_BUNDLE count where the
+configuration says nothing.
 """
 
 from __future__ import annotations
 
-import io
-import logging
-import math
-import re
-import threading
-import time
 import warnings
-from collections import Counter
 from dataclasses import dataclass
-from http.client import HTTPResponse
-from typing import Any
-from urllib.parse import urlsplit
 
-import requests
-from requests.adapters import HTTPAdapter
-from requests.exceptions import ChunkedEncodingError
-from urllib3 import HTTPConnectionPool, PoolManager
-from urllib3.exceptions import InsecureRequestWarning, InvalidHeader, LocationParseError
-from urllib3.util import Retry, parse_url
+from urllib3.exceptions import InsecureRequestWarning, LocationParseError
+from urllib3.util import parse_url
 
 from agent.config.model import WaldurAccess
 from agent.config.secret import mask_url
 from agent.core.errors import ConfigError
-from agent.waldur.answers import cause
+from agent.http import connections
+from agent.http.connections import Adapter, LoggedRetry, RequestCounter, Session
 
-log = logging.getLogger(__name__)
-
-POOL_SIZE = 8
-IDLE_AT_MOST_S = 1.0
-CHUNK_BYTES = 2**16
 PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
-RETRY_STATUSES = (429, 500, 502, 503, 504)
-
-_UUID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long a connection and an answer may take, and the longest waits between attempts, in seconds.
+class Bounds(connections.Bounds):
+    """How much is taken from Waldur: of one answer, and of a listing's pages together."""
 
-    Four attempts at a server that hangs must end within a task's soft limit of 240 s.
-    """
-
-    connect_s: float = 5.0
-    read_s: float = 40.0
-    backoff_max_s: float = 8.0
-    retry_after_max_s: int = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much is taken from a server: an answer from its first header to its last byte, in seconds, and its body in
-    bytes, unpacked; a listing's pages, seconds and bytes.
-
-    Four attempts at an answer that trickles must end within a task's soft limit of 240 s.
-    """
-
-    answer_s: float = 50.0
-    answer_bytes: int = 32 * 2**20
     listing_s: float = 900.0
     listing_bytes: int = 512 * 2**20
     listing_pages: int = 5000
 
 
-class AnswerTooLong(OSError):
-    """An answer is larger, or took longer, than the bounds allow."""
-
-
-class RequestCounter:
-    """The requests sent, by method and path pattern; counted by many threads at once."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def add(self, kind: str, number: int) -> None:
-        with self._lock:
-            self.counts[kind] += number
-
-
-class LoggedRetry(Retry):
-    """urllib3's Retry with a log line of ours; a Retry-After that cannot be read means the usual back-off."""
-
-    def parse_retry_after(self, retry_after: str) -> float:
-        try:
-            return super().parse_retry_after(retry_after)
-        except (InvalidHeader, ValueError, OverflowError):
-            return 0.0
-
-    def increment(self, method: Any = None, url: Any = None, *args: Any, **kwargs: Any) -> LoggedRetry:
-        again = super().increment(method, url, *args, **kwargs)
-        last = again.history[-1]
-        reason = cause(last.error) if last.error else f"answered {last.status}"
-        log.warning(
-            "%s %s: %s; asked again, attempt %d",
-            method,
-            urlsplit(str(url)).path,
-            reason,
-            len(again.history) + 1,
-        )
-        return again
-
-    def get_backoff_time(self) -> float:
-        """Wait before the first repetition, too, which urllib3 makes at once: a server that restarts refuses for
-        seconds.
-        """
-        if not self.history:
-            return 0.0
-        return max(super().get_backoff_time(), min(self.backoff_factor, self.backoff_max))
-
-
-class Session(requests.Session):
-    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-        """requests lets HTTPS_PROXY and REQUESTS_CA_BUNDLE win over the session's own settings (2.34)."""
-        if verify is None and not self.verify:
-            verify = False
-        return super().merge_environment_settings(
-            url, {**self.proxies, **(proxies or {})}, stream, verify, cert
-        )
-
-
-def new_retry(attempts: int, timeouts: Timeouts) -> LoggedRetry:
-    """Return the retries of requests that only read. Connections that were refused are repeated for every method."""
-    return LoggedRetry(
-        total=attempts - 1,
-        allowed_methods=frozenset({"GET", "HEAD"}),
-        status_forcelist=RETRY_STATUSES,
-        backoff_factor=0.3,
-        backoff_max=timeouts.backoff_max_s,
-        backoff_jitter=0.2,
-        retry_after_max=timeouts.retry_after_max_s,
-        raise_on_status=False,
-        redirect=0,
-    )
-
-
 def new_session(access: WaldurAccess, sent: RequestCounter, retry: LoggedRetry, bounds: Bounds) -> Session:
     """Return a session for this way to Waldur. Raises ConfigError for a proxy that cannot be one."""
     made = Session()
-    adapter = _Adapter(sent, bounds, max_retries=retry, pool_maxsize=POOL_SIZE)
+    adapter = Adapter(sent, bounds, max_retries=retry, pool_maxsize=connections.POOL_SIZE)
     made.mount("http://", adapter)
     made.mount("https://", adapter)
     made.verify = (access.ca_file or True) if access.verify_ssl else False
@@ -172,120 +60,3 @@ def _usable_proxy(proxy: str) -> str:
             f"global_proxy {mask_url(proxy)} is not a proxy's URL; it begins with one of {schemes}"
         )
     return proxy
-
-
-class _Adapter(HTTPAdapter):
-    """Counts requests by method and path pattern, retries that were answered included; reads answers within bounds."""
-
-    def __init__(self, sent: RequestCounter, bounds: Bounds, **options: Any) -> None:
-        self._sent = sent
-        self._bounds = bounds
-        super().__init__(**options)
-
-    def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        super().init_poolmanager(*args, **options)
-        _bound(self.poolmanager, self._bounds)
-
-    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
-        known = len(self.proxy_manager)
-        manager = super().proxy_manager_for(*args, **options)
-        if len(self.proxy_manager) > known:
-            _bound(manager, self._bounds)
-        return manager
-
-    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
-        """Return the answer, its body read. Raises AnswerTooLong for one that unpacks to more than is allowed."""
-        kind = f"{request.method} {_UUID.sub('{uuid}', urlsplit(str(request.url)).path)}"
-        self._sent.add(kind, 1)
-        answer = super().send(request, *args, **kwargs)
-        retries = getattr(answer.raw, "retries", None)
-        self._sent.add(kind, len(retries.history) if retries else 0)
-        body = bytearray()
-        try:
-            for chunk in answer.iter_content(CHUNK_BYTES):
-                body += chunk
-                if len(body) > self._bounds.answer_bytes:
-                    answer.close()
-                    raise AnswerTooLong(f"the answer is larger than {self._bounds.answer_bytes} bytes")
-        except ChunkedEncodingError as error:
-            # requests' wrapping of urllib3's, which would pass for a connection that broke.
-            reason = error.__context__.__cause__ if error.__context__ else None
-            raise (reason if isinstance(reason, AnswerTooLong) else error) from None
-        answer._content = bytes(body)
-        return answer
-
-
-def _bound(manager: PoolManager, bounds: Bounds) -> None:
-    """Have all connections of `manager` read within `bounds`, proxies' and SOCKS ones too."""
-    answer = type("BoundedAnswer", (_BoundedAnswer,), {"bounds": bounds})
-    by_scheme: dict[str, Any] = dict(manager.pool_classes_by_scheme)
-    manager.pool_classes_by_scheme = {
-        scheme: type(
-            pool.__name__,
-            (_FreshConnections, pool),
-            {"ConnectionCls": type("BoundedConnection", (pool.ConnectionCls,), {"response_class": answer})},
-        )
-        for scheme, pool in by_scheme.items()
-    }
-
-
-class _FreshConnections(HTTPConnectionPool):
-    """A pool that uses no connection which was idle for long: servers close them (gunicorn after two seconds), and of a
-    request that is sent in that moment nobody can tell whether it was read, so it could not be repeated.
-    """
-
-    def _get_conn(self, timeout: float | None = None) -> Any:
-        kept = super()._get_conn(timeout)
-        if time.monotonic() - getattr(kept, "idle_since_s", math.inf) > IDLE_AT_MOST_S:
-            kept.close()
-        return kept
-
-    def _put_conn(self, conn: Any) -> None:
-        if conn is not None:
-            conn.idle_since_s = time.monotonic()
-        super()._put_conn(conn)
-
-
-class _BoundedAnswer(HTTPResponse):
-    """One answer of http.client: its headers count as well, and what urllib3 throws away before a retry."""
-
-    bounds: Bounds
-
-    def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
-        super().__init__(sock, *args, **options)
-        self.fp = io.BufferedReader(_BoundedStream(sock, self.fp.detach(), self.bounds))
-
-
-class _BoundedStream(io.RawIOBase):
-    def __init__(self, sock: Any, stream: Any, bounds: Bounds) -> None:
-        self._sock = sock
-        self._stream = stream
-        self._bounds = bounds
-        self._ends_s = time.monotonic() + bounds.answer_s
-        self._left_bytes = bounds.answer_bytes
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        usual_s, left_s = self._sock.gettimeout(), self._ends_s - time.monotonic()
-        is_last = usual_s is None or left_s < usual_s
-        try:
-            if left_s <= 0:
-                raise TimeoutError
-            self._sock.settimeout(left_s if is_last else usual_s)
-            count: int | None = self._stream.readinto(buffer)
-        except TimeoutError as error:
-            if not is_last:
-                raise
-            raise AnswerTooLong(f"the answer took longer than {self._bounds.answer_s:g} s") from error
-        finally:
-            self._sock.settimeout(usual_s)
-        self._left_bytes -= count or 0
-        if self._left_bytes < 0:
-            raise AnswerTooLong(f"the answer is larger than {self._bounds.answer_bytes} bytes")
-        return count
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()

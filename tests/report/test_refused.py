@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.core.errors import BackendUnavailable, PassUnfinished, WaldurError
+from agent.http.connections import POOL_SIZE
 from agent.run.results import Result
 from agent.run.usage import mode as report
 from agent.run.usage.circuit_breaker import FAILURES_IN_A_ROW, CircuitBreaker
 from agent.run.usage.submission import AT_ONCE
-from agent.waldur.transport import POOL_SIZE
 from simulator.server.faults import Fault, FaultKind, throttled
 from tests.report.conftest import AGES, MODERN, WorldFactory
 from tests.report.world import COMPONENTS, CPU, HOUR, LAST, MEM, World, scenario

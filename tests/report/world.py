@@ -13,12 +13,12 @@ from zoneinfo import ZoneInfo
 from agent.core.model import Account, Snapshot
 from agent.core.periods import Month
 from agent.core.policy import PolicyMode, UsageDecreases
+from agent.http.connections import Timeouts
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.run.usage import mode as report
 from agent.run.usage.planning import PlannedReport
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Timeouts
 from backends.testing.memory import slurm_settings
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur

@@ -8,8 +8,9 @@ from typing import Any
 
 from agent.config.model import OidcClient, WaldurAccess
 from agent.config.secret import Secret
+from agent.http.connections import Timeouts
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Bounds, Timeouts
+from agent.waldur.transport import Bounds
 from simulator.server.waldur import SimulatedWaldur
 
 TOKEN = "9d1f0c2ab34e57687a8b9c0d1e2f3a4b5c6d7e8f"

@@ -12,7 +12,8 @@ import requests
 
 from agent.config.secret import Secret
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
-from agent.waldur import answers, offerings, orders, resources
+from agent.http import answers
+from agent.waldur import offerings, orders, resources
 from agent.waldur.client import WaldurClient
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import client_at, client_of

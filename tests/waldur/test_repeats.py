@@ -12,9 +12,9 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
 
 from agent.core.errors import WaldurError
-from agent.waldur import offerings, orders, resources, transport
+from agent.http.connections import Timeouts, new_retry
+from agent.waldur import offerings, orders, resources
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Timeouts, new_retry
 from simulator.server.faults import Fault, FaultKind, throttled
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import QUICK, client_at, client_of
@@ -199,7 +199,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used(
     stand_in: StartStandIn, monkeypatch: pytest.MonkeyPatch, idle_at_most_s: float, connections: int
 ) -> None:
     """Gunicorn closes it after two seconds; a request that meets that may be lost, and may not be sent again."""
-    monkeypatch.setattr(transport, "IDLE_AT_MOST_S", idle_at_most_s)
+    monkeypatch.setattr("agent.http.connections.IDLE_AT_MOST_S", idle_at_most_s)
     server = stand_in(lambda _: says({}))
     client = client_at(server.url)
     for number in range(3):

@@ -13,8 +13,8 @@ import pytest
 
 from agent.config.secret import Secret
 from agent.core.errors import ConfigError, SiteAgentError
+from agent.http.connections import Timeouts
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import Timeouts
 from tests.waldur.clients import TOKEN, client_at, oidc
 from tests.waldur.conftest import StartStandIn
 from tests.waldur.stand_in import Answer, Asked, StandIn, html, says

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent.core.errors import ConfigError, WaldurError
+from agent.http.connections import POOL_SIZE, Timeouts
 from agent.waldur import orders, pool, resources
 from agent.waldur.client import WaldurClient
-from agent.waldur.transport import POOL_SIZE, Timeouts
 from simulator.server.waldur import SimulatedWaldur
 from tests.waldur.clients import OFFERING, TOKEN, USER_AGENT, client_at, client_of
 from tests.waldur.conftest import StartStandIn

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read an answer, or the lack of one: JSON, Waldur's own words in a refusal, the reason of a failure."""
+"""Read an answer, or the lack of one: JSON, the server's own words in a refusal, the reason of a failure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def document(answer: requests.Response) -> Any:
 
 
 def detail(answer: requests.Response, mask: Mask) -> str:
-    """Return Waldur's own words: the texts of its JSON, or the title or the beginning of what else came."""
+    """Return the server's own words: the texts of its JSON, or the title or the beginning of what else came."""
     try:
         texts = "; ".join(_texts(document(answer), ""))
     except (ValueError, RecursionError):
