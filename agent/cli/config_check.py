@@ -21,14 +21,18 @@ def command(config_file: Path | None, as_json: bool) -> int:
     """Check the configuration file and the environment. All problems are shown at once; exit code 2 on errors."""
     loaded = configuration.checked(config_file, os.environ, strict=True)
     problems, failed = loaded.problems, loaded.settings is None
+    advice = configuration.advice(loaded.settings) if loaded.settings else ()
     if as_json:
         print_json({
             "ok": not failed,
             "problems": [{"severity": p.severity, "path": p.path, "message": p.message} for p in problems],
+            "advice": [{"path": path, "message": message} for path, message in advice],
             "settings": render(loaded.settings) if loaded.settings else None,
         })  # fmt: skip
     else:
         for problem in problems:
             echo(str(problem))
+        for path, message in advice:
+            echo(f"advice: {path} {message}")
         echo("the configuration cannot be used" if failed else "the configuration is good")
     return 2 if failed else 0

@@ -92,7 +92,8 @@ class Offering:
     `path` is where it stands in the file (`offerings[0]`); `command_prefix` goes before every command of the
     cluster (`docker exec slurmctld`); `component_extras` holds component keys that only a backend may know.
     `stopped` has a sentence for each mode that a value of this offering makes unusable. `staff_token_file` is read
-    when history is loaded, on the node that does it.
+    when history is loaded, on the node that does it. `keeps_unmanaged`: users whom Waldur does not know stay in their
+    accounts; None where the file does not say.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Offering:
     limits_source: LimitsSource = LimitsSource.CLUSTER
     usage_source: UsageSource = UsageSource.REQUESTED
     staff_token_file: Path | None = None
+    keeps_unmanaged: bool | None = None
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
 
     def backend_of(self, mode: Mode) -> str:

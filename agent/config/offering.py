@@ -30,11 +30,7 @@ BACKEND_KEYS = {
     Mode.REPORT: "reporting_backend",
 }
 OIDC_KEYS = ("oidc_token_url", "oidc_client_id", "oidc_client_secret")
-NOT_SERVED = {
-    "preserve_unmanaged_backend_users": NotServed(
-        "people whom Waldur does not know would be blocked and removed", frozenset({Mode.MEMBERSHIP_SYNC})
-    ),
-}
+NOT_SERVED: Mapping[str, NotServed] = {}
 DEFAULT_QUEUE = "default"
 STOMP_PATH = "/rmqws-stomp"
 NOTHING_SCHEDULED = f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set"
@@ -110,6 +106,7 @@ def read_offering(
         limits_source=LimitsSource(values["limits_source"]),
         usage_source=UsageSource(values["usage_source"]),
         staff_token_file=sources.located(values["staff_token_file"]) if values["staff_token_file"] else None,
+        keeps_unmanaged=values["preserve_unmanaged_backend_users"],
         stopped=MappingProxyType({mode: "; ".join(several) for mode, several in reasons.items()}),
     )
 

@@ -58,6 +58,7 @@ class WrongValue:
 
 STOPS_ALL = WrongValue(ALL_MODES)
 STOPS_ORDERS = WrongValue(ORDERS)
+STOPS_MEMBERS = WrongValue(frozenset({Mode.MEMBERSHIP_SYNC}))
 STOPS_REPORTS = WrongValue(frozenset({Mode.REPORT}))
 UNKNOWN_SOURCE = WrongValue(frozenset({Mode.REPORT}), UsageSource.REQUESTED.value)
 WEBSOCKET = WrongValue(value=EVENT_TRANSPORTS[0], meanwhile="events come over a WebSocket")
@@ -166,7 +167,6 @@ class OfferingSchema(SectionSchema):
     username_management_backend = key(field_types.text, "base")
     resource_import_enabled = key(field_types.flag, False)
     username_reconciliation_enabled = key(field_types.flag, False)
-    preserve_unmanaged_backend_users = key(field_types.flag, False)
     stomp_enabled = key(field_types.flag, False)
     stomp_membership_sync_enabled = key(field_types.flag)
     stomp_ws_host = key(field_types.text, "")
@@ -180,6 +180,7 @@ class OfferingSchema(SectionSchema):
     limits_source = key(field_types.choice(*LimitsSource), LimitsSource.CLUSTER.value)
     usage_source = key(field_types.choice(*UsageSource), UsageSource.REQUESTED.value, UNKNOWN_SOURCE)
     staff_token_file = key(field_types.text, "")
+    preserve_unmanaged_backend_users = key(field_types.flag, None, STOPS_MEMBERS)
 
 
 class BackendSettingsSchema(SectionSchema):

@@ -20,7 +20,7 @@ class DesiredMembers:
     """`wanted` belong in, `kept` may stay if they are there. `nameless` counts members who have no name here yet.
 
     Where `complete` is false nobody is removed: somebody who belongs in may be missing from `wanted`.
-    `known`: names that Waldur tells whose they are; told only where there are nameless members.
+    `known`: names that Waldur tells whose they are.
     """
 
     wanted: frozenset[str] = frozenset()

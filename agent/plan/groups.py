@@ -28,12 +28,14 @@ from agent.core.directory_actions import (
 @dataclass(frozen=True, slots=True)
 class DesiredGroups:
     """`members`: usernames by account. `complete`: the accounts of which no member is missing there, so that who is
-    not named may go. `ended`: accounts that are gone, whose groups go with them.
+    not named may go. `ended`: accounts that are gone, whose groups go with them. `known`: the only users who leave a
+    group, None for everybody.
     """
 
     members: Mapping[str, Set[str]]
     complete: Set[str] = frozenset()
     ended: Set[str] = frozenset()
+    known: Set[str] | None = None
 
     def names(self) -> list[str]:
         """Return all accounts that are spoken of."""
@@ -55,9 +57,10 @@ def changes(
             actions.append(CreateGroup(group=account, reason="the allocation has none"))
         actions += [AddToGroup(group=account, user=user, reason=reason) for user in sorted(wanted - present)]
         if account in desired.complete:
+            gone = present - wanted if desired.known is None else (present - wanted) & desired.known
             actions += [
                 RemoveFromGroup(group=account, user=user, reason="not a member of the allocation")
-                for user in sorted(present - wanted)
+                for user in sorted(gone)
             ]
     actions += [
         DeleteGroup(group=account, reason="the allocation has ended")

@@ -40,5 +40,6 @@ def desired_members(
         kept=frozenset({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""},
         nameless=nameless,
         complete=accounts is not None,
-        known=known.union(map(fold, ended)) if nameless else frozenset(),
+        # Without closed accounts all resources share one set.
+        known=known.union(map(fold, ended)) if ended else known,
     )

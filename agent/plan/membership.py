@@ -48,12 +48,14 @@ LEAVING = (Phase.BLOCK_MEMBERS, Phase.CANCEL_JOBS, Phase.REMOVE_MEMBERS)
 class MembershipRules:
     """What the site wants of every allocation of one offering. `sync_every`: how old a last sync may get.
 
-    `nobody_leaves`: why nobody is removed in this pass, empty when people may be.
+    `nobody_leaves`: why nobody is removed in this pass, empty when people may be. `keeps_unmanaged`: users whom Waldur
+    does not know stay where they are.
     """
 
     offering: OfferingRules
     limits: LimitRules
     nobody_leaves: str = ""
+    keeps_unmanaged: bool = False
     sync_every: timedelta = timedelta(minutes=30)
 
 
@@ -361,14 +363,20 @@ def _departures(
         stale = snapshot.users_of(draft.case.account) - members.wanted - members.kept
         if not stale or draft.case.also_named_by:
             continue
+        if rules.keeps_unmanaged and (unmanaged := stale - members.known):
+            draft.notes.append(
+                f"{', '.join(sorted(unmanaged)[:5])} ({len(unmanaged)} in all) stay: Waldur does not know them "
+                "(preserve_unmanaged_backend_users)"
+            )
+            stale -= unmanaged
         if unclear := members.unclear(stale):
             draft.notes.append(
                 f"{', '.join(sorted(unclear)[:5])} ({len(unclear)} in all) stay for now: a member without a name may "
                 "be meant, and Waldur knows nobody else who is called so"
             )
             stale -= unclear
-            if not stale:
-                continue
+        if not stale:
+            continue
         why = rules.nobody_leaves
         if not members.complete:
             why = why or "Waldur's service and course accounts could not be read"

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from agent.config import legacy_env, load
 from agent.config.findings import has_errors, judged, unknown_keys
-from agent.config.model import Offering, Problem, Settings, Severity
+from agent.config.model import Mode, Offering, Problem, Settings, Severity
 from agent.config.schema import COMMON_BACKEND_KEYS
 from agent.config.secret import mask_words, without_secrets
 from agent.config.sources import NOT_READ
@@ -58,6 +58,19 @@ def usable(
     if loaded.settings is None:
         raise ConfigError(load.error_text(loaded.problems))
     return loaded.settings, loaded.problems
+
+
+def advice(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Return keys that nobody has decided on and that guard people, each with a sentence on its safe value."""
+    return tuple(
+        (
+            f"{offering.path}.preserve_unmanaged_backend_users",
+            "is not written, so users whom Waldur does not know, also those added by hand, are removed from the "
+            "accounts and their jobs there cancelled. `true` is safe: they stay; `false` says that this is meant",
+        )
+        for offering in settings.offerings
+        if offering.backend_of(Mode.MEMBERSHIP_SYNC) and offering.keeps_unmanaged is None
+    )
 
 
 def of_state(settings: Settings | None) -> tuple[Problem, ...]:

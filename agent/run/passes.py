@@ -125,7 +125,10 @@ def desired_groups(synced: Synced) -> DesiredGroups:
         is_shared = case.also_named_by or case.shared_with
         if plan.account not in held and case.members.complete and not may_stay and not is_shared:
             complete.add(plan.account)
-    return DesiredGroups(members, complete=complete)
+    known = None
+    if synced.plan.facts.rules.keeps_unmanaged:
+        known = frozenset[str]().union(*{plan.case.members.known for plan in in_step})
+    return DesiredGroups(members, complete=complete, known=known)
 
 
 PASSES: Mapping[Mode, Callable[[Site], PassReport]] = {

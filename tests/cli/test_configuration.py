@@ -86,6 +86,17 @@ def test_config_check_of_a_good_file_hides_its_secrets(site: OperatorSite, comma
     assert command("config-check", "-c", file).out.endswith("the configuration is good\n")
 
 
+def test_config_check_offers_to_keep_users_whom_waldur_does_not_know(
+    site: OperatorSite, command: Command
+) -> None:
+    members = {"membership_sync_backend": "slurm"}
+    said = command("config-check", "-c", site.configure(**members)).out.splitlines()
+    assert said[0].startswith("advice: offerings[0].preserve_unmanaged_backend_users is not written")
+    for decided in (True, False):
+        file = site.configure(preserve_unmanaged_backend_users=decided, **members)
+        assert command("config-check", "-c", file, "--json").document()["advice"] == []
+
+
 def test_config_check_prints_one_object_also_when_all_is_wrong(command: Command) -> None:
     shown = command("config-check", "-c", "/no/such/file.yaml", "--json").document()
     assert (shown["ok"], shown["settings"]) == (False, None)

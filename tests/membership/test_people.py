@@ -155,6 +155,32 @@ def test_somebody_whom_nobody_knows_is_removed(world: World) -> None:
     world.in_step()
 
 
+def test_users_whom_waldur_does_not_know_stay_where_the_site_wants_that(
+    make_world: WorldFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(preserve_unmanaged_backend_users=True, policy={"max_removed_percent": 100})
+    resource = world.allocate("one")
+    world.settled()
+    world.stray("stranger", "a_one")
+    # A user of the offering who is no member of this team, and one who was deleted there.
+    world.stray("jjansen9", "a_one")
+    world.leave("ggran6")
+    row = next(row for row in world.waldur.store.offering_users if row.username == "ggran6")
+    world.waldur.site.change("offering_users", row.uuid, state="Deleted")
+    with caplog.at_level(logging.WARNING):
+        report = world.sync()
+        world.in_step()
+    assert [line.split("  (")[0] for line in world.changes(report)] == [
+        "remove member ggran6 from a_one", "remove member jjansen9 from a_one"
+    ]  # fmt: skip
+    told = [record.message for record in caplog.records if "stranger (1 in all) stay" in record.message]
+    assert len(told) == 1
+    world.change(resource, restrict_member_access=True)
+    world.sync()
+    assert world.members("a_one") == {"stranger"}
+    world.in_step()
+
+
 def test_accounts_that_no_resource_names_are_left_alone(world: World) -> None:
     world.allocate("one")
     world.settled()

@@ -76,6 +76,18 @@ def test_people_come_and_go_and_keep_a_valid_default_account(make: Make) -> None
     site.in_step()
 
 
+def test_who_was_added_by_hand_stays_where_the_site_wants_that(slurm: SlurmCluster, make: Make) -> None:
+    site = make(preserve_unmanaged_backend_users=True)
+    site.allocate("one")
+    site.settled()
+    slurm.ask("sacctmgr", "-i", "add", "user", "name=byhand", "account=a_one")
+    site.leave("hholt7")
+    assert changes(site.sync()) == ["remove member hholt7 from a_one"]
+    assert site.members("a_one") == TEAM - {"hholt7"} | {"byhand"}
+    assert site.assoc("user,maxsubmit", "a_one").count("byhand|") == 1
+    site.in_step()
+
+
 @pytest.mark.parametrize("policy", ["common", "individual"])
 def test_the_sites_policy_of_default_accounts_holds_for_who_comes_later(make: Make, policy: str) -> None:
     site = make(backend={"default_account_policy": policy})

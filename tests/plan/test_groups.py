@@ -34,6 +34,11 @@ def test_members_leave_only_where_all_members_are_known() -> None:
     assert changes(desired, there) == [RemoveFromGroup(group="h", user="b")]
 
 
+def test_users_whom_waldur_does_not_know_stay_in_a_group_where_the_site_wants_that() -> None:
+    desired = DesiredGroups({"g": {"a"}}, complete={"g"}, known={"a", "b"})
+    assert changes(desired, standing(g="abc")) == [RemoveFromGroup(group="g", user="b")]
+
+
 def test_a_group_goes_with_its_account_only() -> None:
     there = standing(g="ab", h="ab")
     assert changes(DesiredGroups({"h": {"a", "b"}}, complete={"h"}, ended={"g", "unknown"}), there) == [

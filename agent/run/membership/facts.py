@@ -177,7 +177,9 @@ def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> Membe
     waiting = (
         f"offering {silent} on the same cluster has not told yet which accounts it names" if silent else ""
     )
-    return MembershipRules(offering, limits, nobody_leaves=waiting)
+    return MembershipRules(
+        offering, limits, nobody_leaves=waiting, keeps_unmanaged=bool(site.offering.keeps_unmanaged)
+    )
 
 
 def named_accounts(found: Iterable[Resource]) -> frozenset[str]:
