@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
@@ -94,6 +94,46 @@ class FailUsername(WaldurAction):
 
     def subject(self) -> str:
         return _asked(self.offering_user, self.message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginDeletion(WaldurAction):
+    """Tell Waldur that the account of an offering user is being deleted; it cannot be taken back from then on."""
+
+    verb: ClassVar[str] = "begin deletion"
+    target, identifiers, feature = Target.USER, {"user": "username"}, "set_deleting"
+    offering_user: str
+    username: str = ""
+
+    def subject(self) -> str:
+        return _leaver(self.offering_user, self.username)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteDeletion(WaldurAction):
+    """Tell Waldur that an offering user is in no account any more. Homes and files stay."""
+
+    verb: ClassVar[str] = "complete deletion"
+    target, identifiers, feature = Target.USER, {"user": "username"}, "set_deleted"
+    offering_user: str
+    username: str = ""
+
+    def subject(self) -> str:
+        return _leaver(self.offering_user, self.username)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailDeletion(WaldurAction):
+    """Set an offering user to `Error deleting`; `message` goes to the log and journal, Waldur takes none."""
+
+    verb: ClassVar[str] = "fail deletion"
+    target, identifiers, feature = Target.USER, {"user": "username"}, "set_error_deleting"
+    offering_user: str
+    username: str = ""
+    message: str = field(compare=False)
+
+    def subject(self) -> str:
+        return f"{_leaver(self.offering_user, self.username)}: {self.message}"
 
 
 class DirectoryAction(Action):
@@ -195,3 +235,7 @@ class DeleteGroup(DirectoryAction):
 
 def _asked(offering_user: str, words: str) -> str:
     return f"of offering user {offering_user}: {words}"
+
+
+def _leaver(offering_user: str, username: str) -> str:
+    return f"of {username or 'nobody yet'}, offering user {offering_user}"

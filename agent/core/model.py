@@ -145,12 +145,22 @@ class TeamMember:
     offering_user_state: str = ""
 
 
+class Deletion(StrEnum):
+    """The states of an offering user on the way out, as Waldur spells them (since 7.7.4)."""
+
+    REQUESTED = "Requested deletion"
+    DELETING = "Deleting"
+    FAILED = "Error deleting"
+    DELETED = "Deleted"
+
+
 @dataclass(frozen=True, slots=True)
 class OfferingUser:
     """A person's account at the offering; `username` is the name on the cluster, empty until it is made.
 
     `waldur_username` is the person's login in Waldur (a CUID in federations). Names and e-mail are empty where
-    the person or the provider does not expose them.
+    the person or the provider does not expose them. `runtime_state`: what an account that is OK waits for, empty where
+    it is in use or the server does not tell (before 8.1).
     """
 
     uuid: str
@@ -162,6 +172,12 @@ class OfferingUser:
     first_name: str = ""
     last_name: str = ""
     email: str = ""
+    runtime_state: str = ""
+
+    @property
+    def is_on_the_way_out(self) -> bool:
+        """Return whether Waldur wants the account deleted, or has it so already."""
+        return self.state in frozenset(Deletion)
 
     @property
     def may_use(self) -> bool:

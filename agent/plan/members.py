@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from agent.core.account_names import fold
 from agent.core.members import DesiredMembers, ProjectAccounts
@@ -17,24 +17,31 @@ def desired_members(
     *,
     restricted: bool,
     known: frozenset[str] = frozenset(),
+    departing: Set[str] = frozenset(),
 ) -> DesiredMembers:
     """Return the desired members of one resource. `users` by user uuid; `accounts` None where they could not be read;
-    `known`: all names that somebody has at the offering.
+    `known`: all names that somebody has at the offering; `departing`: offering users who are to leave now.
 
     `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
-    Users whom the provider restricted are not added; where they are in, that is left to the provider.
+    Users whom the provider restricted are not added; where they are in, that is left to the provider. So are those
+    whose deletion Waldur wants, until they are `departing`.
     """
     names = {}
+    blocked, gone = set(), set()
     for member in team:
         user = users.get(member.user_uuid)
+        if user is not None and user.uuid in departing:
+            gone.add(member.user_uuid)
+        elif user is not None and (user.is_restricted or user.is_on_the_way_out):
+            blocked.add(member.user_uuid)
         names[member.user_uuid] = fold(user.username if user is not None else member.username)
-    blocked = {uuid for uuid in names if uuid in users and users[uuid].is_restricted}
-    wanted = set() if restricted else {name for uuid, name in names.items() if name and uuid not in blocked}
+    out = blocked | gone
+    wanted = set() if restricted else {name for uuid, name in names.items() if name and uuid not in out}
     active, unsettled, ended = (
         (accounts.active, accounts.unsettled, accounts.ended) if accounts else (frozenset(),) * 3
     )
     # Where no people belong in, nobody's name is waited for.
-    nameless = 0 if restricted else sum(not name for name in names.values())
+    nameless = 0 if restricted else sum(not name for uuid, name in names.items() if uuid not in gone)
     return DesiredMembers(
         wanted=frozenset(wanted | set(map(fold, active))),
         kept=frozenset({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""},

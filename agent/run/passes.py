@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from agent.config.model import Mode
+from agent.core.account_names import fold
 from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
-from agent.core.model import OfferingUser, Snapshot
+from agent.core.errors import SiteAgentError
+from agent.core.model import Deletion, OfferingUser, Snapshot
+from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.plan.orders import CREATING
 from agent.run import engine, gate
@@ -18,6 +21,7 @@ from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import MembershipFacts, PassScope, named_accounts
 from agent.run.membership.mode import Synced
+from agent.run.membership.planning import SyncFacts
 from agent.run.orders import mode as orders
 from agent.run.people import mode as people
 from agent.run.periodic import mode as periodic
@@ -103,6 +107,24 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
     desired = desired_groups(synced)
     users = (user for members in desired.members.values() for user in members)
     people.provide(run, desired, users, is_whole=synced.plan.is_whole)
+    if synced.seen is not None and gate.is_known(run, membership.MODE, synced.plan):
+        leaving = departures_of(synced.plan.facts, synced.seen, synced.unremovable)
+        people.end_accounts(run, leaving, synced.plan.facts.waldur.offering)
+
+
+def departures_of(
+    facts: SyncFacts, seen: Snapshot, unremovable: Mapping[str, SiteAgentError]
+) -> Sequence[Departure]:
+    """Return the people whose deletion has begun, with the accounts of the offering that they are still in."""
+    return [
+        Departure(
+            user,
+            seen.accounts_of(fold(user.username)) & facts.named if user.username else frozenset(),
+            unremovable.get(fold(user.username)),
+        )
+        for user in facts.departing
+        if user.state != Deletion.REQUESTED
+    ]
 
 
 def desired_groups(synced: Synced) -> DesiredGroups:

@@ -11,7 +11,7 @@ from agent.core.model import OfferingUser, TeamMember
 from agent.waldur import records
 from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 
-USER_FIELDS = ("uuid", "user_uuid", "username", "state", "is_restricted", "offering_uuid")
+USER_FIELDS = ("uuid", "user_uuid", "username", "state", "runtime_state", "is_restricted", "offering_uuid")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
 PERSON_FIELDS = ("user_username", "user_full_name", "user_first_name", "user_last_name", "user_email")
 ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")

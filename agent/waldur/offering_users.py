@@ -2,18 +2,19 @@
 """The accounts of people at the offering: their states and their names.
 
 A move from a state that does not allow it answers 400. Servers of 2024 have no states, those before 7.7.5 no
-`set_error_creating`: WaldurLacks, and they do without.
+`set_error_creating`, those before 7.7.4 no deletion: WaldurLacks, and they do without.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from agent.core.errors import WaldurAnswerError
 from agent.core.model import OfferingUser
 from agent.waldur import records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 PATH = "marketplace-offering-users/"
 
@@ -28,6 +29,41 @@ def set_validation_complete(client: WaldurClient, uuid: str) -> None:
 
 def set_error_creating(client: WaldurClient, uuid: str) -> None:
     _move(client, uuid, "set_error_creating")
+
+
+def set_deleting(client: WaldurClient, uuid: str) -> None:
+    _move(client, uuid, "set_deleting")
+
+
+def set_deleted(client: WaldurClient, uuid: str) -> None:
+    _move(client, uuid, "set_deleted")
+
+
+def set_error_deleting(client: WaldurClient, uuid: str) -> None:
+    _move(client, uuid, "set_error_deleting")
+
+
+def states(client: WaldurClient, wanted: Iterable[str]) -> dict[str, str]:
+    """Return the offering's users in these states, the state by the user's uuid."""
+    params = [("offering_uuid", client.offering_uuid), *(("state", state) for state in wanted)]
+    params += [("field", name) for name in ("uuid", "user_uuid", "username", "state", "offering_uuid")]
+    items = client.pages(PATH, params, order=OLDEST_FIRST)
+    users = [records.offering_user(records.of_offering(item, client.offering_uuid)) for item in items]
+    return {user.uuid: user.state for user in users}
+
+
+def has_name_elsewhere(client: WaldurClient, user: OfferingUser, customer_uuid: str) -> bool:
+    """Return whether the person has the same name at another offering of the provider, and not on the way out there."""
+    params = [("user_uuid", user.user_uuid), ("provider_uuid", customer_uuid)]
+    params += [("field", name) for name in ("uuid", "user_uuid", "username", "state", "is_restricted")]
+    others = (records.offering_user(item) for item in client.pages(PATH, params, order=OLDEST_FIRST))
+    return any(
+        other.user_uuid == user.user_uuid
+        and other.uuid != user.uuid
+        and other.username == user.username
+        and not other.is_on_the_way_out
+        for other in others
+    )
 
 
 def ask_account_linking(client: WaldurClient, uuid: str, comment: str, comment_url: str) -> None:

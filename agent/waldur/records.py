@@ -28,6 +28,9 @@ from agent.core.model import (
 
 Json = Mapping[str, Any]
 
+# How Waldur says that nothing is awaited of an account that is OK (8.1).
+IN_USE = ("Active", "OK")
+
 OPTIONS_AMONG_SECRETS = ("service_provider_can_create_offering_user",)
 
 
@@ -96,6 +99,7 @@ def offering_user(record: Json) -> OfferingUser:
         first_name=_text(record, "user_first_name") or first,
         last_name=_text(record, "user_last_name") or last,
         email=_text(record, "user_email"),
+        runtime_state="" if (now := _text(record, "runtime_state")) in IN_USE else now,
     )
 
 

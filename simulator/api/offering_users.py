@@ -26,6 +26,7 @@ def _filters(call: Call) -> Filters[OfferingUser]:
     filters: Filters[OfferingUser] = Filters(
         offering_uuid=uuid_is(lambda row: row.offering_uuid),
         user_uuid=uuid_is(lambda row: row.user_uuid),
+        provider_uuid=uuid_is(lambda row: call.store.offerings[row.offering_uuid].customer_uuid),
         user_username=text_is(lambda row: users[row.user_uuid].username),
         state=choice_in(lambda row: row.state.value, [s.value for s in OfferingUserState]),
         is_restricted=flag_is(lambda row: row.is_restricted),
@@ -35,7 +36,7 @@ def _filters(call: Call) -> Filters[OfferingUser]:
         query=text_has(lambda row: (row.username, users[row.user_uuid].username)),
         is_not_propagated=flag_is(lambda _: False),
     )
-    new, old = ("state", "has_consent"), ("is_not_propagated",)
+    new, old = ("state", "has_consent", "provider_uuid"), ("is_not_propagated",)
     return filters.without(*(old if call.age.is_modern else new))
 
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
+from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import SiteAgentError, WaldurError
-from agent.core.model import OfferingUser, Part, ResourceState, Snapshot
+from agent.core.model import Deletion, OfferingUser, Part, ResourceState, Snapshot
 from agent.core.policy import PolicyRules
+from agent.plan import departures
 from agent.plan.policy.gate import Decision
 from agent.run import engine, gate
 from agent.run.engine import Steps, Work
@@ -43,18 +45,22 @@ NamePeople = Callable[[MembershipFacts, Snapshot], Sequence[OfferingUser]]
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The plan and decision of a loop over members, and its errors by resource uuid."""
+    """The plan and decision of a loop over members, and its errors by resource uuid. `seen`: the cluster as it was read
+    last, None where what was done could not be read back. `unremovable`: why users cannot be removed, for good.
+    """
 
     plan: PlannedSync
     decision: Decision
     errors: Mapping[str, SiteAgentError]
+    seen: Snapshot | None = None
+    unremovable: Mapping[str, SiteAgentError] = field(default_factory=dict)
 
 
 def reconcile(run: Pass, scope: PassScope, name_people: NamePeople) -> Synced:
     """Reconcile the members of a pass. Raises SiteAgentError where nothing could be planned."""
     progress = MembershipProgress(run.site, datetime.now(UTC))
     work = engine.reconcile(run, steps(run.site, run.rules, progress, scope, name_people))
-    return Synced(work.plan, work.decision, progress.errors)
+    return Synced(work.plan, work.decision, progress.errors, progress.seen, progress.unremovable)
 
 
 def plan(site: Site, scope: PassScope = PassScope()) -> PlannedSync:
@@ -106,6 +112,7 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
         blocked=blocked.by_account(site.state_dir, site.offering.uuid),
         lost=None if scope.is_everything else (),
         is_whole=scope.is_everything,
+        ends_users=scope.is_everything and site.client.if_supported(BeginDeletion.feature),
     )
 
 
@@ -170,8 +177,10 @@ def _new_hierarchy_names(plan: PlannedSync) -> dict[str, str]:
     return {uuid: account for uuid, account in found.items() if known.get(uuid) != account}
 
 
-def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> None:
-    """Remember which accounts the offering names, for the others of the cluster; log notes on resources once."""
+def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> PlannedSync | None:
+    """Remember which accounts the offering names, for the others of the cluster; log notes on resources once. Tell
+    Waldur whose deletion begins; return the plan as it is after that.
+    """
     site, plan = work.site, work.plan
     progress.take_up(plan, work.decision)
     which = (site.state_dir, site.backend.cluster)
@@ -193,3 +202,26 @@ def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> None:
                 "; ".join(notes),
             )
         site.cache.logged[resource.uuid] = notes
+    return _begun_deletions(work)
+
+
+def _begun_deletions(work: Work[PlannedSync]) -> PlannedSync | None:
+    """Tell Waldur whose account is deleted now, before anybody is removed from anything. Return the plan without those
+    whom it has taken back meanwhile; None where there is nobody to tell of.
+    """
+    facts, allowed = work.plan.facts, frozenset(work.decision.allowed)
+    due = [each for each in work.plan.openings if departures.due(each, work.plan.actions, allowed)]
+    if not due or not gate.is_known(work.run, MODE, work.plan):
+        return None
+    failed = work.send(due)
+    is_lacking = not work.site.client.if_supported(BeginDeletion.feature)
+    kept = frozenset(each.offering_user for each in due if is_lacking or each in failed)
+    begun = {each.offering_user for each in due} - kept
+    for error in failed.values():
+        work.report.later = work.report.later or (error if error.retryable else None)
+    users = [
+        replace(user, state=Deletion.DELETING) if user.uuid in begun else user for user in facts.waldur.users
+    ]
+    return planning.plan(
+        replace(facts, waldur=replace(facts.waldur, users=users), taken_back=facts.taken_back | kept)
+    )

@@ -11,11 +11,12 @@ from functools import cached_property
 
 from agent.core.account_names import fold
 from agent.core.actions import Action
+from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.members import ProjectAccounts
-from agent.core.model import AccountSpec, AllocationSpec, ResourceState, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, OfferingUser, ResourceState, Snapshot
 from agent.core.waldur_actions import ClaimAccount
-from agent.plan import allocations, lost_backend_ids, membership
+from agent.plan import allocations, departures, lost_backend_ids, membership
 from agent.plan.members import desired_members
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.policy.rules import PolicyContext
@@ -33,7 +34,8 @@ class SyncFacts:
     the name of one. `blocked`: members by account who were blocked to remove them. `confirmed`: accounts whose removals
     Waldur has confirmed; `holders`: those of them that resources outside of this pass name, too. `lost`: accounts to be
     written to resources whose backend id Waldur has lost, None before they were looked for. `usage_asked`: accounts
-    whose used amounts were asked for. `is_whole`: the facts are about all resources of the offering.
+    whose used amounts were asked for. `is_whole`: the facts are about all resources of the offering. `ends_users`: the
+    deletion of offering users is carried on, but for those `taken_back` (by uuid), whom Waldur did not let begin.
     """
 
     waldur: MembershipFacts
@@ -47,6 +49,13 @@ class SyncFacts:
     lost: tuple[ClaimAccount, ...] | None = None
     usage_asked: frozenset[str] = frozenset()
     is_whole: bool = True
+    ends_users: bool = False
+    taken_back: frozenset[str] = frozenset()
+
+    @cached_property
+    def departing(self) -> Sequence[OfferingUser]:
+        """Return the offering users who leave all accounts now, for Waldur wants theirs deleted."""
+        return departures.departing(self.waldur.users, self.taken_back) if self.ends_users else ()
 
     @cached_property
     def named(self) -> frozenset[str]:
@@ -73,7 +82,13 @@ class PlannedSync:
     @cached_property
     def actions(self) -> tuple[Action, ...]:
         actions = (action for plan in self.plans for action in plan.actions)
-        return tuple(dict.fromkeys([*(self.facts.lost or ()), *membership.in_order(actions)]))
+        told = [*(self.facts.lost or ()), *self.openings]
+        return tuple(dict.fromkeys([*told, *membership.in_order(actions)]))
+
+    @cached_property
+    def openings(self) -> Sequence[BeginDeletion]:
+        """Return what Waldur is told of those who are to be removed for good, before they are."""
+        return departures.openings(self.facts.departing)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -140,6 +155,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
     also = {fold(r.backend_id): f"resource {r.uuid}" for r in strangers if r.backend_id}
     also |= {**facts.foreign, **facts.holders}
     names = frozenset(fold(user.username) for user in waldur.users)
+    departing = frozenset(user.uuid for user in facts.departing)
     found = []
     for resource in named:
         team = waldur.teams.get(resource.uuid, ())
@@ -148,7 +164,12 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
         known = waldur.accounts
         accounts = None if known is None else known.get(resource.project_uuid, ProjectAccounts())
         members = desired_members(
-            team, users, accounts, restricted=resource.restrict_member_access, known=names
+            team,
+            users,
+            accounts,
+            restricted=resource.restrict_member_access,
+            known=names,
+            departing=departing,
         )
         orders = waldur.orders.get(resource.uuid, frozenset())
         account = fold(resource.backend_id)

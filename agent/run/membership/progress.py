@@ -13,15 +13,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+from agent.core.account_names import fold
 from agent.core.actions import (
     Action,
     AddMember,
     AllowSubmission,
     BlockSubmission,
     ClusterAction,
+    RemoveMember,
     SetQos,
     only,
 )
+from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import (
     BackendError,
     CommandFailed,
@@ -31,7 +34,7 @@ from agent.core.errors import (
     PlanRefused,
     SiteAgentError,
 )
-from agent.core.model import Part
+from agent.core.model import Part, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import (
     ClaimAccount,
@@ -51,7 +54,7 @@ from agent.run.membership.planning import PlannedSync
 from agent.run.results import ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.state import blocked
-from agent.waldur import resources
+from agent.waldur import offering_users, resources
 from backends.base import Scope
 
 # One portion is written and read back in well under a minute, as a load file of so many accounts is.
@@ -66,6 +69,7 @@ REQUESTS: Mapping[type[WaldurAction], Request] = {
     FailResource: lambda client, a: resources.fail(client, a.resource, a.message),
     MarkResourceOk: lambda client, a: resources.mark_ok(client, a.resource),
     RefreshLastSync: lambda client, a: resources.refresh_last_sync(client, a.resource),
+    BeginDeletion: lambda client, a: offering_users.set_deleting(client, a.offering_user),
 }
 
 SyncWork = Work[PlannedSync]
@@ -76,7 +80,8 @@ class MembershipProgress:
     """The errors so far, by resource uuid.
 
     `errors` keep a resource from being in step; `faults` are lasting ones of its own. `_left_out`: members whom the
-    cluster refuses; they are reported, and the resource is not set erred for them.
+    cluster refuses; they are reported, and the resource is not set erred for them. `seen`: the cluster as it was read
+    last, None where that is not known. `unremovable`: why users cannot be removed, by name.
     """
 
     def __init__(self, site: Site, now: datetime) -> None:
@@ -86,11 +91,14 @@ class MembershipProgress:
         self.faults: dict[str, SiteAgentError] = {}
         self._left_out: dict[str, SiteAgentError] = {}
         self._withheld: frozenset[Action] = frozenset()
+        self.seen: Snapshot | None = None
+        self.unremovable: dict[str, SiteAgentError] = {}
 
     def take_up(self, plan: PlannedSync, decision: Decision) -> None:
         """Begin with a plan on which the gate has decided."""
         self.errors = {**plan.unread, **plan.refused}
         self.faults = {**plan.refused}
+        self.seen = plan.snapshot
         # What should happen and does not. What the site protects or ignores should not happen.
         held = (action for each in decision.held for action in each.actions)
         refused = (r.action for r in decision.refused if r.why not in (Why.PROTECTED, Why.IGNORED))
@@ -122,6 +130,7 @@ class MembershipProgress:
 
     def failed(self, work: SyncWork, portion: Portion, error: SiteAgentError) -> None:
         """Note a portion that cannot have happened, or cannot be read back: no fault of the resources."""
+        self.seen = None
         for plan in portion.about:
             self.errors.setdefault(plan.case.resource.uuid, error)
 
@@ -133,7 +142,11 @@ class MembershipProgress:
         # What cannot have changed is taken from the first snapshot.
         unchanged = first.complete & {Part.TRES, Part.QOS}
         seen = replace(seen, tres=first.tres, qos=first.qos, complete=seen.complete | unchanged)
+        self.seen = seen
         failed = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
+        for action, error in failed.items():
+            if isinstance(action, RemoveMember) and not error.retryable and _is_fault(error):
+                self.unremovable.setdefault(fold(action.user), error)
         for plan, again in zip(portion.about, work.plan.again(portion.about, seen), strict=True):
             self._check(portion, plan, again, failed)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Provision what goes with accounts: usernames for new people before a plan, groups and homes after it.
+"""Provision what goes with accounts: usernames for new people before a plan, groups and homes after it, and the end of
+what people have who are to be deleted.
 
 None of it delays the cluster: a directory or a file system that is away costs its own part of the pass, and the next
 one goes on.
@@ -11,9 +12,10 @@ from collections.abc import Iterable, Sequence, Set
 
 from agent.core.errors import WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
+from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.run.gate import Pass
-from agent.run.people import groups, homes, usernames
+from agent.run.people import departures, groups, homes, usernames
 from agent.run.results import ProvisioningReport
 
 
@@ -30,6 +32,11 @@ def name_people(
     named = usernames.provision(run, users, facts, snapshot=snapshot, members=members)
     _add_to_report(run, "usernames", named)
     return named.users
+
+
+def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts) -> None:
+    """End the accounts at the offering of people who are in none on the cluster any more."""
+    _add_to_report(run, "deletion of users", departures.provision(run, leaving, facts))
 
 
 def provide(run: Pass, desired: DesiredGroups, users: Iterable[str], *, is_whole: bool) -> None:

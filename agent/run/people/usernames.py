@@ -109,7 +109,7 @@ def provision(
     provisioning = _UsernameProvisioning(site, users, members)
     try:
         provisioning.names.recall()
-        with _opened(site, provisioning.names.reserved, snapshot) as backend:
+        with opened(site, provisioning.names.reserved, snapshot) as backend:
             if backend is not None:
                 engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
@@ -131,7 +131,7 @@ def plan(
     """Return what `provision` would do now, as far as that can be known. Changes nothing. Raises SiteAgentError."""
     provisioning = _UsernameProvisioning(site, users, members)
     provisioning.names.recall()
-    with _opened(site, provisioning.names.reserved, snapshot) as backend:
+    with opened(site, provisioning.names.reserved, snapshot) as backend:
         if backend is None:
             return provisioning.plan(NameFacts((), {}, ()))
         return engine.plan_of(provisioning.steps(backend, _due(users, facts), is_asked=True))
@@ -341,7 +341,7 @@ class _UsernameProvisioning:
 
 
 @contextmanager
-def _opened(
+def opened(
     site: Site, owners: Mapping[str, str], snapshot: Snapshot | None
 ) -> Iterator[UsernameBackend | None]:
     """Connect the offering's username backend; yield None where it is not installed. Raises SiteAgentError.

@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from agent.config.model import Mode
-from agent.core.actions import Action, only
-from agent.core.directory_actions import AssignUsername
+from agent.core.account_names import fold
+from agent.core.actions import Action, RemoveMember, only
+from agent.core.directory_actions import AssignUsername, BeginDeletion
 from agent.core.errors import SiteAgentError
+from agent.core.model import Deletion
 from agent.core.plans import Plan
 from agent.core.waldur_actions import FailResource, MarkResourceOk
-from agent.plan.policy.gate import HeldPlan, Refused
+from agent.plan.policy.gate import Decision, HeldPlan, Refused
 from agent.run import engine, gate, passes
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import PassScope
 from agent.run.membership.mode import Synced
+from agent.run.membership.planning import PlannedSync
 from agent.run.membership.progress import MembershipProgress
 from agent.run.orders import mode as orders
 from agent.run.orders.progress import allowed_part, wait_reason
+from agent.run.people import departures, usernames
 from agent.run.people import groups as group_mode
-from agent.run.people import usernames
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.run.usage import mode as usage
@@ -110,7 +113,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     names: Sequence[Action] = ()
     held = [*decision.held]
     groups: Sequence[Action] = ()
-    endings: Sequence[Action] = ()
+    endings: list[Action] = []
     if gate.may_tell(rules):
         desired = passes.desired_groups(synced)
         inside = passes.members_of(waldur, plan.snapshot)
@@ -125,12 +128,14 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
 
         names = _unless_away("usernames", notes, named)
         groups = _unless_away("groups", notes, lambda: group_mode.plan(site, desired).actions)
+        deletions = _unless_away("deletion of users", notes, lambda: _deletions(site, plan, decision))
         endings = [
             action
             for each in plan.plans
             for action in progress.closing(plan, each)
             if isinstance(action, FailResource) or (isinstance(action, MarkResourceOk) and each.spec)
         ]
+        endings += deletions
     if only(AssignUsername, names):
         notes.append("who gets a username now joins the accounts in the next pass")
     told = (
@@ -143,7 +148,8 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
         with engine.passing(site, mode, subject=scope.resource_uuid) as run:
             passes.name_people(run, waldur, plan.snapshot)
             work = engine.carry_out(run, steps, plan)
-            passes.provide_for_members(run, Synced(plan, work.decision, progress.errors))
+            done = Synced(work.plan, work.decision, progress.errors, progress.seen, progress.unremovable)
+            passes.provide_for_members(run, done)
         return run.report
 
     return Preview(
@@ -157,6 +163,20 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
         ],
         apply=apply,
     )
+
+
+def _deletions(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Action]:
+    """Return how the deletion of offering users would end, when all goes well that is allowed."""
+    facts, seen = plan.facts, plan.snapshot
+    begun = {action.offering_user for action in only(BeginDeletion, decision.allowed)}
+    users = [replace(u, state=Deletion.DELETING) if u.uuid in begun else u for u in facts.departing]
+    names = {fold(user.username) for user in users}
+    for action in only(RemoveMember, decision.allowed):
+        if fold(action.user) in names:
+            seen = action.applied_to(seen)
+    expected = replace(facts, waldur=replace(facts.waldur, users=users))
+    leaving = passes.departures_of(expected, seen, {})
+    return departures.plan(site, leaving, facts.waldur.offering).actions
 
 
 def _of_report(site: Site) -> Preview:

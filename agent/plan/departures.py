@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""How the account of an offering user ends: which users leave now, and what Waldur and the directory are told.
+
+state                 on the cluster             calls                                         then
+Requested deletion    in accounts, or in none    BeginDeletion, before anybody is removed      Deleting
+Deleting              in accounts                none: the members' plan removes them          stays
+Deleting              removal refused for good   FailDeletion                                  Error deleting
+Deleting              in no account              DeactivateUser (directory), CompleteDeletion  Deleted
+Error deleting        in accounts                none: their removal is tried again            stays
+Error deleting        in no account              BeginDeletion, then as Deleting               Deleted
+
+Whom Waldur takes back before `BeginDeletion` keeps everything. Homes, files and the username stay in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+
+from agent.core.account_names import fold
+from agent.core.actions import Action, RemoveMember, only
+from agent.core.directory_actions import BeginDeletion, CompleteDeletion, DeactivateUser, FailDeletion
+from agent.core.errors import SiteAgentError
+from agent.core.model import Deletion, OfferingUser
+
+WHY = "Waldur wants the account deleted"
+UNDER_WAY = (Deletion.REQUESTED, Deletion.DELETING, Deletion.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """One person on the way out. `inside`: accounts of the offering that they are still in; `fault`: why they cannot be
+    removed from one, where time will not mend it. `is_released`: the directory lets go of them as well.
+    """
+
+    user: OfferingUser
+    inside: Set[str] = frozenset()
+    fault: SiteAgentError | None = None
+    is_released: bool = False
+
+
+def departing(users: Iterable[OfferingUser], taken_back: Set[str] = frozenset()) -> list[OfferingUser]:
+    """Return users who leave all accounts now. `taken_back`: those whom Waldur did not let begin, by uuid."""
+    return [user for user in users if user.state in UNDER_WAY and user.uuid not in taken_back]
+
+
+def openings(users: Iterable[OfferingUser]) -> list[BeginDeletion]:
+    """Return what Waldur is told before these users are removed from anything."""
+    return [
+        BeginDeletion(offering_user=user.uuid, username=user.username, reason=WHY)
+        for user in users
+        if user.state == Deletion.REQUESTED
+    ]
+
+
+def due(opening: BeginDeletion, planned: Iterable[Action], allowed: Set[Action]) -> bool:
+    """Return whether a deletion begins now: nothing is to be removed, or something of it may be."""
+    name = fold(opening.username)
+    removals = [action for action in only(RemoveMember, planned) if fold(action.user) == name]
+    return not removals or any(action in allowed for action in removals)
+
+
+def closing(departures: Iterable[Departure]) -> Iterator[Action]:
+    """Yield what ends the deletion of those who are in no account any more, or tells why it cannot go on."""
+    for each in departures:
+        uuid, name, state = each.user.uuid, each.user.username, each.user.state
+        if each.fault is not None and state == Deletion.DELETING:
+            yield FailDeletion(offering_user=uuid, username=name, message=str(each.fault), reason=WHY)
+        elif not each.inside and each.fault is None:
+            if state != Deletion.DELETING:
+                yield BeginDeletion(offering_user=uuid, username=name, reason=WHY)
+            if each.is_released and name:
+                yield DeactivateUser(user=name, reason=WHY)
+            yield CompleteDeletion(offering_user=uuid, username=name, reason=WHY)

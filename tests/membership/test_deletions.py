@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: MIT
+"""Offering users to their end: Waldur wants an account deleted, the person leaves all accounts, and Waldur is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.config.model import Mode
+from agent.core.actions import RemoveMember
+from agent.core.directory_actions import (
+    BeginDeletion,
+    CompleteDeletion,
+    DeactivateUser,
+    DirectoryAction,
+    FailDeletion,
+)
+from agent.core.errors import BackendError
+from agent.core.model import Deletion, OfferingUser
+from agent.core.plans import Outcome
+from agent.plan import departures
+from agent.plan.departures import Departure
+from agent.run.preview.previews import preview
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import OfferingUserState
+from simulator.world.seed import Scenario
+from tests.membership.conftest import WorldFactory
+from tests.membership.world import World
+from tests.usernames import scripted
+from tests.usernames.scripted import Scripted, install
+
+S = OfferingUserState
+
+
+def leaver(world: World, *, state: OfferingUserState = S.REQUESTED_DELETION) -> str:
+    """A member of an account whose deletion Waldur wants, by name; still of the team."""
+    world.allocate("one")
+    world.settled()
+    name = min(world.members("a_one"))
+    world.waldur.people.set_account(world.person(name), name, state=state)
+    world.waldur.requests.reset()
+    return name
+
+
+def state_of(world: World, name: str) -> str:
+    account = world.waldur.people.account(world.person(name))
+    assert account is not None
+    assert account.username == name
+    return account.state.value
+
+
+def steps_of(world: World) -> list[str]:
+    """What was sent about offering users since the last reset."""
+    counts = world.waldur.request_counts()
+    return sorted(
+        line.rpartition("/marketplace-offering-users/")[2] or line
+        for line in counts
+        if line.startswith("POST") and "offering-users" in line
+    )
+
+
+def test_a_person_leaves_all_accounts_and_keeps_the_name(world: World) -> None:
+    name = leaver(world)
+    looked_at = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    assert [action.verb for action in looked_at.allowed if name in action.line()] == [
+        "begin deletion",
+        "remove member",
+        "complete deletion",
+    ]
+    report = world.sync()
+    assert not report.failed, report.as_json()
+    order = [o.action.verb for o in report.outcomes if name in o.action.line()]
+    assert order == ["begin deletion", "remove member", "complete deletion"]
+    assert name not in world.members("a_one")
+    assert state_of(world, name) == "Deleted"
+    # Still of the team, for Waldur does not take people from projects: nobody comes back by that.
+    world.in_step()
+    assert name not in world.members("a_one")
+    world.waldur.people.set_account(world.person(name), name, state=S.OK)
+    world.sync()
+    assert name in world.members("a_one")
+
+
+def test_whom_waldur_takes_back_before_the_first_step_keeps_everything(world: World) -> None:
+    name = leaver(world)
+    login, reads = world.person(name), 0
+
+    def take_back(call: str) -> bool:
+        nonlocal reads
+        reads += call == "observe"
+        if reads == 2:  # the last read before the plan is carried out
+            world.waldur.people.set_account(login, name, state=S.OK)
+        return False
+
+    world.backend.outage = take_back
+    report = world.sync()
+    assert reads == 2
+    assert name in world.members("a_one")
+    assert state_of(world, name) == "OK"
+    assert not report.failed
+    world.in_step()
+
+
+def test_a_deletion_that_was_begun_goes_on_and_whoever_is_in_no_account_is_deleted_at_once(
+    world: World,
+) -> None:
+    name = leaver(world, state=S.DELETING)
+    world.waldur.people.add_member(world.waldur.seed.project_uuids[1], "nina", account="")
+    world.waldur.people.set_account("nina", "", state=S.REQUESTED_DELETION)
+    world.sync()
+    row = world.waldur.people.account("nina")
+    assert row is not None
+    assert (state_of(world, name), row.state) == ("Deleted", S.DELETED)
+    assert name not in world.members("a_one")
+
+
+def test_nothing_begins_where_the_site_removes_nobody(make_world: WorldFactory) -> None:
+    world = make_world(policy={"mode": "upsert-only"})
+    name = leaver(world)
+    world.sync()
+    assert (steps_of(world), state_of(world, name)) == ([], "Requested deletion")
+    assert name in world.members("a_one")
+
+
+def test_a_pass_over_one_resource_leaves_it_to_the_next_whole_one(world: World) -> None:
+    name = leaver(world)
+    (uuid,) = (r.uuid for r in world.waldur.site.resources() if r.backend_id == "a_one")
+    world.sync(resource=uuid)
+    assert (steps_of(world), state_of(world, name)) == ([], "Requested deletion")
+    assert name in world.members("a_one")
+
+
+def test_who_cannot_be_removed_is_told_once_and_tried_again(world: World) -> None:
+    name = leaver(world)
+    world.backend.refuses = lambda action: isinstance(action, RemoveMember) and action.user == name
+    world.sync()
+    assert state_of(world, name) == "Error deleting"
+    world.waldur.requests.reset()
+    world.sync()
+    assert (steps_of(world), state_of(world, name)) == ([], "Error deleting")
+    world.backend.refuses = lambda _: False
+    world.sync()
+    assert state_of(world, name) == "Deleted"
+
+
+def test_an_outage_in_the_middle_deletes_nobody(world: World) -> None:
+    name = leaver(world)
+    world.backend.outage = lambda call: call == "apply"
+    world.sync()
+    assert state_of(world, name) == "Deleting"
+    assert name in world.members("a_one")
+    world.backend.outage = lambda _: False
+    world.sync()
+    assert state_of(world, name) == "Deleted"
+
+
+@pytest.mark.parametrize("age", ["2024", "8.0"])
+def test_older_servers(age: str, tmp_path: Path) -> None:
+    """A server of 2024 has no states and is not asked; 8.0 has them all."""
+    with SimulatedWaldur(age, scenario=Scenario(members_per_project=2)) as waldur:
+        world = World(waldur, tmp_path)
+        name = leaver(world)
+        world.sync()
+        assert (name in world.members("a_one")) == (age == "2024")
+        assert bool(steps_of(world)) == (age == "8.0")
+
+
+def test_a_server_without_these_calls_is_asked_once(tmp_path: Path) -> None:
+    with SimulatedWaldur(scenario=Scenario(members_per_project=2)) as waldur:
+        world = World(waldur, tmp_path)
+        name = leaver(world)
+        waldur.faults.add(Fault(method="POST", path="set_deleting", status=404, times=None))
+        world.sync()
+        assert name in world.members("a_one")
+        assert not world.site.client.if_supported(BeginDeletion.feature)
+        world.in_step()
+
+
+class Directory(Scripted):
+    """A directory that says what it was asked to release."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[str] = []
+        self.refusal: BackendError | None = None
+
+    def require_room(self) -> None:
+        return None
+
+    def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
+        self.applied += actions
+        return [Outcome(action, self.refusal) for action in actions]
+
+
+def test_a_name_that_the_person_has_at_another_offering_stays_in_the_directory(
+    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch)
+    directory = Directory()
+    scripted.plugin.backend = directory
+    world = make_world(username_management_backend="scripted")
+    name = leaver(world)
+    store = world.waldur.store
+    with store.lock:
+        row = next(each for each in store.offering_users if each.username == name)
+        other = replace(store.offerings[row.offering_uuid], uuid=store.uuids.new())
+        store.offerings.add(other)
+        elsewhere = {"uuid": store.uuids.new(), "offering_uuid": other.uuid, "state": S.OK}
+        store.offering_users.add(replace(row, **elsewhere))
+    world.sync()
+    with store.lock:
+        assert store.offering_users[row.uuid].state is S.DELETED
+    assert directory.applied == []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_directory_lets_go_of_a_person_before_waldur_is_told(
+    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    install(tmp_path, monkeypatch)
+    directory = Directory()
+    scripted.plugin.backend = directory
+    world = make_world(username_management_backend="scripted")
+    name = leaver(world)
+    if refused:
+        directory.refusal = BackendError("the entry is protected")
+    world.sync()
+    assert [action.line() for action in directory.applied] == [f"deactivate user {name}"]
+    assert state_of(world, name) == ("Error deleting" if refused else "Deleted")
+
+
+ANN = OfferingUser("o1", "u1", "ann", Deletion.DELETING)
+FAULT = BackendError("no")
+
+
+@pytest.mark.parametrize(
+    ("state", "departure", "expected"),
+    [
+        (Deletion.DELETING, {}, [CompleteDeletion]),
+        (Deletion.DELETING, {"is_released": True}, [DeactivateUser, CompleteDeletion]),
+        (Deletion.DELETING, {"inside": frozenset({"a"})}, []),
+        (Deletion.DELETING, {"inside": frozenset({"a"}), "fault": FAULT}, [FailDeletion]),
+        (Deletion.FAILED, {"inside": frozenset({"a"}), "fault": FAULT}, []),
+        (Deletion.FAILED, {}, [BeginDeletion, CompleteDeletion]),
+    ],
+)
+def test_what_ends_a_deletion(
+    state: Deletion, departure: dict[str, object], expected: list[type[object]]
+) -> None:
+    user = OfferingUser("o1", "u1", "ann", state)
+    found = list(departures.closing([Departure(user, **departure)]))  # type: ignore[arg-type]
+    assert [type(action) for action in found] == expected
