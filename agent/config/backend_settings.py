@@ -12,11 +12,13 @@ from typing import Any
 
 from agent.config.findings import Findings, below
 from agent.config.homes import read_homes
+from agent.config.project_directories import read_project_directories
 from agent.config.schema import BACKEND_SETTINGS, PERIODIC_LIMITS, POLICY_KEYS, checked
 from agent.config.secret import secrets_in
 from agent.core.account_names import NameRules
 from agent.core.homes import HomeRules
 from agent.core.periodic import LimitType
+from agent.core.project_directories import DirectoryRules
 
 COMPUTED_BY_WALDUR = "it has no effect here: Waldur's periodic usage policy computes this now, set it there"
 
@@ -27,6 +29,7 @@ class CommonSettings:
 
     names: NameRules = field(default_factory=NameRules)
     homes: HomeRules = field(default_factory=HomeRules)
+    project_directories: DirectoryRules | None = None
     soft_delete: bool = False
     periodic_limits_enabled: bool = False
     periodic_limit_type: LimitType | None = None
@@ -65,6 +68,9 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
             max_attempts=max(1, values["backend_id_max_retries"]),
         ),
         homes=read_homes(values, path, findings),
+        project_directories=read_project_directories(
+            values["project_directory"], below(path, "project_directory"), findings
+        ),
         soft_delete=bool(values["soft_delete"]),
         periodic_limits_enabled=bool(
             periodic_limits["enabled"]

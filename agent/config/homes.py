@@ -15,6 +15,7 @@ from marshmallow import ValidationError
 from agent.config import field_types
 from agent.config.field_types import MAX_UMASK, shown
 from agent.config.findings import Findings, below, key_name, unknown_keys
+from agent.config.refusals import Refusals
 from agent.core.homes import HomeQuota, HomeRules, QuotaProvider
 
 OWNER_BITS = 0o700
@@ -48,7 +49,7 @@ SOFT_AND_HARD = (("block_softlimit", "block_hardlimit"), ("inode_softlimit", "in
 def read_homes(values: Mapping[str, Any], path: str, findings: Findings) -> HomeRules:
     """Return the rules for homes from the checked values of `backend_settings`, which stand at `path`."""
     base_path = values["homedir_base_path"]
-    problem = _not_a_folder(base_path) if base_path else ""
+    problem = not_a_folder(base_path) if base_path else ""
     if base_path and not base_path.strip("/"):
         problem = "the root folder cannot hold homes"
     if problem:
@@ -93,7 +94,7 @@ def _quota(section: Mapping[Any, Any], path: str, findings: Findings) -> HomeQuo
     given = {key_name(name): value for name, value in section.items() if value is not None}
     if not given:
         return None
-    refused = _Refusals(path, findings)
+    refused = Refusals(path, findings, "Homes are made without a quota")
     provider = refused.read(given, "provider", field_types.choice(*QuotaProvider), needed=True)
     for problem in unknown_keys(section, QUOTA_KEYS, path):
         refused.add(problem.path.removeprefix(f"{path}."), problem.message)
@@ -113,44 +114,16 @@ def _quota(section: Mapping[Any, Any], path: str, findings: Findings) -> HomeQuo
     mount_point = ""
     unused = given.keys() & QUOTA_KEYS - names.keys() - {"provider"}
     if provider is not QuotaProvider.CEPH_XATTR:
-        mount_point = refused.read(given, "mount_point", _folder, needed=True) or ""
+        mount_point = refused.read(given, "mount_point", folder, needed=True) or ""
         unused -= {"mount_point"}
     for key in sorted(unused):
         findings.warn(below(path, key), f"`{key}` has no meaning for {provider}", strict_error=True)
-    _check_order(limits, refused)
+    check_order(limits, refused)
     if not limits:
         refused.add("", f"no limit is set: give one of {', '.join(names)}")
     if refused.any:
         return None
     return HomeQuota(provider, tuple((names[key], str(limits[key])) for key in limits), mount_point)
-
-
-class _Refusals:
-    """Collects what makes the quota unusable; each is a warning, and an error for `config-check`."""
-
-    def __init__(self, path: str, findings: Findings) -> None:
-        self._path = path
-        self._findings = findings
-        self.any = False
-
-    def add(self, key: str, sentence: str) -> None:
-        self.any = True
-        where = below(self._path, key) if key else self._path
-        self._findings.warn(where, f"{sentence}. Homes are made without a quota", strict_error=True)
-
-    def read(
-        self, given: Mapping[str, Any], key: str, kind: Callable[[Any], Any], *, needed: bool = False
-    ) -> Any:
-        """Return the converted value; None when it is missing or refused."""
-        if key not in given:
-            if needed:
-                self.add(key, f"`{key}` is missing")
-            return None
-        try:
-            return kind(given[key])
-        except ValidationError as error:
-            self.add(key, f"`{key}` {' '.join(map(str, error.messages))}")
-            return None
 
 
 def _bytes(value: Any) -> str:
@@ -189,7 +162,7 @@ def _amount(size: str) -> int:
     return int(size) if unit.isdigit() else int(size[:-1]) << 10 * (UNITS.index(unit) + 1)
 
 
-def _check_order(limits: Mapping[str, Any], refused: _Refusals) -> None:
+def check_order(limits: Mapping[str, Any], refused: Refusals) -> None:
     """Refuse a soft limit above the hard one: XFS keeps neither, and says nothing (fs/xfs/xfs_qm_syscalls.c)."""
     for soft, hard in SOFT_AND_HARD:
         low, high = limits.get(soft), limits.get(hard)
@@ -200,16 +173,16 @@ def _check_order(limits: Mapping[str, Any], refused: _Refusals) -> None:
             refused.add(soft, f"`{soft}` is {shown(low)}, more than `{hard}`, which is {shown(high)}")
 
 
-def _folder(value: Any) -> str:
+def folder(value: Any) -> str:
     place = field_types.text(value)
-    problem = _not_a_folder(place)
+    problem = not_a_folder(place)
     if problem:
         raise ValidationError(f"is {shown(value)}; {problem}")
     return place
 
 
-def _not_a_folder(place: str) -> str:
-    """Why a text cannot be the path of a folder here; empty when it can."""
+def not_a_folder(place: str) -> str:
+    """Return why a text cannot be the path of a folder here; empty when it can."""
     if not place.startswith("/"):
         return "an absolute path is needed"
     if any(part in (".", "..") for part in place.split("/")) or not place.isprintable():

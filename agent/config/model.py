@@ -17,6 +17,7 @@ from agent.core.homes import HomeRules
 from agent.core.model import Component
 from agent.core.periodic import LimitType
 from agent.core.policy import LimitsSource, PolicyRules
+from agent.core.project_directories import DirectoryRules
 from agent.core.usage import UsageSource
 
 
@@ -112,6 +113,7 @@ class Offering:
     username_reconciliation_enabled: bool = False
     path: str = ""
     homes: HomeRules = field(default_factory=HomeRules)
+    project_directories: DirectoryRules | None = None
     periodic_limits_enabled: bool = False
     periodic_limit_type: LimitType | None = None
     command_prefix: tuple[str, ...] = field(default=(), repr=False)

@@ -98,6 +98,7 @@ def read_offering(
         username_reconciliation_enabled=values["username_reconciliation_enabled"],
         path=path,
         homes=common.homes,
+        project_directories=common.project_directories,
         periodic_limits_enabled=common.periodic_limits_enabled,
         periodic_limit_type=common.periodic_limit_type,
         command_prefix=common.command_prefix,

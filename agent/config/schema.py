@@ -200,6 +200,9 @@ class BackendSettingsSchema(SectionSchema):
     homedir_umask = key(field_types.umask, None, USUAL_UMASK)
     homedir_base_path = key(field_types.text, "", WRONG_HOMES)
     homedir_quota = key(field_types.mapping, {}, WrongValue(value={}, meanwhile="homes get no quota"))
+    project_directory = key(
+        field_types.mapping, {}, WrongValue(value={}, meanwhile="no project directories are made")
+    )
     periodic_limits = key(field_types.mapping, {}, WrongValue(value={}, meanwhile="periodic limits are off"))
     cluster_name = key(field_types.text_or_number, "", WrongValue(ALL_MODES, ""))
     command_prefix = key(field_types.command_words, (), WrongValue(ALL_MODES, ()))

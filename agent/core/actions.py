@@ -39,6 +39,7 @@ class Target(StrEnum):
     USER = "user"
     CLUSTER = "cluster"
     HOME = "home"
+    DIRECTORY = "directory"
     GROUP = "group"
     ORDER = "order"
     RESOURCE = "resource"

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""What is done on the head node itself: homes, and the quotas of homes. Nothing here is ever removed."""
+"""What is done on the head node itself: homes, project directories and their quotas. Nothing here is ever removed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
+from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Target
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Cost, PolicyRules
 
@@ -18,11 +18,16 @@ UNITS = "kmgtpe"
 
 
 class HostAction(Action):
-    """Done on the head node, for one user."""
+    """Done on the head node."""
 
     where: ClassVar[str] = "head node"
-    target: ClassVar[Target] = Target.HOME
     parts: ClassVar[frozenset[Part]] = NO_PARTS
+
+
+class HomeAction(HostAction):
+    """Done for one user."""
+
+    target: ClassVar[Target] = Target.HOME
     identifiers: ClassVar[Mapping[str, str]] = USER_ID
 
     user: str
@@ -34,7 +39,7 @@ class HostAction(Action):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MakeHome(HostAction):
+class MakeHome(HomeAction):
     """Make the home of a user and fill it from the skeleton. A home that is there already is not touched."""
 
     verb: ClassVar[str] = "make home"
@@ -52,7 +57,7 @@ class MakeHome(HostAction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetQuota(HostAction):
+class SetQuota(HomeAction):
     """Limit what a user's home may hold. `place`: the home (Ceph) or the mount point (XFS, Lustre).
 
     `limits` as in `HomeQuota`; limits that are not named keep what they are. `before`: what we set last, empty where
@@ -77,11 +82,69 @@ class SetQuota(HostAction):
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """0 is no limit at all, for all three providers."""
-        after = dict(self.limits)
-        return any(
-            name in after and 0 < _size(after[name]) < (_size(value) or float("inf"))
-            for name, value in self.before
-        )
+        return _is_lower(self.before, self.limits)
+
+
+class DirectoryHostAction(HostAction):
+    """Done for the project directory of one account."""
+
+    target: ClassVar[Target] = Target.DIRECTORY
+    identifiers: ClassVar[Mapping[str, str]] = ACCOUNT_ID
+
+    account: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakeProjectDirectory(DirectoryHostAction):
+    """Make the directory of an allocation's members: empty, complete in owner, group and rights before it has its
+    name. One that is there already is not touched. `project_id`: Lustre's, 0 where there is no quota.
+    """
+
+    verb: ClassVar[str] = "make project directory"
+    effect, costs = Effect.ADD, FREE
+    account: str
+    path: str
+    owner: str
+    group: str
+    gid: int
+    mode: str
+    has_acl: bool
+    project_id: int = 0
+
+    def subject(self) -> str:
+        acl = f" and rights for {self.group}" if self.has_acl else ""
+        project = f", project {self.project_id}" if self.project_id else ""
+        return f"{self.path} of {self.owner}:{self.group} ({self.gid}) with mode {self.mode}{acl}{project}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetProjectQuota(DirectoryHostAction):
+    """Limit what a project directory may hold (Lustre). `before`: what we set last, empty where that is not known."""
+
+    verb: ClassVar[str] = "set project quota"
+    effect, costs = Effect.CHANGE, frozenset({Cost.QUOTAS_LOWERED})
+    account: str
+    path: str
+    project_id: int
+    mount_point: str
+    before: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    limits: tuple[tuple[str, str], ...]
+
+    def subject(self) -> str:
+        limits = " ".join(f"{name}={value}" for name, value in self.limits)
+        return f"of {self.path} (project {self.project_id} on {self.mount_point}) {limits}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return _is_lower(self.before, self.limits)
+
+
+def _is_lower(before: Iterable[tuple[str, str]], limits: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a limit is lower than before; 0 is no limit at all."""
+    after = dict(limits)
+    return any(
+        name in after and 0 < _size(after[name]) < (_size(value) or float("inf")) for name, value in before
+    )
 
 
 def _size(text: str) -> float:

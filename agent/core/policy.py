@@ -98,7 +98,7 @@ COST_SENTENCES: Mapping[Cost, str] = {
     Cost.JOBS_CANCELLED: "jobs of {} account{s} or user{s} would be cancelled",
     Cost.DEFAULTS_MOVED: "the default account{s} of {} user{s} would be moved",
     Cost.GROUP_MEMBERS_REMOVED: "{} member{s} would be removed from groups",
-    Cost.QUOTAS_LOWERED: "the quota{s} of {} user{s} would be lowered",
+    Cost.QUOTAS_LOWERED: "the quota{s} of {} user{s} or project{s} would be lowered",
 }
 
 

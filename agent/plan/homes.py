@@ -15,7 +15,7 @@ from agent.core.homes import (
     is_username,
     quota_of,
 )
-from agent.core.host_actions import HostAction, MakeHome, SetQuota
+from agent.core.host_actions import HomeAction, MakeHome, SetQuota
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ def is_settled(record: HomeRecord, rules: HomeRules) -> bool:
 
 def actions(
     home: Home, record: HomeRecord, rules: HomeRules, *, again: bool = False
-) -> tuple[HostAction, ...]:
+) -> tuple[HomeAction, ...]:
     """Return what is to be done for one user, in this order; nothing for a home in trouble. `again`: the quota is set,
     whatever the record says of it.
     """
     if home.trouble:
         return ()
-    found: list[HostAction] = []
+    found: list[HomeAction] = []
     if not home.exists:
         found.append(
             MakeHome(user=home.user, path=home.made_at, umask=rules.umask, reason="there is no home yet")

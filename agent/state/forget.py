@@ -10,6 +10,7 @@ from agent.state.store import Source, writing
 # What it is called, and the tables it is in.
 HINTS: Mapping[str, tuple[str, ...]] = {
     "homes": ("homes",),
+    "project-directories": ("project_directories",),
     "listings": ("waldur_listings", "seen_offerings"),
     "refused-months": ("refused_months",),
     "live-jobs": ("live_jobs",),

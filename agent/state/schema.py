@@ -276,8 +276,18 @@ CREATE TABLE hierarchy_names (
 )
 """
 
+FOURTH = """
+CREATE TABLE project_directories (
+  offering TEXT NOT NULL,
+  account TEXT NOT NULL,
+  quota TEXT NOT NULL,
+  told TEXT NOT NULL,
+  PRIMARY KEY (offering, account)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH)
 
 
 def statements(script: str) -> list[str]:

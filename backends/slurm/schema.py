@@ -10,7 +10,7 @@ from typing import Any
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
 from agent.config import field_types
-from agent.config.model import Mode, Problem, Severity
+from agent.config.model import Problem, Severity
 from agent.config.not_served import NotServed, not_served, unknown_below
 from agent.core.account_names import fold
 from agent.core.model import OwnQos
@@ -48,9 +48,6 @@ NOT_SERVED = {
     ),
     "qos_management.apply_limits_to_qos": NotServed(
         "limits would be set on accounts, beside those of their QoS"
-    ),
-    "project_directory.enabled": NotServed(
-        "new allocations would have no directory", frozenset({Mode.ORDER_PROCESS})
     ),
 }
 
@@ -120,17 +117,9 @@ class SlurmSchema(Schema):
 
 
 SETTING_KEYS = frozenset(SlurmSchema().fields) | OTHER_KEYS
-# The keys of the maps within the settings; those of `ldap` and `homedir_quota` are judged where they are read.
+# The keys of the maps within the settings; those of `ldap` and of homes and directories are judged elsewhere.
 NESTED_KEYS = {
     "qos_management": {*QosManagementSchema().fields, "skip_qos_swap", "apply_limits_to_qos"},
-    "project_directory": {
-        "enabled", "base_path", "owner", "permissions", "set_gid", "set_acl", "group_owner_source", "group_name",
-        "lustre_quota",
-    },
-    "project_directory.lustre_quota": {
-        "mount_point", "block_softlimit", "block_hardlimit", "inode_softlimit", "inode_hardlimit",
-        "project_id_offset",
-    },
     "rest_api": {"url", "api_version", "username", "token_file", "token_env", "verify_ssl", "timeout"},
 }  # fmt: skip
 

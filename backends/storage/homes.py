@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The head node: which homes there are, and the programs that make homes and set quotas.
+"""The head node: which homes there are, the programs that make homes and set quotas, and project directories.
 
 They run on this host and never behind `command_prefix`: that leads to the SLURM commands (`docker exec slurmctld`),
 while homes belong to the host where people log in and their names are looked up. Root rights are needed.
@@ -15,15 +15,29 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from agent.core.errors import BackendError, CommandFailed, NotApplied, PlanRefused, SiteAgentError
+from agent.core.errors import (
+    BackendError,
+    CommandFailed,
+    NotApplied,
+    ParseError,
+    PlanRefused,
+    SiteAgentError,
+)
 from agent.core.homes import Home, QuotaProvider, is_username
-from agent.core.host_actions import HostAction, MakeHome, SetQuota
+from agent.core.host_actions import (
+    HostAction,
+    MakeHome,
+    MakeProjectDirectory,
+    SetProjectQuota,
+    SetQuota,
+)
 from agent.core.plans import Outcome
 from agent.core.system_users import FIRST_PERSON, SYSTEM_USERS, is_system_number
 from backends.lock import WriteLock
 from backends.process import Completed, Runner
-from backends.storage import passwd, quotas
+from backends.storage import directories, passwd, project_quotas, quotas
 from backends.storage.passwd import Lookup, PasswdEntry
 from backends.storage.programs import Programs
 
@@ -78,6 +92,11 @@ class HeadNode:
                 argvs: Sequence[Sequence[str]] = (_home_argv(action),)
             case SetQuota():
                 argvs = quotas.commands(action).settings
+            case MakeProjectDirectory():
+                # Made by calls of the system, without a program.
+                argvs = (project_quotas.tag(action.path, action.project_id),) if action.project_id else ()
+            case SetProjectQuota():
+                argvs = (project_quotas.settings(action),)
             case _:
                 raise PlanRefused(f"the head node cannot {action.verb}")
         return tuple(shlex.join((self.programs.shown(argv[0]), *argv[1:])) for argv in argvs)
@@ -98,6 +117,11 @@ class HeadNode:
                     self._make_home(action)
                 case SetQuota():
                     self._set_quota(action)
+                case MakeProjectDirectory():
+                    tag = partial(self._tag, action.project_id) if action.project_id else None
+                    directories.make(action, self.lookup, tag)
+                case SetProjectQuota():
+                    self._set_project_quota(action)
                 case _:
                     raise PlanRefused(f"the head node cannot {action.verb}")
         except (BackendError, PlanRefused) as refusal:
@@ -159,11 +183,46 @@ class HeadNode:
                 f"`{shlex.join(done.argv)}` shows {said[:100]!r} where {check.expected} was set for {action.user}"
             )
 
+    def _tag(self, project_id: int, path: str) -> None:
+        self._checked(project_quotas.tag(path, project_id))
+
+    def _set_project_quota(self, action: SetProjectQuota) -> None:
+        """Limit a project, where the directory is of that project: another id is another one's quota."""
+        said = self._read(project_quotas.show_tag(action.path))
+        tag = project_quotas.tag_of(said)
+        if tag is None:
+            raise ParseError("lfs project -d", said, "no project id")
+        if tag != action.project_id:
+            raise PlanRefused(
+                f"{action.path} has the project id {tag}, and {action.project_id} belongs to its group: its quota is "
+                f"left alone. If the directory is the project's, run "
+                f"`{shlex.join(project_quotas.tag(action.path, action.project_id))}`"
+            )
+        self._checked(project_quotas.settings(action))
+        said = self._read(project_quotas.show(action))
+        wrong = project_quotas.differences(said, action.limits)
+        if wrong is None:
+            log.warning("the quota of %s is set and could not be read back: %r", action.path, said[:100])
+        elif wrong:
+            raise NotApplied(f"lfs took the quota of {action.path}, and shows that {'; '.join(wrong)}")
+
+    def _checked(self, argv: Sequence[str]) -> None:
+        _require_success(self._write(argv))
+
+    def _read(self, argv: Sequence[str]) -> str:
+        return _require_success(self.runner.read(self._found(argv), timeout_s=self.leave_after_s)).stdout
+
     def _write(self, argv: Sequence[str]) -> Completed:
         return self.runner.write(self._found(argv), self.lock, leave_after_s=self.leave_after_s)
 
     def _found(self, argv: Sequence[str]) -> tuple[str, ...]:
         return (self.programs.find(argv[0]), *argv[1:])
+
+
+def _require_success(done: Completed) -> Completed:
+    if done.returncode != 0:
+        raise CommandFailed(done.argv, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    return done
 
 
 def _home_argv(action: MakeHome) -> Sequence[str]:

@@ -15,7 +15,7 @@ from agent.core.system_users import SYSTEM_USERS, is_system_number
 
 def is_taken(name: str) -> bool:
     """Return whether a user or a group of this name exists here."""
-    return _uid(name) is not None or _gid(name) is not None
+    return _uid(name) is not None or gid_of(name) is not None
 
 
 def is_system_user(name: str) -> bool:
@@ -25,7 +25,7 @@ def is_system_user(name: str) -> bool:
 
 def is_system_group(name: str) -> bool:
     """Return whether it is a group that gives rights on this host (`sudo`, `docker`, `disk`)."""
-    return _is_of_the_system(_gid(name))
+    return _is_of_the_system(gid_of(name))
 
 
 def has_uid(number: int) -> bool:
@@ -53,7 +53,8 @@ def _uid(name: str) -> int | None:
         return None
 
 
-def _gid(name: str) -> int | None:
+def gid_of(name: str) -> int | None:
+    """Return the number of a group of this host; None where there is none, or the name service is out of order."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:

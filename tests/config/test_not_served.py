@@ -64,7 +64,6 @@ def test_a_table_may_have_defaults_of_its_own() -> None:
 NESTED = [
     ("qos_management.flag", "did you mean 'flags'?"),
     ("project_directory.base_pth", "did you mean 'base_path'?"),
-    ("project_directory.lustre_quota.mountpoint", "did you mean 'mount_point'?"),
     ("rest_api.tokenfile", "did you mean 'token_file'?"),
     ("periodic_limits.enable", "did you mean 'enabled'?"),
 ]

@@ -52,7 +52,13 @@ from agent.core.directory_actions import (
     UpdateProfile,
 )
 from agent.core.errors import BackendError
-from agent.core.host_actions import HostAction, MakeHome, SetQuota
+from agent.core.host_actions import (
+    HostAction,
+    MakeHome,
+    MakeProjectDirectory,
+    SetProjectQuota,
+    SetQuota,
+)
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome, Plan, action_from_json
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
@@ -159,6 +165,16 @@ RENDERED: list[tuple[Action, str]] = [
     (
         SetQuota(user="u", provider="xfs", place="/home", limits=(("bsoft", "9g"), ("bhard", "10g"))),
         "set quota of u on /home (xfs) bsoft=9g bhard=10g",
+    ),
+    (
+        MakeProjectDirectory(
+            account="a", path="/p/a", owner="o", group="g", gid=7, mode="2770", has_acl=True, project_id=8
+        ),
+        "make project directory /p/a of o:g (7) with mode 2770 and rights for g, project 8",
+    ),
+    (
+        SetProjectQuota(account="a", path="/p/a", project_id=8, mount_point="/p", limits=(("bhard", "10"),)),
+        "set project quota of /p/a (project 8 on /p) bhard=10",
     ),
     (CompleteOrder(order="o"), "complete order o"),
     (ReleaseAccount(order="o", resource="r", account="a"), "release account a from resource r"),

@@ -27,7 +27,7 @@ from agent.core.errors import (
     StateError,
 )
 from agent.core.homes import NOTHING, Home, HomeRecord, HomeRules
-from agent.core.host_actions import HostAction
+from agent.core.host_actions import HomeAction
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.plan import homes as planner
@@ -143,7 +143,7 @@ class PlannedHomes:
     """The actions of each user, in their order."""
 
     facts: HomeFacts
-    of_user: Mapping[str, Sequence[HostAction]]
+    of_user: Mapping[str, Sequence[HomeAction]]
     snapshot: Snapshot
     context: PolicyContext = field(default_factory=PolicyContext)
     # Of some users only: a held plan that it lacks may be needed still.
@@ -316,7 +316,7 @@ class _HomeProvisioning:
             self._room -= 1
             yield Portion(allowed)
 
-    def _apply(self, actions: Sequence[HostAction]) -> Sequence[Outcome]:
+    def _apply(self, actions: Sequence[HomeAction]) -> Sequence[Outcome]:
         """Carry out the actions of one user. After one that fails the others wait."""
         outcomes: list[Outcome] = []
         for action in actions:
@@ -337,7 +337,7 @@ class _HomeProvisioning:
         self.report.outcomes += outcomes
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
-            assert isinstance(action, HostAction)
+            assert isinstance(action, HomeAction)
             user, program, remembered = action.user, action.program, self._state[action.user]
             if isinstance(error, BackendUnavailable):
                 self._blame_host(action, error)
@@ -362,7 +362,7 @@ class _HomeProvisioning:
                 self.report.made.append(user)
                 self._state[user] = replace(remembered, failures=0, told="", home=self._rules.home_mark())
 
-    def _blame_host(self, action: HostAction, error: SiteAgentError) -> None:
+    def _blame_host(self, action: HomeAction, error: SiteAgentError) -> None:
         """Note a fault of the host: all actions that need the same program are left for the next pass."""
         self.report.problems.append(error)
         self.report.later.append(action.user)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Provision what goes with accounts: usernames for new people before a plan, groups and homes after it, and the end of
-what people have who are to be deleted.
+"""Provision what goes with accounts: usernames for new people before a plan; groups, project directories and homes
+after it, and the end of what people have who are to be deleted.
 
 None of it delays the cluster: a directory or a file system that is away costs its own part of the pass, and the next
 one goes on.
@@ -15,7 +15,7 @@ from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.run.gate import Pass
-from agent.run.people import departures, groups, homes, usernames
+from agent.run.people import departures, groups, homes, project_directories, usernames
 from agent.run.results import ProvisioningReport
 
 
@@ -40,8 +40,12 @@ def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts) 
 
 
 def provide(run: Pass, desired: DesiredGroups, users: Iterable[str], *, is_whole: bool) -> None:
-    """Make the groups of these accounts as desired, and the homes of these users."""
+    """Make the groups of these accounts as desired, their project directories, and the homes of these users."""
     _add_to_report(run, "groups", groups.provision(run, desired, is_whole=is_whole))
+    accounts = desired.members.keys() - desired.ended
+    _add_to_report(
+        run, "project directories", project_directories.provision(run, accounts, is_whole=is_whole)
+    )
     report, done = run.report, homes.provision(run, frozenset(users))
     # As HomesReport counts them, with users apart who can never have a home here.
     counts = {**done.counted(), "refused": len(done.refused)}

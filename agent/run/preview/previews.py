@@ -29,7 +29,7 @@ from agent.run.membership.planning import PlannedSync
 from agent.run.membership.progress import MembershipProgress
 from agent.run.orders import mode as orders
 from agent.run.orders.progress import allowed_part, wait_reason
-from agent.run.people import departures, usernames
+from agent.run.people import departures, project_directories, usernames
 from agent.run.people import groups as group_mode
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
@@ -113,6 +113,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     names: Sequence[Action] = ()
     held = [*decision.held]
     groups: Sequence[Action] = ()
+    folders: Sequence[Action] = ()
     endings: list[Action] = []
     if gate.may_tell(rules):
         desired = passes.desired_groups(synced)
@@ -128,6 +129,11 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
 
         names = _unless_away("usernames", notes, named)
         groups = _unless_away("groups", notes, lambda: group_mode.plan(site, desired).actions)
+        folders = _unless_away(
+            "project directories",
+            notes,
+            lambda: project_directories.plan(site, desired.members.keys()).actions,
+        )
         deletions = _unless_away("deletion of users", notes, lambda: _deletions(site, plan, decision))
         endings = [
             action
@@ -153,7 +159,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
         return run.report
 
     return Preview(
-        allowed=Plan.of([*names, *decision.allowed, *endings, *groups]),
+        allowed=Plan.of([*names, *decision.allowed, *endings, *groups, *folders]),
         held=tuple(held),
         refused=decision.refused,
         notes=(*told, *decision.notes, *notes),

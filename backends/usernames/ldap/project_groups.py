@@ -71,7 +71,8 @@ class ProjectGroups:
             obstacle = self._obstacle(name, entry, is_username=name.lower() in people)
             if entry is not None or obstacle:
                 members = entry.all("memberUid") if entry else ()
-                groups[name] = DirectoryGroup(name, frozenset(members), obstacle)
+                gid = entry.number("gidNumber") if entry else None
+                groups[name] = DirectoryGroup(name, frozenset(members), obstacle, gid)
         return groups
 
     def _obstacle(self, name: str, entry: LdapEntry | None, *, is_username: bool) -> str:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Which project directories are to be made and which of their quotas set. Pure.
+
+there       its group      action
+nothing     known          MakeProjectDirectory, then SetProjectQuota
+nothing     not known      none: the account waits for its group
+a folder    known          SetProjectQuota, where none was set under these settings
+other       whatever       none: it is left alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from agent.core.host_actions import DirectoryHostAction, MakeProjectDirectory, SetProjectQuota
+from agent.core.project_directories import (
+    MAX_PROJECT_ID,
+    NO_RECORD,
+    DirectoryRecord,
+    DirectoryRules,
+    ProjectQuota,
+    is_directory_name,
+    quota_of,
+)
+
+WRONG_NAME = "its name cannot be a folder's ([a-z0-9_][a-z0-9_.-]*)"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFacts:
+    """`standing`: what is in the place of a directory, by account: empty for a folder, else why it is left alone.
+
+    `groups`: the number of each group that may own directories, by its name.
+    """
+
+    accounts: tuple[str, ...]
+    standing: Mapping[str, str]
+    records: Mapping[str, DirectoryRecord]
+    groups: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChanges:
+    """The actions of each account, and why others have none."""
+
+    of_account: Mapping[str, tuple[DirectoryHostAction, ...]]
+    troubles: Mapping[str, str]
+
+
+def due(
+    accounts: Iterable[str],
+    standing: Mapping[str, str],
+    records: Mapping[str, DirectoryRecord],
+    rules: DirectoryRules,
+) -> tuple[str, ...]:
+    """Return the accounts with something to do or to tell; those that are waiting, or failed, keep nobody waiting."""
+    mark = rules.quota.mark() if rules.quota else ""
+    found = [
+        account
+        for account in sorted(set(accounts))
+        if not is_directory_name(account)
+        or standing.get(account) != ""
+        or (mark and records.get(account, NO_RECORD).quota != mark)
+    ]
+    return tuple(sorted(found, key=lambda account: bool(records.get(account, NO_RECORD).told)))
+
+
+def changes(facts: DirectoryFacts, rules: DirectoryRules) -> PlannedChanges:
+    """Return what is to be done for these accounts."""
+    of_account: dict[str, tuple[DirectoryHostAction, ...]] = {}
+    troubles: dict[str, str] = {}
+    for account in facts.accounts:
+        there, group = facts.standing.get(account), rules.group_of(account)
+        gid = facts.groups.get(group)
+        if not is_directory_name(account):
+            troubles[account] = WRONG_NAME
+        elif there:
+            troubles[account] = f"{rules.path_of(account)} is left alone: {there}"
+        elif gid is None:
+            troubles[account] = f"group {group} is not known yet"
+        else:
+            actions, trouble = _of_account(account, gid, facts, rules)
+            of_account |= {account: actions} if actions else {}
+            troubles |= {account: trouble} if trouble else {}
+    return PlannedChanges(of_account, troubles)
+
+
+def _of_account(
+    account: str, gid: int, facts: DirectoryFacts, rules: DirectoryRules
+) -> tuple[tuple[DirectoryHostAction, ...], str]:
+    quota, path, trouble = rules.quota, rules.path_of(account), ""
+    project_id = gid + quota.id_offset if quota else 0
+    if project_id > MAX_PROJECT_ID:
+        trouble = (
+            f"{path} gets no quota: project id {project_id} (gid {gid} and project_id_offset) is too large"
+        )
+        quota, project_id = None, 0
+    found: list[DirectoryHostAction] = []
+    if account not in facts.standing:
+        found.append(
+            MakeProjectDirectory(
+                account=account,
+                path=path,
+                owner=rules.owner,
+                group=rules.group_of(account),
+                gid=gid,
+                mode=f"{rules.mode:04o}",
+                has_acl=rules.has_acl,
+                project_id=project_id,
+                reason="the allocation has none",
+            )
+        )
+    if quota is not None:
+        record = facts.records.get(account, NO_RECORD)
+        found += _quota(account, path, project_id, quota, record, is_new=bool(found))
+    return tuple(found), trouble
+
+
+def _quota(
+    account: str, path: str, project_id: int, quota: ProjectQuota, record: DirectoryRecord, *, is_new: bool
+) -> list[SetProjectQuota]:
+    if record.quota == quota.mark() and not is_new:
+        return []
+    before = quota_of(record.quota)
+    # Limits of another file system or project do not compare.
+    is_alike = before is not None and replace(before, limits=quota.limits) == quota
+    return [
+        SetProjectQuota(
+            account=account,
+            path=path,
+            project_id=project_id,
+            mount_point=quota.mount_point,
+            before=before.limits if before is not None and is_alike else (),
+            limits=quota.limits,
+            reason="the settings have changed" if record.quota else "none has been set yet",
+        )
+    ]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT
+"""Lustre project ids and project quotas as command lines, and what lfs prints of them. Pure; `homes` runs them.
+
+`lfs project -d DIR` prints "id flag path", P where files below inherit the id. `lfs quota -q -p ID MOUNT` prints the
+mount point, then used KiB (a star behind it where that is too much), soft and hard limit and grace, and the same for
+files (lustre 2.12 to 2.15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agent.core.host_actions import SetProjectQuota
+from backends.command_output import is_whole
+from backends.storage.quotas import LFS_OPTIONS, Argv
+
+# Places of the limits in the output of lfs quota.
+COLUMNS = {"bsoft": 2, "bhard": 3, "isoft": 6, "ihard": 7}
+
+
+def tag(path: str, project_id: int) -> Argv:
+    """Return what gives a folder, and all that will be made below it, a project id."""
+    return ("lfs", "project", "-p", str(project_id), "-r", "-s", path)
+
+
+def show_tag(path: str) -> Argv:
+    return ("lfs", "project", "-d", path)
+
+
+def tag_of(said: str) -> int | None:
+    """Return the project id that `show_tag` printed; None where it did not."""
+    words = said.split(maxsplit=2)
+    return int(words[0]) if len(words) == 3 and words[1] in ("P", "-") and is_whole(words[0]) else None
+
+
+def settings(action: SetProjectQuota) -> Argv:
+    options = [word for name, value in action.limits for word in (LFS_OPTIONS[name], value)]
+    return ("lfs", "setquota", "-p", str(action.project_id), *options, action.mount_point)
+
+
+def show(action: SetProjectQuota) -> Argv:
+    return ("lfs", "quota", "-q", "-p", str(action.project_id), action.mount_point)
+
+
+def differences(said: str, limits: Iterable[tuple[str, str]]) -> list[str] | None:
+    """Return the limits that are not as they were set, as words; None where the output is not that of lfs quota."""
+    words = said.split()
+    if len(words) < 9 or not all(is_whole(words[place]) for place in COLUMNS.values()):
+        return None
+    shown = {name: words[place] for name, place in COLUMNS.items()}
+    return [f"{name} is {shown[name]}, not {value}" for name, value in limits if shown[name] != value]

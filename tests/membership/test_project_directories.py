@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""Project directories beside a membership pass: a real OpenLDAP gives the group its number, lfs is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from agent.config.model import Mode
+from agent.run.preview.previews import preview
+from rig.slapd import Slapd
+from tests.backends.storage.world import World as HeadNode
+from tests.backends.usernames.conftest import Looker, raw
+from tests.membership.conftest import WorldFactory
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="folders are given to other users by root only")
+
+
+def test_each_allocation_gets_its_directory_and_quota_once(
+    make_world: WorldFactory, slapd: Slapd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = HeadNode(tmp_path / "node")
+    node.file_systems(lustre="/lustre")
+    monkeypatch.setenv("PATH", f"{node.bin}:{os.environ['PATH']}")
+    base = tmp_path / "projects"
+    base.mkdir(mode=0o755)
+    settings = {
+        **raw(slapd),
+        "enable_user_homedir_account_creation": False,
+        "project_directory": {
+            "enabled": True,
+            "base_path": str(base),
+            "lustre_quota": {"mount_point": "/lustre", "block_hardlimit": 1000, "project_id_offset": 500},
+        },
+    }
+    world = make_world(backend=settings)
+    world.allocate("one")
+    assert os.listdir(base) == ["a_one"]
+    looker = Looker(slapd)
+    group = looker.group("a_one")
+    looker.directory.close()
+    assert group is not None
+    gid = int(group.first("gidNumber"))
+    seen = (base / "a_one").stat()
+    assert (seen.st_uid, seen.st_gid) == (pwd.getpwnam("nobody").pw_uid, gid)
+    assert node.kept("lustre") == {f"project {gid + 500}": {"-B": "1000"}}
+    node.forget_calls()
+    world.settled()
+    assert node.calls() == []
+    # Gone by an operator's hand: shown by a plan, made by the next pass.
+    (base / "a_one").rmdir()
+    shown = [action.line() for action in preview(world.site, Mode.MEMBERSHIP_SYNC).allowed]
+    assert [line.split(" of ")[0] for line in shown] == [
+        f"make project directory {base}/a_one",
+        "set project quota",
+    ]
+    assert not (base / "a_one").exists()
+    report = world.sync()
+    assert not report.failed, report.as_json()
+    assert (base / "a_one").is_dir()
+
+
+def test_without_a_place_for_directories_the_pass_says_so_and_goes_on(
+    make_world: WorldFactory, tmp_path: Path
+) -> None:
+    settings = {"project_directory": {"enabled": True, "base_path": f"{tmp_path}/none"}}
+    world = make_world(backend={"enable_user_homedir_account_creation": False, **settings})
+    world.allocate("one")
+    report = world.sync()
+    assert report.in_step == 1
+    (problem,) = report.problems
+    assert problem.startswith("project directories: ") and "is its file system mounted?" in problem
