@@ -224,6 +224,14 @@ class ComponentRules(Protocol):
 
 
 @runtime_checkable
+class ComponentKeys(Protocol):
+    """A plugin with keys of its own in `backend_components` (`Component.extras` has them); found by `isinstance`."""
+
+    @property
+    def component_keys(self) -> frozenset[str]: ...
+
+
+@runtime_checkable
 class UserHomes(Protocol):
     """A plugin whose members log in on the head node, and so need a home there; found by `isinstance`."""
 

@@ -13,7 +13,15 @@ from typing import Any
 from agent.config.model import Mode, Offering, Problem, Severity
 from agent.config.offering import BACKEND_KEYS
 from agent.core.errors import ConfigError
-from backends.base import Backend, BackendContext, ComponentRules, KnownComponents, Parsed, Plugin
+from backends.base import (
+    Backend,
+    BackendContext,
+    ComponentKeys,
+    ComponentRules,
+    KnownComponents,
+    Parsed,
+    Plugin,
+)
 
 GROUP = "waldur_site_cluster.backends"
 
@@ -117,6 +125,15 @@ def _stopping(problem: Problem, modes: frozenset[Mode], unserved: str) -> Proble
     if problem.severity is not Severity.ERROR:
         return replace(problem, stops=problem.stops & modes)
     return Problem(Severity.WARNING, problem.path, f"{problem.message}. {unserved}", True, modes)
+
+
+def component_keys(offering: Offering) -> frozenset[str]:
+    """Return the keys of components that an installed backend of this offering adds to the common ones."""
+    names = set(filter(None, offering.backends.values())) & set(installed())
+    plugins = (load(name) for name in names)
+    return frozenset(
+        key for plugin in plugins if isinstance(plugin, ComponentKeys) for key in plugin.component_keys
+    )
 
 
 def setting_keys(offering: Offering) -> frozenset[str]:

@@ -44,7 +44,9 @@ Passed = list[tuple[Offering, PassReport]]
 @offering_option
 @json_option
 def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
-    """Run one pass of MODE in this process, without a broker. Exit code 1 when something needs a look."""
+    """Run one pass of MODE in this process, without a broker. Exit code 1 when something needs a look, 2 when
+    no offering has a backend for MODE.
+    """
     if not once:
         raise click.UsageError(
             "add --once. Passes that repeat are run by `celery -A tasks worker` and `celery -A tasks beat`."
@@ -64,6 +66,8 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
         print_json(summary(report for _, report in passed))
     else:
         print_passes(passed)
+    if not served:
+        return 2
     return 1 if any(report.failed for _, report in passed) else 0
 
 

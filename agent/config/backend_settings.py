@@ -35,6 +35,7 @@ class CommonSettings:
     periodic_limit_type: LimitType | None = None
     cluster_name: str = ""
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
+    usage_tres_source: str = ""
 
 
 def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findings) -> CommonSettings:
@@ -82,6 +83,7 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
         else None,
         cluster_name=values["cluster_name"],
         command_prefix=values["command_prefix"],
+        usage_tres_source=values["usage_tres_source"] or "",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.config.backend_settings import note_policy_keys
 from agent.config.field_types import shown
-from agent.config.findings import Findings, below, has_errors, key_name, unknown_keys
+from agent.config.findings import Findings, below, has_errors, key_name
 from agent.config.schema import ALL_MODES, COMPONENT, POLICY_KEYS, TARGET, checked
 from agent.core.model import AccountingType, Component
 
@@ -32,15 +32,10 @@ _OWN_KEYS = frozenset(
 _WALDUR_KEYS = frozenset(COMPONENT.fields) - _OWN_KEYS
 _KNOWN_KEYS = COMPONENT.fields.keys() | POLICY_KEYS
 
-Extras = Mapping[str, Mapping[str, Any]]
 
-
-def read_components(
-    section: Mapping[Any, Any], path: str, findings: Findings
-) -> tuple[Mapping[str, Component], Extras]:
-    """Return the components by name, and for each the keys that only its backend may know."""
+def read_components(section: Mapping[Any, Any], path: str, findings: Findings) -> Mapping[str, Component]:
+    """Return the components by name; keys that only a plugin may know are judged with its own."""
     components: dict[str, Component] = {}
-    extras: dict[str, Mapping[str, Any]] = {}
     for name, body in section.items():
         place = below(path, key_name(name))
         if not isinstance(name, str):
@@ -51,14 +46,10 @@ def read_components(
             continue
         body = body or {}
         note_policy_keys(body, place, findings)
-        extra = {key: value for key, value in body.items() if key not in _KNOWN_KEYS}
-        findings.add(unknown_keys(extra, COMPONENT.fields, place))
-        if extra:
-            extras[name] = MappingProxyType({key_name(key): value for key, value in extra.items()})
         component = _component(name, body, place, findings)
         if component is not None:
             components[name] = component
-    return MappingProxyType(components), MappingProxyType(extras)
+    return MappingProxyType(components)
 
 
 def _component(name: str, body: Mapping[Any, Any], path: str, findings: Findings) -> Component | None:
@@ -95,4 +86,5 @@ def _component(name: str, body: Mapping[Any, Any], path: str, findings: Findings
         limit=values["limit"],
         targets=MappingProxyType(targets),
         waldur_fields=MappingProxyType({k: values[k] for k in sorted(_WALDUR_KEYS) if values[k] is not None}),
+        extras=MappingProxyType({key_name(k): v for k, v in body.items() if k not in _KNOWN_KEYS}),
     )

@@ -125,6 +125,7 @@ def _site(environ: Mapping[str, str], findings: Findings) -> dict[str, Any]:
         findings.error(TRES_FILE, f"the TRES file {file} does not exist; name it in this variable")
     return {
         "backend_type": backend_type,
+        **dict.fromkeys(BACKEND_KEYS.values(), ""),
         **{BACKEND_KEYS[mode]: backend_type for mode in _modes(environ, findings)},
         "backend_settings": settings,
         "backend_components": components,

@@ -91,7 +91,7 @@ class Offering:
     """One offering. `backend_settings` is the raw map for the backend's own schema, and for nothing else.
 
     `path` is where it stands in the file (`offerings[0]`); `command_prefix` goes before every command of the
-    cluster (`docker exec slurmctld`); `component_extras` holds component keys that only a backend may know.
+    cluster (`docker exec slurmctld`).
     `stopped` has a sentence for each mode that a value of this offering makes unusable. `staff_token_file` is read
     when history is loaded, on the node that does it. `keeps_unmanaged`: users whom Waldur does not know stay in their
     accounts; None where the file does not say.
@@ -117,10 +117,10 @@ class Offering:
     periodic_limits_enabled: bool = False
     periodic_limit_type: LimitType | None = None
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
-    component_extras: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY)
     policy: PolicyRules = field(default_factory=PolicyRules)
     limits_source: LimitsSource = LimitsSource.CLUSTER
     usage_source: UsageSource = UsageSource.REQUESTED
+    omits_lower_usage: bool = False
     staff_token_file: Path | None = None
     keeps_unmanaged: bool | None = None
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)

@@ -33,6 +33,12 @@ OIDC_KEYS = ("oidc_token_url", "oidc_client_id", "oidc_client_secret")
 NOT_SERVED: Mapping[str, NotServed] = {}
 DEFAULT_QUEUE = "default"
 STOMP_PATH = "/rmqws-stomp"
+# Files of 2024 have none of these: then the kind of backend was all that there was to say.
+ROLE_KEYS = (*BACKEND_KEYS.values(), "username_management_backend")
+SERVES_ALL = (
+    f"it serves all modes, as in files of 2024: none of {', '.join(ROLE_KEYS)} is written. Write an empty "
+    "one to serve nothing"
+)
 NOTHING_SCHEDULED = f"nothing is scheduled for it: none of {', '.join(BACKEND_KEYS.values())} is set"
 # Versions with MQTT used this path and port 443, whatever verify_ssl said.
 MQTT_PATH = "/rmqws"
@@ -60,9 +66,7 @@ def read_offering(
     findings.add(not_served(section, NOT_SERVED, path))
     settings_path = below(path, "backend_settings")
     common = read_backend_settings(values["backend_settings"], settings_path, findings)
-    components, extras = read_components(
-        values["backend_components"], below(path, "backend_components"), findings
-    )
+    components = read_components(values["backend_components"], below(path, "backend_components"), findings)
     if values["verify_ssl"] is None:
         values["verify_ssl"] = defaults.verify_ssl
     access = _access(values, path, proxy=defaults.proxy, sources=sources)
@@ -70,9 +74,8 @@ def read_offering(
     _note_unencrypted(access, events, path, findings)
     queue = _queue(values, common, path, findings)
     policy = read_policy(values["policy"], below(path, "policy"), above=defaults.policy, findings=findings)
-    backends = {mode: values[key] for mode, key in BACKEND_KEYS.items() if values[key]}
-    if not backends:
-        findings.warn(path, NOTHING_SCHEDULED)
+    backends = _backends(values, section, path, findings)
+    usage_source = _usage_source(values["usage_source"], common.usage_tres_source, settings_path, findings)
     written_uuid = section.get("waldur_offering_uuid")
     uuid = values["waldur_offering_uuid"] or (written_uuid.strip() if isinstance(written_uuid, str) else "")
     reasons: dict[Mode, list[str]] = {}
@@ -102,14 +105,39 @@ def read_offering(
         periodic_limits_enabled=common.periodic_limits_enabled,
         periodic_limit_type=common.periodic_limit_type,
         command_prefix=common.command_prefix,
-        component_extras=extras,
         policy=of_offering(policy, values["backend_settings"], common.names),
         limits_source=LimitsSource(values["limits_source"]),
-        usage_source=UsageSource(values["usage_source"]),
+        usage_source=usage_source,
+        omits_lower_usage=bool(values["omit_anomalous_usage_components"]),
         staff_token_file=sources.located(values["staff_token_file"]) if values["staff_token_file"] else None,
         keeps_unmanaged=values["preserve_unmanaged_backend_users"],
         stopped=MappingProxyType({mode: "; ".join(several) for mode, several in reasons.items()}),
     )
+
+
+def _backends(
+    values: Mapping[str, Any], section: Mapping[Any, Any], path: str, findings: Findings
+) -> dict[Mode, str]:
+    """Return the backend of each mode that has one."""
+    if values["backend_type"] and not any(name in section for name in ROLE_KEYS):
+        findings.warn(below(path, "backend_type"), SERVES_ALL)
+        return dict.fromkeys(BACKEND_KEYS, values["backend_type"].lower())
+    backends = {mode: values[key] for mode, key in BACKEND_KEYS.items() if values[key]}
+    if not backends:
+        findings.warn(path, NOTHING_SCHEDULED)
+    return backends
+
+
+def _usage_source(written: str | None, alias: str, settings_path: str, findings: Findings) -> UsageSource:
+    """Return what is charged for, by our key or the reference's `usage_tres_source`."""
+    source = UsageSource(written or alias or UsageSource.REQUESTED)
+    if alias and alias != source:
+        findings.stop(
+            below(settings_path, "usage_tres_source"),
+            f"`usage_tres_source` is {alias}, and `usage_source` of the offering {source}; they mean the same",
+            frozenset({Mode.REPORT}),
+        )
+    return source
 
 
 def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Sources) -> WaldurAccess:

@@ -178,7 +178,8 @@ class OfferingSchema(SectionSchema):
     queue = key(field_types.queue_name, "", WrongValue(ALL_MODES, ""))
     policy = key(field_types.mapping, {})
     limits_source = key(field_types.choice(*LimitsSource), LimitsSource.CLUSTER.value)
-    usage_source = key(field_types.choice(*UsageSource), UsageSource.REQUESTED.value, UNKNOWN_SOURCE)
+    usage_source = key(field_types.choice(*UsageSource), None, UNKNOWN_SOURCE)
+    omit_anomalous_usage_components = key(field_types.flag, False, STOPS_REPORTS)
     staff_token_file = key(field_types.text, "")
     preserve_unmanaged_backend_users = key(field_types.flag, None, STOPS_MEMBERS)
 
@@ -206,6 +207,7 @@ class BackendSettingsSchema(SectionSchema):
     periodic_limits = key(field_types.mapping, {}, WrongValue(value={}, meanwhile="periodic limits are off"))
     cluster_name = key(field_types.text_or_number, "", WrongValue(ALL_MODES, ""))
     command_prefix = key(field_types.command_words, (), WrongValue(ALL_MODES, ()))
+    usage_tres_source = key(field_types.choice(*UsageSource), None, UNKNOWN_SOURCE)
     target_api_url = key(field_types.text, "", WrongValue(value="", meanwhile="it is not used"))
     target_api_token = key(field_types.secret_text, "", WrongValue(value="", meanwhile="it is not used"))
 

@@ -13,7 +13,7 @@ from marshmallow import ValidationError
 
 from agent.config import environment, field_types
 from agent.config.environment import Variables
-from agent.config.findings import below
+from agent.config.findings import below, key_name
 from agent.config.model import LogShipping, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import read_policy
@@ -25,6 +25,8 @@ from agent.core.policy import PolicyRules
 
 DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
 UNVERIFIED_TLS = re.compile(r"ssl_cert_reqs=(cert_)?(none|optional)|ssl_check_hostname=false", re.IGNORECASE)
+# Keys of the root that only hold what the rest of the file repeats, by YAML's anchors; as in docker-compose files.
+ANCHOR_PREFIXES = ("x-", "_")
 # Other spellings that Python's logging takes.
 _LEVEL_ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 
@@ -37,6 +39,7 @@ def read_settings(
     sources: Sources,
 ) -> Settings:
     """Return the settings; of use only when `sources.findings` has no error in the end."""
+    tree = {name: value for name, value in tree.items() if not key_name(name).startswith(ANCHOR_PREFIXES)}
     values = checked(ROOT, tree, "", findings=sources.findings)
     policy = read_policy(values["policy"], "policy", above=PolicyRules(), findings=sources.findings)
     # The proxy is on the way to Waldur only.

@@ -210,3 +210,17 @@ class PassUnfinished(SiteAgentError):
     """A pass used up its time; what it did stays, and the next one goes on."""
 
     retryable = True
+
+
+INTERNAL = "Internal backend error. Please contact the service provider."
+
+
+def words_for_customers(error: SiteAgentError, *, with_details: bool) -> str:
+    """Return what Waldur shows of an error. Without details: what a command said and not how it was called, and
+    nothing of errors that are neither the cluster's nor the request's own.
+    """
+    if with_details:
+        return str(error)
+    if isinstance(error, CommandFailed):
+        return error.said
+    return str(error) if isinstance(error, BackendError | PlanRefused) else INTERNAL

@@ -72,7 +72,7 @@ class Component:
     """A billed component: `backend value = Waldur value * unit_factor`.
 
     `targets` maps TRES names of the cluster to factors; where it is empty the component's own
-    name is the TRES and `unit_factor` the factor.
+    name is the TRES and `unit_factor` the factor. `extras` are keys that only a plugin may know.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Component:
     limit: float | None = None
     targets: Mapping[str, float] = field(default_factory=dict)
     waldur_fields: Mapping[str, Any] = field(default_factory=dict)
+    extras: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from agent.core.actions import (
     Kind,
     Phase,
 )
-from agent.core.errors import PlanRefused, SiteAgentError
+from agent.core.errors import PlanRefused, SiteAgentError, words_for_customers
 from agent.core.members import DesiredMembers
 from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
 from agent.core.units import targets_of
@@ -49,7 +49,7 @@ class MembershipRules:
     """What the site wants of every allocation of one offering. `sync_every`: how old a last sync may get.
 
     `nobody_leaves`: why nobody is removed in this pass, empty when people may be. `keeps_unmanaged`: users whom Waldur
-    does not know stay where they are.
+    does not know stay where they are. `with_details`: Waldur may show how commands were called.
     """
 
     offering: OfferingRules
@@ -57,6 +57,7 @@ class MembershipRules:
     nobody_leaves: str = ""
     keeps_unmanaged: bool = False
     sync_every: timedelta = timedelta(minutes=30)
+    with_details: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ def closing(
     """Return what Waldur is told in the end: in step, or broken by a `fault` of its own that time will not mend."""
     resource, reason = plan.case.resource, plan.case.reason
     if fault is not None:
-        message = str(fault)
+        message = words_for_customers(fault, with_details=rules.with_details)
         told = resource.state is ResourceState.ERRED and resource.error_message == message
         return () if told else (FailResource(resource=resource.uuid, message=message, reason=reason),)
     found: list[Action] = []

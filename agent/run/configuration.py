@@ -14,7 +14,7 @@ from types import MappingProxyType
 from agent.config import legacy_env, load
 from agent.config.findings import has_errors, judged, unknown_keys
 from agent.config.model import Mode, Offering, Problem, Settings, Severity
-from agent.config.schema import COMMON_BACKEND_KEYS
+from agent.config.schema import COMMON_BACKEND_KEYS, COMPONENT
 from agent.config.secret import mask_words, without_secrets
 from agent.config.sources import NOT_READ
 from agent.core.errors import ConfigError
@@ -90,4 +90,25 @@ def of_backends(offerings: Iterable[Offering], *, strict: bool) -> tuple[Problem
         if any(name in registry.installed() for name in offering.backends.values()):
             known = COMMON_BACKEND_KEYS | registry.setting_keys(offering) | usernames.setting_keys(offering)
             found += unknown_keys(offering.backend_settings, known, f"{offering.path}.backend_settings")
+        if set(filter(None, offering.backends.values())) <= registry.installed().keys():
+            # A backend that is not here may know any key.
+            known = frozenset(COMPONENT.fields) | registry.component_keys(offering)
+            for name, component in offering.components.items():
+                place = f"{offering.path}.backend_components.{name}"
+                found += unknown_keys(component.extras, known, place)
+        found += _without_effect(offering)
     return judged(found, strict=strict)
+
+
+def _without_effect(offering: Offering) -> Iterable[Problem]:
+    """Yield warnings of keys for backends that take names and tokens of another Waldur, where the offering has none."""
+    if not offering.backends or not set(offering.backends.values()) <= registry.installed().keys():
+        return
+    names = ", ".join(sorted(set(offering.backends.values())))
+    why = f"it has no effect with {names}: only a backend that leads to another Waldur reads it"
+    if offering.username_reconciliation_enabled:
+        yield Problem(Severity.WARNING, f"{offering.path}.username_reconciliation_enabled", why)
+    known = registry.setting_keys(offering)
+    for key in ("target_api_url", "target_api_token"):
+        if offering.backend_settings.get(key) and key not in known:
+            yield Problem(Severity.WARNING, f"{offering.path}.backend_settings.{key}", why)

@@ -50,7 +50,8 @@ class ProcessCache:
 class Site:
     """`neighbours`: other offerings of the configuration with members on the same cluster, name by uuid; `elsewhere`:
     uuids of those that are known to be on another one. `zone`: where billing months begin and end. `counting_alike`:
-    others whose reports count something on the same cluster that this one counts as well.
+    others whose reports count something on the same cluster that this one counts as well. `exposes_details`: Waldur may
+    show how commands were called that failed.
     """
 
     offering: Offering
@@ -62,6 +63,7 @@ class Site:
     counting_alike: Mapping[str, str] = field(default_factory=dict)
     zone: ZoneInfo = UTC
     reporting_periods: int = 2
+    exposes_details: bool = True
     cache: ProcessCache = field(default_factory=ProcessCache)
 
 
@@ -106,6 +108,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         counting_alike=counting_alike,
         zone=settings.timezone,
         reporting_periods=settings.reporting_periods,
+        exposes_details=settings.expose_backend_error_details,
     )
 
 

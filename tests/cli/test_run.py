@@ -211,13 +211,14 @@ def test_a_backend_that_is_not_installed_stops_its_own_mode_only(
     assert warning.endswith("Not served for this offering: membership_sync")
 
 
-@pytest.mark.parametrize("words", [RUN, ("plan", "order_process")], ids=lambda w: w[0])
+@pytest.mark.parametrize(("words", "code"), [(RUN, 2), (("plan", "order_process"), 0)], ids=["run", "plan"])
 def test_an_offering_without_a_backend_for_the_mode(
-    site: OperatorSite, command: Command, words: tuple[str, ...]
+    site: OperatorSite, command: Command, words: tuple[str, ...], code: int
 ) -> None:
+    """A pass that serves nobody has failed: a timer that ran it would never tell."""
     file = site.configure(order_processing_backend="")
     said = command(*words, "-c", file)
-    assert (said.code, said.out) == (0, "")
+    assert (said.code, said.out) == (code, "")
     assert "no offering here has a backend for order_process: is its key in the configuration?" in said.err
     assert command(*words, "-c", file, "--json").document()["offerings"] == []
 

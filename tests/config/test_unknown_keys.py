@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from agent.config.findings import judged, unknown_keys
 from agent.config.model import Problem, Severity
 from agent.config.schema import COMMON_BACKEND_KEYS, POLICY_KEYS
+from agent.run import configuration
+from backends.slurm.plugin import SlurmPlugin
 
-from .samples import OFFERING, Site, changed, errors, only_offering, root, warnings, with_offering
+from .samples import OFFERING, UUID, Site, changed, errors, only_offering, root, warnings, with_offering
+from .test_wrong_values import write
 
 UNKNOWN = [
     ("", "ofering", "unknown key 'ofering'; did you mean 'offerings'?"),
@@ -18,7 +23,6 @@ UNKNOWN = [
     ("offerings[0]", "waldur_token", "unknown key 'waldur_token'; did you mean 'waldur_api_token'?"),
     ("offerings[0]", "STOMP_ENABLED", "unknown key 'STOMP_ENABLED'; did you mean 'stomp_enabled'?"),
     ("offerings[0]", 5, "unknown key '5'"),
-    ("offerings[0].backend_components.cpu", "unit_facter", "did you mean 'unit_factor'?"),
     ("offerings[0].backend_components.cpu.target_components.gpu", "faktor", "did you mean 'factor'?"),
 ]
 
@@ -45,9 +49,58 @@ def test_unknown_key(site: Site, place: str, key: str, sentence: str, strictness
     assert (loaded.settings is not None) == (strictness == "warning")
 
 
-def test_unknown_component_key_is_passed_on(site: Site) -> None:
-    offering = only_offering(site.load(with_offering("backend_components.cpu.colour", "red")))
-    assert offering.component_extras == {"cpu": {"colour": "red"}}
+def test_keys_of_components_are_judged_with_those_of_the_plugins(tmp_path: Path) -> None:
+    tree = changed(OFFERING, "backend_components.cpu.unit_facter", 1)
+    file = write(tmp_path, tree)
+    settings, problems = configuration.usable(file, {})
+    assert [problem.message for problem in problems] == [
+        "unknown key 'unit_facter'; did you mean 'unit_factor'?"
+    ]
+    assert settings.offerings[0].components["cpu"].extras == {"unit_facter": 1}
+    assert configuration.checked(file, {}, strict=True).settings is None
+
+
+def test_a_plugin_that_is_not_here_may_know_any_key_of_a_component(tmp_path: Path) -> None:
+    tree = {**changed(OFFERING, "backend_components.cpu.storage_class", "fast"), "reporting_backend": "okd"}
+    problems = configuration.checked(write(tmp_path, tree), {}, strict=True).problems
+    assert [problem.path for problem in problems] == ["offerings[0].reporting_backend"]
+
+
+def test_a_plugin_names_its_keys_of_components(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlurmPlugin, "component_keys", frozenset({"storage_class"}), raising=False)
+    file = write(tmp_path, changed(OFFERING, "backend_components.cpu.storage_class", "fast"))
+    assert configuration.checked(file, {}, strict=True).problems == ()
+
+
+def test_keys_that_hold_what_anchors_repeat(site: Site) -> None:
+    text = f"""
+x-cpu: &cpu {{measured_unit: h, accounting_type: usage, label: CPU}}
+_access: &access {{waldur_api_url: "https://w.example.com/api/", waldur_api_token: "t0ken"}}
+offerings:
+  - <<: *access
+    name: One
+    waldur_offering_uuid: {UUID}
+    backend_type: slurm
+    order_processing_backend: slurm
+    backend_components: {{cpu: {{<<: *cpu, unit_factor: 60}}, gpu: *cpu}}
+"""
+    loaded = site.load_text(text, strict=True)
+    assert loaded.problems == ()
+    assert only_offering(loaded).components["cpu"].unit_factor == 60
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("username_reconciliation_enabled", True), ("backend_settings.target_api_token", "t0ken")],
+)
+def test_keys_that_only_other_backends_read(tmp_path: Path, key: str, value: object) -> None:
+    (problem,) = configuration.checked(
+        write(tmp_path, changed(OFFERING, key, value)), {}, strict=True
+    ).problems
+    assert problem.path == f"offerings[0].{key}"
+    assert (
+        problem.message.startswith("it has no effect with slurm: ") and problem.severity is Severity.WARNING
+    )
 
 
 def test_backend_settings_of_a_backend_are_not_judged_here(site: Site) -> None:
@@ -78,7 +131,7 @@ def test_keys_whose_work_waldur_does_now(site: Site, place: str, key: str) -> No
     assert (
         "Waldur's periodic usage policy computes this now" in warnings(loaded)[f"offerings[0].{place}.{key}"]
     )
-    assert only_offering(loaded).component_extras == {}
+    assert all(not component.extras for component in only_offering(loaded).components.values())
 
 
 def test_other_keys_of_periodic_limits_are_the_backends(site: Site) -> None:

@@ -32,3 +32,12 @@ def test_the_staff_token_is_not_read_with_the_configuration(site: Site) -> None:
     assert offering.staff_token_file.is_absolute()
     assert offering.staff_token_file.parts[-2:] == ("secrets", "staff")
     assert only_offering(site.load(root())).staff_token_file is None
+
+
+def test_the_name_of_the_reference_for_it(site: Site) -> None:
+    tree = with_offering("backend_settings.usage_tres_source", "allocated")
+    assert only_offering(site.load(tree, strict=True)).usage_source is UsageSource.ALLOCATED
+    tree["offerings"][0]["usage_source"] = "requested"
+    contradicting = site.load(tree)
+    assert set(only_offering(contradicting).stopped) == {Mode.REPORT}
+    assert "they mean the same" in warnings(contradicting)["offerings[0].backend_settings.usage_tres_source"]

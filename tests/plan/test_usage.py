@@ -221,6 +221,30 @@ def test_several_records_of_one_component_are_left_to_a_person() -> None:
     assert found.actions == ()
 
 
+def test_a_component_that_gets_less_is_left_out_where_the_site_wants_the_others() -> None:
+    held = Holding().total("r", "cpu", "5").share("r", "cpu", "ann", "5").total("r", "gres/gpu", "1")
+    usage = used(a={"ann": {"cpu": 2, "gres_gpu": 3}})
+    (found,) = plan(ONE, usage, held, omits_lower=True)
+    assert found.totals and found.totals.components == ("gres/gpu",)
+    assert [share.component for share in found.shares] == ["gres/gpu"]
+    assert found.omitted == "usage of a in 2026-11 would get less: cpu from 5 to 2.00"
+    for rules in ({"omits_lower": False}, {"omits_lower": True, "in_full": True}):
+        (whole,) = plan(ONE, usage, held, **rules)
+        assert whole.totals and set(whole.totals.components) == {"cpu", "gres/gpu"} and not whole.omitted
+
+
+def test_where_all_components_get_less_nothing_is_left_out() -> None:
+    held = Holding().total("r", "cpu", "5").total("r", "gres/gpu", "9")
+    (found,) = plan(ONE, ANN, held, omits_lower=True)
+    assert found.totals and any(found.totals.decreases()) and not found.omitted
+
+
+def test_what_is_left_out_when_the_rest_is_in_step_is_told_nowhere() -> None:
+    held = Holding().total("r", "cpu", "5").total("r", "gres/gpu", "0")
+    (found,) = plan(ONE, ANN, held, omits_lower=True)
+    assert found.omitted and found.actions == ()
+
+
 @pytest.mark.parametrize("case", ["two resources claim one account", "more than Waldur counts"])
 def test_what_does_not_mend_itself_needs_a_person(case: str) -> None:
     resources, usage, held, rules, _ = CASES[case]

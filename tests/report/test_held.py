@@ -53,6 +53,19 @@ def test_a_decrease_is_held_and_the_rest_is_told(told: World) -> None:
     )
 
 
+def test_a_site_may_have_the_other_components_told(told: World) -> None:
+    told.forget("77")
+    told.ran("a_1", "u1", 0, mem=7 * 61440 * 60)
+    told.site = replace(told.site, offering=replace(told.site.offering, omits_lower_usage=True))
+    found = told.report()
+    assert not found.held and not found.failed
+    assert told.shown()["a_1"] == {"cpu": "6.00", "mem": "7.00"}
+    assert (
+        "usage of a_1 in 2026-11 would get less: cpu from 6.00 to 1.00; left out, as "
+        "omit_anomalous_usage_components says" in found.notes
+    )
+
+
 def test_the_result_is_short_and_approve_tells_the_rest(told: World) -> None:
     told.forget("77")
     found = told.report()

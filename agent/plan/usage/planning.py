@@ -70,7 +70,8 @@ class UsageRules:
 
     `components`: those that are configured and that Waldur takes usage of. `known`: accounts of the cluster. `names`:
     how Waldur spells the users, by folded name. `in_full`: all components of a resource are told when one changes
-    (servers of 2024 forget the others). `with_zeros`: a zero is told where Waldur has nothing yet; in a past month
+    (servers of 2024 forget the others). `omits_lower`: a component of which Waldur has more is left out and the others
+    are told, but not `in_full`. `with_zeros`: a zero is told where Waldur has nothing yet; in a past month
     nothing means the same, and the resource may not have been there.
     """
 
@@ -81,13 +82,15 @@ class UsageRules:
     with_users: bool = True
     in_full: bool = False
     with_zeros: bool = True
+    omits_lower: bool = False
 
 
 @dataclass(frozen=True)
 class UsagePlan:
     """One resource in one month: `totals` first, then the shares of users. `skipped`: why nothing can be told.
 
-    `needs_person`: somebody has to look at it, it does not pass by itself.
+    `needs_person`: somebody has to look at it, it does not pass by itself. `omitted`: components that are left out, in
+    words.
     """
 
     resource: Resource
@@ -96,6 +99,7 @@ class UsagePlan:
     shares: tuple[ReportUserUsage, ...] = ()
     skipped: str = ""
     needs_person: bool = False
+    omitted: str = ""
 
     @property
     def actions(self) -> tuple[WaldurAction, ...]:
@@ -189,11 +193,26 @@ def _with_actions(
     if beyond := [name for name, amount in amounts.items() if amount >= MAX_AMOUNT]:
         sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
         return replace(plan, skipped=sentence, needs_person=True)
+    lower = _lower(plan, amounts, ledger)
+    if rules.omits_lower and not rules.in_full and 0 < len(lower) < len(amounts):
+        words = ", ".join(f"{name} from {was:f} to {amounts[name]:f}" for name, was in lower.items())
+        plan = replace(
+            plan, omitted=f"usage of {plan.account} in {usage.query.month} would get less: {words}"
+        )
+        amounts = {name: amount for name, amount in amounts.items() if name not in lower}
     plan = replace(plan, totals=_totals(plan, usage.query.month, amounts, ledger, rules))
     if not rules.with_users:
         return plan
-    shares = (_shares(plan, component, used, usage, ledger, rules) for component in rules.components)
+    told = (component for component in rules.components if component.name in amounts)
+    shares = (_shares(plan, component, used, usage, ledger, rules) for component in told)
     return replace(plan, shares=tuple(share for share in shares if share))
+
+
+def _lower(plan: UsagePlan, amounts: Mapping[str, Decimal], ledger: Ledger) -> dict[str, Decimal]:
+    """Return what Waldur has of the components of which the cluster counts less."""
+    records = {name: ledger.record(plan.resource.uuid, name) for name in amounts}
+    had = {name: record.amount for name, record in records.items() if record}
+    return {name: was for name, was in had.items() if was is not None and amounts[name] < was}
 
 
 def _totals(

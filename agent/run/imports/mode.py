@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
-from agent.core.errors import OfferingPaused, WaldurError
+from agent.core.errors import OfferingPaused, WaldurError, words_for_customers
 from agent.core.model import Part, Resource, Snapshot
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import OfferImport, WaldurAction
@@ -103,7 +103,8 @@ def run(site: Site, request_uuid: str) -> str:
     if isinstance(error, WaldurError) and imports.is_gone(error):
         return f"the request has moved on: {error}"
     if not error.retryable and gate.may_tell(pass_.rules):
-        imports.fail(site.client, request_uuid, str(error))
+        message = words_for_customers(error, with_details=site.exposes_details)
+        imports.fail(site.client, request_uuid, message)
     raise error
 
 

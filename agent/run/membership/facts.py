@@ -178,7 +178,11 @@ def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> Membe
         f"offering {silent} on the same cluster has not told yet which accounts it names" if silent else ""
     )
     return MembershipRules(
-        offering, limits, nobody_leaves=waiting, keeps_unmanaged=bool(site.offering.keeps_unmanaged)
+        offering,
+        limits,
+        nobody_leaves=waiting,
+        keeps_unmanaged=bool(site.offering.keeps_unmanaged),
+        with_details=site.exposes_details,
     )
 
 

@@ -14,6 +14,7 @@ from agent.core.account_names import fold
 from agent.core.errors import ConfigError
 from agent.core.model import Component, OfferingFacts, Part, Resource, ResourceState, Snapshot
 from agent.core.periods import Month
+from agent.core.policy import UsageDecreases
 from agent.core.usage import Usage, UsageQuery
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import Ledger, UsageRules
@@ -101,6 +102,8 @@ def rules(
         elsewhere=reported_accounts.of_others(site.state_dir, site.backend.cluster, site.counting_alike),
         with_users=with_users,
         in_full=site.client.features.lacks(usages.DATES),
+        omits_lower=site.offering.omits_lower_usage
+        and site.offering.policy.usage_decreases is UsageDecreases.HOLD,
     )
 
 

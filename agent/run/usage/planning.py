@@ -127,12 +127,18 @@ def plan(facts: ReportFacts) -> PlannedReport:
                 shares = tuple(replace(share, reason=reason) for share in each.shares)
                 plans.append(replace(each, shares=shares))
         months.append(PlannedMonth(month.month, month.date, month.observed, tuple(plans), month.is_current))
+    omitted = [
+        f"{plan.omitted}; left out, as omit_anomalous_usage_components says"
+        for month in months
+        for plan in month.plans
+        if plan.omitted
+    ]
     return PlannedReport(
         facts.observed,
         tuple(months),
         facts.state,
         facts.state_months,
-        facts.notes,
+        (*facts.notes, *omitted),
         facts.has_gaps,
         facts.left_alone,
     )
