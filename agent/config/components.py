@@ -18,6 +18,8 @@ from agent.core.model import AccountingType, Component
 _WALDUR_TYPE = re.compile(r"[A-Za-z0-9_/:-]{1,50}")
 _MAX_UNIT_LENGTH = 30
 _LIMIT_PERIODS = ("annual", "month", "quarterly", "total")
+# As spending limits call them.
+_PERIOD_ALIASES = {"quarter": "quarterly", "year": "annual"}
 _OWN_KEYS = frozenset(
     {
         "measured_unit",
@@ -67,7 +69,7 @@ def _component(name: str, body: Mapping[Any, Any], path: str, findings: Findings
         findings.warn(path, "Waldur takes component names of letters, digits and `_ - / :`, 50 at most")
     if len(values["measured_unit"] or "") > _MAX_UNIT_LENGTH:
         findings.warn(below(path, "measured_unit"), f"Waldur takes at most {_MAX_UNIT_LENGTH} characters")
-    period = values["limit_period"]
+    period = values["limit_period"] = _PERIOD_ALIASES.get(values["limit_period"], values["limit_period"])
     if period and period not in _LIMIT_PERIODS:
         findings.warn(
             below(path, "limit_period"),

@@ -108,7 +108,8 @@ class Order:
 class Resource:
     """An allocation in Waldur; `backend_id` is the name of its account, empty until it is claimed.
 
-    `has_allocation`: a server of 2024 keeps a second object behind it, with a state of its own.
+    `spending_limits`: by component and period, as they came. `has_allocation`: a server of 2024 keeps a second object
+    behind it, with a state of its own.
     """
 
     uuid: str
@@ -123,6 +124,7 @@ class Resource:
     customer_slug: str = ""
     customer_name: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
+    spending_limits: Mapping[str, Any] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     plugin_options: Mapping[str, Any] = field(default_factory=dict)
     backend_metadata: Mapping[str, Any] = field(default_factory=dict)

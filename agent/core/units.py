@@ -26,6 +26,9 @@ WHOLE = Decimal(1)
 # Added to a whole amount, it gives two decimals.
 ZERO = Decimal("0.00")
 
+# Component -> TRES -> its part of what is counted there.
+Shares = Mapping[str, Mapping[str, Decimal]]
+
 LIMIT_TYPES = frozenset({AccountingType.LIMIT, AccountingType.ONE})
 
 
@@ -71,13 +74,14 @@ def backend_limits(
     *,
     months: int | None = None,
     with_static: bool = True,
+    caps: Mapping[str, Decimal] | None = None,
 ) -> BackendLimits:
     """Return the limits of an order in backend units.
 
     Limit and prepaid components count as asked, prepaid ones times `months` where that is known; usage
-    components count with their configured `limit`, when `with_static`. Two components may feed one TRES:
-    their values add up. Raises PlanRefused when a number that was asked for cannot be used; a static limit that
-    cannot is no order's fault and left out.
+    components count with their configured `limit`, when `with_static`; none of them with more than its part of `caps`.
+    Two components may feed one TRES: their values add up. Raises PlanRefused when a number that was asked for cannot
+    be used; a static limit that cannot is no order's fault and left out.
     """
     known = {c.name: c for c in components}
     left_out = [f"{name}: no such component in backend_components" for name in asked if name not in known]
@@ -93,6 +97,12 @@ def backend_limits(
         number = _asked_of(component, asked, months=months, with_static=with_static)
         if number is None:
             continue
+        cap = (caps or {}).get(component.name, number)
+        if cap < number:
+            left_out.append(
+                f"{component.name}: {_digits(number)} is lowered to its spending limit, {_digits(cap)}"
+            )
+            number = cap
         for tres, factor in targets_of(component).items():
             totals[tres] = totals.get(tres, Decimal(0)) + number * factor
             orders.setdefault(tres, []).append(f"{_digits(number)} of {component.name} * {_digits(factor)}")
@@ -105,19 +115,60 @@ def backend_limits(
     return BackendLimits(values, tuple(left_out))
 
 
-def reported_amount(component: Component, counts: Mapping[str, int], scale: int) -> Decimal:
+def tres_shares(
+    components: Iterable[Component], asked: Mapping[str, Any], *, months: int | None = None
+) -> Shares:
+    """Return how the TRES that several components name are shared between them: component -> TRES -> its part of 1.
+
+    Each has the part that it brings into the limit of the TRES; where none brings any, they have equal parts. What was
+    used counts once that way (the reference counts it for each of them). TRES of one component are left out.
+    """
+    users: dict[str, list[Component]] = {}
+    for component in components:
+        for tres in targets_of(component):
+            users.setdefault(tres, []).append(component)
+    found: dict[str, dict[str, Decimal]] = {}
+    with localcontext() as context:
+        context.prec = PRECISION
+        for tres, several in users.items():
+            if len(several) < 2:
+                continue
+            brought = [_brought(c, asked, months) * targets_of(c)[tres] for c in several]
+            whole = sum(brought)
+            for component, part in zip(several, brought, strict=True):
+                share = part / whole if whole else Decimal(1) / len(several)
+                found.setdefault(component.name, {})[tres] = share
+    return found
+
+
+def _brought(component: Component, asked: Mapping[str, Any], months: int | None) -> Decimal:
+    """Return what a component brings into limits, in its own units; 0 where that is no number."""
+    try:
+        return _asked_of(component, asked, months=months, with_static=True) or Decimal(0)
+    except PlanRefused:
+        return Decimal(0)
+
+
+def reported_amount(
+    component: Component, counts: Mapping[str, int], scale: int, shares: Shares | None = None
+) -> Decimal:
     """Return what was used of one component, in Waldur's units: divided once, and rounded to the two decimals that it
     takes.
 
-    A component with `targets` is the sum over these and comes out whole, as the reference reports it; a TRES that two
-    components name counts for both. Half a hundredth goes up: the reference rounds floats, up or down, and what
+    A component with `targets` is the sum over these and comes out whole, as the reference reports it. `shares`: of
+    TRES that other components name as well. Half a hundredth goes up: the reference rounds floats, up or down, and what
     is below the figure that it has told would be held. `scale`: counts per unit of the cluster's limits.
     """
+    shared = (shares or {}).get(component.name, {})
     own = component.unit_factor_reporting or component.unit_factor
     factors = targets_of(component) if component.targets else {component.name: Decimal(str(own))}
     with localcontext() as context:
         context.prec = PRECISION
-        total = sum((counts.get(name, 0) / (scale * factor) for name, factor in factors.items()), Decimal(0))
+        parts = (
+            counts.get(name, 0) * shared.get(name, WHOLE) / (scale * factor)
+            for name, factor in factors.items()
+        )
+        total = sum(parts, Decimal(0))
         place, tie = (WHOLE, ROUND_HALF_EVEN) if component.targets else (CENT, ROUND_HALF_UP)
         return total.quantize(place, tie) + ZERO
 

@@ -16,8 +16,9 @@ from agent.core.model import AccountSpec, AllocationSpec, Component, RequestedSt
 @dataclass(frozen=True, slots=True)
 class OfferingRules:
     """What the site wants for every allocation of one offering. `default_account`: where those of users go back to.
-    `can_show_limits`: Waldur takes limits without an order; servers before mid-2025 do not. `known_names`: the accounts
-    that stand for projects and customers, by uuid, as they were seen before.
+    `can_show_limits`: Waldur takes limits without an order; servers before mid-2025 do not. `limits_from_waldur`: what
+    it says of limits counts without an order, too. `known_names`: the accounts that stand for projects and customers,
+    by uuid, as they were seen before.
     """
 
     names: NameRules
@@ -29,6 +30,7 @@ class OfferingRules:
     partition_qos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     offering_enforces_qos: bool = False
     can_show_limits: bool = True
+    limits_from_waldur: bool = False
     known_names: Mapping[str, str] = field(default_factory=dict)
     _holders: Mapping[str, Set[str]] = field(init=False, repr=False, compare=False)
 

@@ -50,10 +50,14 @@ def changes(components: Iterable[Component], present: Iterable[WaldurComponent])
             missing = {key: (None, value) for key, value in body.items()}
             found.append(ComponentChange(component.name, Change.CREATE, body, missing))
             continue
+        # A server may take a period that it is not sent for one that is taken away.
+        if "limit_period" not in body and there.fields.get("limit_period"):
+            body = {**body, "limit_period": there.fields["limit_period"]}
         differences = {
             key: (there.fields.get(key), value)
             for key, value in body.items()
-            if not _same(there.fields.get(key), value)
+            # What an old server does not have, it cannot be given.
+            if key in there.fields and not _same(there.fields[key], value)
         }
         change = Change.UPDATE if differences else Change.LEAVE
         found.append(ComponentChange(component.name, change, {"uuid": there.uuid, **body}, differences))

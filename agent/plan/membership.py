@@ -31,7 +31,7 @@ from agent.core.waldur_actions import (
     ReportLimits,
     ReportMetadata,
 )
-from agent.plan import accounts, existing_accounts, shared_limits
+from agent.plan import accounts, existing_accounts, shared_limits, spending_limits
 from agent.plan.allocations import OfferingRules
 from agent.plan.shared_limits import LimitRules
 
@@ -279,13 +279,22 @@ class _Draft:
 
     def _limits(self) -> list[ClusterAction]:
         case, rules, snapshot = self.case, self._rules.limits, self._snapshot
-        if not rules.from_waldur or case.orders or Part.TRES not in snapshot.complete:
+        if case.orders or Part.TRES not in snapshot.complete:
             return []
+        spending = spending_limits.of_resource(
+            case.resource, rules.components, from_waldur=rules.from_waldur, periodic=rules.periodic
+        )
+        self.notes += spending.notes
+        wanted: dict[str, int] = {}
         try:
-            wanted = shared_limits.wanted(case.resource.limits, rules, snapshot.tres)
+            if rules.from_waldur:
+                wanted |= shared_limits.wanted(case.resource.limits, rules, snapshot.tres, spending.caps)
         except PlanRefused as refused:
             self.notes.append(f"its limits are left as they are: {refused}")
-            return []
+        try:
+            wanted |= shared_limits.prepaid(case.resource, rules, snapshot.tres, spending.caps)
+        except PlanRefused as refused:
+            self.notes.append(f"its prepaid limits are left as they are: {refused}")
         standing = snapshot.accounts[case.account]
         for name, value in sorted(wanted.items()):
             now, least = standing.limits.get(name), standing.least.get(name)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 
 from agent.core.account_names import NameRules, fold
 from agent.core.actions import Action, DeleteAccount, Kind
 from agent.core.errors import PlanRefused
 from agent.core.model import (
-    AccountingType,
     AllocationSpec,
     Component,
     OfferingUser,
@@ -28,9 +27,15 @@ from agent.core.model import (
     Snapshot,
     TeamMember,
 )
-from agent.core.units import BackendLimits, backend_limits, prepaid_months, waldur_limits
-from agent.core.waldur_actions import ApproveOrder, ClaimAccount, CompleteOrder, FailOrder, ReportLimits
-from agent.plan import accounts, allocations
+from agent.core.units import BackendLimits, backend_limits, waldur_limits
+from agent.core.waldur_actions import (
+    ApproveOrder,
+    ClaimAccount,
+    CompleteOrder,
+    FailOrder,
+    ReportLimits,
+)
+from agent.plan import accounts, allocations, shared_limits, spending_limits
 from agent.plan.allocations import OfferingRules
 
 CREATING = (OrderType.CREATE, OrderType.RESTORE)
@@ -131,7 +136,7 @@ def is_named_after_itself(case: OrderCase, rules: NameRules) -> bool:
 
 def allocation(case: OrderCase, rules: OfferingRules, account: str, snapshot: Snapshot) -> AllocationSpec:
     """Return the allocation that a create or restore order asks for."""
-    wanted = _wanted_limits(case, rules.components, with_static=True)
+    wanted = _wanted_limits(case, rules, with_static=True)
     spec = allocations.allocation(
         case.resource,
         rules,
@@ -185,7 +190,7 @@ def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPl
     if account not in snapshot.accounts:
         raise PlanRefused(f"account {account} is not on the cluster {snapshot.cluster}")
     with_static = any(component.targets for component in rules.components)
-    wanted = _wanted_limits(case, rules.components, with_static=with_static)
+    wanted = _wanted_limits(case, rules, with_static=with_static)
     tracked = {tres: value for tres, value in wanted.values.items() if tres in snapshot.tres}
     unknown = sorted(set(wanted.values) - set(tracked))
     notes = [*wanted.left_out, *(f"{tres}: this cluster keeps no limit of it" for tres in unknown)]
@@ -314,23 +319,23 @@ def _project_slug(case: OrderCase) -> str:
     return case.resource.project_slug or case.order.project_slug
 
 
-def _wanted_limits(case: OrderCase, components: Sequence[Component], *, with_static: bool) -> BackendLimits:
+def _wanted_limits(case: OrderCase, rules: OfferingRules, *, with_static: bool) -> BackendLimits:
     """Return the order's limits; a plan switch carries none, the new plan's quotas count then."""
+    resource, components = case.resource, rules.components
     asked = dict(case.order.limits) or dict(case.plan_quotas or {})
     if not asked and case.order.type in CREATING:
         asked = dict(case.resource.limits)
-    return backend_limits(asked, components, months=_months(case, components), with_static=with_static)
+    spending = spending_limits.of_resource(resource, components, from_waldur=rules.limits_from_waldur)
+    found = backend_limits(
+        asked, components, months=_months(case, components), with_static=with_static, caps=spending.caps
+    )
+    return replace(found, left_out=(*found.left_out, *spending.notes))
 
 
-def _months(case: OrderCase, components: Iterable[Component]) -> int | None:
+def _months(case: OrderCase, components: Sequence[Component]) -> int | None:
     """Return prepaid months from the resource's creation to its end, or to the end that a renewal order brings."""
-    if not any(c.accounting_type is AccountingType.ONE for c in components):
-        return None
-    end: date | None = case.resource.end_date
-    renewed = case.order.attributes.get("new_end_date")
+    renewed, until = case.order.attributes.get("new_end_date"), None
     if isinstance(renewed, str):
         with suppress(ValueError):
-            end = datetime.fromisoformat(renewed)
-    if end is None or case.resource.created is None:
-        return None
-    return prepaid_months(case.resource.created, end)
+            until = datetime.fromisoformat(renewed)
+    return shared_limits.months_of(case.resource, components, until)

@@ -11,9 +11,9 @@ from collections.abc import Set
 from dataclasses import replace
 
 from agent.core.errors import AccountsLost, PlanRefused
-from agent.core.model import AccountingType, AllocationSpec, Resource, Snapshot
-from agent.core.units import backend_limits, prepaid_months
-from agent.plan import allocations
+from agent.core.model import AllocationSpec, Resource, Snapshot
+from agent.core.units import backend_limits
+from agent.plan import allocations, shared_limits, spending_limits
 from agent.plan.allocations import OfferingRules
 
 MANY = 10
@@ -42,15 +42,10 @@ def allocation(
 
     Raises PlanRefused where Waldur gives no slug, or a limit that is none.
     """
-    is_prepaid = any(c.accounting_type is AccountingType.ONE for c in rules.components)
-    is_dated = resource.created is not None and resource.end_date is not None
-    months = (
-        prepaid_months(resource.created, resource.end_date)
-        if is_prepaid and is_dated and resource.created and resource.end_date
-        else None
-    )
+    months = shared_limits.months_of(resource, rules.components)
+    spending = spending_limits.of_resource(resource, rules.components, from_waldur=rules.limits_from_waldur)
     try:
-        limits = backend_limits(resource.limits, rules.components, months=months).values
+        limits = backend_limits(resource.limits, rules.components, months=months, caps=spending.caps).values
     except PlanRefused as refused:
         raise PlanRefused(f"resource {resource.uuid}: {refused}") from refused
     return replace(allocations.allocation(resource, rules, account, snapshot, members=members), limits=limits)

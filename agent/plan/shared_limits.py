@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Limits have one owner: the cluster, whose GrpTRESMins Waldur then shows, or Waldur, whose limits the cluster gets.
 
-Prepaid components belong to neither: their limit grows with the months bought, and is set by orders. Where a
-periodic usage policy writes limits, all of them are the policy's: whoever copied them would feed it its own
-output (the echo loop).
+Prepaid components are always Waldur's: their limit is what was bought, times the months from the resource's creation
+to its end, and no figure of the cluster tells either. Where a periodic usage policy writes limits, all of them are the
+policy's: whoever copied them would feed it its own output (the echo loop).
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountingType, Component
-from agent.core.units import backend_limits, countable, limit_number, targets_of
+from agent.core.model import AccountingType, Component, Resource
+from agent.core.units import (
+    Shares,
+    backend_limits,
+    countable,
+    limit_number,
+    prepaid_months,
+    targets_of,
+    tres_shares,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +41,54 @@ class LimitRules:
         """Return the components whose limits are kept in step."""
         if self.periodic:
             return ()
-        prepaid = {tres for c in self.components if _is_prepaid(c) for tres in targets_of(c)}
+        prepaid = self.prepaid_tres()
         return tuple(c for c in self.components if not _is_prepaid(c) and not prepaid & set(targets_of(c)))
+
+    def prepaid_tres(self) -> frozenset[str]:
+        """Return what prepaid components bring limits of, alone or together with others."""
+        return frozenset(tres for c in self.components if _is_prepaid(c) for tres in targets_of(c))
+
+
+def months_of(resource: Resource, components: Iterable[Component], until: date | None = None) -> int | None:
+    """Return the prepaid months of a resource, from its creation to its end, or to `until`, the end that a renewal
+    brings. None where nothing is prepaid, or Waldur tells no dates.
+    """
+    end = until or resource.end_date
+    if end is None or resource.created is None or not any(map(_is_prepaid, components)):
+        return None
+    return prepaid_months(resource.created, end)
+
+
+def shares_of(resource: Resource | None, components: Sequence[Component]) -> Shares:
+    """Return how the components of a resource share what is used of TRES that several of them name."""
+    if resource is None:
+        return tres_shares(components, {})
+    return tres_shares(components, resource.limits, months=months_of(resource, components))
+
+
+def prepaid(
+    resource: Resource, rules: LimitRules, tres: Iterable[str], caps: Mapping[str, Decimal] | None = None
+) -> dict[str, int]:
+    """Return limits for the cluster of what was bought for months, of TRES that it tracks; they change with the end of
+    the resource. Raises PlanRefused for what is no number, and where Waldur tells no end: nobody knows how much it is.
+    """
+    wanted_tres = rules.prepaid_tres() & set(tres)
+    bought = [
+        c.name
+        for c in rules.components
+        if _is_prepaid(c) and c.name in resource.limits and wanted_tres & set(targets_of(c))
+    ]
+    if rules.periodic or not bought:
+        return {}
+    months = months_of(resource, rules.components)
+    if months is None:
+        missing = "no end date" if resource.created else "no date of its creation"
+        raise PlanRefused(
+            f"{', '.join(bought)} is prepaid by the month, and Waldur gives the resource {missing}"
+        )
+    asked = {c.name: resource.limits[c.name] for c in rules.components if c.name in resource.limits}
+    found = backend_limits(asked, rules.components, months=months, caps=caps).values
+    return {name: value for name, value in found.items() if name in wanted_tres}
 
 
 def shown(
@@ -60,14 +116,19 @@ def shown(
     return limits if limits != dict(in_waldur) else None
 
 
-def wanted(in_waldur: Mapping[str, Any], rules: LimitRules, tres: Iterable[str]) -> dict[str, int]:
-    """Return limits for the cluster as Waldur has them, of TRES that it tracks. Raises PlanRefused for what is no
-    number.
+def wanted(
+    in_waldur: Mapping[str, Any],
+    rules: LimitRules,
+    tres: Iterable[str],
+    caps: Mapping[str, Decimal] | None = None,
+) -> dict[str, int]:
+    """Return limits for the cluster as Waldur has them, of TRES that it tracks; `caps` by component lower them. Raises
+    PlanRefused for what is no number.
     """
     known = set(tres)
     owned = rules.owned()
     asked = {c.name: in_waldur[c.name] for c in owned if c.name in in_waldur}
-    found = backend_limits(asked, owned).values
+    found = backend_limits(asked, owned, caps=caps).values
     return {name: value for name, value in found.items() if name in known}
 
 

@@ -20,6 +20,7 @@ from agent.config.environment import shared_lock_dir
 from agent.config.model import Mode, Offering, Problem, Settings, Severity
 from agent.core.errors import ConfigError
 from agent.core.model import AccountingType, Component, OfferingFacts, WaldurComponent
+from agent.core.policy import LimitsSource
 from agent.core.units import targets_of
 from agent.core.waldur_actions import ReportLimits
 from agent.plan.allocations import OfferingRules
@@ -37,13 +38,15 @@ class ProcessCache:
     """Kept between the passes of one process. Losing it costs a few requests and repeated log lines.
 
     `offering`: what Waldur said of the offering at monotonic `offering_read_s`. `provider_uuid`: None until it is
-    asked for. `logged`: the notes that were logged last, by resource uuid or mode.
+    asked for. `logged`: the notes that were logged last, by resource, order or mode. `unanswered`: orders on
+    which the site's hook gave no decision.
     """
 
     offering: OfferingFacts | None = None
     offering_read_s: float = 0.0
     provider_uuid: str | None = None
     logged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,8 @@ def offering_rules(site: Site, facts: OfferingFacts) -> OfferingRules:
         offering_enforces_qos=bool(facts.plugin_options.get("enforce_qos")),
         default_account=site.backend.default_account,
         known_names=hierarchy_names.of_offering(site.state_dir, site.backend.cluster, offering.uuid),
+        limits_from_waldur=offering.limits_source is LimitsSource.WALDUR
+        and not offering.periodic_limits_enabled,
         can_show_limits=site.client.if_supported(ReportLimits.feature),
     )
 

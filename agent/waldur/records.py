@@ -64,6 +64,7 @@ def resource(record: Json) -> Resource:
         customer_slug=_slug(record, "customer"),
         customer_name=_text(record, "customer_name"),
         limits=_limits(record),
+        spending_limits=_map(record, "spending_limits"),
         attributes=_map(record, "attributes"),
         plugin_options=_map(record, "offering_plugin_options"),
         backend_metadata=_map(record, "backend_metadata"),

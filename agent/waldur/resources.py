@@ -24,7 +24,7 @@ PATH = "marketplace-provider-resources/"
 FIELDS = (
     "uuid", "name", "slug", "state", "backend_id", "project_uuid", "project_slug", "project_name",
     "customer_uuid", "customer_slug", "customer_name", "limits", "attributes", "offering_plugin_options",
-    "restrict_member_access", "resource_type", "created", "end_date", "offering_uuid",
+    "restrict_member_access", "resource_type", "created", "end_date", "offering_uuid", "spending_limits",
 )  # fmt: skip
 HOLDER_FIELDS = ("uuid", "state", "backend_id", "created", "offering_uuid")
 

@@ -20,6 +20,7 @@ from simulator.world.records import Component, JsonObject, Offering, Resource
 
 routes = Routes()
 
+_LIMIT_PERIODS = (None, "", "month", "quarterly", "annual", "total")
 _BILLING_TYPES = ("fixed", "usage", "limit", "one", "few")
 COMPONENT_TYPE = re.compile(r"[A-Za-z0-9_/:-]{1,50}")
 _EDITABLE = frozenset(f.name for f in fields(Component)) - {"uuid", "is_builtin"}
@@ -157,6 +158,8 @@ def _component_values(body: JsonObject) -> JsonObject:
         raise bad_field("type", "Letters, digits and _ - / : only, 50 at most.")
     if values.get("billing_type", "usage") not in _BILLING_TYPES:
         raise bad_field("billing_type", "Not one of the choices.")
+    if values.get("limit_period") not in _LIMIT_PERIODS:
+        raise bad_field("limit_period", f'"{values["limit_period"]}" is not a valid choice.')
     if values.get("is_boolean"):
         values |= {"min_value": 0, "max_value": 1, "limit_period": "month", "limit_amount": None}
     return values

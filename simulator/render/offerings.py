@@ -34,8 +34,8 @@ def component_body(view: View, component: Component) -> JsonObject:
         "unit_factor": component.unit_factor,
         "is_prepaid": component.is_prepaid,
         "overage_component": None,
-        "min_prepaid_duration": None,
-        "max_prepaid_duration": None,
+        "min_prepaid_duration": component.min_prepaid_duration,
+        "max_prepaid_duration": component.max_prepaid_duration,
     }
 
 

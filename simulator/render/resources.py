@@ -87,6 +87,7 @@ def _own_fields(view: View, resource: Resource) -> JsonObject:
         "slug": resource.slug,
         "report": resource.report,
         "end_date": wire_date(resource.end_date),
+        **({"spending_limits": dict(resource.spending_limits)} if resource.spending_limits else {}),
         "end_date_requested_by": None,
         "username": None,
         "endpoints": list(resource.endpoints),

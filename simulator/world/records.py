@@ -157,6 +157,8 @@ class Component:
     default_limit: int | None = None
     is_boolean: bool = False
     is_prepaid: bool = False
+    min_prepaid_duration: int | None = None
+    max_prepaid_duration: int | None = None
     is_builtin: bool = False
     article_code: str = ""
     description: str = ""
@@ -238,6 +240,8 @@ class Resource:
     paused: bool = False
     restrict_member_access: bool = False
     end_date: date | None = None
+    # What a server of 8.1.4 sends; none of it, where nobody has set any.
+    spending_limits: JsonObject = field(default_factory=dict)
     error_message: str = ""
     error_traceback: str = ""
     last_sync: datetime | None = None

@@ -62,6 +62,28 @@ def test_the_second_time_all_are_left(site: OperatorSite, command: Command) -> N
     assert site.waldur.requests.counts() == {"GET marketplace-provider-offerings/{uuid}/": 1}
 
 
+def test_prepaid_components_and_periods(site: OperatorSite, command: Command) -> None:
+    """`renewal_duration_step` is of servers after 8.0.5."""
+    months = {"min_prepaid_duration": 1, "max_prepaid_duration": 36, "renewal_duration_step": 3}
+    file = configure(
+        site,
+        cpu={**CPU, "accounting_type": "one", **months},
+        mem={**COMPONENTS["mem"], "limit_period": "year"},
+        gpu={**CPU, "label": "GPU", "limit_period": "quarter"},
+    )
+    assert command(*LOAD, "-c", file).code == 0
+    there = in_waldur(site)
+    bought = there["cpu"]
+    assert (bought.billing_type, bought.is_prepaid, bought.limit_period) == ("one", True, "month")
+    assert (bought.min_prepaid_duration, bought.max_prepaid_duration) == (1, 36)
+    assert {name: there[name].limit_period for name in ("mem", "gpu")} == {
+        "mem": "annual",
+        "gpu": "quarterly",
+    }
+    results = {name: result for name, (result, _) in rows(command(*LOAD, "-c", file).out).items()}
+    assert set(results.values()) == {"left"}
+
+
 def test_json(site: OperatorSite, command: Command) -> None:
     (offering,) = command(*LOAD, "--json", "-c", configure(site)).document()["offerings"]
     assert set(offering) == {"offering", "name", "components", "error"}

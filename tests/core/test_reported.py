@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.core.model import AccountingType, Component
-from agent.core.units import reported_amount
+from agent.core.units import reported_amount, tres_shares
 
 # SLURM counts seconds and has its limits in minutes.
 SCALE = 60
@@ -119,3 +120,53 @@ def test_a_tres_that_two_components_name_counts_for_both() -> None:
     counts = {"cpu": 3600 * 4}
     amounts = [reported_amount(component(n, cpu=f), counts, SCALE) for n, f in (("a", 60), ("b", 120))]
     assert amounts == [Decimal("4.00"), Decimal("2.00")]
+
+
+NODE, GPU = component("node", cpu=600, gres_gpu=120), component("gres/gpu", 60)
+LIMITED = [
+    replace(NODE, accounting_type=AccountingType.LIMIT),
+    replace(GPU, accounting_type=AccountingType.LIMIT),
+]
+
+
+@pytest.mark.parametrize(
+    ("limits", "node", "gpu"),
+    [
+        # 10 node-hours bring 1200 of 1800 gpu-minutes, 10 gpu-hours the rest.
+        ({"node": 10, "gres/gpu": 10}, "2.00", "2.00"),
+        ({"node": 10}, "3.00", "0.00"),
+        ({"gres/gpu": 10}, "0.00", "6.00"),
+        ({"node": 10, "gres/gpu": "many"}, "3.00", "0.00"),
+        # Nobody knows better than half and half.
+        ({}, "2.00", "3.00"),
+    ],
+)
+def test_a_tres_of_two_components_counts_once(limits: Mapping[str, object], node: str, gpu: str) -> None:
+    shares = tres_shares(LIMITED, limits)
+    counts = {"gres/gpu": 360 * SCALE}
+    amounts = [f"{reported_amount(c, counts, SCALE, shares):f}" for c in LIMITED]
+    assert amounts == [node, gpu]
+
+
+def test_months_that_were_bought_count_in_a_share() -> None:
+    bought = replace(NODE, accounting_type=AccountingType.ONE)
+    shares = tres_shares([bought, LIMITED[1]], {"node": 1, "gres/gpu": 6}, months=3)
+    assert shares == {
+        "node": {"gres/gpu": Decimal(1) / 2},
+        "gres/gpu": {"gres/gpu": Decimal(1) / 2},
+    }
+
+
+@given(
+    limits=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 10**9)),
+    factors=st.tuples(FACTORS, FACTORS, FACTORS),
+)
+def test_the_parts_of_a_tres_are_the_whole_of_it(
+    limits: Mapping[str, int], factors: tuple[float, float, float]
+) -> None:
+    named = [
+        replace(component(name, x=factor), accounting_type=AccountingType.LIMIT)
+        for name, factor in zip("abc", factors, strict=True)
+    ]
+    shares = tres_shares(named, limits)
+    assert abs(sum(shares[name]["x"] for name in "abc") - 1) < Decimal("1e-25")

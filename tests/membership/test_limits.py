@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from agent.run import passes
 from rig.site import COMPONENTS
 from simulator.server.faults import Fault
+from simulator.world.records import OrderState
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 
@@ -171,6 +173,21 @@ class TestNobodyCopies:
         self.left_alone(world, self.drifted(world, cpu=10, mem=2), {"cpu": 10, "mem": 2})
         world.in_step()
 
+    def test_prepaid_components_follow_the_end_of_the_resource(
+        self, make_world: WorldFactory, source: str
+    ) -> None:
+        """A renewal that came without an order: an operator has moved the end."""
+        world = make_world(limits_source=source, backend_components=PREPAID)
+        resource = self.drifted(world, cpu=10, mem=2)
+        made = world.resource(resource).created.date()
+        use(world, cpu=600)
+        for years in (1, 2, 1):
+            world.change(resource, end_date=made.replace(year=made.year + years, day=min(made.day, 28)))
+            world.sync()
+            assert on_cluster(world)["cpu"] == 600 * 12 * years
+            assert world.resource(resource).limits == {"cpu": 10, "mem": 2}
+            world.in_step()
+
     def test_limits_that_a_periodic_policy_writes(self, make_world: WorldFactory, source: str) -> None:
         world = make_world(limits_source=source, backend={"periodic_limits": {"enabled": True}})
         self.left_alone(world, self.drifted(world, cpu=10, mem=2), {"cpu": 10, "mem": 2})
@@ -188,6 +205,30 @@ class TestNobodyCopies:
         world.sync()
         assert (on_cluster(world)["cpu"], world.resource(resource).limits["cpu"]) in [(600, 10), (1200, 20)]
         world.in_step()
+
+
+def test_a_spending_limit_lowers_a_limit_that_waldur_owns(
+    make_world: WorldFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(limits_source="waldur")
+    resource = world.allocate("one", cpu=10, mem=2)
+    world.settled()
+    use(world, cpu=0, mem=0)
+    world.change(resource, spending_limits={"cpu": {"total": "4", "month": 1}, "mem": {"total": 5}})
+    world.sync()
+    assert on_cluster(world) == {"cpu": 240, "mem": 2 * 61440}
+    assert world.resource(resource).limits == {"cpu": 10, "mem": 2}
+    assert "the spending limit of cpu (month) is not kept on the cluster" in caplog.text
+    world.in_step()
+    # An order goes no higher.
+    order = world.waldur.orders.place_update(resource, {"cpu": 20, "mem": 3})
+    passes.process_orders(world.site)
+    assert world.waldur.order(order).state is OrderState.DONE
+    assert on_cluster(world) == {"cpu": 240, "mem": 3 * 61440}
+    world.change(resource, spending_limits={})
+    world.sync()
+    assert on_cluster(world)["cpu"] == 1200
+    world.in_step()
 
 
 class TestLimitsOfSingleUsers:

@@ -366,3 +366,33 @@ exec {programs}/sacctmgr "$@"
     (made / "sacctmgr").write_text(script)
     (made / "sacctmgr").chmod(0o755)
     return made
+
+
+def test_what_was_bought_for_months_follows_the_end_of_the_resource_and_its_spending_limit(
+    make: Make,
+) -> None:
+    """One component of Waldur, two TRES of the cluster."""
+    pack = {
+        "measured_unit": "packs",
+        "accounting_type": "one",
+        "label": "Packs",
+        "target_components": {"cpu": {"factor": 60}, "mem": {"factor": 100}},
+    }
+    site = make(components={"pack": pack})
+    site.waldur.site.change("offerings", site.waldur.seed.offering_uuid, components=[])
+    (resource,) = site.allocate("one", pack=2)
+
+    def limits() -> dict[str, str]:
+        row = next(row for row in site.assoc("user,grptresmins", "a_one") if row.startswith("|"))
+        return dict(each.split("=") for each in row.strip("|").split(","))
+
+    assert limits() == {"cpu": "120", "mem": "200M"}
+    made = site.waldur.resource(resource).created.date()
+    site.change(resource, end_date=made.replace(year=made.year + 1, day=min(made.day, 28)))
+    assert not site.sync().failed
+    assert limits() == {"cpu": "1440", "mem": "2400M"}
+    site.change(resource, spending_limits={"pack": {"total": 3, "month": 1}})
+    assert not site.sync(resource=resource).failed
+    assert limits() == {"cpu": "180", "mem": "300M"}
+    assert site.waldur.resource(resource).limits == {"pack": 2}
+    site.in_step()

@@ -75,6 +75,16 @@ def test_a_present_component_is_changed_where_it_differs(
     assert found.body == {"uuid": "uuid1", **BODY}
 
 
+def test_a_period_that_only_waldur_has_is_sent_back_with_a_change() -> None:
+    present = WaldurComponent("uuid1", "cpu", {**BODY, "name": "cores", "limit_period": "quarterly"})
+    (found,) = changes([CPU], [present])
+    assert found.body == {"uuid": "uuid1", **BODY, "limit_period": "quarterly"}
+    assert found.differences == {"name": ("cores", "CPU")}
+    (own,) = changes([replace(CPU, waldur_fields={"limit_period": "total"})], [present])
+    assert own.body["limit_period"] == "total"
+    assert own.differences["limit_period"] == ("quarterly", "total")
+
+
 SAME: list[tuple[Any, Any, bool]] = [
     ("10", 10.0, True),
     ("10.000", 10.0, True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import PlanRefused
-from agent.core.model import AccountingType, Component
+from agent.core.model import AccountingType, Component, Resource, ResourceState
 from agent.plan import shared_limits
 from agent.plan.shared_limits import LimitRules
 from tests.plan.worlds import CPU, MEM
@@ -90,3 +91,53 @@ def test_limits_of_a_user_are_whole_units() -> None:
     for value in ("many", -1, "nan", None):
         with pytest.raises(PlanRefused):
             shared_limits.of_user({"cpu": value}, [CPU])
+
+
+def bought(end: datetime | None, **limits: Any) -> Resource:
+    """A resource made on 10 January 2026."""
+    made = datetime(2026, 1, 10, tzinfo=UTC)
+    return Resource("r", "r", "r", ResourceState.OK, limits=limits, created=made, end_date=end)
+
+
+@pytest.mark.parametrize(
+    ("components", "limits", "end", "expected"),
+    [
+        ((PREPAID,), {"one": 2}, datetime(2026, 2, 10), {"cpu": 120}),
+        ((PREPAID,), {"one": 2}, datetime(2026, 4, 10), {"cpu": 360}),
+        ((PREPAID,), {"one": 2}, datetime(2026, 4, 11), {"cpu": 480}),
+        ((PREPAID,), {"one": 2}, datetime(2026, 1, 1), {"cpu": 120}),
+        # Months of the prepaid part alone; memory is nobody's here.
+        ((PREPAID, CPU, MEM), {"one": 2, "cpu": 1, "mem": 9}, datetime(2026, 4, 10), {"cpu": 420}),
+        ((PREPAID, MEM), {"mem": 9}, datetime(2026, 4, 10), {}),
+        ((CPU,), {"cpu": 9}, datetime(2026, 4, 10), {}),
+        # Mapped to two, one of which the cluster does not track.
+        (
+            (replace(PREPAID, targets={"cpu": 60, "disk": 1, "mem": 2}),),
+            {"one": 2},
+            datetime(2026, 4, 10),
+            {"cpu": 360, "mem": 12},
+        ),
+        ((replace(PREPAID, targets={"disk": 1}),), {"one": 2}, None, {}),
+    ],
+)
+def test_what_was_bought_for_months(
+    components: tuple[Component, ...],
+    limits: Mapping[str, Any],
+    end: datetime | None,
+    expected: Mapping[str, int],
+) -> None:
+    resource = bought(end, **limits)
+    for rules in (LimitRules(components), LimitRules(components, from_waldur=True)):
+        assert shared_limits.prepaid(resource, rules, {"cpu", "mem"}) == expected
+    assert shared_limits.prepaid(resource, LimitRules(components, periodic=True), {"cpu", "mem"}) == {}
+
+
+def test_without_dates_nobody_knows_how_much_was_bought() -> None:
+    rules = LimitRules((PREPAID,))
+    with pytest.raises(
+        PlanRefused, match="one is prepaid by the month, and Waldur gives the resource no end"
+    ):
+        shared_limits.prepaid(bought(None, one=2), rules, {"cpu"})
+    with pytest.raises(PlanRefused, match="no date of its creation"):
+        shared_limits.prepaid(replace(bought(datetime(2026, 4, 10), one=2), created=None), rules, {"cpu"})
+    assert shared_limits.prepaid(bought(None), rules, {"cpu"}) == {}

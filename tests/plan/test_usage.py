@@ -260,7 +260,7 @@ def test_what_mends_itself_waits(case: str) -> None:
 def test_components_are_told_in_the_units_of_each() -> None:
     mapped = Component("nodes", "h", AccountingType.USAGE, "nodes", targets={"cpu": 120.0, "gres/gpu": 60.0})
     found = plan(ONE, used(a={"ann": {"cpu": 4, "gres_gpu": 1}}), components=(CPU, mapped), with_users=False)
-    assert lines(found) == ["usage of a in 2026-11: cpu 4.00, nodes 3.00"]
+    assert lines(found) == ["usage of a in 2026-11: cpu 2.00, nodes 2.00"]
 
 
 def test_what_waldur_takes_usage_of() -> None:
@@ -371,3 +371,21 @@ def test_an_action_names_its_resource_month_and_figures() -> None:
     assert found.totals == ReportUsage(resource="r", account="a", month="2026-11", after=())
     assert found.totals.before == (("cpu", "1.5"), ("gres/gpu", None))
     assert found.totals.after == (("cpu", "2.00"), ("gres/gpu", "0.00"))
+
+
+def test_a_tres_of_two_components_is_told_once_and_so_are_the_shares_of_users() -> None:
+    """The reference tells all of it for each of them."""
+    node, gpu = (
+        replace(c, accounting_type=AccountingType.LIMIT)
+        for c in (component("node", gres_gpu=120), component("gres/gpu"))
+    )
+    node = replace(node, targets={"gres/gpu": 120})
+    rules = replace(RULES, components=(node,), configured=(node, gpu))
+    usage = used(a={"u1": {"gres_gpu": 30}, "u2": {"gres_gpu": 60}})
+    (plan,) = planner.plan_month(
+        [replace(resource("1", "a"), limits={"node": 10, "gres/gpu": 40})], usage, Ledger(), rules
+    )
+    # A third of 90 hours is the nodes', at two hours each.
+    assert plan.totals is not None
+    assert plan.totals.after == (("node", "15.00"),)
+    assert [share.after for share in plan.shares] == [(("u1", "5.00"), ("u2", "10.00"))]

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from agent.core.model import Component
-from agent.core.units import reported_amount, targets_of
+from agent.core.units import Shares, reported_amount, targets_of, tres_shares
 from agent.core.usage import Counts, Usage, UsageSource
 
 Number = TypeVar("Number", int, Decimal)
@@ -172,7 +172,8 @@ class Comparison:
 @dataclass(frozen=True)
 class CheckFacts:
     """What was read of one month. `last_runs`: as requested, but of requeued jobs only the last run; None where that
-    was not asked. `waldur`: what it was told, by account and component; None where Waldur did not say.
+    was not asked. `waldur`: what it was told, by account and component; None where Waldur did not say. `shares`: by
+    account, of TRES that several components name.
     """
 
     usages: Mapping[Way, Usage]
@@ -183,6 +184,7 @@ class CheckFacts:
     untracked: frozenset[str] = frozenset()
     waldur: Mapping[tuple[str, str], Decimal | None] | None = None
     resources: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, Shares] = field(default_factory=dict)
 
     @property
     def accounts(self) -> set[str]:
@@ -212,10 +214,11 @@ class CheckFacts:
 
     def amounts(self, component: Component, counts: Mapping[Way, Counts | None], account: str) -> Amounts:
         """Return what an account has of one component, of these `counts` of its TRES."""
+        shares = self.shares.get(account) or tres_shares(self.components, {})
         amounts = {
             way: None
             if found is None or component.name in self.untracked
-            else reported_amount(component, found, self.usages[way].scale)
+            else reported_amount(component, found, self.usages[way].scale, shares)
             for way, found in counts.items()
         }
         waldur = self.waldur or {}

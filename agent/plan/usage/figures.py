@@ -17,8 +17,9 @@ from agent.core.account_names import fold
 from agent.core.errors import PlanRefused
 from agent.core.model import Component, Resource, WaldurComponent
 from agent.core.periods import Month
-from agent.core.units import limit_number, reported_amount
+from agent.core.units import Shares, limit_number, reported_amount
 from agent.core.usage import Counts, Usage
+from agent.plan.shared_limits import shares_of
 
 MONTH, QUARTER, YEAR = "month", "quarterly", "annual"
 
@@ -207,15 +208,16 @@ def sheet(facts: FigureFacts, shown: tuple[Measure, ...]) -> Sheet:
 
 
 def _of_account(facts: FigureFacts, account: str, holders: Sequence[Resource]) -> AccountFigures:
+    shares = shares_of(holders[0] if len(holders) == 1 else None, facts.components)
     figures: dict[tuple[str, Month], Decimal] = {}
     users: dict[str, dict[tuple[str, Month], Decimal]] = defaultdict(dict)
     for usage in facts.usages:
         found = usage.accounts.get(account)
         if not usage.records or (found is None and account not in facts.known):
             continue
-        figures |= _amounts(facts, found.total if found else {}, usage)
+        figures |= _amounts(facts, found.total if found else {}, usage, shares)
         for user, counts in found.users.items() if found else ():
-            users[user] |= _amounts(facts, counts, usage)
+            users[user] |= _amounts(facts, counts, usage, shares)
     nothing = {
         key: amount * 0 for key, amount in figures.items()
     }  # of a user whom a known month does not name
@@ -228,9 +230,11 @@ def _of_account(facts: FigureFacts, account: str, holders: Sequence[Resource]) -
     )
 
 
-def _amounts(facts: FigureFacts, counts: Counts, usage: Usage) -> dict[tuple[str, Month], Decimal]:
+def _amounts(
+    facts: FigureFacts, counts: Counts, usage: Usage, shares: Shares
+) -> dict[tuple[str, Month], Decimal]:
     return {
-        (c.name, usage.query.month): reported_amount(c, counts, usage.scale)
+        (c.name, usage.query.month): reported_amount(c, counts, usage.scale, shares)
         for c in facts.components
         if c.name not in facts.untracked
     }

@@ -19,10 +19,11 @@ from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.model import Component, Resource, ResourceState
 from agent.core.periods import Month
-from agent.core.units import ZERO, reported_amount, targets_of
+from agent.core.units import ZERO, Shares, reported_amount, targets_of
 from agent.core.usage import AccountUsage, Usage, UsageRecord, UserUsageRecord
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import WaldurAction
+from agent.plan.shared_limits import shares_of
 
 # Waldur keeps 20 digits, two of them behind the point.
 MAX_AMOUNT = Decimal(10) ** 18
@@ -72,7 +73,8 @@ class UsageRules:
     how Waldur spells the users, by folded name. `in_full`: all components of a resource are told when one changes
     (servers of 2024 forget the others). `omits_lower`: a component of which Waldur has more is left out and the others
     are told, but not `in_full`. `with_zeros`: a zero is told where Waldur has nothing yet; in a past month
-    nothing means the same, and the resource may not have been there.
+    nothing means the same, and the resource may not have been there. `configured`: all components, which may share
+    what was used with those that are told; empty where they are the same.
     """
 
     components: tuple[Component, ...]
@@ -83,6 +85,11 @@ class UsageRules:
     in_full: bool = False
     with_zeros: bool = True
     omits_lower: bool = False
+    configured: tuple[Component, ...] = ()
+
+    def shares(self, resource: Resource) -> Shares:
+        """Return how the components of a resource share TRES that several of them name."""
+        return shares_of(resource, self.configured or self.components)
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,8 @@ def _of_resource(
 def _with_actions(
     plan: UsagePlan, used: AccountUsage, usage: Usage, ledger: Ledger, rules: UsageRules
 ) -> UsagePlan:
-    amounts = {c.name: reported_amount(c, used.total, usage.scale) for c in rules.components}
+    parts = rules.shares(plan.resource)
+    amounts = {c.name: reported_amount(c, used.total, usage.scale, parts) for c in rules.components}
     if beyond := [name for name, amount in amounts.items() if amount >= MAX_AMOUNT]:
         sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
         return replace(plan, skipped=sentence, needs_person=True)
@@ -242,8 +250,9 @@ def _shares(
     present = {share.username: share.amount for share in ledger.shares.get(record.uuid, ())} if record else {}
     spelled = {**rules.names, **{fold(name): name for name in present}}
     wanted: UserAmounts = {}
+    parts = rules.shares(plan.resource)
     for user, counts in used.users.items():
-        amount = reported_amount(component, counts, usage.scale)
+        amount = reported_amount(component, counts, usage.scale, parts)
         if user and amount:  # who is nameless has a part in the total only
             name = spelled.get(fold(user), user)
             wanted[name] = wanted.get(name, ZERO) + amount

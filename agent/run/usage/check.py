@@ -17,7 +17,9 @@ from agent.core.account_names import fold
 from agent.core.errors import BackendError, WaldurError
 from agent.core.model import OfferingFacts, Part, Resource
 from agent.core.periods import Month
+from agent.core.units import Shares
 from agent.core.usage import Usage, UsageQuery, UsageSource
+from agent.plan.shared_limits import shares_of
 from agent.plan.usage import check as usage_check
 from agent.plan.usage import figures as usage_figures
 from agent.plan.usage import planning as planner
@@ -72,6 +74,7 @@ class _Waldur:
     facts: OfferingFacts
     submitted: Submitted | None = None
     resources: Mapping[str, str] | None = None
+    shares: Mapping[str, Shares] | None = None
     error: WaldurError | None = None
 
 
@@ -106,6 +109,7 @@ def check(
         untracked=frozenset(lacking),
         waldur=waldur.submitted,
         resources=waldur.resources or {},
+        shares=waldur.shares or {},
     )
     comparison = usage_check.compare(facts, fold(account))
     configured = replace(query, source=site.offering.usage_source)
@@ -174,12 +178,14 @@ def _waldur(site: Site, month: Month) -> _Waldur:
         if resource.backend_id:
             holders[fold(resource.backend_id)].append(resource)
     submitted: dict[tuple[str, str], Decimal | None] = {}
+    shares = {}
     for account, resource in ((a, r[0]) for a, r in holders.items() if len(r) == 1):
+        shares[account] = shares_of(resource, tuple(site.offering.components.values()))
         for name in site.offering.components:
             record = ledger.record(resource.uuid, name)
             submitted[account, name] = record.amount if record else None
     names = {account: " / ".join(r.name for r in each) for account, each in holders.items()}
-    return _Waldur(facts, submitted, names)
+    return _Waldur(facts, submitted, names, shares)
 
 
 def _untracked(site: Site, *counted: Usage) -> dict[str, str]:

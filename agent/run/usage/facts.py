@@ -24,7 +24,9 @@ from agent.waldur import members, offerings, resources, usages
 from backends.base import Scope, UsageReader
 
 STATES = (ResourceState.OK, ResourceState.ERRED, ResourceState.UPDATING, ResourceState.TERMINATING)
-FIELDS = ("uuid", "name", "state", "backend_id", "project_name", "customer_name", "limits")
+FIELDS = (
+    "uuid", "name", "state", "backend_id", "project_name", "customer_name", "limits", "created", "end_date",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def rules(
         in_full=site.client.features.lacks(usages.DATES),
         omits_lower=site.offering.omits_lower_usage
         and site.offering.policy.usage_decreases is UsageDecreases.HOLD,
+        configured=tuple(site.offering.components.values()),
     )
 
 
