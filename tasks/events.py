@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 MODE_OF: Mapping[JobKind, Mode] = {
     JobKind.ORDERS: Mode.ORDER_PROCESS,
     JobKind.MEMBERSHIP: Mode.MEMBERSHIP_SYNC,
+    JobKind.REBUILD: Mode.MEMBERSHIP_SYNC,
 }
+# What is done again when messages may be lost.
+FULL_PASS = (JobKind.ORDERS, JobKind.MEMBERSHIP)
 
 
 class TaskQueue:
@@ -58,7 +61,7 @@ class TaskQueue:
         """
         count = event_coverage.send_heartbeat(offering_uuid, modes)
         if 0 < count <= self._heartbeats.get(offering_uuid, 0):
-            for kind in MODE_OF:
+            for kind in FULL_PASS:
                 self.send(Job(kind, offering_uuid))
             log.warning(
                 "Redis has lost data, queued tasks as well: all orders and members of offering %s are read again",
@@ -128,6 +131,8 @@ def _enqueue(job: Job) -> bool:
             return membership.enqueue_part(
                 offering_uuid, resource_uuid=job.resource_uuid, project_uuid=job.project_uuid
             )
+        case JobKind.REBUILD:
+            return membership.enqueue_rebuild(offering_uuid)
         case JobKind.IMPORT:
             return _enqueue_once(import_resources, offering_uuid, argument, f"import:{argument}")
         case JobKind.KEY_ROTATION:

@@ -81,7 +81,8 @@ def _jobs_for(object_type: ObjectType, document: Mapping[str, Any], offering_uui
             _uuid(document, "offering_user_uuid")
             return [Job(JobKind.MEMBERSHIP, offering_uuid)]
         case ObjectType.OFFERING_RESOURCES_SYNC:
-            return full_pass(offering_uuid)
+            # Somebody has forced it in Waldur: accounts that the cluster has lost are made again, too.
+            return [*full_pass(offering_uuid), Job(JobKind.REBUILD, offering_uuid)]
         case ObjectType.IMPORTABLE_RESOURCES:
             request_uuid = _uuid(document, "backend_resource_request_uuid")
             return [Job(JobKind.IMPORT, offering_uuid, request_uuid=request_uuid)]

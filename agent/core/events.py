@@ -29,6 +29,7 @@ class ObjectType(StrEnum):
 class JobKind(StrEnum):
     ORDERS = "orders"
     MEMBERSHIP = "membership"
+    REBUILD = "rebuild"
     IMPORT = "import"
     PERIODIC_LIMITS = "periodic_limits"
     KEY_ROTATION = "key_rotation"

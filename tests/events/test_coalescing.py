@@ -29,6 +29,7 @@ document = {"policy_uuid": "b" * 32, "resource_uuid": "c" * 32}
 for _ in range(1000): send(Job(JobKind.PERIODIC_LIMITS, offering, document=document))
 send(Job(JobKind.PERIODIC_LIMITS, offering, document={**document, "timestamp": "later"}))
 print("two different messages", waiting())
+print("a forced sync", [send(Job(JobKind.REBUILD, offering)) for _ in range(2)], waiting())
 
 client.flushall()
 send(job("a" * 32))
@@ -63,6 +64,7 @@ def test_bursts_and_their_doubles(redis_server: RedisServer, tmp_path: Path) -> 
         "four projects 4",
         "and everything 6",
         "two different messages 8",
+        "a forced sync [True, False] 9",
         "at work True True False",
         "beside it False",
         "before its end 2",

@@ -50,7 +50,11 @@ MEANINGS = [
         {"backend_resource_request_uuid": OTHER},
         [Job(JobKind.IMPORT, OFFERING, request_uuid=OTHER)],
     ),
-    ("offering_resources_sync", {"requested_by_user_uuid": OTHER}, [ORDERS, EVERYBODY]),
+    (
+        "offering_resources_sync",
+        {"requested_by_user_uuid": OTHER},
+        [ORDERS, EVERYBODY, Job(JobKind.REBUILD, OFFERING)],
+    ),
     (
         "resource_periodic_limits",
         LIMITS,

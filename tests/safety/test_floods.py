@@ -225,14 +225,49 @@ def test_accounts_that_were_lost_are_made_again_once_that_is_approved(world_of: 
         assert rebuild.run_pass(world.site).resources == []
 
 
-def test_one_account_that_is_gone_stops_no_other(world_of: WorldOf) -> None:
-    world = world_of(6, 2)
-    name = world.resource(world.waldur.seed.resource_uuids[0]).backend_id
+def lose(world: World, name: str) -> None:
     world.backend.state = replace(
         world.cluster,
         accounts={n: a for n, a in world.cluster.accounts.items() if n != name},
         associations=frozenset(a for a in world.cluster.associations if a.account != name),
     )
+
+
+def test_a_sync_that_is_forced_in_waldur_makes_an_account_again(world_of: WorldOf) -> None:
+    world = world_of(6, 2)
+    resource = world.resource(world.waldur.seed.resource_uuids[0])
+    name, team = resource.backend_id, members(world)
+    lose(world, name)
+    report = rebuild.run_forced(world.site)
+    assert report.counted() == {"done": 1}, report.as_json()
+    assert (world.cluster.accounts[name].limits["cpu"], members(world)) == (60_000, team)
+    assert HeldPlans(world.site.state_dir, world.site.offering, rebuild.KEY).waiting() == []
+    world.in_step()
+    assert rebuild.run_forced(world.site).results == []
+
+
+def test_a_forced_sync_after_the_loss_of_all_waits_for_a_person(world_of: WorldOf) -> None:
+    world = world_of(6, 2)
+    with emptied_database(world):
+        for _ in range(2):
+            (plan,) = rebuild.run_forced(world.site).held
+            assert set(world.cluster.accounts) == {"root"}
+        approve(world, plan.id, rebuild.KEY)
+        assert rebuild.run_forced(world.site).counted() == {"done": 6}
+
+
+def test_a_forced_sync_changes_nothing_in_a_pause(world_of: WorldOf) -> None:
+    world = world_of(6, 2, policy={"paused": True})
+    name = world.resource(world.waldur.seed.resource_uuids[0]).backend_id
+    lose(world, name)
+    assert rebuild.run_forced(world.site).counted() == {"waiting": 1}
+    assert name not in world.cluster.accounts
+
+
+def test_one_account_that_is_gone_stops_no_other(world_of: WorldOf) -> None:
+    world = world_of(6, 2)
+    name = world.resource(world.waldur.seed.resource_uuids[0]).backend_id
+    lose(world, name)
     report = world.sync()
     assert report.error is None
     assert report.counted() == {"waiting": 1}

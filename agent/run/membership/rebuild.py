@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Making accounts again that Waldur names and the cluster has lost, through the loop and only with an approval.
 
-For a site that lost its accounting database. What stands is left alone, but for what an approved rebuild has begun
-and not finished: an account without its limits. A membership pass brings the rest in step afterwards.
+For a site that lost its accounting database, and for single accounts when somebody forces a sync in Waldur. What
+stands is left alone, but for what an approved rebuild has begun and not finished: an account without its limits. A
+membership pass brings the rest in step afterwards.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.actions import Action
-from agent.core.errors import NotApplied, PlanRefused, SiteAgentError
+from agent.core.errors import AccountsLost, NotApplied, PlanRefused, SiteAgentError
 from agent.core.model import AllocationSpec, Part, Resource, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.plan import accounts
@@ -24,13 +26,15 @@ from agent.plan.policy.gate import action_key
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
-from agent.run.gate import Pass
+from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import facts as waldur_facts
-from agent.run.membership.facts import PassScope
+from agent.run.membership.facts import PassScope, named_accounts
 from agent.run.membership.planning import SyncFacts, cases
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE
+from agent.run.record import record
 from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
+from agent.state import journal
 from agent.state.held_plans import Approvals
 from backends.base import BULK_PARTS, Scope
 
@@ -39,6 +43,9 @@ log = logging.getLogger(__name__)
 KEY = "rebuild"
 MODE = Mode.MEMBERSHIP_SYNC
 READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES}))
+FORCED = "forced sync in Waldur"
+# What a task cannot finish its successors do, and a person after that.
+FORCED_LASTS = timedelta(hours=1)
 REASON = "rebuild: Waldur names it, and the cluster has lost it"
 
 
@@ -52,12 +59,15 @@ class RebuildFacts:
 
 @dataclass(frozen=True)
 class PlannedRebuild:
-    """The accounts to be made again, by resource uuid; `refused`: those that cannot be."""
+    """The accounts to be made again, by resource uuid; `refused`: those that cannot be. `fault`: why the site must
+    be at fault, where so many are gone.
+    """
 
     resources: Sequence[Resource]
     specs: Mapping[str, AllocationSpec]
     refused: Mapping[str, PlanRefused]
     snapshot: Snapshot
+    fault: str = ""
     is_whole: bool = True
 
     @cached_property
@@ -83,6 +93,27 @@ class PlannedRebuild:
 def run_pass(site: Site) -> PassReport:
     """Make again what is missing, where its plan was approved; else the plan waits for that."""
     with engine.passing(site, MODE, is_recorded=False) as run:
+        reconcile(run)
+    return run.report
+
+
+def run_forced(site: Site, *, seconds: float = UNBOUNDED_S) -> PassReport:
+    """Make again what is missing because somebody has forced a sync in Waldur: that is the approval, unless so many are
+    gone that the site must be at fault. Then the plan waits for `approve`, as everywhere.
+    """
+    planned = None
+    with engine.passing(site, MODE, subject=FORCED, seconds=seconds, is_recorded=False) as run:
+        planned = reconcile(run).plan
+    if planned is None or planned.fault or not run.report.held:
+        if run.report.error or run.report.held or run.report.results:
+            record(site.state_dir, run.report, subject=FORCED)
+        return run.report
+    for held in run.report.held:
+        approvals = Approvals(site.state_dir, site.offering, KEY)
+        approvals.approve(held.id, expires=datetime.now(UTC) + FORCED_LASTS, by=f"a {FORCED}")
+        text = f"approved plan {held.id}: {held.reason}"
+        journal.note(site.state_dir, site.offering, text, by=f"a {FORCED}", mode=KEY)
+    with engine.passing(site, MODE, subject=FORCED, seconds=seconds) as run:
         reconcile(run)
     return run.report
 
@@ -190,4 +221,9 @@ def plan(facts: RebuildFacts) -> PlannedRebuild:
         if not stands or not facts.begun.isdisjoint(map(action_key, missing)):
             lost.append(case.resource)
             specs[case.resource.uuid] = spec
-    return PlannedRebuild(lost, specs, refused, sync.snapshot)
+    fault = ""
+    try:
+        planner.require_accounts(named_accounts(sync.waldur.resources), sync.snapshot)
+    except AccountsLost as error:
+        fault = str(error)
+    return PlannedRebuild(lost, specs, refused, sync.snapshot, fault)
