@@ -149,16 +149,18 @@ class Runner:
         *,
         timeout_s: float = READ_TIMEOUT_S,
         environment: Mapping[str, str] | None = None,
+        stdin_text: str = "",
     ) -> Generator[str, None, Completed]:
         """Like `read`, for an answer that may be long: its lines as they come, in memory a chunk at a time.
 
         What is returned at the end has the exit code, and in `stdout` only what no line break ended. Nothing that
-        was yielded may count before that has been judged. Closed early, the command is killed.
+        was yielded may count before that has been judged. Closed early, the command is killed. `stdin_text` is what
+        it reads.
         """
         argv = self.argv(command, environment)
-        with self._reads, _output() as stderr:
+        with self._reads, _output() as stderr, _input(stdin_text) as stdin:
             started_s = time.monotonic()
-            child = self._start_read(argv, subprocess.PIPE, stderr, environment)
+            child = self._start_read(argv, subprocess.PIPE, stderr, environment, stdin)
             rest, count = b"", 0
             try:
                 for chunk in _chunks(child, started_s + timeout_s):
@@ -224,8 +226,9 @@ class Runner:
         stdout: IO[bytes] | int,
         stderr: IO[bytes],
         environment: Mapping[str, str] | None,
+        stdin: IO[bytes] | None = None,
     ) -> subprocess.Popen[bytes]:
-        child = self._start(argv, stdout, stderr, environment=environment)
+        child = self._start(argv, stdout, stderr, stdin=stdin, environment=environment)
         self.executed["read"] += 1
         limit = self._output_limit_bytes
         # Behind a setuid prefix (sudo) a process of another user is not ours to limit: it is read unlimited.

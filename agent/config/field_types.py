@@ -223,6 +223,16 @@ def command_words(value: Any) -> tuple[str, ...]:
     raise ValidationError(f"is {shown(value)}; write a list of words, or one text, split as a shell does")
 
 
+def program(value: Any) -> tuple[str, ...]:
+    """Return a program of the site with its arguments: a list of words, the first of them an absolute path."""
+    words = command_words(value)
+    if not words or not words[0].startswith("/") or any("\0" in word for word in words):
+        raise ValidationError(
+            "needs the program with its absolute path first, such as [/etc/waldur/decide, --all]"
+        )
+    return words
+
+
 def umask(value: Any) -> int:
     """Return a umask, from octal digits in quotes. Without quotes YAML makes 63 of 0077, which is the same umask."""
     found = -1

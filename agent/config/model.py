@@ -87,6 +87,14 @@ class EventSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderHookSettings:
+    """A program of the site that decides on pending orders: an absolute path and its arguments."""
+
+    command: tuple[str, ...] = field(repr=False)
+    timeout_s: int = 30
+
+
+@dataclass(frozen=True, slots=True)
 class Offering:
     """One offering. `backend_settings` is the raw map for the backend's own schema, and for nothing else.
 
@@ -123,6 +131,7 @@ class Offering:
     omits_lower_usage: bool = False
     staff_token_file: Path | None = None
     keeps_unmanaged: bool | None = None
+    order_hook: OrderHookSettings | None = None
     stopped: Mapping[Mode, str] = field(default_factory=lambda: EMPTY)
 
     def backend_of(self, mode: Mode) -> str:

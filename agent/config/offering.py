@@ -14,10 +14,17 @@ from agent.config.components import read_components
 from agent.config.environment import CA_FILE
 from agent.config.field_types import QUEUE_NAME, shown
 from agent.config.findings import Findings, below, key_name
-from agent.config.model import EventSettings, Mode, Offering, OidcClient, WaldurAccess
+from agent.config.model import (
+    EventSettings,
+    Mode,
+    Offering,
+    OidcClient,
+    OrderHookSettings,
+    WaldurAccess,
+)
 from agent.config.not_served import NotServed, not_served
 from agent.config.policy import of_offering, read_policy
-from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, checked
+from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, ORDER_HOOK, ORDERS, checked
 from agent.config.secret import Secret
 from agent.config.sources import Sources, secret_of
 from agent.config.unencrypted import crosses_network, leads_away
@@ -74,6 +81,7 @@ def read_offering(
     _note_unencrypted(access, events, path, findings)
     queue = _queue(values, common, path, findings)
     policy = read_policy(values["policy"], below(path, "policy"), above=defaults.policy, findings=findings)
+    order_hook = _order_hook(values["order_hook"], below(path, "order_hook"), findings)
     backends = _backends(values, section, path, findings)
     usage_source = _usage_source(values["usage_source"], common.usage_tres_source, settings_path, findings)
     written_uuid = section.get("waldur_offering_uuid")
@@ -109,6 +117,7 @@ def read_offering(
         limits_source=LimitsSource(values["limits_source"]),
         usage_source=usage_source,
         omits_lower_usage=bool(values["omit_anomalous_usage_components"]),
+        order_hook=order_hook,
         staff_token_file=sources.located(values["staff_token_file"]) if values["staff_token_file"] else None,
         keeps_unmanaged=values["preserve_unmanaged_backend_users"],
         stopped=MappingProxyType({mode: "; ".join(several) for mode, several in reasons.items()}),
@@ -138,6 +147,17 @@ def _usage_source(written: str | None, alias: str, settings_path: str, findings:
             frozenset({Mode.REPORT}),
         )
     return source
+
+
+def _order_hook(section: Mapping[Any, Any], path: str, findings: Findings) -> OrderHookSettings | None:
+    """Return the hook, None without one. Half of one stops orders: none may be accepted that it should see."""
+    if not section:
+        return None
+    noted_before = len(findings.problems)
+    values = checked(ORDER_HOOK, section, path, findings=findings)
+    if not values["command"] and not any(each.stops for each in findings.problems[noted_before:]):
+        findings.stop(below(path, "command"), "is missing: a list of words, the program first", ORDERS)
+    return OrderHookSettings(values["command"], values["timeout_seconds"]) if values["command"] else None
 
 
 def _access(values: Mapping[str, Any], path: str, *, proxy: str, sources: Sources) -> WaldurAccess:

@@ -176,6 +176,7 @@ class OfferingSchema(SectionSchema):
     mqtt_enabled = key(field_types.flag, False)
     event_transport = key(field_types.choice(*EVENT_TRANSPORTS), EVENT_TRANSPORTS[0], WEBSOCKET)
     queue = key(field_types.queue_name, "", WrongValue(ALL_MODES, ""))
+    order_hook = key(field_types.mapping, {}, WrongValue(ORDERS, {}))
     policy = key(field_types.mapping, {})
     limits_source = key(field_types.choice(*LimitsSource), LimitsSource.CLUSTER.value)
     usage_source = key(field_types.choice(*UsageSource), None, UNKNOWN_SOURCE)
@@ -244,6 +245,13 @@ class ComponentSchema(SectionSchema):
     renewal_duration_step = key(field_types.whole())
 
 
+class OrderHookSchema(SectionSchema):
+    """A program of the site that decides on pending orders."""
+
+    command = key(field_types.program, (), STOPS_ORDERS)
+    timeout_seconds = key(field_types.whole(1, 60), 30, WrongValue(value=30, meanwhile="30 seconds count"))
+
+
 class TargetSchema(SectionSchema):
     factor = key(field_types.number(above=0), 1.0, WrongValue(ALL_MODES, 1.0))
 
@@ -255,6 +263,7 @@ BUDGET = BudgetSchema()
 OFFERING = OfferingSchema()
 BACKEND_SETTINGS = BackendSettingsSchema()
 PERIODIC_LIMITS = PeriodicLimitsSchema()
+ORDER_HOOK = OrderHookSchema()
 COMPONENT = ComponentSchema()
 TARGET = TargetSchema()
 

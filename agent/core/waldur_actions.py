@@ -122,6 +122,19 @@ class FailOrder(WaldurAction):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RejectOrder(WaldurAction):
+    """Reject an order that waits for approval, as the site's own hook says. `message` is what its consumer reads."""
+
+    verb: ClassVar[str] = "reject order"
+    target, identifiers = Target.ORDER, ORDER_ID
+    order: str
+    message: str
+
+    def subject(self) -> str:
+        return f"{self.order}: {self.message}" if self.message else self.order
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportMetadata(WaldurAction):
     """Set keys of what Waldur shows of the resource's backend (`backend_metadata`); `metadata` is their JSON text."""
 

@@ -33,6 +33,7 @@ from agent.core.waldur_actions import (
     ClaimAccount,
     CompleteOrder,
     FailOrder,
+    RejectOrder,
     ReportLimits,
 )
 from agent.plan import accounts, allocations, shared_limits, spending_limits
@@ -45,7 +46,7 @@ PROJECT_SLUG_POLICY = "project_slug"
 @dataclass(frozen=True, slots=True)
 class OrderCase:
     """An order with all that Waldur knows about it. `members`: usernames; `nameless`: how many of its team have none
-    yet; `plan_quotas`: the order's plan.
+    yet; `plan_quotas`: the order's plan; `decided`: who accepted it, and why, where somebody was asked.
     """
 
     order: Order
@@ -53,6 +54,7 @@ class OrderCase:
     members: tuple[str, ...] = ()
     nameless: int = 0
     plan_quotas: Mapping[str, int] | None = None
+    decided: str = ""
 
     @property
     def reason(self) -> str:
@@ -237,6 +239,13 @@ def refusal(case: OrderCase, error: PlanRefused) -> OrderPlan:
     return OrderPlan(case, account, actions=(*_approval(case), fail), refusal=str(error))
 
 
+def rejection(case: OrderCase, message: str) -> OrderPlan:
+    """Return the plan of an order that the site does not want: rejected, before anything is made of it."""
+    reject = RejectOrder(order=case.order.uuid, message=message, reason="the site's hook rejects it")
+    refused = f"rejected by the site's hook{f': {message}' if message else ''}"
+    return OrderPlan(case, fold(case.resource.backend_id), actions=(reject,), refusal=refused)
+
+
 def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leaving: Set[str]) -> OrderPlan:
     account = fold(case.resource.backend_id)
     notes: tuple[str, ...] = ()
@@ -308,7 +317,8 @@ def _with_project(
 def _approval(case: OrderCase) -> tuple[Action, ...]:
     if case.order.state is not OrderState.PENDING_PROVIDER:
         return ()
-    return (ApproveOrder(order=case.order.uuid, reason=case.reason),)
+    reason = f"{case.reason}, {case.decided}" if case.decided else case.reason
+    return (ApproveOrder(order=case.order.uuid, reason=reason),)
 
 
 def _is_named_by_project(case: OrderCase) -> bool:

@@ -69,6 +69,12 @@ def approve(client: WaldurClient, order_uuid: str) -> None:
     _move(client, order_uuid, "approve_by_provider", {}, ends_in=OrderState.EXECUTING)
 
 
+def reject(client: WaldurClient, order_uuid: str, comment: str) -> None:
+    """Reject an order that waits for approval. `comment` is shown to its consumer; servers of 2024 take none."""
+    body = {"provider_rejection_comment": comment} if comment else {}
+    _move(client, order_uuid, "reject_by_provider", body, ends_in=OrderState.REJECTED)
+
+
 def complete(client: WaldurClient, order_uuid: str) -> None:
     _move(client, order_uuid, "set_state_done", {}, ends_in=OrderState.DONE)
 

@@ -14,6 +14,7 @@ from agent.config.schema import (
     COMPONENT,
     LOG_SHIPPING,
     OFFERING,
+    ORDER_HOOK,
     PERIODIC_LIMITS,
     POLICY,
     POLICY_KEYS,
@@ -34,6 +35,7 @@ SECTIONS = {
     "`periodic_limits`": PERIODIC_LIMITS,
     "`backend_components`": COMPONENT,
     "`target_components`": TARGET,
+    "`order_hook`": ORDER_HOOK,
 }
 VARIABLES = {
     load.CONFIG_VARIABLE,

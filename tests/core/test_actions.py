@@ -72,6 +72,7 @@ from agent.core.waldur_actions import (
     OfferImport,
     RefreshLastSync,
     RefuseKey,
+    RejectOrder,
     ReleaseAccount,
     ReportLimits,
     ReportMetadata,
@@ -181,6 +182,8 @@ RENDERED: list[tuple[Action, str]] = [
     (SettleAllocation(order="o", resource="r"), "settle allocation of resource r"),
     (RefuseKey(key="k", message="none here"), "refuse key k: none here"),
     (FailOrder(order="o", message="why"), "fail order o: why"),
+    (RejectOrder(order="o", message=""), "reject order o"),
+    (RejectOrder(order="o", message="why"), "reject order o: why"),
     (
         OfferImport(account="a", project="p", limits=(("cpu", 10),)),
         "offer import of a into project p",

@@ -19,6 +19,7 @@ from agent.plan import rebuild
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, Team, team_of
 from agent.run import gate
+from agent.run.orders import decisions
 from agent.run.orders.naming import AccountNaming
 from agent.run.orders.planning import OrderFacts, PlannedOrders, Spec
 from agent.run.results import OrderResult, Result, postponed
@@ -65,12 +66,31 @@ def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: Tr
             known.append(order)
     read = gather(site, known)
     results += [_unread(order, read.unread[order.uuid]) for order in known if order.uuid in read.unread]
-    ending = {fold(c.resource.backend_id) for c in read.cases if c.order.type is OrderType.TERMINATE} - {""}
+    decided = decisions.decide(site, read.cases)
+    results += decided.results
+    if not (wanted := decided.accepted):
+        snapshot = Snapshot(site.backend.cluster)
+        return OrderFacts(
+            read.rules, snapshot, decided.rejected, results=results, is_whole=is_whole, rejected=decided.why
+        )
+    ending = {fold(c.resource.backend_id) for c in wanted if c.order.type is OrderType.TERMINATE} - {""}
     snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending)))
-    require_accounts(site, read.cases, snapshot)
+    require_accounts(site, wanted, snapshot)
     naming = AccountNaming(site, read.rules, snapshot)
-    cases, waiting = naming.with_lost_accounts(read.cases)
+    cases, waiting = naming.with_lost_accounts(wanted)
+    specs, unnamed = _specs(naming, cases)
+    waiting |= unnamed
+    results += [_unread(c.order, waiting[c.order.uuid]) for c in wanted if c.order.uuid in waiting]
+    cases = [*(case for case in cases if case.order.uuid not in waiting), *decided.rejected]
+    return OrderFacts(read.rules, snapshot, cases, specs, results, is_whole, rejected=decided.why)
+
+
+def _specs(
+    naming: AccountNaming, cases: Sequence[OrderCase]
+) -> tuple[dict[str, Spec], dict[str, SiteAgentError]]:
+    """Return by order uuid the allocations of those that make one, and why for some nobody can tell now."""
     specs: dict[str, Spec] = {}
+    waiting: dict[str, SiteAgentError] = {}
     for case in cases:
         if case.order.type not in CREATING:
             continue
@@ -80,9 +100,7 @@ def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: Tr
             specs[case.order.uuid] = refused
         except (WaldurError, ConfigError) as error:
             waiting[case.order.uuid] = error
-    results += [_unread(c.order, waiting[c.order.uuid]) for c in read.cases if c.order.uuid in waiting]
-    cases = [case for case in cases if case.order.uuid not in waiting]
-    return OrderFacts(read.rules, snapshot, cases, specs, results, is_whole)
+    return specs, waiting
 
 
 def refine(site: Site, rules: PolicyRules, facts: OrderFacts, plan: PlannedOrders) -> OrderFacts | None:

@@ -27,7 +27,7 @@ Spec = AllocationSpec | PlanRefused
 class OrderFacts:
     """What was read for the orders of a pass. `specs`: the allocation of each order that makes one, or why there can be
     none, by order uuid. `results`: orders that cannot be planned now. `is_whole`: these are all orders of the offering.
-    `usage_asked`: accounts whose used amounts were asked for.
+    `usage_asked`: accounts whose used amounts were asked for. `rejected`: why the site rejects an order, by its uuid.
     """
 
     rules: OfferingRules
@@ -37,6 +37,7 @@ class OrderFacts:
     results: Sequence[OrderResult] = ()
     is_whole: bool = True
     usage_asked: frozenset[str] = frozenset()
+    rejected: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class PlannedOrders:
     def again(self, plans: Iterable[OrderPlan], snapshot: Snapshot) -> list[OrderPlan]:
         """Plan the orders of `plans` again for another state of the cluster, with the names chosen before."""
         cases = [plan.case for plan in plans]
-        return _plans(cases, self.facts.rules, snapshot, self.facts.specs)
+        return _plans(cases, self.facts, snapshot)
 
     def only(self, plans: Iterable[OrderPlan]) -> PlannedOrders:
         """Return the plan for these orders alone: the others are not carried out, and nothing may depend on them."""
@@ -95,21 +96,23 @@ class PlannedOrders:
 
 def plan(facts: OrderFacts) -> PlannedOrders:
     """Return one plan for each order."""
-    return PlannedOrders(facts, _plans(facts.cases, facts.rules, facts.snapshot, facts.specs))
+    return PlannedOrders(facts, _plans(facts.cases, facts, facts.snapshot))
 
 
-def _plans(
-    cases: Sequence[OrderCase], rules: OfferingRules, snapshot: Snapshot, specs: Mapping[str, Spec]
-) -> list[OrderPlan]:
+def _plans(cases: Sequence[OrderCase], facts: OrderFacts, snapshot: Snapshot) -> list[OrderPlan]:
     """Return one plan per case. Terminations are planned together, after what the other orders build: the last one
     deletes the project's account too, and a user's default account may become one that is being made.
     """
-    endings = [case for case in cases if case.order.type is OrderType.TERMINATE]
-    plans: list[OrderPlan] = []
-    for case in cases:
+    rules, rejected = facts.rules, facts.rejected
+    wanted = [case for case in cases if case.order.uuid not in rejected]
+    endings = [case for case in wanted if case.order.type is OrderType.TERMINATE]
+    plans = [
+        planner.rejection(case, rejected[case.order.uuid]) for case in cases if case.order.uuid in rejected
+    ]
+    for case in wanted:
         if case in endings:
             continue
-        spec = specs.get(case.order.uuid)
+        spec = facts.specs.get(case.order.uuid)
         try:
             if isinstance(spec, PlanRefused):
                 plans.append(planner.refusal(case, spec))

@@ -29,6 +29,7 @@ from agent.core.waldur_actions import (
     ClaimAccount,
     CompleteOrder,
     FailOrder,
+    RejectOrder,
     ReleaseAccount,
     ReportLimits,
     SettleAllocation,
@@ -52,6 +53,7 @@ CLAIM_ROUNDS = 3
 REQUESTS: Mapping[type[WaldurAction], Request] = {
     ApproveOrder: lambda client, a: orders.approve(client, a.order),
     FailOrder: lambda client, a: orders.fail(client, a.order, a.message),
+    RejectOrder: lambda client, a: orders.reject(client, a.order, a.message),
     ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
     ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
     CompleteOrder: lambda client, a: orders.complete(client, a.order),
@@ -100,9 +102,10 @@ class OrderProgress:
             except BackendError as error:
                 for plan in writing:
                     self._postpone(work, plan, error)
+            self._end_refused(work, RejectOrder)
             self._settle(work)
             self._approve(work)
-            self._fail_refused(work)
+            self._end_refused(work, FailOrder)
             self._claim(work)
         if len(self._open) == len(work.plan.plans):
             return None
@@ -186,8 +189,8 @@ class OrderProgress:
             elif now.state is not OrderState.EXECUTING:
                 self._close(work, plan, Result.WAITING, "approved, but Waldur does not want it executed yet")
 
-    def _fail_refused(self, work: OrderWork) -> None:
-        for uuid, error in self._send(work, FailOrder).items():
+    def _end_refused(self, work: OrderWork, kind: type[FailOrder | RejectOrder]) -> None:
+        for uuid, error in self._send(work, kind).items():
             plan = self._open[uuid]
             if error is None:
                 self._close(work, plan, Result.FAILED, plan.refusal)
