@@ -24,7 +24,7 @@ FIRST_LINES = {
         "Usage: manage.py run [OPTIONS] MODE",
         "",
         "  Run one pass of MODE in this process, without a broker. Exit code 1 when",
-        "  something needs a look.",
+        "  something needs a look, 2 when no offering has a backend for MODE.",
     ],
     "plan": [
         "Usage: manage.py plan [OPTIONS] MODE",

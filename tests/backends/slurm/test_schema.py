@@ -87,7 +87,7 @@ MEANT: list[tuple[str, Any, str, Any]] = [
     ("qos_management", {"enabled": False, "max_jobs": 5}, "own_qos", None),
     ("qos_management", {"enabled": True}, "own_qos", OwnQos("", "DenyOnLimit,NoDecay")),
     ("qos_management", {"enabled": True, "flags": None}, "own_qos", OwnQos("", "")),
-    ("qos_management", {"enabled": True, "flags": "NoDecay", "unknown": 1}, "own_qos", OwnQos("", "NoDecay")),
+    ("qos_management", {"enabled": True, "flags": "NoDecay"}, "own_qos", OwnQos("", "NoDecay")),
     (
         "qos_management",
         {
