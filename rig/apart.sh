@@ -31,6 +31,7 @@ if [ "${TESTS_APART:-}" != inside ]; then
   exit
 fi
 unset TESTS_APART
+unset PYTHONDONTWRITEBYTECODE # hundreds of processes are started, and each would compile the same modules again
 
 if command -v ip >/dev/null; then
   ip link set lo up
