@@ -20,6 +20,7 @@ from agent.core.periodic import ObservedSettings
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
 
+NAMES = frozenset({Part.QOS, Part.PARTITIONS})
 BULK_PARTS = frozenset(
     {Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.QOS, Part.USER_LIMITS}
 )
@@ -27,11 +28,15 @@ BULK_PARTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Parts of the cluster to read whole; and the accounts whose active jobs, or use of limits, to read."""
+    """Parts of the cluster to read whole; and the accounts whose active jobs, or use of limits, to read.
+
+    `names`: QOS and PARTITIONS where their lists are needed to see whether a name is one of them.
+    """
 
     parts: frozenset[Part] = BULK_PARTS
     jobs_of: frozenset[str] = frozenset()
     usage_of: frozenset[str] = frozenset()
+    names: frozenset[Part] = frozenset()
 
 
 class AccountMarks(Protocol):

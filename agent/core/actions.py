@@ -15,7 +15,7 @@ from enum import Enum, IntEnum, StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from agent.core.account_names import fold
-from agent.core.model import Account, Association, Part, Snapshot
+from agent.core.model import Account, Association, MemberQos, Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
 
 # Every kind of action that is defined, by name: to read them back from JSON.
@@ -73,6 +73,7 @@ class Kind(Enum):
     QOS = "QoS"
     JOBS = "jobs"
     SUBMISSION = "submission"
+    DEFAULT_PARTITION = "partition of the default account"
 
 
 class Ref(NamedTuple):
@@ -273,7 +274,10 @@ class MoveAccount(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class SetLimits(ClusterAction):
-    """Set limits by name, in the cluster's units (SLURM: GrpTRESMins); others stay. `before` as observed."""
+    """Set limits by name, in the cluster's units (SLURM: GrpTRESMins); others stay. `before` as observed.
+
+    `on_qos`: they are set on the QoS that was made for the account.
+    """
 
     verb: ClassVar[str] = "set limits"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
@@ -282,9 +286,11 @@ class SetLimits(ClusterAction):
     account: str
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
+    on_qos: bool = False
 
     def subject(self) -> str:
-        return f"{self.account} {changed(self.before, self.after)}"
+        where = " on its QoS" if self.on_qos else ""
+        return f"{self.account}{where} {changed(self.before, self.after)}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return bool(self.lowered(snapshot))
@@ -300,7 +306,9 @@ class SetLimits(ClusterAction):
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         standing = snapshot.accounts.get(self.account)
         limits = standing.limits if standing else {}
-        return _changed(snapshot, self.account, limits={**limits, **dict(self.after)})
+        return _changed(
+            snapshot, self.account, limits={**limits, **dict(self.after)}, limits_on_qos=self.on_qos
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,7 +391,8 @@ class CreateQos(ClusterAction):
         return " ".join(filter(None, words))
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, qos=snapshot.qos | {self.account})
+        own = {self.account}
+        return replace(snapshot, qos=snapshot.qos | own, made_qos=snapshot.made_qos | own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,7 +409,8 @@ class DeleteQos(ClusterAction):
         return self.account
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
-        return replace(snapshot, qos=snapshot.qos - {self.account})
+        own = {self.account}
+        return replace(snapshot, qos=snapshot.qos - own, made_qos=snapshot.made_qos - own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,9 +446,12 @@ class AddMember(ClusterAction):
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         """Return the cluster with the member: who has no default account gets the first that they join."""
         default = self.default_account or snapshot.default_accounts.get(self.user) or self.account
+        rows = self.new_members() if self.qos else ()
+        own = dict.fromkeys(rows, MemberQos(frozenset(self.qos), self.default_qos))
         return replace(
             snapshot,
             associations=snapshot.associations.union(self.new_members()),
+            member_qos={**snapshot.member_qos, **own},
             default_accounts={**snapshot.default_accounts, self.user: default},
         )
 
@@ -462,12 +475,13 @@ class RemoveMember(ClusterAction):
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         left = {m for m in snapshot.associations if (m.account, m.user) != (self.account, self.user)}
+        kept = {row: own for row, own in snapshot.member_qos.items() if row in left}
         defaults = {
             user: account
             for user, account in snapshot.default_accounts.items()
             if (account, user) != (self.account, self.user)
         }
-        return replace(snapshot, associations=frozenset(left), default_accounts=defaults)
+        return replace(snapshot, associations=frozenset(left), member_qos=kept, default_accounts=defaults)
 
 
 @dataclass(frozen=True, kw_only=True)

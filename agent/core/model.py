@@ -223,6 +223,7 @@ class Part(Enum):
     QOS = "QoS"
     USER_LIMITS = "limits of users"
     USAGE = "usage against limits"
+    PARTITIONS = "partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ class Account:
     `limits` by name, in the cluster's units (SLURM: GrpTRESMins by TRES, in TRES-minutes, megabyte-minutes of
     memory); `least`: what they can be lowered to, where that is not nothing. `qos` and `default_qos` are its own, empty
     where it has those of the account above. `submit_limit`: jobs that it takes (GrpSubmitJobs), None when unset.
-    `remarks`: what people should know about it.
+    `remarks`: what people should know about it. `limits_on_qos`: its limits are those of the QoS that was made for it.
     """
 
     name: str
@@ -243,6 +244,7 @@ class Account:
     submit_limit: int | None = None
     least: Mapping[str, int] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    limits_on_qos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,14 @@ class Association:
     partition: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MemberQos:
+    """The QoS that one association has of its own, and its default."""
+
+    names: frozenset[str] = frozenset()
+    default: str = ""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What the cluster held at one moment; `complete` names the parts that were read whole.
@@ -261,7 +271,9 @@ class Snapshot:
     `active_jobs` by account and `active_users` by (account, user) count the jobs of the accounts that were asked
     about (part JOBS). `user_limits`: limits of single users (SLURM: MaxTRESMins) by (account, user), where there are
     any (part USER_LIMITS, which a cluster that keeps none never has). `used`: what counts against the limits of the
-    accounts asked about (part USAGE).
+    accounts asked about (part USAGE). `member_qos`: of associations that have QoS of their own (part ASSOCIATIONS).
+    `made_qos`: those of `qos` that say themselves that they were made for the account of their name. `partitions`
+    (part PARTITIONS): asked for where a plan names some.
     """
 
     cluster: str
@@ -272,6 +284,9 @@ class Snapshot:
     active_jobs: Mapping[str, int] = field(default_factory=dict)
     active_users: Mapping[tuple[str, str], int] = field(default_factory=dict)
     qos: frozenset[str] = frozenset()
+    made_qos: frozenset[str] = frozenset()
+    member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
+    partitions: frozenset[str] = frozenset()
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     complete: frozenset[Part] = frozenset()
@@ -293,6 +308,31 @@ class Snapshot:
             used={**self.used, **seen.used},
             complete=self.complete | (seen.complete & {Part.JOBS, Part.USAGE}),
         )
+
+    def with_names(self, seen: Snapshot) -> Snapshot:
+        """Return this snapshot with the lists of QoS and partitions that another look has brought."""
+        found = seen.complete & {Part.QOS, Part.PARTITIONS}
+        changes: dict[str, Any] = {}
+        if Part.QOS in found:
+            changes |= {"qos": seen.qos, "made_qos": seen.made_qos}
+        if Part.PARTITIONS in found:
+            changes |= {"partitions": seen.partitions}
+        return replace(self, complete=self.complete | found, **changes)
+
+    def has_own_qos(self, account: str) -> bool:
+        """Return whether the QoS of an account's name was made for it: it says so, or nobody else can use it."""
+        if account not in self.qos:
+            return False
+        is_ours = account in self.accounts and self.users_of_qos(account) <= {account}
+        return account in self.made_qos or is_ours
+
+    def users_of_qos(self, qos: str) -> frozenset[str]:
+        """Return the accounts that have this QoS of their own, or with a member who has."""
+        return self._of_qos.get(qos, frozenset())
+
+    def rows_of(self, account: str, user: str) -> frozenset[Association]:
+        """Return the associations of a user in an account."""
+        return self._rows.get((account, user), frozenset())
 
     def users_of(self, account: str) -> frozenset[str]:
         return self._users.get(account, frozenset())
@@ -323,6 +363,21 @@ class Snapshot:
     @cached_property
     def _users(self) -> Mapping[str, frozenset[str]]:
         return _grouped((a.account, a.user) for a in self.associations)
+
+    @cached_property
+    def _rows(self) -> Mapping[tuple[str, str], frozenset[Association]]:
+        rows: dict[tuple[str, str], set[Association]] = defaultdict(set)
+        for association in self.associations:
+            rows[association.account, association.user].add(association)
+        return {place: frozenset(found) for place, found in rows.items()}
+
+    @cached_property
+    def _of_qos(self) -> Mapping[str, frozenset[str]]:
+        of_accounts = ((qos, a.name) for a in self.accounts.values() for qos in {a.default_qos, *a.qos})
+        of_members = (
+            (qos, row.account) for row, own in self.member_qos.items() for qos in {own.default, *own.names}
+        )
+        return _grouped((qos, account) for qos, account in (*of_accounts, *of_members) if qos)
 
     @cached_property
     def _homes(self) -> Mapping[str, frozenset[str]]:
@@ -385,12 +440,15 @@ class StateSpec:
 
 @dataclass(frozen=True, slots=True)
 class OwnQos:
-    """A QoS made for one account and named like it. `limits` are in the backend's spelling."""
+    """A QoS made for one account and named like it. `limits` are in the backend's spelling; `holds_limits`: those that
+    Waldur gives the account are the QoS's, too.
+    """
 
     name: str
     flags: str = ""
     limits: tuple[tuple[str, str], ...] = ()
     additional: tuple[str, ...] = ()
+    holds_limits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +457,8 @@ class AllocationSpec:
 
     `limits` by name in the cluster's units. `partitions`, `qos`, `default_qos` of its associations, `own_qos`,
     `state` and the `default_account` of its members are filled in by the backend's `canonical`, from `requested` and
-    its settings. So is `not_offered`: sentences on what the order names and may not have, and does not get.
+    its settings. So is `not_offered`: sentences on what the order names and may not have, and does not get; and
+    `unplaced`: why no association can be made now, where the site has to mend something first.
     """
 
     account: AccountSpec
@@ -414,6 +473,7 @@ class AllocationSpec:
     own_qos: OwnQos | None = None
     state: StateSpec = field(default_factory=StateSpec)
     not_offered: tuple[str, ...] = ()
+    unplaced: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 # To read a plan back, every kind must be known.
 from agent.core import (  # noqa: F401
+    association_actions,
     directory_actions,
     host_actions,
     periodic_actions,

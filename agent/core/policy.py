@@ -54,6 +54,7 @@ class Cost(StrEnum):
     DEFAULTS_MOVED = "defaults_moved"
     GROUP_MEMBERS_REMOVED = "group_members_removed"
     QUOTAS_LOWERED = "quotas_lowered"
+    PARTITIONS_REMOVED = "partitions_removed"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,6 +89,7 @@ BUDGETS: Mapping[Cost, Budget] = {
     Cost.DEFAULTS_MOVED: Budget(50, 150),
     Cost.GROUP_MEMBERS_REMOVED: Budget(50, 150),
     Cost.QUOTAS_LOWERED: Budget(50, 150),
+    Cost.PARTITIONS_REMOVED: Budget(50, 150),
 }
 # For the sentence of a held plan: how many accounts or users bear the cost.
 COST_SENTENCES: Mapping[Cost, str] = {
@@ -99,6 +101,7 @@ COST_SENTENCES: Mapping[Cost, str] = {
     Cost.DEFAULTS_MOVED: "the default account{s} of {} user{s} would be moved",
     Cost.GROUP_MEMBERS_REMOVED: "{} member{s} would be removed from groups",
     Cost.QUOTAS_LOWERED: "the quota{s} of {} user{s} or project{s} would be lowered",
+    Cost.PARTITIONS_REMOVED: "{} member{s} would lose a partition",
 }
 
 

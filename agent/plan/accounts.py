@@ -30,6 +30,7 @@ from agent.core.actions import (
     SetLimits,
     SetQos,
 )
+from agent.core.association_actions import ResetQosUsage
 from agent.core.model import AccountSpec, AllocationSpec, Association, Part, Snapshot
 
 
@@ -43,13 +44,31 @@ def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[Clus
         *missing_accounts((*spec.ancestors, spec.account), snapshot, reason),
         *_own_qos(spec, snapshot, reason),
         *((AllowSubmission(account=spec.account.name, reason=reason),) if is_blocked else ()),
-        *limits(spec.account.name, spec.limits, snapshot, reason),
+        *limits(spec.account.name, spec.limits, snapshot, reason, on_qos=_is_limited_by_qos(spec, snapshot)),
         *missing_members(spec, snapshot, reason),
     ]
 
 
-def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: str) -> list[ClusterAction]:
-    """Return one action for all TRES whose limit differs; TRES without a desired value keep theirs."""
+def _is_limited_by_qos(spec: AllocationSpec, snapshot: Snapshot) -> bool:
+    """Return whether limits belong on the account's own QoS. One that was limited before keeps its limits itself:
+    they would go on to count, and nobody would maintain them.
+    """
+    standing = snapshot.accounts.get(spec.account.name)
+    is_free = standing is None or standing.limits_on_qos or not standing.limits
+    return spec.own_qos is not None and spec.own_qos.holds_limits and is_free
+
+
+def limits(
+    account: str,
+    wanted: Mapping[str, int],
+    snapshot: Snapshot,
+    reason: str,
+    *,
+    on_qos: bool | None = None,
+) -> list[ClusterAction]:
+    """Return one action for all TRES whose limit differs; TRES without a desired value keep theirs. `on_qos`: where
+    they are set, None to leave them where they are.
+    """
     snapshot.require(Part.ACCOUNTS)
     standing = snapshot.accounts.get(account)
     before = standing.limits if standing else {}
@@ -61,6 +80,7 @@ def limits(account: str, wanted: Mapping[str, int], snapshot: Snapshot, reason: 
             account=account,
             before=tuple((tres, before[tres]) for tres, _ in after if tres in before),
             after=after,
+            on_qos=bool(standing and standing.limits_on_qos) if on_qos is None else on_qos,
             reason=reason,
         )
     ]
@@ -90,11 +110,18 @@ def removal(
     steps.append(
         DeleteAccount(account=account, parent=snapshot.accounts[account].parent or "", reason=reason)
     )
-    # Others may have made a QoS of the same name.
-    using_qos = {a.name for a in snapshot.accounts.values() if account in (a.default_qos, *a.qos)}
-    if account in snapshot.qos and using_qos == {account}:
+    # Others may have made a QoS of the same name, or use this one.
+    if snapshot.has_own_qos(account) and snapshot.users_of_qos(account) == {account}:
         steps.append(DeleteQos(account=account, reason=reason))
     return steps
+
+
+def left_qos(account: str, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
+    """Return the deletion of the QoS that was made for an account which is gone: a removal was cut off there."""
+    is_left = account in snapshot.made_qos and account not in snapshot.accounts
+    if not is_left or snapshot.users_of_qos(account):
+        return []
+    return [DeleteQos(account=account, reason=reason)]
 
 
 def obstacle(account: str, snapshot: Snapshot) -> str:
@@ -177,13 +204,15 @@ def missing_accounts(
 
 def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
     """Yield what makes and sets the account's own QoS, once: where it exists, what people changed about it is left
-    alone.
+    alone. One that holds limits begins at zero: SLURM gives a QoS that is made again what the old one had counted.
     """
     own = spec.own_qos
     if own is None:
         return
     if Part.QOS in snapshot.complete and own.name not in snapshot.qos:
         yield CreateQos(account=own.name, flags=own.flags, limits=own.limits, reason=reason)
+        if own.holds_limits:
+            yield ResetQosUsage(account=own.name, reason=reason)
     standing = snapshot.accounts.get(spec.account.name)
     if standing is not None and own.name in standing.qos:
         return
@@ -198,6 +227,8 @@ def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[
 
 
 def missing_members(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    if spec.unplaced:
+        return
     defaults_known = Part.DEFAULT_ACCOUNTS in snapshot.complete
     for user in spec.members:
         wanted = [Association(spec.account.name, user, partition) for partition in spec.partitions or ("",)]

@@ -8,12 +8,14 @@ member                          -                           AddMember
 a default account               a member without one        MoveDefaultAccount
 paused, downscaled or free      other QoS or submission     SetQos, BlockSubmission, AllowSubmission
 limits of a user                other ones                  SetUserLimits
+a partition or QoS of a member  another one                 AddMember, SetMemberQos, RemovePartition
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
+from agent.core.account_names import fold
 from agent.core.actions import (
     AllowMember,
     AllowSubmission,
@@ -26,10 +28,12 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
-from agent.core.model import AllocationSpec, Part, Snapshot
+from agent.core.association_actions import KeepDefaultAccount, RemovePartition, SetMemberQos
+from agent.core.model import AllocationSpec, MemberQos, Part, Snapshot
 from agent.plan import accounts
 
 NO_LIMIT = -1
+NO_QOS = MemberQos()
 
 
 def place(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:
@@ -129,6 +133,37 @@ def missing_defaults(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> I
     for user in sorted(snapshot.users_of(account) & set(spec.members)):
         if not snapshot.default_accounts.get(user):
             yield MoveDefaultAccount(account=account, user=user, before="", reason=f"{reason}: it has none")
+
+
+def associations(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[ClusterAction]:
+    """Yield what brings the partitions and QoS of members in step who are in already. Where the desired state names
+    none, those that people gave by hand stay. What is not wanted any more goes in a later pass than what takes its
+    place is added. A member whose default account it is keeps that.
+    """
+    if spec.unplaced or not (spec.partitions or spec.qos):
+        return
+    account = spec.account.name
+    for user in sorted(snapshot.users_of(account) & set(spec.members)):
+        rows = snapshot.rows_of(account, user)
+        stale = sorted({row.partition for row in rows} - set(spec.partitions))
+        own = {snapshot.member_qos.get(row, NO_QOS) for row in rows}
+        found = {(frozenset(map(fold, each.names)), fold(each.default)) for each in own}
+        if spec.qos and found != {(frozenset(map(fold, spec.qos)), fold(spec.default_qos))}:
+            before = sorted(frozenset[str]().union(*(each.names for each in own)))
+            yield SetMemberQos(
+                account=account,
+                user=user,
+                before=tuple(before),
+                after=spec.qos,
+                default=spec.default_qos,
+                reason=reason,
+            )
+        if not spec.partitions or not stale or len(stale) == len(rows):
+            continue
+        if snapshot.default_accounts.get(user) == account:
+            yield KeepDefaultAccount(account=account, user=user, reason=reason)
+        for partition in stale:
+            yield RemovePartition(account=account, user=user, partition=partition, reason=reason)
 
 
 def user_limits(

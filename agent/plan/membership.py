@@ -262,6 +262,7 @@ class _Draft:
             return
         self.built += existing_accounts.place(spec, snapshot, reason)
         self.built += accounts.missing_members(spec, snapshot, reason)
+        self.built += existing_accounts.associations(spec, snapshot, reason)
         states = list(existing_accounts.state(spec, snapshot, reason))
         self.built += states
         self.built += self._limits()

@@ -254,6 +254,7 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
     if account not in snapshot.accounts:
         what = f"account {account} is not on the cluster" if account else "the resource names no account"
         notes = (f"{what}: nothing to remove",)
+        steps += accounts.left_qos(account, snapshot, case.reason) if account else []
     elif why := _untouchable(account, rules, snapshot):
         return refusal(case, PlanRefused(why))
     else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from agent.core.account_names import fold
 from agent.core.errors import ConfigError, PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, OwnQos, Part, RequestedState, Snapshot
 from backends.slurm import states
 from backends.slurm.allowed_names import checked, is_usable
 from backends.slurm.schema import SlurmSettings
@@ -21,18 +21,20 @@ from backends.slurm.schema import SlurmSettings
 def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot) -> AllocationSpec:
     """Return the desired state as this cluster spells it. Applied twice, it changes nothing.
 
-    `snapshot` tells the TRES. Raises PlanRefused and ConfigError.
+    `snapshot` tells the TRES, and where they were read the QoS and partitions that there are. Raises PlanRefused and
+    ConfigError.
     """
     snapshot.require(Part.TRES)
     account = _account(spec.account)
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
-    offered = spec.requested.offering_partitions if settings.enforce_offering_partitions else ()
-    unusable = [name for name in offered if not is_usable("partition", name)]
+    unusable = _unusable_partitions(settings, spec.requested, snapshot)
     kept = tuple(name for name in spec.requested.offering_partitions if name not in unusable)
     requested = replace(spec.requested, offering_partitions=kept)
-    usual = _usual_partitions(settings, kept if offered else (), unusable)
+    offered = kept if settings.enforce_offering_partitions else ()
+    usual = _usual_partitions(settings, offered, tuple(unusable))
     qos, partition, not_offered = _ordered(settings, requested, usual)
-    own = replace(settings.own_qos, name=account.name) if settings.own_qos else None
+    partitions = (partition,) if partition else usual
+    own, own_notes = _own_qos(settings, account.name, snapshot)
     state, state_notes = states.state(settings, spec.requested, own)
     # What the members' default becomes by the site's policy; empty: the cluster keeps or chooses it.
     default_accounts = {"common": settings.default_account, "individual": account.name}
@@ -42,10 +44,7 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         for tres, value in spec.limits.items()
         if tres not in snapshot.tres
     ]
-    notes += [
-        f"partition {name!r} of the offering is left out: it is not a valid SLURM partition name"
-        for name in unusable
-    ]
+    notes += [f"partition {name!r} of the offering is left out: {why}" for name, why in unusable.items()]
     notes += [
         f"member {user!r} is left out: it is not a valid SLURM user name"
         for user in members
@@ -59,14 +58,72 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         members=tuple(user for user in members if is_usable("user", user)),
         default_account=default_accounts.get(settings.default_account_policy, ""),
         requested=requested,
-        partitions=(partition,) if partition else usual,
+        partitions=partitions,
         qos=(qos,) if qos else (),
         default_qos=qos,
         own_qos=own,
         state=state,
         not_offered=not_offered,
-        notes=(*spec.notes, *state_notes, *notes),
+        unplaced=_unplaced(account.name, qos, partitions, snapshot),
+        notes=tuple(dict.fromkeys((*spec.notes, *state_notes, *own_notes, *notes))),
     )
+
+
+def _unusable_partitions(
+    settings: SlurmSettings, requested: RequestedState, snapshot: Snapshot
+) -> dict[str, str]:
+    """Return the offering's partitions, where they count, that no association can have, each with the reason."""
+    offered = requested.offering_partitions if settings.enforce_offering_partitions else ()
+    found = {}
+    for name in offered:
+        if not is_usable("partition", name):
+            found[name] = "it is not a valid SLURM partition name"
+        elif not _is_there("partition", name, snapshot):
+            found[name] = f"cluster {snapshot.cluster} has no such partition"
+    return found
+
+
+def _unplaced(account: str, qos: str, partitions: Sequence[str], snapshot: Snapshot) -> str:
+    """Return why members can get none of these associations now, empty where they can."""
+    named = [("QoS", qos), *(("partition", name) for name in partitions)]
+    return "; ".join(
+        f"cluster {snapshot.cluster} has no {kind} {name!r}, which members of the account {account} shall get. "
+        f"Make it there, or correct the offering in Waldur or {_keys_of(kind)}"
+        for kind, name in named
+        if name and not _is_there(kind, name, snapshot)
+    )
+
+
+def _is_there(kind: str, name: str, snapshot: Snapshot) -> bool:
+    """Return whether the cluster has this QoS or partition, or nobody has looked."""
+    if kind == "partition":
+        return name in snapshot.partitions or Part.PARTITIONS not in snapshot.complete
+    return fold(name) in map(fold, snapshot.qos) or Part.QOS not in snapshot.complete
+
+
+def _keys_of(kind: str) -> str:
+    return "`default_partition`" if kind == "partition" else "the order's attributes"
+
+
+def _own_qos(
+    settings: SlurmSettings, account: str, snapshot: Snapshot
+) -> tuple[OwnQos | None, tuple[str, ...]]:
+    """Return the QoS of the account's own, and notes on why it has none. One that was not made for it is left alone."""
+    if settings.own_qos is None:
+        return None, ()
+    others = {"normal", settings.qos_default, settings.qos_paused, settings.qos_downscaled}
+    is_foreign = account in snapshot.qos and not snapshot.has_own_qos(account)
+    if account in {*map(fold, others), *map(fold, settings.own_qos.additional)} or is_foreign:
+        why = f"QoS {account} was not made for account {account}: it is left alone, and the account has none of its own"
+        return None, (why,)
+    standing = snapshot.accounts.get(account)
+    has_other_limits = standing is not None and bool(standing.limits) and not standing.limits_on_qos
+    notes = (
+        (f"the limits of account {account} stay on the account, where they were before apply_limits_to_qos",)
+        if settings.own_qos.holds_limits and has_other_limits
+        else ()
+    )
+    return replace(settings.own_qos, name=account), notes
 
 
 def _usual_partitions(

@@ -31,13 +31,29 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
+from agent.core.association_actions import (
+    KeepDefaultAccount,
+    RemovePartition,
+    ResetQosUsage,
+    SetMemberQos,
+)
 from agent.core.errors import BackendError
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-UserAction = AddMember | RemoveMember | MoveDefaultAccount | SetUserLimits | BlockMember | AllowMember
+UserAction = (
+    AddMember
+    | RemoveMember
+    | MoveDefaultAccount
+    | SetUserLimits
+    | BlockMember
+    | AllowMember
+    | SetMemberQos
+    | KeepDefaultAccount
+    | RemovePartition
+)
 
 # One argument is kept below the kernel's 128 KiB: 500 names of 255 characters.
 NAMES_AT_ONCE = 500
@@ -105,15 +121,42 @@ class CommandBuilder:
             found += self._for_accounts("modify account where", group, ("set", *values))
         return found
 
-    def _modify_users(self, actions: Sequence[UserAction], change: Callable[..., str]) -> list[Batch]:
-        """Return one `modify user` for all users that get the same value in one account."""
+    def _modify_users(
+        self, actions: Sequence[UserAction], changes: Callable[..., tuple[str, ...]]
+    ) -> list[Batch]:
+        """Return one `modify user` for all users that get the same values in one account."""
         found = []
-        for (account, value), group in _grouped(actions, lambda a: (a.account, change(a))).items():
+        for (account, values), group in _grouped(actions, lambda a: (a.account, changes(a))).items():
             where = (f"name={_users(group)}", f"account={checked('account', account)}", *self._where)
-            found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", value)))
+            found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", *values)))
         return found
 
-    def _move_defaults(self, actions: Sequence[MoveDefaultAccount]) -> list[Batch]:
+    def _remove_partitions(self, actions: Sequence[RemovePartition]) -> list[Batch]:
+        """Return one command for all users who lose the same partition in one account. `partition=` without a name
+        means the association without one, and leaves those that have one (22.05).
+        """
+        found = []
+        for (account, partition), group in _grouped(actions, lambda a: (a.account, a.partition)).items():
+            where = f"partition={checked('partition', partition) if partition else ''}"
+            for some in _portioned([group]):
+                names = (
+                    f"name={_users(some)}",
+                    f"account={checked('account', account)}",
+                    where,
+                    *self._where,
+                )
+                found.append(Batch(tuple(some), ("remove", "user", "where", *names)))
+        return found
+
+    def _set_limits(self, actions: Sequence[SetLimits]) -> list[Batch]:
+        def limits(action: SetLimits) -> str:
+            return f"GrpTRESMins={_values(action.after)}"
+
+        own = [action for action in actions if action.on_qos]
+        others = [action for action in actions if not action.on_qos]
+        return [*self._modify_accounts(others, lambda a: (limits(a),)), *_modify_qos(own, limits)]
+
+    def _move_defaults(self, actions: Sequence[MoveDefaultAccount | KeepDefaultAccount]) -> list[Batch]:
         found = []
         for group in _portioned(_grouped(actions, lambda a: a.account).values()):
             default = checked("account", group[0].account)
@@ -185,11 +228,29 @@ class CommandBuilder:
         ]
 
 
+def mark_of_qos(account: str) -> str:
+    """Return the description by which a QoS says that it was made for an account, and by whom."""
+    return f"waldur-site-cluster: account {account}"
+
+
 def _create_qos(action: CreateQos) -> Batch:
     """QoS belong to no cluster: `cluster=` is left out."""
     flags = (f"flags={action.flags}",) if action.flags else ()
     limits = tuple(f"{option}={value}" for option, value in action.limits)
-    return Batch((action,), ("add", "qos", f"name={checked('QoS', action.account)}", *flags, *limits))
+    name = checked("QoS", action.account)
+    return Batch(
+        (action,), ("add", "qos", f"name={name}", f"description={mark_of_qos(name)}", *flags, *limits)
+    )
+
+
+def _modify_qos(actions: Iterable[ClusterAction], change: Callable[[Any], str]) -> list[Batch]:
+    """Return the change of the QoS that were made for accounts, one command for all that get the same value."""
+    found = []
+    for value, group in _grouped(actions, change).items():
+        for some in _portioned([group]):
+            names = ",".join(dict.fromkeys(checked("QoS", action.account) for action in some))
+            found.append(Batch(tuple(some), ("modify", "qos", "where", f"name={names}", "set", value)))
+    return found
 
 
 def _accounts(actions: Iterable[ClusterAction]) -> str:
@@ -202,6 +263,12 @@ def _users(actions: Iterable[UserAction]) -> str:
 
 def _values(limits: Iterable[tuple[str, int]]) -> str:
     return ",".join(f"{checked('TRES', tres)}={int(value)}" for tres, value in limits)
+
+
+def _qos_values(action: SetQos | SetMemberQos) -> tuple[str, str]:
+    """Return the QoS with their default: SLURM refuses QoS without the default that stands, with rc 0 (22.05)."""
+    names = ",".join(checked("QoS", name) for name in action.after)
+    return f"qos={names}", f"defaultqos={checked('QoS', action.default)}"
 
 
 def _products(
@@ -238,30 +305,26 @@ BUILDERS: Mapping[type[ClusterAction], Callable[[CommandBuilder, Sequence[Any]],
         actions, lambda a: (f"parent={checked('account', a.after)}",)
     ),
     CreateQos: lambda _, actions: [_create_qos(action) for action in actions],
-    SetQos: lambda builder, actions: builder._modify_accounts(
-        actions,
-        lambda a: (
-            f"qos={','.join(checked('QoS', name) for name in a.after)}",
-            f"defaultqos={checked('QoS', a.default)}",
-        ),
-    ),
-    SetLimits: lambda builder, actions: builder._modify_accounts(
-        actions, lambda a: (f"GrpTRESMins={_values(a.after)}",)
-    ),
+    SetQos: lambda builder, actions: builder._modify_accounts(actions, lambda a: _qos_values(a)),
+    ResetQosUsage: lambda _, actions: _modify_qos(actions, lambda _: "RawUsage=0"),
+    SetLimits: CommandBuilder._set_limits,
     AddMember: CommandBuilder._add_members,
+    SetMemberQos: lambda builder, actions: builder._modify_users(actions, lambda a: _qos_values(a)),
     SetUserLimits: lambda builder, actions: builder._modify_users(
-        actions, lambda a: f"MaxTRESMins={_values(a.after)}"
+        actions, lambda a: (f"MaxTRESMins={_values(a.after)}",)
     ),
+    KeepDefaultAccount: CommandBuilder._move_defaults,
     MoveDefaultAccount: CommandBuilder._move_defaults,
     AllowSubmission: lambda builder, actions: builder._modify_accounts(
         actions, lambda _: ("GrpSubmitJobs=-1",)
     ),
-    AllowMember: lambda builder, actions: builder._modify_users(actions, lambda _: "MaxSubmitJobs=-1"),
+    AllowMember: lambda builder, actions: builder._modify_users(actions, lambda _: ("MaxSubmitJobs=-1",)),
     BlockSubmission: lambda builder, actions: builder._modify_accounts(
         actions, lambda _: ("GrpSubmitJobs=0",)
     ),
-    BlockMember: lambda builder, actions: builder._modify_users(actions, lambda _: "MaxSubmitJobs=0"),
+    BlockMember: lambda builder, actions: builder._modify_users(actions, lambda _: ("MaxSubmitJobs=0",)),
     CancelJobs: CommandBuilder._cancel_jobs,
+    RemovePartition: CommandBuilder._remove_partitions,
     RemoveMember: CommandBuilder._remove_members,
     DeleteAccount: CommandBuilder._delete_accounts,
     DeleteQos: lambda _, actions: [

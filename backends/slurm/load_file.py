@@ -38,7 +38,11 @@ def files(actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
     """Return files for the actions that can be loaded, in the order in which they must be."""
     created = only(CreateAccount, actions)
     new = {made.account: made for made in created}
-    limits = {change.account: change for change in only(SetLimits, actions) if change.account in new}
+    limits = {
+        change.account: change
+        for change in only(SetLimits, actions)
+        if change.account in new and not change.on_qos
+    }
     by_account: dict[str, list[AddMember]] = defaultdict(list)
     # The default account of each user who has none yet: as the policy says, else the first account they join.
     defaults: dict[str, str] = {}

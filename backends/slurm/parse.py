@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from agent.core.account_names import fold
 from agent.core.errors import ParseError
-from agent.core.model import Account, Association
+from agent.core.model import Account, Association, MemberQos
 from backends.command_output import is_whole, lines
 
 ASSOCIATION_COLUMNS = (
@@ -21,11 +21,15 @@ ASSOCIATION_COLUMNS = (
     "maxtresmins",
 )  # fmt: skip
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
+QOS_COLUMNS = ("name", "grptresmins", "description")
+SHOW_QOS = "sacctmgr show qos"
 
 # 22.05 has no letter above P: exabytes end with "?".
 _QUANTITY = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,20}))?([KMGTP?]?)")
 _SCALE = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "?": 6}
 _MEGABYTE_EXPONENT = 2
+_PARTITION_NAME = re.compile(r"PartitionName=(\S+)")
+_QOS_RECORD = re.compile(r"QOS=(\S+)\([0-9]+\) .*?GrpTRESMins=(\S*)")
 _ASSOC_MGR_FIELD = re.compile(r"(?:^| )(ClusterName|Account|UserName|Partition|GrpTRESMins)=(\S*)")
 _USED_TRES = re.compile(r"([^=,\s]+)=(?:N|[0-9]+)\(([0-9]+)\)")
 
@@ -38,6 +42,15 @@ class Tree:
     accounts: Mapping[str, Account]
     associations: frozenset[Association]
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+    member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """A QoS: what it says of itself, and its own GrpTRESMins."""
+
+    description: str
+    limits: Mapping[str, int]
 
 
 def associations(stdout: str) -> Tree:
@@ -49,11 +62,15 @@ def associations(stdout: str) -> Tree:
     accounts: dict[str, Account] = {}
     found: set[Association] = set()
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
+    member_qos: dict[Association, MemberQos] = {}
     for row in rows(SHOW_ASSOCIATIONS, stdout, len(ASSOCIATION_COLUMNS)):
         cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job = row
         clusters.add(cluster)
         if user:
             found.add(Association(account, user, partition))
+            if qos or default_qos:
+                own = frozenset(filter(None, qos.split(",")))
+                member_qos[Association(account, user, partition)] = MemberQos(own, default_qos)
             if per_job:
                 user_limits[account, user] = tres_limits(per_job)
             continue
@@ -73,7 +90,35 @@ def associations(stdout: str) -> Tree:
     for member in found:
         if member.account not in accounts:
             raise ParseError(SHOW_ASSOCIATIONS, member.user, f"its account {member.account} is missing")
-    return Tree(frozenset(clusters), accounts, frozenset(found), user_limits)
+    return Tree(frozenset(clusters), accounts, frozenset(found), user_limits, member_qos)
+
+
+def qos(stdout: str) -> dict[str, Qos]:
+    """Parse `show qos` with QOS_COLUMNS; a description may hold the separator. Raises ParseError."""
+    found = {}
+    for line in lines(SHOW_QOS, stdout):
+        columns = line.split("|", len(QOS_COLUMNS) - 1)
+        if len(columns) != len(QOS_COLUMNS):
+            raise ParseError(
+                SHOW_QOS, line, f"{len(QOS_COLUMNS)} columns were asked for, {len(columns)} came"
+            )
+        name, limits, description = columns
+        found[name] = Qos(description, tres_limits(limits, SHOW_QOS))
+    if not found:
+        raise ParseError(SHOW_QOS, "", "every cluster has the QoS normal")
+    return found
+
+
+def partitions(stdout: str) -> frozenset[str]:
+    """Parse `scontrol --oneliner show partition`: the names. Raises ParseError."""
+    command = "scontrol show partition"
+    found = set()
+    for line in lines(command, stdout):
+        name = _PARTITION_NAME.match(line)
+        if name is None:
+            raise ParseError(command, line, "a line should begin with PartitionName=")
+        found.add(name[1])
+    return frozenset(found)
 
 
 def _submit_limit(text: str) -> int | None:
@@ -85,14 +130,14 @@ def _submit_limit(text: str) -> int | None:
     return int(text)
 
 
-def tres_limits(text: str) -> dict[str, int]:
+def tres_limits(text: str, command: str = SHOW_ASSOCIATIONS) -> dict[str, int]:
     """Parse `cpu=600000,mem=2000M` to {"cpu": 600000, "mem": 2000}; memory is in MiB. Raises ParseError."""
     limits = {}
     for pair in filter(None, text.split(",")):
         tres, equals, value = pair.partition("=")
         quantity = _QUANTITY.fullmatch(value)
         if not (tres and equals and quantity):
-            raise ParseError(SHOW_ASSOCIATIONS, pair, "a limit should read like cpu=100 or mem=2G")
+            raise ParseError(command, pair, "a limit should read like cpu=100 or mem=2G")
         whole, fraction, unit = quantity.groups()
         exponent = _SCALE[unit]
         if tres == "mem":
@@ -143,11 +188,23 @@ def limit_usage(stdout: str, cluster: str = "") -> dict[str, dict[str, int]]:
             continue
         if cluster and row.get("ClusterName", "").lower() != cluster.lower():
             continue
-        used = _USED_TRES.findall(row.get("GrpTRESMins", ""))
-        if not all(is_whole(minutes) for _, minutes in used):
-            raise ParseError("scontrol show assoc_mgr", line, "no TRES can have so many minutes")
-        found[row["Account"]] = {tres: int(minutes) for tres, minutes in used}
+        found[row["Account"]] = _used(row.get("GrpTRESMins", ""), line)
     return found
+
+
+def qos_usage(stdout: str) -> dict[str, dict[str, int]]:
+    """Parse the QoS of `scontrol --oneliner show assoc_mgr flags=qos`: what is used of GrpTRESMins by QoS and TRES, in
+    TRES-minutes. Raises ParseError.
+    """
+    records = ((_QOS_RECORD.match(line), line) for line in stdout.split("\n"))
+    return {record[1]: _used(record[2], line) for record, line in records if record}
+
+
+def _used(limits: str, line: str) -> dict[str, int]:
+    used = _USED_TRES.findall(limits)
+    if not all(is_whole(minutes) for _, minutes in used):
+        raise ParseError("scontrol show assoc_mgr", line, "no TRES can have so many minutes")
+    return {tres: int(minutes) for tres, minutes in used}
 
 
 def rows(command: str, stdout: str, columns: int) -> Iterator[list[str]]:

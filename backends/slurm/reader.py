@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from agent.core.errors import BackendError
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
-from backends.process import Runner
+from backends.process import CommandMissing, Runner
 from backends.slurm import parse
+from backends.slurm.commands import mark_of_qos
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, output
 from backends.slurm.schema import SlurmSettings
@@ -42,29 +43,13 @@ class Reader:
         Default accounts are complete where everybody in the tree was listed among the users; without a tree nobody
         can tell. Who was added between the two reads makes them incomplete for this time.
         """
-        readers: dict[Part, Callable[[], Snapshot]] = {
-            Part.ACCOUNTS: self.tree,
-            Part.DEFAULT_ACCOUNTS: self._default_accounts,
-            Part.TRES: lambda: Snapshot(
-                self.cluster,
-                tres=parse.tres_names(self._sacctmgr("list", "tres", "format=type,name")),
-                complete=frozenset({Part.TRES}),
-            ),
-        }
-        if self._settings.own_qos:
-            readers[Part.QOS] = lambda: Snapshot(
-                self.cluster,
-                qos=frozenset(parse.names("sacctmgr show qos", self._sacctmgr("show", "qos", "format=name"))),
-                complete=frozenset({Part.QOS}),
-            )
-        wanted = [read for part, read in readers.items() if part in scope.parts]
-        if scope.jobs_of:
-            wanted.append(lambda: self._active_jobs(scope.jobs_of))
-        if scope.usage_of:
-            wanted.append(lambda: self._limit_usage(scope.usage_of))
+        qos: dict[str, parse.Qos] = {}
+        wanted = [*self._parts(scope, qos), *self._asked(scope)]
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             parts = list(pool.map(lambda read: read(), wanted))
         whole = _joined(self.cluster, parts)
+        if self._is_limited_by_qos and qos:
+            whole = _limited_by_qos(whole, qos)
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
             return whole
         listed = whole.default_accounts
@@ -82,6 +67,40 @@ class Reader:
         defaults = {user: account for user, account in listed.items() if account}
         return replace(whole, default_accounts=defaults, complete=complete)
 
+    @property
+    def _is_limited_by_qos(self) -> bool:
+        own = self._settings.own_qos
+        return own is not None and own.holds_limits
+
+    def _parts(self, scope: Scope, qos: dict[str, parse.Qos]) -> Iterator[Callable[[], Snapshot]]:
+        """Yield a read for each part. The limits of accounts are in `qos`, where QoS of their own hold them."""
+        readers: dict[Part, Callable[[], Snapshot]] = {
+            Part.ACCOUNTS: self.tree,
+            Part.DEFAULT_ACCOUNTS: self._default_accounts,
+            Part.TRES: lambda: Snapshot(
+                self.cluster,
+                tres=parse.tres_names(self._sacctmgr("list", "tres", "format=type,name")),
+                complete=frozenset({Part.TRES}),
+            ),
+        }
+        yield from (read for part, read in readers.items() if part in scope.parts)
+        has_own = self._settings.own_qos is not None and Part.QOS in scope.parts
+        limits = self._is_limited_by_qos and Part.ACCOUNTS in scope.parts
+        if has_own or limits or (self._settings.qos_enforcement_enabled and Part.QOS in scope.names):
+            yield lambda: self._qos(qos)
+
+    def _asked(self, scope: Scope) -> Iterator[Callable[[], Snapshot]]:
+        """Yield a read for each thing that is asked for where a plan needs it."""
+        keys = self._settings
+        if Part.PARTITIONS in scope.names and (
+            keys.default_partition or keys.enforce_offering_partitions or keys.qos_enforcement_enabled
+        ):
+            yield self._partitions
+        if scope.jobs_of:
+            yield lambda: self._active_jobs(scope.jobs_of)
+        if scope.usage_of:
+            yield lambda: self._limit_usage(scope.usage_of)
+
     def tree(self) -> Snapshot:
         """Read the accounts, associations and limits of users. Raises BackendError."""
         columns = f"format={','.join(parse.ASSOCIATION_COLUMNS)}"
@@ -98,8 +117,33 @@ class Reader:
             accounts=tree.accounts,
             associations=tree.associations,
             user_limits=tree.user_limits,
+            member_qos=tree.member_qos,
             complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS}),
         )
+
+    def _qos(self, found: dict[str, parse.Qos]) -> Snapshot:
+        """Read the QoS of all clusters into `found` as well, with their limits."""
+        found |= parse.qos(self._sacctmgr("show", "qos", f"format={','.join(parse.QOS_COLUMNS)}"))
+        made = (name for name, qos in found.items() if qos.description == mark_of_qos(name))
+        return Snapshot(
+            self.cluster,
+            qos=frozenset(found),
+            made_qos=frozenset(made),
+            complete=frozenset({Part.QOS}),
+        )
+
+    def _partitions(self) -> Snapshot:
+        """Read the partitions from slurmctld: slurmdbd knows none, and takes any name (22.05). A host without scontrol
+        knows none either.
+        """
+        cluster = self._settings.cluster_name
+        where = (f"--clusters={cluster}",) if cluster else ()
+        command = (self._programs.scontrol, "--all", "--oneliner", *where, "show", "partition")
+        try:
+            found = parse.partitions(output(self._runner.read(command)))
+        except CommandMissing:
+            return Snapshot(self.cluster)
+        return Snapshot(self.cluster, partitions=found, complete=frozenset({Part.PARTITIONS}))
 
     def _default_accounts(self) -> Snapshot:
         # A user has one default account on each cluster; without a name, the one on slurm.conf's own is shown.
@@ -122,6 +166,10 @@ class Reader:
         command = (self._programs.scontrol, "--oneliner", *where, "show", "assoc_mgr", names, "flags=assoc")
         try:
             used = parse.limit_usage(output(self._runner.read(command)), cluster)
+            if self._is_limited_by_qos:
+                # Of accounts that have no QoS of their own nothing is shown here.
+                of_qos = (*command[:-2], f"qos={','.join(sorted(accounts))}", "flags=qos")
+                used |= parse.qos_usage(output(self._runner.read(of_qos)))
         except BackendError as error:
             log.warning("what is used of the limits of %s cannot be read: %s", names, error)
             return Snapshot(self.cluster)
@@ -139,6 +187,20 @@ class Reader:
         )
 
 
+def _limited_by_qos(snapshot: Snapshot, qos: Mapping[str, parse.Qos]) -> Snapshot:
+    """Return the snapshot in which accounts that use a QoS of their own have that one's limits. One that has limits
+    itself, from before, and none on its QoS keeps those.
+    """
+    limited = {
+        name: replace(account, limits=qos[name].limits, limits_on_qos=True)
+        for name, account in snapshot.accounts.items()
+        if name in {account.default_qos, *account.qos}
+        and snapshot.has_own_qos(name)
+        and (qos[name].limits or not account.limits)
+    }
+    return replace(snapshot, accounts={**snapshot.accounts, **limited})
+
+
 def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
     """Join snapshots of several reads, each of which filled other fields."""
     whole = Snapshot(cluster)
@@ -152,6 +214,9 @@ def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
             active_jobs={**whole.active_jobs, **part.active_jobs},
             active_users={**whole.active_users, **part.active_users},
             qos=whole.qos | part.qos,
+            made_qos=whole.made_qos | part.made_qos,
+            member_qos={**whole.member_qos, **part.member_qos},
+            partitions=whole.partitions | part.partitions,
             user_limits={**whole.user_limits, **part.user_limits},
             used={**whole.used, **part.used},
             complete=whole.complete | part.complete,

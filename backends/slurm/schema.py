@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,14 +42,7 @@ OTHER_KEYS = frozenset({
     "homedir_quota", "project_directory", "periodic_limits", "ldap", "rest_api",
 })  # fmt: skip
 
-NOT_SERVED = {
-    "qos_management.skip_qos_swap": NotServed(
-        "a paused account would get another QoS, which takes its own away"
-    ),
-    "qos_management.apply_limits_to_qos": NotServed(
-        "limits would be set on accounts, beside those of their QoS"
-    ),
-}
+NOT_SERVED: dict[str, NotServed] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +64,7 @@ class SlurmSettings:
     qos_enforcement_enabled: bool
     enforce_offering_qos: bool | None
     own_qos: OwnQos | None
+    skip_qos_swap: bool = False
 
 
 class QosManagementSchema(Schema):
@@ -84,6 +78,8 @@ class QosManagementSchema(Schema):
     max_wall = fields.String(load_default=None, allow_none=True)
     min_tres_per_job = fields.String(load_default=None, allow_none=True)
     additional_qos = fields.List(fields.String(), load_default=list, allow_none=True)
+    skip_qos_swap = fields.Boolean(load_default=False)
+    apply_limits_to_qos = fields.Boolean(load_default=False)
 
 
 def _name(**options: Any) -> fields.Field[Any]:
@@ -119,7 +115,7 @@ class SlurmSchema(Schema):
 SETTING_KEYS = frozenset(SlurmSchema().fields) | OTHER_KEYS
 # The keys of the maps within the settings; those of `ldap` and of homes and directories are judged elsewhere.
 NESTED_KEYS = {
-    "qos_management": {*QosManagementSchema().fields, "skip_qos_swap", "apply_limits_to_qos"},
+    "qos_management": set(QosManagementSchema().fields),
     "rest_api": {"url", "api_version", "username", "token_file", "token_env", "verify_ssl", "timeout"},
 }  # fmt: skip
 
@@ -135,6 +131,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         ))  # fmt: skip
     problems = (
         *_conflicts(loaded, path),
+        *_qos_conflicts(raw, loaded["qos_management"] or {}, f"{path}.qos_management"),
         *unknown_below(raw, NESTED_KEYS, path),
         *not_served(raw, NOT_SERVED, path),
     )
@@ -158,6 +155,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
             qos_enforcement_enabled=loaded["qos_enforcement_enabled"],
             enforce_offering_qos=loaded["enforce_offering_qos"],
             own_qos=_own_qos(loaded["qos_management"]),
+            skip_qos_swap=bool((loaded["qos_management"] or {}).get("skip_qos_swap")),
         ),
         problems,
     )
@@ -179,6 +177,7 @@ def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
         flags=management["flags"] or "",
         limits=tuple((option, str(value)) for option, value in limits if value is not None),
         additional=tuple(management["additional_qos"] or ()),
+        holds_limits=management["apply_limits_to_qos"],
     )
 
 
@@ -208,3 +207,18 @@ def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
             "with enforce_offering_qos the states are set by GrpSubmitJobs: leave out qos_paused and qos_downscaled",
         ))  # fmt: skip
     return found
+
+
+def _qos_conflicts(raw: Mapping[str, Any], management: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield what the reference does not start with either: a state by two ways, limits on a QoS that nobody makes."""
+    skips, applies = management.get("skip_qos_swap"), management.get("apply_limits_to_qos")
+    if applies and not management["enabled"]:
+        message = "limits cannot go on a QoS that is not made: set `enabled: true`, or leave it out"
+        yield Problem(Severity.ERROR, f"{path}.apply_limits_to_qos", message)
+    if applies and not skips:
+        message = "a QoS of a state would take the one with the limits away: set `skip_qos_swap: true`"
+        yield Problem(Severity.ERROR, f"{path}.apply_limits_to_qos", message)
+    for key in ("qos_paused", "qos_downscaled", "qos_default"):
+        if skips and raw.get(key) not in (None, ""):
+            message = f"no QoS is exchanged then, and `{key}` names one for that: leave out one of the two"
+            yield Problem(Severity.ERROR, f"{path}.skip_qos_swap", message)

@@ -2,7 +2,8 @@
 """How an account shows that Waldur paused or downscaled its resource: by a QoS, or by taking no new jobs.
 
 Where QoS are enforced on the associations, users have QoS of their own and the account's would not count: there
-both states close the account for new jobs (GrpSubmitJobs=0). Elsewhere each state has its QoS.
+both states close the account for new jobs (GrpSubmitJobs=0), and so they do with `skip_qos_swap`. Elsewhere each
+state has its QoS.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def state(
 
     Raises PlanRefused for a QoS that SLURM cannot name.
     """
-    if enforces_qos(settings, requested):
+    if settings.skip_qos_swap or enforces_qos(settings, requested):
         return StateSpec(submission=not (requested.paused or requested.downscaled)), ()
     if requested.paused or requested.downscaled:
         word, qos = (

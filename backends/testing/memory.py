@@ -46,11 +46,12 @@ TRES = frozenset({"cpu", "mem", "gres/gpu"})
 PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.TRES, Part.USER_LIMITS})
 EMPTY: Mapping[Part, Mapping[str, Any]] = {
     Part.ACCOUNTS: {"accounts": {}},
-    Part.ASSOCIATIONS: {"associations": frozenset()},
+    Part.ASSOCIATIONS: {"associations": frozenset(), "member_qos": {}},
     Part.DEFAULT_ACCOUNTS: {"default_accounts": {}},
     Part.TRES: {"tres": frozenset()},
     Part.JOBS: {"active_jobs": {}, "active_users": {}},
-    Part.QOS: {"qos": frozenset()},
+    Part.QOS: {"qos": frozenset(), "made_qos": frozenset()},
+    Part.PARTITIONS: {"partitions": frozenset()},
     Part.USER_LIMITS: {"user_limits": {}},
     Part.USAGE: {"used": {}},
 }
@@ -184,9 +185,11 @@ class MemoryBackend:
         self.must_work("observe")
         self.executed["read"] += 1
         state = self.state
-        read = state.complete & scope.parts
+        read = state.complete & (scope.parts | scope.names)
         if self.settings.own_qos:
             read |= scope.parts & {Part.QOS}
+        if self.settings.qos_enforcement_enabled:
+            read |= scope.names & {Part.QOS}
         jobs = {account: state.active_jobs.get(account, 0) for account in scope.jobs_of}
         users = {place: number for place, number in state.active_users.items() if place[0] in scope.jobs_of}
         used = {account: state.used.get(account, {}) for account in scope.usage_of}

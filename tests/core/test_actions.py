@@ -32,6 +32,12 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
+from agent.core.association_actions import (
+    KeepDefaultAccount,
+    RemovePartition,
+    ResetQosUsage,
+    SetMemberQos,
+)
 from agent.core.directory_actions import (
     AddToGroup,
     AskAccountLinking,
@@ -99,6 +105,15 @@ RENDERED: list[tuple[Action, str]] = [
         "create QoS a NoDecay MaxJobs=5 MaxWall=60",
     ),
     (DeleteQos(account="a"), "delete QoS a"),
+    (ResetQosUsage(account="a"), "reset usage of QoS a"),
+    (SetLimits(account="a", after=(("cpu", 6),), on_qos=True), "set limits a on its QoS cpu=none->6"),
+    (
+        SetMemberQos(account="a", user="u", before=("x",), after=("y",), default="y"),
+        "set QoS of member u in a x -> y default y",
+    ),
+    (KeepDefaultAccount(account="a", user="u"), "keep default account a of u"),
+    (RemovePartition(account="a", user="u", partition="x"), "remove partition x of u in a"),
+    (RemovePartition(account="a", user="u", partition=""), "remove partition without a name of u in a"),
     (AddMember(account="a", user="u"), "add member u to a"),
     (
         AddMember(account="a", user="u", partitions=("x", "y"), qos=("q",), default_qos="q"),

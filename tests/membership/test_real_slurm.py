@@ -150,6 +150,59 @@ def test_where_qos_are_enforced_a_paused_account_takes_no_new_jobs(make: Make) -
         site.in_step()
 
 
+def test_the_budget_is_on_the_qos_of_the_account_and_a_pause_takes_no_qos_away(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    management = {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}
+    site = make(backend={"qos_management": management}, policy={"limit_cuts": "allow"})
+    (resource,) = site.allocate("one", cpu=10, mem=2)
+    qos = ("sacctmgr", "-nP", "show", "qos", "format=name,flags,grptresmins")
+    assert "a_one|DenyOnLimit,NoDecay|cpu=600,mem=120G" in slurm.ask(*qos).splitlines()
+    own = "|a_one,normal|a_one"
+    assert f"{own}||" in site.assoc("user,qos,defaultqos,grptresmins,grpsubmit", "a_one")
+    site.settled()
+    # A cut asks for what is used: of the QoS.
+    site.waldur.orders.place_update(resource, {"cpu": 5, "mem": 2})
+    site.placed(1)
+    assert "a_one|cpu=300,mem=120G" in slurm.ask(*qos[:-1], "format=name,grptresmins").splitlines()
+    for paused, limit in ((True, "0"), (False, "")):
+        site.change(resource, paused=paused)
+        assert not site.sync().failed
+        assert f"{own}|{limit}" in site.assoc("user,qos,defaultqos,grpsubmit", "a_one")
+        site.in_step()
+    slurm.ask("sacctmgr", "-i", "modify", "qos", "where", "name=a_one", "set", "GrpTRESMins=cpu=1200")
+    reads = site.sync().effort.commands["read"]
+    assert (reads, site.waldur.resource(resource).limits) == (4, {"cpu": 20, "mem": 2})
+    site.waldur.orders.place_terminate(resource)
+    site.placed(1)
+    assert slurm.ask(*qos[:-1], "format=name").split() == ["normal"]
+
+
+def test_members_who_are_in_get_the_partitions_and_the_qos_of_now(slurm: SlurmCluster, make: Make) -> None:
+    backend = {
+        "qos_enforcement_enabled": True, "enforce_offering_qos": True, "enforce_offering_partitions": True,
+        "default_account_policy": "individual",
+    }  # fmt: skip
+    site = make(backend=backend)
+    offering = site.waldur.store.offerings[site.waldur.seed.offering_uuid]
+    offering.partitions = ["gpu", "nosuch"]
+    (resource,) = site.allocate("one")
+    site.settled()
+    rows = "user,partition,qos,defaultqos"
+    assert [row for row in site.assoc(rows, "a_one") if row[0] != "|"] == [
+        f"{user}|gpu||" for user in sorted(TEAM)
+    ]
+    offering.partitions = ["main"]
+    site.change(resource, attributes={"qos": "normal"})
+    slurm.ask("sacctmgr", "-i", "add", "user", "name=ggran6", "account=a_one", "fairshare=parent")
+    restarted = make(backend=backend)
+    restarted.settled()
+    assert [row for row in restarted.assoc(rows, "a_one") if row[0] != "|"] == [
+        f"{user}|main|normal|normal" for user in sorted(TEAM)
+    ]
+    assert {restarted.defaults()[user] for user in TEAM} == {"a_one"}
+
+
 def test_limits_of_the_cluster_are_shown(slurm: SlurmCluster, make: Make) -> None:
     site = make()
     (resource,) = site.allocate("one", cpu=10, mem=2)

@@ -92,6 +92,20 @@ def test_partitions_that_slurm_cannot_name_keep_creations_waiting_and_nothing_el
     assert {o.type: o.result.value for o in report.orders} == {"Create": "stuck", "Terminate": "done"}
 
 
+def test_a_qos_that_the_cluster_does_not_have_keeps_its_order_waiting_and_adds_nobody_later(
+    waldur: SimulatedWaldur, in_memory: SiteFactory
+) -> None:
+    backend = {"qos_enforcement_enabled": True, "enforce_offering_qos": True, "qos_default": "absent"}
+    site = in_memory(backend=backend)
+    order = place(waldur, "one")
+    waldur.site.change("resources", waldur.order(order).resource_uuid, attributes={"qos": "absent"})
+    (result,) = passes.process_orders(site).orders
+    assert result.result == "stuck"
+    assert "has no QoS 'absent', which members of the account a_one shall get" in result.message
+    waldur.site.change("resources", waldur.order(order).resource_uuid, attributes={})
+    assert passes.process_orders(site).counted() == {"done": 1}
+
+
 def test_an_order_gets_no_qos_and_no_partition_that_its_offering_does_not_have(
     waldur: SimulatedWaldur, in_memory: SiteFactory
 ) -> None:

@@ -33,7 +33,7 @@ from agent.run.membership.progress import REQUESTS, MembershipProgress
 from agent.run.site import Site
 from agent.state import blocked, hierarchy_names, named_accounts
 from agent.waldur import resources
-from backends.base import BULK_PARTS, Scope
+from backends.base import BULK_PARTS, NAMES, Scope
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +118,10 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
 
 def refine(site: Site, rules: PolicyRules, facts: SyncFacts, plan: PlannedSync) -> SyncFacts | None:
     """Confirm the removals of a plan: return the facts with the teams, jobs and other holders of the accounts that
-    somebody would leave, the used amounts of limits that would be lowered, and the holders of lost accounts. None when
-    nothing is to be confirmed. Raises SiteAgentError.
+    somebody would leave, the used amounts of limits that would be lowered, the QoS and partitions of the cluster where
+    members would get some, and the holders of lost accounts. None when nothing is to be confirmed.
+
+    Raises SiteAgentError.
     """
     more = facts
     if leaving := plan.leaving - facts.confirmed:
@@ -135,6 +137,9 @@ def refine(site: Site, rules: PolicyRules, facts: SyncFacts, plan: PlannedSync) 
         seen = site.backend.observe(Scope(frozenset(), jobs_of=leaving, usage_of=usage_of))
         snapshot = facts.snapshot.with_usage(seen)
         more = replace(more, snapshot=snapshot, usage_asked=facts.usage_asked | usage_of)
+    if not facts.names_asked and plan.names_something:
+        seen = site.backend.observe(Scope(frozenset(), names=NAMES))
+        more = replace(more, snapshot=more.snapshot.with_names(seen), names_asked=True)
     if facts.lost is None and (lost := facts.lost_accounts()):
         holders = resources.holders_of_each(site.client, [claim.account for claim in lost], everywhere=True)
         more = replace(more, lost=tuple(claim for claim in lost if holders.get(claim.account, []) == []))

@@ -28,6 +28,7 @@ from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import (
     BackendError,
     CommandFailed,
+    ConfigError,
     DoneInPart,
     MemberRefused,
     NotApplied,
@@ -55,7 +56,7 @@ from agent.run.results import ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.state import blocked
 from agent.waldur import offering_users, resources
-from backends.base import Scope
+from backends.base import NAMES, Scope
 
 # One portion is written and read back in well under a minute, as a load file of so many accounts is.
 ACCOUNTS_AT_ONCE = 120
@@ -96,7 +97,12 @@ class MembershipProgress:
 
     def take_up(self, plan: PlannedSync, decision: Decision) -> None:
         """Begin with a plan on which the gate has decided."""
-        self.errors = {**plan.unread, **plan.refused}
+        unplaced = {
+            each.case.resource.uuid: ConfigError(each.spec.unplaced)
+            for each in plan.plans
+            if each.spec and each.spec.unplaced
+        }
+        self.errors = {**plan.unread, **plan.refused, **unplaced}
         self.faults = {**plan.refused}
         self.seen = plan.snapshot
         # What should happen and does not. What the site protects or ignores should not happen.
@@ -140,8 +146,9 @@ class MembershipProgress:
         first = work.plan.snapshot
         seen = self._site.backend.observe(READ_BACK)
         # What cannot have changed is taken from the first snapshot.
-        unchanged = first.complete & {Part.TRES, Part.QOS}
-        seen = replace(seen, tres=first.tres, qos=first.qos, complete=seen.complete | unchanged)
+        unchanged = (first.complete & {Part.TRES, *NAMES}) - seen.complete
+        seen = seen if Part.QOS in seen.complete else replace(seen, qos=first.qos, made_qos=first.made_qos)
+        seen = replace(seen, tres=first.tres, partitions=first.partitions, complete=seen.complete | unchanged)
         self.seen = seen
         failed = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
         for action, error in failed.items():

@@ -28,7 +28,7 @@ from agent.state import listings, named_accounts
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur import orders as waldur_orders
 from agent.waldur.client import WaldurClient
-from backends.base import Scope
+from backends.base import NAMES, Scope
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: Tr
             read.rules, snapshot, decided.rejected, results=results, is_whole=is_whole, rejected=decided.why
         )
     ending = {fold(c.resource.backend_id) for c in wanted if c.order.type is OrderType.TERMINATE} - {""}
-    snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending)))
+    snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending), names=NAMES))
     require_accounts(site, wanted, snapshot)
     naming = AccountNaming(site, read.rules, snapshot)
     cases, waiting = naming.with_lost_accounts(wanted)

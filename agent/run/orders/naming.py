@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from agent.core.account_names import fold
-from agent.core.errors import PlanRefused, SiteAgentError, WaldurError
+from agent.core.errors import ConfigError, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import AllocationSpec, OrderState, RequestedState, Resource, ResourceState, Snapshot
 from agent.core.waldur_actions import ReleaseAccount
 from agent.plan import allocations
@@ -54,8 +54,8 @@ class AccountNaming:
         self._reserved: set[str] = set()
 
     def choose(self, case: OrderCase) -> AllocationSpec:
-        """Return the allocation with its final name. Raises PlanRefused when every name that may be used is taken, and
-        WaldurError.
+        """Return the allocation with its final name. Raises PlanRefused when every name that may be used is taken,
+        ConfigError where the site has to mend something first, and WaldurError.
         """
         own = case.resource.backend_id
         taken = ""
@@ -64,6 +64,8 @@ class AccountNaming:
                 allocation(case, self._rules, name, self._snapshot), self._snapshot
             )
             taken = "" if own else self._taken(case, spec)
+            if not taken and spec.unplaced:
+                raise ConfigError(spec.unplaced)
             if not taken:
                 self._reserved.add(spec.account.name)
                 return spec

@@ -72,6 +72,7 @@ flags = {
     "sacctmgr": ["--immediate", "--parsable2", "--noheader"],
     "squeue": ["--noheader", "--all"],
     "scancel": [],
+    "scontrol": ["--all", "--oneliner"],
     "sacct": ["--allusers", "--allocations", "--noheader", "--parsable2", "--noconvert"],
 }
 if words == ["--version"]:
@@ -85,6 +86,8 @@ if program == "scancel" and not all(word.startswith(("--clusters=", "--account="
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 if program == "sacct" and not rest[-1].endswith("TRES,State,ElapsedRaw,Suspended,Start,Submit,JobIDRaw"):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
+if program == "scontrol":
+    end(0, "PartitionName=main AllowGroups=ALL\nPartitionName=gpu AllowGroups=ALL\n")
 if program == "sacct":
     with open(os.path.join(folder, "sacct")) as stream:
         end(0, stream.read())
@@ -100,7 +103,7 @@ READS = {
     "assoc": ROOT,
     "user": "root|root\n",
     "tres": "cpu|\nmem|\ngres|gpu\n",
-    "qos": "normal\n",
+    "qos": "normal||Normal QOS default\n",
     "cluster": "c1\n",
 }
 
@@ -119,7 +122,9 @@ class Rule:
 class HeadNode:
     """Programs, their answers, and the log of their calls, in one folder."""
 
-    def __init__(self, folder: Path, programs: Iterable[str] = ("sacctmgr", "squeue", "scancel")) -> None:
+    def __init__(
+        self, folder: Path, programs: Iterable[str] = ("sacctmgr", "squeue", "scancel", "scontrol")
+    ) -> None:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()

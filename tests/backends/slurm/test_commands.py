@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from agent.core import actions
+from agent.core import actions, association_actions
 from agent.core.actions import (
     AllowMember,
     AllowSubmission,
@@ -23,6 +23,12 @@ from agent.core.actions import (
     SetLimits,
     SetQos,
     SetUserLimits,
+)
+from agent.core.association_actions import (
+    KeepDefaultAccount,
+    RemovePartition,
+    ResetQosUsage,
+    SetMemberQos,
 )
 from agent.core.errors import BackendError, PlanRefused
 from backends.slurm.commands import NAMES_AT_ONCE, Batch, CommandBuilder
@@ -61,9 +67,34 @@ SINGLE: dict[str, tuple[ClusterAction, str]] = {
         CreateQos(
             account="a", flags="DenyOnLimit,NoDecay", limits=(("GrpTRES", "cpu=4,node=2"), ("MaxJobs", "5"))
         ),
-        "sa add qos name=a flags=DenyOnLimit,NoDecay GrpTRES=cpu=4,node=2 MaxJobs=5",
+        "sa add qos name=a {description=waldur-site-cluster: account a} flags=DenyOnLimit,NoDecay "
+        "GrpTRES=cpu=4,node=2 MaxJobs=5",
     ),
-    "own QoS, plain": (CreateQos(account="a"), "sa add qos name=a"),
+    "own QoS, plain": (
+        CreateQos(account="a"),
+        "sa add qos name=a {description=waldur-site-cluster: account a}",
+    ),
+    "QoS begins at zero": (ResetQosUsage(account="a"), "sa modify qos where name=a set RawUsage=0"),
+    "limits on the own QoS": (
+        SetLimits(account="a", after=(("cpu", 600),), on_qos=True),
+        "sa modify qos where name=a set GrpTRESMins=cpu=600",
+    ),
+    "QoS of a member": (
+        SetMemberQos(account="a", user="u", after=("fast",), default="fast"),
+        "sa modify user where name=u account=a cluster=c1 set qos=fast defaultqos=fast",
+    ),
+    "default account on all partitions": (
+        KeepDefaultAccount(account="a", user="u"),
+        "sa modify user where name=u cluster=c1 set DefaultAccount=a",
+    ),
+    "a partition of a member": (
+        RemovePartition(account="a", user="u", partition="gpu"),
+        "sa remove user where name=u account=a partition=gpu cluster=c1",
+    ),
+    "the association without a partition": (
+        RemovePartition(account="a", user="u", partition=""),
+        "sa remove user where name=u account=a partition= cluster=c1",
+    ),
     "QoS of an account": (
         SetQos(account="a", after=("normal", "a"), default="a"),
         "sa modify account where name=a cluster=c1 set qos=normal,a defaultqos=a",
@@ -106,7 +137,8 @@ SINGLE: dict[str, tuple[ClusterAction, str]] = {
 
 
 def test_the_table_has_every_action_of_the_cluster() -> None:
-    kinds = {kind for kind in ClusterAction.__subclasses__() if kind.__module__ == actions.__name__}
+    modules = (actions.__name__, association_actions.__name__)
+    kinds = {kind for kind in ClusterAction.__subclasses__() if kind.__module__ in modules}
     assert {type(action) for action, _ in SINGLE.values()} == kinds
 
 
@@ -226,8 +258,8 @@ BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
     "QoS of several accounts": (
         [CreateQos(account="a"), CreateQos(account="b"), DeleteQos(account="d"), DeleteQos(account="e")],
         [
-            "sa add qos name=a",
-            "sa add qos name=b",
+            "sa add qos name=a {description=waldur-site-cluster: account a}",
+            "sa add qos name=b {description=waldur-site-cluster: account b}",
             "sa remove qos where name=d",
             "sa remove qos where name=e",
         ],
@@ -247,9 +279,9 @@ def test_batches(what: str) -> None:
 
 EVERY_KIND = [action for action, _ in SINGLE.values()]
 IN_ORDER = [
-    "add account", "modify account", "add qos", "modify account", "modify account", "add user", "modify user",
-    "modify user", "modify account", "modify user", "modify account", "modify user", "--clusters=c1 --account=a",
-    "remove user", "remove account", "remove qos",
+    "add account", "modify account", "add qos", "modify account", "modify qos", "modify account", "add user",
+    *["modify user"] * 4, "modify account", "modify user", "modify account", "modify user",
+    "--clusters=c1 --account=a", "remove user", "remove user", "remove account", "remove qos",
 ]  # fmt: skip
 
 

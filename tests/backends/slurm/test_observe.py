@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
-from agent.core.model import Association, Health, Part
+from agent.core.model import Association, Health, MemberQos, Part
 from backends.base import Scope
 from backends.process import CommandMissing
 from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
@@ -19,7 +19,8 @@ TREE, DEFAULTS = (
     "maxtresmins WOPLimits",
     "show user cluster=c1 format=user,defaultaccount",
 )
-TRES, QOS = "list tres format=type,name", "show qos format=name"
+TRES, QOS = "list tres format=type,name", "show qos format=name,grptresmins,description"
+PARTITIONS = "scontrol --all --oneliner --clusters=c1 show partition"
 OWN_QOS = {"qos_management": {"enabled": True}}
 
 
@@ -43,8 +44,21 @@ SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
         OWN_QOS,
         Scope(),
         [TREE, TRES, QOS, DEFAULTS],
-        set(Part) - {Part.JOBS, Part.USAGE},
+        set(Part) - {Part.JOBS, Part.USAGE, Part.PARTITIONS},
     ),
+    "limits on QoS of our own": (
+        {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}},
+        Scope(frozenset({Part.ACCOUNTS})),
+        [TREE, QOS],
+        {*IN_TREE, Part.QOS},
+    ),
+    "names, where members get some": (
+        {"qos_enforcement_enabled": True},
+        Scope(frozenset(), names=frozenset({Part.QOS, Part.PARTITIONS})),
+        [QOS, PARTITIONS],
+        {Part.QOS, Part.PARTITIONS},
+    ),
+    "names, where they get none": (OWN_QOS, Scope(frozenset(), names=frozenset(Part)), [], set()),
     "the tree": (OWN_QOS, Scope(frozenset({Part.ACCOUNTS})), [TREE], IN_TREE),
     "the tree, named by its other half": (
         {},
@@ -222,3 +236,31 @@ def test_check_raises_where_nothing_can_be_known_now(node: HeadNode) -> None:
     node.rules(Rule("list cluster", 1, stderr="Connection refused\n"))
     with pytest.raises(BackendUnavailable):
         node.backend().check()
+
+
+def test_limits_are_those_of_the_accounts_own_qos_unless_it_was_limited_before(node: HeadNode) -> None:
+    node.answer(
+        "assoc",
+        f"{ROOT}c1|a|||root|||a|a|\nc1|b|||root|cpu=5||b|b|\nc1|c|||root|cpu=5||normal||\nc1|d|||root|||d|d|\n"
+        "c1|d|ann|gpu||||fast,slow|fast|\n",
+    )
+    node.answer("user", "root|root\nann|d\n")
+    node.answer(
+        "qos",
+        "normal||x\na|cpu=60,mem=2000M|made | by hand\nb||b\nc|cpu=9|c\nd||waldur-site-cluster: account d\nfast||\n",
+    )
+    snapshot = node.backend(
+        {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}}
+    ).observe()
+    found = {name: (account.limits, account.limits_on_qos) for name, account in snapshot.accounts.items()}
+    assert found == {
+        "root": ({}, False),
+        "a": ({"cpu": 60, "mem": 2000}, True),
+        "b": ({"cpu": 5}, False),
+        "c": ({"cpu": 5}, False),
+        "d": ({}, True),
+    }
+    assert snapshot.made_qos == {"d"}
+    assert snapshot.member_qos == {
+        Association("d", "ann", "gpu"): MemberQos(frozenset({"fast", "slow"}), "fast")
+    }

@@ -86,6 +86,14 @@ MEANT: list[tuple[str, Any, str, Any]] = [
     ("qos_management", {}, "own_qos", None),
     ("qos_management", {"enabled": False, "max_jobs": 5}, "own_qos", None),
     ("qos_management", {"enabled": True}, "own_qos", OwnQos("", "DenyOnLimit,NoDecay")),
+    (
+        "qos_management",
+        {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True},
+        "own_qos",
+        OwnQos("", "DenyOnLimit,NoDecay", holds_limits=True),
+    ),
+    ("qos_management", {"skip_qos_swap": True}, "skip_qos_swap", True),
+    ("qos_management", {}, "skip_qos_swap", False),
     ("qos_management", {"enabled": True, "flags": None}, "own_qos", OwnQos("", "")),
     ("qos_management", {"enabled": True, "flags": "NoDecay"}, "own_qos", OwnQos("", "NoDecay")),
     (
@@ -239,3 +247,23 @@ def test_a_host_without_the_program_is_told_by_its_name(raw: dict[str, Any], wor
 def test_without_a_folder_programs_are_found_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert plugin.missing(settings(slurm_bin_path="")).startswith("sacctmgr is not on this host")
+
+
+@pytest.mark.parametrize(
+    ("management", "raw", "key"),
+    [
+        ({"apply_limits_to_qos": True, "skip_qos_swap": True}, {}, "apply_limits_to_qos"),
+        ({"apply_limits_to_qos": True, "enabled": True}, {}, "apply_limits_to_qos"),
+        ({"skip_qos_swap": True}, {"qos_paused": "p"}, "skip_qos_swap"),
+        ({"skip_qos_swap": True}, {"qos_downscaled": "d"}, "skip_qos_swap"),
+        ({"skip_qos_swap": True}, {"qos_default": "normal"}, "skip_qos_swap"),
+        ({"skip_qos_swap": True}, {"qos_default": None}, ""),
+        ({"apply_limits_to_qos": True, "skip_qos_swap": True, "enabled": True}, {}, ""),
+    ],
+)
+def test_limits_on_qos_and_states_without_a_swap_need_each_other(
+    management: dict[str, Any], raw: dict[str, Any], key: str
+) -> None:
+    found = parse({"qos_management": management, **raw}, "s")
+    assert [problem.path for problem in found.problems] == ([f"s.qos_management.{key}"] if key else [])
+    assert (found.settings is None) == bool(key)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Actions on what only some sites keep: QoS and partitions of single associations, and what a QoS has counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from agent.core.actions import (
+    ACCOUNT_ID,
+    FREE,
+    MEMBER_IDS,
+    NO_PARTS,
+    TREE,
+    ClusterAction,
+    Effect,
+    Kind,
+    Phase,
+    Ref,
+    Target,
+)
+from agent.core.model import Association, MemberQos, Part, Snapshot
+from agent.core.policy import Cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetQosUsage(ClusterAction):
+    """Forget what was counted for the QoS of an account: one of its name may have been used before."""
+
+    verb: ClassVar[str] = "reset usage of QoS"
+    effect, target, phase = Effect.CHANGE, Target.CLUSTER, Phase.SET
+    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
+    account: str
+
+    def subject(self) -> str:
+        return self.account
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetMemberQos(ClusterAction):
+    """Give all associations of a user in an account exactly these QoS, and one of them as the default."""
+
+    verb: ClassVar[str] = "set QoS of member"
+    effect, target, phase = Effect.CHANGE, Target.USER, Phase.SET_MEMBERS
+    parts, costs, identifiers = frozenset({Part.ASSOCIATIONS}), FREE, MEMBER_IDS
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
+    account: str
+    user: str
+    before: tuple[str, ...] = field(default=(), compare=False)
+    after: tuple[str, ...]
+    default: str
+
+    def subject(self) -> str:
+        before, after = ",".join(self.before) or "none", ",".join(self.after)
+        return f"{self.user} in {self.account} {before} -> {after} default {self.default}"
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        own = MemberQos(frozenset(self.after), self.default)
+        rows = dict.fromkeys(snapshot.rows_of(self.account, self.user), own)
+        return replace(snapshot, member_qos={**snapshot.member_qos, **rows})
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepDefaultAccount(ClusterAction):
+    """Make an account the default on all partitions that a user has it on, before the one that was marked as the
+    default goes (22.05 forgets the default account with it).
+    """
+
+    verb: ClassVar[str] = "keep default account"
+    effect, target, phase = Effect.CHANGE, Target.USER, Phase.MOVE_DEFAULTS
+    parts, costs, identifiers = frozenset({Part.DEFAULT_ACCOUNTS}), FREE, MEMBER_IDS
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
+    ends = (Ref(Kind.DEFAULT_PARTITION, of="user"),)
+    account: str
+    user: str
+
+    def subject(self) -> str:
+        return f"{self.account} of {self.user}"
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, default_accounts={**snapshot.default_accounts, self.user: self.account})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovePartition(ClusterAction):
+    """End the association of a user with one partition (empty: the one that is good for all); others in the account
+    stay. Jobs that still need it delay it.
+    """
+
+    verb: ClassVar[str] = "remove partition"
+    effect, target, phase = Effect.REMOVE, Target.USER, Phase.REMOVE_MEMBERS
+    parts, identifiers = TREE | {Part.DEFAULT_ACCOUNTS}, MEMBER_IDS
+    costs = frozenset({Cost.PARTITIONS_REMOVED})
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
+    awaits = (Ref(Kind.DEFAULT_PARTITION, of="user"),)
+    account: str
+    user: str
+    partition: str
+
+    def subject(self) -> str:
+        return f"{self.partition or 'without a name'} of {self.user} in {self.account}"
+
+    def applied_to(self, snapshot: Snapshot) -> Snapshot:
+        row = Association(self.account, self.user, self.partition)
+        kept = {place: own for place, own in snapshot.member_qos.items() if place != row}
+        return replace(snapshot, associations=snapshot.associations - {row}, member_qos=kept)
