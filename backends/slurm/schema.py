@@ -78,8 +78,8 @@ class QosManagementSchema(Schema):
     max_wall = fields.String(load_default=None, allow_none=True)
     min_tres_per_job = fields.String(load_default=None, allow_none=True)
     additional_qos = fields.List(fields.String(), load_default=list, allow_none=True)
-    skip_qos_swap = fields.Boolean(load_default=False)
-    apply_limits_to_qos = fields.Boolean(load_default=False)
+    skip_qos_swap = fields.Boolean(load_default=False, allow_none=True)
+    apply_limits_to_qos = fields.Boolean(load_default=False, allow_none=True)
 
 
 def _name(**options: Any) -> fields.Field[Any]:
@@ -177,7 +177,7 @@ def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
         flags=management["flags"] or "",
         limits=tuple((option, str(value)) for option, value in limits if value is not None),
         additional=tuple(management["additional_qos"] or ()),
-        holds_limits=management["apply_limits_to_qos"],
+        holds_limits=bool(management["apply_limits_to_qos"]),
     )
 
 

@@ -188,6 +188,8 @@ def test_members_who_are_in_get_the_partitions_and_the_qos_of_now(slurm: SlurmCl
     offering.partitions = ["gpu", "nosuch"]
     (resource,) = site.allocate("one")
     site.settled()
+    # A partition that is not there is looked for in each pass, until the offering is mended.
+    assert site.sync().effort.commands["read"] == 4
     rows = "user,partition,qos,defaultqos"
     assert [row for row in site.assoc(rows, "a_one") if row[0] != "|"] == [
         f"{user}|gpu||" for user in sorted(TEAM)
@@ -201,6 +203,7 @@ def test_members_who_are_in_get_the_partitions_and_the_qos_of_now(slurm: SlurmCl
         f"{user}|main|normal|normal" for user in sorted(TEAM)
     ]
     assert {restarted.defaults()[user] for user in TEAM} == {"a_one"}
+    assert restarted.sync().effort.commands["read"] == 3
 
 
 def test_limits_of_the_cluster_are_shown(slurm: SlurmCluster, make: Make) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.core.model import Part
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 
@@ -162,4 +163,28 @@ def test_a_resource_whose_qos_the_offering_has_no_more_keeps_its_members_in_step
     assert gone not in world.members("a_one")
     assert world.resource(resource).state.value == "OK"
     assert "the offering has no QoS 'root_only' in Waldur, which the order names" in caplog.text
+    world.in_step()
+
+
+def test_a_partition_that_the_cluster_does_not_have_adds_nobody_and_lets_people_leave(
+    make_world: WorldFactory,
+) -> None:
+    world = make_world(backend={"default_partition": "gone"})
+    resource = world.allocate("one")
+    world.settled()
+    state, before = world.backend.state, world.members("a_one")
+    world.backend.state = replace(
+        state, partitions=frozenset({"main"}), complete=state.complete | {Part.PARTITIONS}
+    )
+    world.join("newcomer")
+    world.leave("ggran6")
+    report = world.sync()
+    (result,) = report.resources
+    assert (result.result.value, world.members("a_one")) == ("stuck", before - {"ggran6"})
+    assert "has no partition 'gone', which members of the account a_one shall get" in result.message
+    assert world.resource(resource).state.value == "OK"
+    state = world.backend.state
+    world.backend.state = replace(state, partitions=frozenset({"gone"}))
+    world.sync()
+    assert "newcomer" in world.members("a_one")
     world.in_step()

@@ -33,7 +33,7 @@ from agent.run.membership.progress import REQUESTS, MembershipProgress
 from agent.run.site import Site
 from agent.state import blocked, hierarchy_names, named_accounts
 from agent.waldur import resources
-from backends.base import BULK_PARTS, NAMES, Scope
+from backends.base import BULK_PARTS, Scope
 
 log = logging.getLogger(__name__)
 
@@ -137,9 +137,10 @@ def refine(site: Site, rules: PolicyRules, facts: SyncFacts, plan: PlannedSync) 
         seen = site.backend.observe(Scope(frozenset(), jobs_of=leaving, usage_of=usage_of))
         snapshot = facts.snapshot.with_usage(seen)
         more = replace(more, snapshot=snapshot, usage_asked=facts.usage_asked | usage_of)
-    if not facts.names_asked and plan.names_something:
-        seen = site.backend.observe(Scope(frozenset(), names=NAMES))
-        more = replace(more, snapshot=more.snapshot.with_names(seen), names_asked=True)
+    if names := plan.used_names - facts.names_asked:
+        seen = site.backend.observe(Scope(frozenset(), names=names))
+        asked = facts.names_asked | names
+        more = replace(more, snapshot=more.snapshot.with_names(seen), names_asked=asked)
     if facts.lost is None and (lost := facts.lost_accounts()):
         holders = resources.holders_of_each(site.client, [claim.account for claim in lost], everywhere=True)
         more = replace(more, lost=tuple(claim for claim in lost if holders.get(claim.account, []) == []))

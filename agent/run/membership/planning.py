@@ -15,7 +15,7 @@ from agent.core.association_actions import SetMemberQos
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import PlanRefused, WaldurError
 from agent.core.members import ProjectAccounts
-from agent.core.model import AccountSpec, AllocationSpec, OfferingUser, ResourceState, Snapshot
+from agent.core.model import AccountSpec, AllocationSpec, OfferingUser, Part, ResourceState, Snapshot
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations, departures, lost_backend_ids, membership
 from agent.plan.members import desired_members
@@ -35,9 +35,9 @@ class SyncFacts:
     the name of one. `blocked`: members by account who were blocked to remove them. `confirmed`: accounts whose removals
     Waldur has confirmed; `holders`: those of them that resources outside of this pass name, too. `lost`: accounts to be
     written to resources whose backend id Waldur has lost, None before they were looked for. `usage_asked`: accounts
-    whose used amounts were asked for. `names_asked`: the lists of QoS and partitions were, too. `is_whole`: the facts
-    are about all resources of the offering. `ends_users`: the deletion of offering users is carried on, but for those
-    `taken_back` (by uuid), whom Waldur did not let begin.
+    whose used amounts were asked for. `names_asked`: the lists of QoS and partitions that were, too. `is_whole`: the
+    facts are about all resources of the offering. `ends_users`: the deletion of offering users is carried on, but for
+    those `taken_back` (by uuid), whom Waldur did not let begin.
     """
 
     waldur: MembershipFacts
@@ -50,7 +50,7 @@ class SyncFacts:
     holders: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[ClaimAccount, ...] | None = None
     usage_asked: frozenset[str] = frozenset()
-    names_asked: bool = False
+    names_asked: frozenset[Part] = frozenset()
     is_whole: bool = True
     ends_users: bool = False
     taken_back: frozenset[str] = frozenset()
@@ -128,10 +128,12 @@ class PlannedSync:
         return membership.leaving_accounts(self.plans)
 
     @property
-    def names_something(self) -> bool:
-        """Return whether a member would get a QoS or a partition that the cluster may not have."""
-        adds = any(bool(action.partitions or action.qos) for action in only(AddMember, self.actions))
-        return adds or bool(only(SetMemberQos, self.actions))
+    def used_names(self) -> frozenset[Part]:
+        """Return the lists that tell whether the cluster has the QoS and partitions that members would get."""
+        joins = only(AddMember, self.actions)
+        used = {Part.PARTITIONS: any(action.partitions for action in joins)}
+        used |= {Part.QOS: bool(only(SetMemberQos, self.actions)) or any(action.qos for action in joins)}
+        return frozenset(part for part, is_used in used.items() if is_used)
 
     def again(self, plans: Iterable[ResourcePlan], snapshot: Snapshot) -> list[ResourcePlan]:
         """Plan these resources again for another state of the cluster."""

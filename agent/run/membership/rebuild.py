@@ -36,7 +36,7 @@ from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.state import journal
 from agent.state.held_plans import Approvals
-from backends.base import BULK_PARTS, Scope
+from backends.base import BULK_PARTS, NAMES, Scope
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
 def observe(site: Site) -> RebuildFacts:
     """Waldur and the cluster, each read once, and what was begun. Raises SiteAgentError."""
     read = waldur_facts.gather(site, PassScope())
-    snapshot = site.backend.observe(Scope(BULK_PARTS))
+    snapshot = site.backend.observe(Scope(BULK_PARTS, names=NAMES))
     sync = SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
     approvals = Approvals(site.state_dir, site.offering, KEY).open()
     return RebuildFacts(sync, frozenset(key for each in approvals for key in each.begun))

@@ -93,7 +93,7 @@ MEANT: list[tuple[str, Any, str, Any]] = [
         OwnQos("", "DenyOnLimit,NoDecay", holds_limits=True),
     ),
     ("qos_management", {"skip_qos_swap": True}, "skip_qos_swap", True),
-    ("qos_management", {}, "skip_qos_swap", False),
+    ("qos_management", {"skip_qos_swap": None, "apply_limits_to_qos": None}, "skip_qos_swap", False),
     ("qos_management", {"enabled": True, "flags": None}, "own_qos", OwnQos("", "")),
     ("qos_management", {"enabled": True, "flags": "NoDecay"}, "own_qos", OwnQos("", "NoDecay")),
     (
