@@ -7,13 +7,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import cache
 
 from agent.config.model import Mode, Offering, Settings
-from agent.core.errors import ConfigError
-from agent.run import configuration
+from agent.core.errors import ConfigError, SiteAgentError
+from agent.run import configuration, presence
 from agent.run import site as sites
+from agent.run.results import PassReport
 from agent.run.site import Site
+from agent.waldur.identities import Program
 
 log = logging.getLogger(__name__)
 
@@ -69,3 +72,19 @@ def offering(offering_uuid: str) -> Offering:
 def site(offering_uuid: str, mode: Mode) -> Site:
     """Return the site of an offering; its connections last as long as the process. Raises ConfigError."""
     return sites.connect(settings(), offering(offering_uuid), mode)
+
+
+@cache
+def program() -> Program:
+    """Return what runs here. A worker asks for it before it forks: all its processes started when it did."""
+    return Program.here(settings().source)
+
+
+def show(offering_uuid: str, mode: Mode, report: PassReport) -> None:
+    """Tell Waldur that this mode of an offering lives, after a pass that reached it. What fails is logged."""
+    if report.error is not None:
+        return
+    try:
+        presence.show(site(offering_uuid, mode), mode, program(), datetime.now(UTC))
+    except SiteAgentError as error:
+        log.warning("Waldur is not told that %s of offering %s runs: %s", mode, offering_uuid, error)

@@ -26,6 +26,7 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
         if locks is None:
             return "another pass is under way"
         report = passes.sync_members(current.site(offering_uuid, MODE), seconds=PASS_BUDGET_S)
+    current.show(offering_uuid, MODE, report)
     return self.finish(report)
 
 

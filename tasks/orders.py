@@ -25,6 +25,7 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
             return "another pass is under way"
         report = passes.process_orders(current.site(offering_uuid, MODE), lock=locks.take)
     add_members(offering_uuid, report)
+    current.show(offering_uuid, MODE, report)
     return self.finish(report)
 
 

@@ -28,4 +28,5 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
             seconds=PASS_BUDGET_S,
             interrupted=lambda: broker.urgent_waits(queue, table.PRIORITY_OF[MODE]),
         )
+    current.show(offering_uuid, MODE, found)
     return self.finish(found)

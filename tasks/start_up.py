@@ -21,7 +21,7 @@ from agent.observability import logs, sentry
 from agent.run import site as sites
 from tasks import broker
 from tasks.app import app
-from tasks.current import settings
+from tasks.current import program, settings
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ def _set_node_name(sender: str, options: dict[str, Any], **_: Any) -> None:
 @signals.celeryd_after_setup.connect
 def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     _check_schedule()
+    program()
     queues = set(instance.app.amqp.queues.consume_from)
     served = [offering for offering in settings().offerings if table.queue_name(offering.queue) in queues]
     problems = [problem for mode in table.TASK_OF for problem in sites.unusable(served, mode)]

@@ -18,26 +18,20 @@ from agent.config.secret import Secret
 from agent.core.errors import ConfigError, WaldurError, WaldurLacks
 from agent.core.events import ObjectType
 from agent.run import event_coverage
-from agent.waldur import events, identities
+from agent.waldur import events
 from agent.waldur.client import WaldurClient
-from agent.waldur.identities import Program
+from agent.waldur.identities import Presence, Program
 
 log = logging.getLogger(__name__)
 
 SERVICE = "event_process"
-IDENTITY, AGENT_QUEUE, CREATE_QUEUE, SUBSCRIPTION = (
-    "marketplace-site-agent-identities",
-    "register_queue",
-    "create_queue",
-    "event-subscriptions",
-)
+AGENT_QUEUE, CREATE_QUEUE, SUBSCRIPTION = "register_queue", "create_queue", "event-subscriptions"
 PROCESSORS = {Mode.ORDER_PROCESS: "orders by events", Mode.MEMBERSHIP_SYNC: "membership by events"}
 # A server answers so for a type that it does not know, and names the field or its place in a list. The same status
 # with words alone tells of RabbitMQ: Waldur could not reach it (8.0).
 UNKNOWN_TYPE = 400
 NAMES_TYPE = re.compile(r"(^|; )(observable_object_type|observable_objects|object_types?|\d+): ")
 OWNED_BY_ANOTHER = 409
-NO_SUCH_OBJECT = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +70,7 @@ class Registration:
     def __init__(self, offering: Offering, client: WaldurClient, program: Program) -> None:
         self.offering = offering
         self._client = client
-        self._program = program
-        self._identity = ""
+        self._presence = Presence(client, program)
         self._address = address(offering)
         # Of the agent's one queue: its types, and whether it had fewer for a while since the last `Prepared`.
         self._accepted: frozenset[ObjectType] = frozenset()
@@ -94,7 +87,7 @@ class Registration:
         try:
             return self._prepare(token)
         except WaldurError as error:
-            if not self._identity_is_gone(error):
+            if not self._presence.is_gone(error):
                 raise
         return self._prepare(token)
 
@@ -105,46 +98,28 @@ class Registration:
         try:
             self._renew_service()
         except WaldurError as error:
-            if not self._identity_is_gone(error):
+            if not self._presence.is_gone(error):
                 raise
             return False
         return True
 
     def _prepare(self, token: Secret) -> Prepared:
         types = event_coverage.wanted_types(self.offering)
-        if not self._identity and self._client.if_supported(IDENTITY):
-            try:
-                self._identity = identities.register(self._client, self._program)
-            except WaldurLacks as error:
-                self._client.note_missing(IDENTITY, error)
+        self._presence.identify()
         prepared = self._agent_queue(types, token) if self._address.wire is Wire.STOMP else None
         if prepared is None:
             prepared = self._queue_per_type(types, token)
         self._renew_service()
         return prepared
 
-    def _identity_is_gone(self, error: WaldurError) -> bool:
-        """Whether the identity was deleted in Waldur, as it seems; then it is registered once more."""
-        if error.status != NO_SUCH_OBJECT or isinstance(error, WaldurLacks) or not self._identity:
-            return False
-        log.warning("offering %s: the agent's identity is made again: %s", self.offering.name, error)
-        self._identity = ""
-        return True
-
     def _renew_service(self) -> None:
-        if not self._identity:
-            return
-        service = identities.register_service(self._client, self._identity, SERVICE)
-        for mode, name in PROCESSORS.items():
-            backend = self.offering.backend_of(mode)
-            if backend:
-                identities.register_processor(
-                    self._client, service, name, backend=backend, version=self._program.version
-                )
+        if self._presence.identity:
+            backends = {name: self.offering.backend_of(mode) for mode, name in PROCESSORS.items()}
+            self._presence.activate(SERVICE, {name: backend for name, backend in backends.items() if backend})
 
     def _agent_queue(self, types: Sequence[ObjectType], token: Secret) -> Prepared | None:
         """Prepare the agent's one queue; None where the server has none, or it belongs to somebody else."""
-        if not self._identity or not self._client.if_supported(AGENT_QUEUE):
+        if not self._presence.identity or not self._client.if_supported(AGENT_QUEUE):
             return None
         refused: dict[ObjectType, str] = {}
         try:
@@ -194,7 +169,7 @@ class Registration:
     def _try_types(self, types: Sequence[ObjectType]) -> tuple[events.AgentQueue | None, str]:
         """Return the queue, or the server's words where it refuses a type. Raises WaldurError for anything else."""
         try:
-            return events.agent_queue(self._client, self._identity, types), ""
+            return events.agent_queue(self._client, self._presence.identity, types), ""
         except WaldurError as error:
             if not is_unknown_type(error):
                 raise
@@ -210,7 +185,7 @@ class Registration:
         is_stomp, offering_uuid = self._address.wire is Wire.STOMP, self.offering.uuid
         for kind in types:
             try:
-                subscription = events.subscription(self._client, self._identity, kind)
+                subscription = events.subscription(self._client, self._presence.identity, kind)
                 # Servers before 7.9.9 make the queue themselves; topics need none.
                 if is_stomp and self._client.if_supported(CREATE_QUEUE):
                     try:

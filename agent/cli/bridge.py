@@ -6,13 +6,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
 
-from agent import __version__
 from agent.bridge.instance import Instance
 from agent.bridge.service import Bridge, BridgeParts
 from agent.cli.options import config_option, load_settings
@@ -26,8 +23,6 @@ log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "WALDUR_SITE_AGENT_CONFIG"
 STOPS = (signal.SIGTERM, signal.SIGINT)
-# Their versions are shown in Waldur.
-PACKAGES = ("celery", "kombu", "redis", "paho-mqtt", "stomp.py", "requests")
 
 
 @click.command()
@@ -55,17 +50,11 @@ def _new_bridge(settings: Settings) -> Bridge | None:
     offerings = [offering for offering in settings.offerings if event_coverage.wanted_types(offering)]
     if not offerings:
         return None
-    packages = {}
-    for name in PACKAGES:
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return Bridge(
         BridgeParts(
             offerings=offerings,
             clients={o.uuid: sites.client(o, "event_process") for o in offerings},
-            program=Program(__version__, packages, settings.source, datetime.now(UTC)),
+            program=Program.here(settings.source),
             outbox=TaskQueue(),
             state_dir=settings.state_dir,
             instance=Instance(settings.state_dir).name,

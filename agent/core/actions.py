@@ -43,6 +43,7 @@ class Target(StrEnum):
     GROUP = "group"
     ORDER = "order"
     RESOURCE = "resource"
+    OFFERING = "offering"
 
 
 class Phase(IntEnum):

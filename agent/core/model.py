@@ -141,11 +141,14 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:
-    """A person of a resource's project; `username` is the name on the cluster, empty while unknown."""
+    """A person of a resource's project; `username` is the name on the cluster, empty while unknown. `role` as Waldur
+    names it, of several any.
+    """
 
     user_uuid: str
     username: str = ""
     offering_user_state: str = ""
+    role: str = field(default="", compare=False)
 
 
 class Deletion(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Kind, Ref, Target
 from agent.core.model import Part
@@ -182,6 +182,30 @@ class FailResource(WaldurAction):
         return f"{self.resource}: {self.message}"
 
 
+class MemberStatus(NamedTuple):
+    """How far a person is on the cluster: `synced`, `pending` or `error`, with words for people."""
+
+    person: str
+    username: str
+    role: str
+    state: str
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportMembers(WaldurAction):
+    """Show how far members are on the cluster, those of whom something else is to be said than before."""
+
+    verb: ClassVar[str] = "report members"
+    target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "set_membership_sync_statuses"
+    resource: str
+    statuses: tuple[MemberStatus, ...]
+
+    def subject(self) -> str:
+        told = (f"{name or person} {state}" for person, name, _, state, _ in self.statuses)
+        return f"of resource {self.resource}: {', '.join(told)}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RefuseKey(WaldurAction):
     """Set a resource's key erred that Waldur wants rotated. `message` is what its owner reads."""
@@ -193,6 +217,35 @@ class RefuseKey(WaldurAction):
 
     def subject(self) -> str:
         return f"{self.key}: {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterAgent(WaldurAction):
+    """Show the agent at its offering: its identity with the version, a service by the mode's name, its processor."""
+
+    verb: ClassVar[str] = "register agent"
+    target, identifiers, feature = Target.OFFERING, {}, "marketplace-site-agent-identities"
+    service: str
+    backend: str = ""
+
+    def subject(self) -> str:
+        return f"with service {self.service} on {self.backend or 'no backend'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenewService(WaldurAction):
+    """Keep a service of the agent active: every few minutes, so that it has no line in the journal."""
+
+    verb: ClassVar[str] = "renew service"
+    target, identifiers, feature = Target.OFFERING, {}, "marketplace-site-agent-identities"
+    service: str
+
+    @property
+    def is_routine(self) -> bool:
+        return True
+
+    def subject(self) -> str:
+        return self.service
 
 
 @dataclass(frozen=True, kw_only=True)

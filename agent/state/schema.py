@@ -286,8 +286,30 @@ CREATE TABLE project_directories (
 )
 """
 
+FIFTH = """
+CREATE TABLE shown_services (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  url TEXT NOT NULL,
+  identity TEXT NOT NULL,
+  service TEXT NOT NULL,
+  program TEXT NOT NULL,
+  renewed TEXT NOT NULL,
+  refused TEXT NOT NULL,
+  PRIMARY KEY (offering, mode)
+);
+
+CREATE TABLE told_members (
+  offering TEXT NOT NULL,
+  resource TEXT NOT NULL,
+  person TEXT NOT NULL,
+  told TEXT NOT NULL,
+  PRIMARY KEY (offering, resource, person)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
 
 
 def statements(script: str) -> list[str]:

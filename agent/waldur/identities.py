@@ -6,18 +6,27 @@ Servers before 7.8.5 know no agents: callers see WaldurLacks. The configuration'
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from agent.core.errors import WaldurAnswerError
+from agent import __version__
+from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.waldur import records
 from agent.waldur.client import WaldurClient
 
-IDENTITIES = "marketplace-site-agent-identities/"
+log = logging.getLogger(__name__)
+
+FEATURE = "marketplace-site-agent-identities"
+IDENTITIES = f"{FEATURE}/"
 SERVICES = "marketplace-site-agent-services/"
 BACKEND_TYPE_LENGTH = 100
+NO_SUCH_OBJECT = 404
+# Their versions are shown in Waldur.
+PACKAGES = ("celery", "kombu", "redis", "paho-mqtt", "stomp.py", "requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,59 @@ class Program:
     packages: Mapping[str, str]
     config_path: str
     started: datetime
+
+    @classmethod
+    def here(cls, config_path: str) -> Program:
+        """Return what this process runs; it starts now."""
+        packages = {}
+        for name in PACKAGES:
+            try:
+                packages[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return cls(__version__, packages, config_path, datetime.now(UTC))
+
+
+class Presence:
+    """The agent at one offering in Waldur. The identity and a service are made or found once, and known from then on;
+    their uuids are empty before that, and where the server knows no agents.
+    """
+
+    def __init__(self, client: WaldurClient, program: Program, identity: str = "", service: str = "") -> None:
+        self.identity = identity
+        self.service = service
+        self._client = client
+        self._program = program
+
+    def identify(self) -> str:
+        """Register the identity, where it is not known yet, and return its uuid. Raises WaldurError."""
+        if not self.identity and self._client.if_supported(FEATURE):
+            try:
+                self.identity = register(self._client, self._program)
+            except WaldurLacks as error:
+                self._client.note_missing(FEATURE, error)
+        return self.identity
+
+    def activate(self, service: str, processors: Mapping[str, str]) -> None:
+        """Make a service active, with these processors (backend by name). Raises WaldurError."""
+        if self.identify():
+            self.service = register_service(self._client, self.identity, service)
+            self.renew(processors)
+
+    def renew(self, processors: Mapping[str, str]) -> None:
+        """Tell that the processors of a service that is known live. Raises WaldurError."""
+        for name, backend in processors.items():
+            register_processor(
+                self._client, self.service, name, backend=backend, version=self._program.version
+            )
+
+    def is_gone(self, error: WaldurError) -> bool:
+        """Return whether the identity was deleted in Waldur, as it seems; then it is registered once more."""
+        if error.status != NO_SUCH_OBJECT or isinstance(error, WaldurLacks) or not self.identity:
+            return False
+        log.warning("offering %s: the agent's identity is made again: %s", self._client.offering_uuid, error)
+        self.identity = self.service = ""
+        return True
 
 
 def register(client: WaldurClient, program: Program) -> str:

@@ -85,6 +85,7 @@ def team_member(record: Json) -> TeamMember:
         user_uuid=uuid(record, "a team member"),
         username=_text(record, "offering_user_username"),
         offering_user_state=_text(record, "offering_user_state"),
+        role=_text(record, "role"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.core.errors import WaldurError
 from agent.core.model import Resource, ResourceState
-from agent.core.waldur_actions import SettleAllocation
+from agent.core.waldur_actions import MemberStatus, ReportMembers, SettleAllocation
 from agent.http.connections import POOL_SIZE
 from agent.waldur import pool, records
 from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
@@ -140,6 +140,23 @@ def refresh_last_sync(client: WaldurClient, resource_uuid: str) -> None:
 def mark_ok(client: WaldurClient, resource_uuid: str) -> None:
     """Set an erred resource OK and forget its error. Raises WaldurLacks with servers before mid-2025."""
     _post_if_there(client, resource_uuid, "set_as_ok", {})
+
+
+def report_members(client: WaldurClient, resource_uuid: str, statuses: Iterable[MemberStatus]) -> None:
+    """Show in Waldur how far single members are on the cluster; others keep what was told of them (8.1). Raises
+    WaldurError: 409 where the offering does not want it.
+    """
+    entries = [
+        {
+            "user_uuid": each.person,
+            "scope_type": "resource",
+            "role_name": each.role,
+            "state": each.state,
+            "message": each.message,
+        }
+        for each in statuses
+    ]
+    _post_if_there(client, resource_uuid, ReportMembers.feature, {"statuses": entries})
 
 
 def fail(client: WaldurClient, resource_uuid: str, message: str) -> None:

@@ -38,7 +38,8 @@ def of_projects(client: WaldurClient, provider: str) -> Teams:
     found: dict[str, dict[str, TeamMember]] = defaultdict(dict)
     for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/", order=OLDEST_FIRST):
         user = records.uuid(item, "a permission", "user_uuid")
-        found[records.uuid(item, "a permission", "project_uuid")][user] = TeamMember(user)
+        role = str(item.get("role_name") or item.get("role") or "")
+        found[records.uuid(item, "a permission", "project_uuid")][user] = TeamMember(user, role=role)
     return {project: list(team.values()) for project, team in found.items()}
 
 

@@ -8,12 +8,12 @@ from simulator.render.resources import resource_body, team_body
 from simulator.render.view import pick
 from simulator.rules import access, integration, lookup
 from simulator.rules.consumer_checks import require_resource_state
-from simulator.rules.errors import ApiError, bad_field, bad_request, crash
+from simulator.rules.errors import ApiError, bad_field, bad_request, crash, detail
 from simulator.rules.lookup import view_of
 from simulator.server.routes import Call, Reply, Routes
 from simulator.world.ages import Age
 from simulator.world.clock import wire_time
-from simulator.world.identifiers import plan_period_uuid
+from simulator.world.identifiers import as_uuid, plan_period_uuid
 from simulator.world.records import JsonObject, Resource, ResourceState
 from simulator.world.store import Store
 
@@ -124,6 +124,31 @@ def set_limits(call: Call) -> Reply:
     resource = _writable(call, "RESOURCE.SET_STATE")
     resource.limits = _object_field(call, "limits")
     return _status(call, resource, "Limits stored.")
+
+
+@routes.on("POST", "marketplace-provider-resources/{uuid}/set_membership_sync_statuses/", since=Age.V8_1)
+def set_member_statuses(call: Call) -> Reply:
+    """Keep the last status of each member, role and scope; people who are not of the team are skipped."""
+    resource = _writable(call, "RESOURCE.SET_STATE")
+    entries = lookup.require_fields(call, "statuses")["statuses"]
+    if call.store.offering_of(resource).plugin_options.get("enable_membership_sync_status") is not True:
+        raise detail(409, "The offering does not show the synchronisation of members.")
+    if not isinstance(entries, list):
+        raise bad_field("statuses", "Expected a list of items.")
+    stored = 0
+    team = {grant.user_uuid for grant in call.store.active_grants(resource.project_uuid)}
+    users = call.store.users
+    for entry in entries:
+        if entry.get("state") not in ("synced", "pending", "missing_in_idp", "error"):
+            raise bad_field("statuses", "Not one of the choices.")
+        known = users.where("username", entry.get("username"))
+        person = as_uuid(entry.get("user_uuid")) or (known[0].uuid if known else None)
+        if person not in team:
+            continue
+        key = (resource.uuid, str(person), str(entry.get("role_name", "")))
+        call.store.member_statuses[key] = (entry["state"], str(entry.get("message", "")))
+        stored += 1
+    return Reply(body={"stored": stored, "skipped": len(entries) - stored})
 
 
 @routes.on("POST", "marketplace-provider-resources/{uuid}/set_as_erred/")

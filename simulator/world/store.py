@@ -93,6 +93,8 @@ class Store:
         self.import_requests: Table[agent_rows.BackendResourceRequest] = Table()
         self.backend_resources: Table[agent_rows.BackendResource] = Table()
         self.api_keys: Table[agent_rows.ApiKey] = Table()
+        # By resource, person and role: state and message.
+        self.member_statuses: dict[tuple[str, str, str], tuple[str, str]] = {}
         self.command_results: list[agent_rows.CommandResult] = []
 
     def changed(self) -> None:

@@ -43,6 +43,7 @@ from agent.core.waldur_actions import (
     MarkResourceOk,
     RefreshLastSync,
     ReportLimits,
+    ReportMembers,
     ReportMetadata,
     WaldurAction,
 )
@@ -51,6 +52,7 @@ from agent.plan.membership import ResourcePlan
 from agent.plan.policy.gate import Decision
 from agent.plan.policy.rules import Why
 from agent.run.engine import Portion, Request, Work
+from agent.run.membership import member_statuses
 from agent.run.membership.planning import PlannedSync
 from agent.run.results import ResourceResult, Result, postponed
 from agent.run.site import Site
@@ -70,6 +72,7 @@ REQUESTS: Mapping[type[WaldurAction], Request] = {
     FailResource: lambda client, a: resources.fail(client, a.resource, a.message),
     MarkResourceOk: lambda client, a: resources.mark_ok(client, a.resource),
     RefreshLastSync: lambda client, a: resources.refresh_last_sync(client, a.resource),
+    ReportMembers: lambda client, a: resources.report_members(client, a.resource, a.statuses),
     BeginDeletion: lambda client, a: offering_users.set_deleting(client, a.offering_user),
 }
 
@@ -82,7 +85,8 @@ class MembershipProgress:
 
     `errors` keep a resource from being in step; `faults` are lasting ones of its own. `_left_out`: members whom the
     cluster refuses; they are reported, and the resource is not set erred for them. `seen`: the cluster as it was read
-    last, None where that is not known. `unremovable`: why users cannot be removed, by name.
+    last, None where that is not known. `unremovable`: why users cannot be removed, by name; `unjoinable`: why they
+    cannot be added, by account and name.
     """
 
     def __init__(self, site: Site, now: datetime) -> None:
@@ -94,6 +98,7 @@ class MembershipProgress:
         self._withheld: frozenset[Action] = frozenset()
         self.seen: Snapshot | None = None
         self.unremovable: dict[str, SiteAgentError] = {}
+        self.unjoinable: dict[tuple[str, str], str] = {}
 
     def take_up(self, plan: PlannedSync, decision: Decision) -> None:
         """Begin with a plan on which the gate has decided."""
@@ -152,8 +157,13 @@ class MembershipProgress:
         self.seen = seen
         failed = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
         for action, error in failed.items():
-            if isinstance(action, RemoveMember) and not error.retryable and _is_fault(error):
+            if error.retryable or not _is_fault(error):
+                continue
+            if isinstance(action, RemoveMember):
                 self.unremovable.setdefault(fold(action.user), error)
+            elif isinstance(action, AddMember):
+                words = error.said if isinstance(error, CommandFailed) else str(error)
+                self.unjoinable[fold(action.account), fold(action.user)] = words
         for plan, again in zip(portion.about, work.plan.again(portion.about, seen), strict=True):
             self._check(portion, plan, again, failed)
 
@@ -215,6 +225,7 @@ class MembershipProgress:
                 work.report.resources.append(found)
         for uuid, error in work.plan.unread.items():
             work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
+        member_statuses.tell(work, self.seen, self.unjoinable)
 
     def closing(self, sync: PlannedSync, plan: ResourcePlan) -> Iterator[WaldurAction]:
         """Yield the last reports on a resource: that it is OK, erred, or in step."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
-from agent.core.actions import Action, RemoveMember, only
+from agent.core.actions import Action, AddMember, RemoveMember, only
 from agent.core.directory_actions import AssignUsername, BeginDeletion
 from agent.core.errors import SiteAgentError
 from agent.core.model import Deletion
@@ -22,6 +22,7 @@ from agent.core.plans import Plan
 from agent.core.waldur_actions import FailResource, MarkResourceOk
 from agent.plan.policy.gate import Decision, HeldPlan, Refused
 from agent.run import engine, gate, passes
+from agent.run.membership import member_statuses
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import PassScope
 from agent.run.membership.mode import Synced
@@ -141,7 +142,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
             for action in progress.closing(plan, each)
             if isinstance(action, FailResource) or (isinstance(action, MarkResourceOk) and each.spec)
         ]
-        endings += deletions
+        endings += [*deletions, *_member_statuses(site, plan, decision)]
     if only(AssignUsername, names):
         notes.append("who gets a username now joins the accounts in the next pass")
     told = (
@@ -169,6 +170,15 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
         ],
         apply=apply,
     )
+
+
+def _member_statuses(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Action]:
+    """Return what Waldur would be told of members, when all goes well that is allowed."""
+    seen = plan.snapshot
+    if member_statuses.is_wanted(site, plan):
+        for action in (*only(AddMember, decision.allowed), *only(RemoveMember, decision.allowed)):
+            seen = action.applied_to(seen)
+    return member_statuses.news(site, plan, seen, {})
 
 
 def _deletions(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Action]:
