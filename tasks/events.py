@@ -95,9 +95,9 @@ def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, 
 
 @app.task(name="events.rotate_key", bind=True)
 def rotate_key(self: SiteTask, offering_uuid: str, key_uuid: str) -> str:
-    """Refuse to rotate a key, for no backend makes any."""
+    """Answer what Waldur wants of a key, for no backend makes any."""
     with _alone(self, f"key:{key_uuid}"):
-        return api_keys.refuse(current.site(offering_uuid, Mode.ORDER_PROCESS), key_uuid)
+        return api_keys.answer(current.site(offering_uuid, Mode.ORDER_PROCESS), key_uuid)
 
 
 @contextmanager

@@ -164,6 +164,10 @@ class LogShipping:
     log_level: str = "WARNING"
 
 
+# Days of a month in which the last figures of the month before are sent for single keys of resources.
+FINAL_REPORT_DAYS = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """All that the agent was told. `source` names the file, or the environment, for messages."""
@@ -176,6 +180,7 @@ class Settings:
     sentry_environment: str = ""
     elastic_apm_server_url: str = ""
     reporting_periods: int = 2
+    api_key_final_report_days: int = FINAL_REPORT_DAYS
     expose_backend_error_details: bool = True
     log_shipping: LogShipping = field(default_factory=LogShipping)
     periods: Periods = field(default_factory=Periods)

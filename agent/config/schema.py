@@ -15,7 +15,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
 from agent.config import field_types
 from agent.config.findings import Findings, below, key_name, unknown_keys
-from agent.config.model import Mode
+from agent.config.model import FINAL_REPORT_DAYS, Mode
 from agent.core.periodic import LimitType
 from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules, UsageDecreases
 from agent.core.usage import UsageSource
@@ -100,6 +100,7 @@ class RootSchema(SectionSchema):
     global_proxy = key(field_types.secret_text, "")
     log_level = key(field_types.log_level, "INFO")
     reporting_periods = key(field_types.whole(1, 12), 2)
+    api_key_final_report_days = key(field_types.whole(0, 28), FINAL_REPORT_DAYS)
     expose_backend_error_details = key(field_types.flag, True)
     log_shipping = key(field_types.mapping, {})
     broker_url = key(field_types.broker_url, "")

@@ -76,6 +76,7 @@ def read_settings(
         sentry_environment=variables.sentry_environment,
         elastic_apm_server_url=values["elastic_apm_server_url"],
         reporting_periods=values["reporting_periods"],
+        api_key_final_report_days=values["api_key_final_report_days"],
         expose_backend_error_details=values["expose_backend_error_details"],
         log_shipping=_log_shipping(values["log_shipping"], sources),
         periods=variables.periods,

@@ -137,6 +137,7 @@ class Resource:
     created: datetime | None = None
     end_date: datetime | None = None
     offering_uuid: str = ""
+    has_api_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,16 @@ class OfferingUser:
     def may_use(self) -> bool:
         """Return whether the account is ready for use. Servers of 2024 have no states: a name is enough there."""
         return bool(self.username) and self.state in ("OK", "") and not self.is_restricted
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCommand:
+    """What Waldur wants done with a key of a resource: `create`, `rotate`, `pause`, `resume`, `update`, `delete`."""
+
+    uuid: str
+    resource_uuid: str
+    state: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)

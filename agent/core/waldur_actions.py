@@ -208,7 +208,7 @@ class ReportMembers(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class RefuseKey(WaldurAction):
-    """Set a resource's key erred that Waldur wants rotated. `message` is what its owner reads."""
+    """Set a resource's key erred that Waldur wants made or changed. `message` is what its owner reads."""
 
     verb: ClassVar[str] = "refuse key"
     target, identifiers = Target.RESOURCE, {}
@@ -246,6 +246,18 @@ class RenewService(WaldurAction):
 
     def subject(self) -> str:
         return self.service
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmKeyDeletion(WaldurAction):
+    """Tell Waldur that a resource's key is deleted: nothing of it was ever here."""
+
+    verb: ClassVar[str] = "confirm deletion of key"
+    target, identifiers = Target.RESOURCE, {}
+    key: str
+
+    def subject(self) -> str:
+        return self.key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,14 @@ A key of `backend_settings` is unknown when no backend of the offering reads it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from agent.config import legacy_env, load
 from agent.config.findings import has_errors, judged, unknown_keys
-from agent.config.model import Mode, Offering, Problem, Settings, Severity
+from agent.config.model import FINAL_REPORT_DAYS, Mode, Offering, Problem, Settings, Severity
 from agent.config.schema import COMMON_BACKEND_KEYS, COMPONENT
 from agent.config.secret import mask_words, without_secrets
 from agent.config.sources import NOT_READ
@@ -28,7 +28,11 @@ def checked(
 ) -> load.LoadResult:
     """Return the settings and all problems of all parts; no settings when one of them is an error."""
     loaded = load.load(path, environ, strict=strict, with_logins=with_logins)
-    problems = (*of_backends(loaded.offerings, strict=loaded.strict), *of_state(loaded.settings))
+    problems = (
+        *of_backends(loaded.offerings, strict=loaded.strict),
+        *of_state(loaded.settings),
+        *of_keys(loaded.settings),
+    )
     if loaded.from_variables:
         problems = legacy_env.in_variables(problems)
     problems = (*loaded.problems, *problems)
@@ -79,6 +83,13 @@ def of_state(settings: Settings | None) -> tuple[Problem, ...]:
     if settings is None or not network:
         return ()
     return (Problem(Severity.ERROR, "state_dir", store.on_network(settings.state_dir, network)),)
+
+
+def of_keys(settings: Settings | None) -> Iterator[Problem]:
+    """Yield a warning where somebody wants the usage of single keys of resources reported otherwise than usual."""
+    if settings is not None and settings.api_key_final_report_days != FINAL_REPORT_DAYS:
+        why = "it has no effect: no backend here makes keys of resources, so that none has usage of its own"
+        yield Problem(Severity.WARNING, "api_key_final_report_days", why)
 
 
 def of_backends(offerings: Iterable[Offering], *, strict: bool) -> tuple[Problem, ...]:

@@ -16,7 +16,7 @@ from agent.core.model import Deletion, OfferingUser, Snapshot
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.plan.orders import CREATING
-from agent.run import engine, gate
+from agent.run import api_keys, engine, gate
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import MembershipFacts, PassScope, named_accounts
@@ -110,6 +110,8 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
     if synced.seen is not None and gate.is_known(run, membership.MODE, synced.plan):
         leaving = departures_of(synced.plan.facts, synced.seen, synced.unremovable)
         people.end_accounts(run, leaving, synced.plan.facts.waldur.offering)
+    if synced.plan.is_whole:
+        api_keys.answer_all(run, synced.plan.facts.waldur.resources)
 
 
 def departures_of(

@@ -77,6 +77,7 @@ def resource(record: Json) -> Resource:
         created=_time(record, "created"),
         end_date=_time(record, "end_date"),
         offering_uuid=hex_text(record, "offering_uuid"),
+        has_api_keys=record.get("has_api_keys") is True,
     )
 
 

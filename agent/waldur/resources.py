@@ -29,7 +29,9 @@ FIELDS = (
 HOLDER_FIELDS = ("uuid", "state", "backend_id", "created", "offering_uuid")
 
 # What keeping a resource in step needs beyond that.
-SYNC_FIELDS = (*FIELDS, "backend_metadata", "paused", "downscaled", "last_sync", "error_message")
+SYNC_FIELDS = (
+    *FIELDS, "backend_metadata", "paused", "downscaled", "last_sync", "error_message", "has_api_keys",
+)  # fmt: skip
 
 
 def listed(

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Import of accounts that a cluster has already: requests by people, and what the agent offers (8.x); and keys of
-resources, as far as an agent without keys has to answer for them (8.1).
-"""
+"""Import of accounts that a cluster has already: requests by people, and what the agent offers (8.x)."""
 
 from __future__ import annotations
 
@@ -98,18 +96,6 @@ def create_resource(call: Call) -> Reply:
     )
     call.store.backend_resources.add(row)
     return Reply(status=201, body=_resource_body(call, row))
-
-
-@routes.on("POST", "marketplace-resource-api-keys/{uuid}/set_erred/", since=Age.V8_1)
-def fail_key(call: Call) -> Reply:
-    key = lookup.visible_row(
-        call,
-        call.store.api_keys,
-        "ResourceApiKey",
-        lambda k: _sees(call, call.store.resources[k.resource_uuid].offering_uuid),
-    )
-    key.state, key.error_message = "Erred", call.text("error_message")
-    return Reply(body={"status": "erred"})
 
 
 def _move(call: Call, action: str) -> Reply:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from simulator.render.offerings import component_body
 from simulator.render.orders import offering_part, order_body, plan_part, scope_part
 from simulator.render.view import View
+from simulator.world.ages import Age
 from simulator.world.clock import wire_date, wire_time
 from simulator.world.records import Grant, JsonObject, Resource, ResourceState
 
@@ -161,4 +162,9 @@ def _modern_fields(view: View, resource: Resource) -> JsonObject:
         "renewal_date": None,
         "offering_state": offering.state,
         "offering_components": [component_body(view, c) for c in offering.components],
+        **(
+            {"has_api_keys": any(k.resource_uuid == resource.uuid for k in view.store.api_keys)}
+            if view.age.at_least(Age.V8_1)
+            else {}
+        ),
     }

@@ -16,6 +16,7 @@ from simulator.api import (
     consumer,
     events,
     imports,
+    keys,
     offering_users,
     offerings,
     orders,
@@ -47,6 +48,7 @@ API_MODULES = (
     agents,
     events,
     imports,
+    keys,
     policies,
     slurm_remote,
 )

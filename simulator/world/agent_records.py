@@ -151,10 +151,11 @@ class BackendResource:
 
 @dataclass(kw_only=True)
 class ApiKey:
-    """A key of a resource (8.1); `Updating` while the agent is to make another one."""
+    """A key of a resource (8.1); `Updating` while the agent is to make another one, or as `pending_action` says."""
 
     uuid: str
     resource_uuid: str
     client_id: str
     state: str = "OK"
     error_message: str = ""
+    pending_action: str = ""

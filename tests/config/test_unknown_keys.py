@@ -103,6 +103,14 @@ def test_keys_that_only_other_backends_read(tmp_path: Path, key: str, value: obj
     )
 
 
+@pytest.mark.parametrize(("days", "is_told"), [(3, False), (5, True), (0, True)])
+def test_days_of_keys_that_no_backend_makes(site: Site, days: int, is_told: bool) -> None:
+    loaded = site.load(root(api_key_final_report_days=days), strict=True)
+    found = list(configuration.of_keys(loaded.settings))
+    assert [problem.path for problem in found] == ["api_key_final_report_days"] * is_told
+    assert all(problem.severity is Severity.WARNING for problem in found)
+
+
 def test_backend_settings_of_a_backend_are_not_judged_here(site: Site) -> None:
     loaded = site.load(with_offering("backend_settings.qos_pause", "stop"), strict=True)
     assert loaded.problems == ()

@@ -72,6 +72,7 @@ from agent.core.waldur_actions import (
     ApproveOrder,
     ClaimAccount,
     CompleteOrder,
+    ConfirmKeyDeletion,
     FailOrder,
     FailResource,
     MarkResourceOk,
@@ -200,6 +201,7 @@ RENDERED: list[tuple[Action, str]] = [
     (ReleaseAccount(order="o", resource="r", account="a"), "release account a from resource r"),
     (SettleAllocation(order="o", resource="r"), "settle allocation of resource r"),
     (RefuseKey(key="k", message="none here"), "refuse key k: none here"),
+    (ConfirmKeyDeletion(key="k"), "confirm deletion of key k"),
     (
         ReportMembers(resource="r", statuses=(MemberStatus("p", "u", "PROJECT.MEMBER", "synced"),)),
         "report members of resource r: u synced",

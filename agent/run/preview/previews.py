@@ -21,7 +21,7 @@ from agent.core.model import Deletion
 from agent.core.plans import Plan
 from agent.core.waldur_actions import FailResource, MarkResourceOk
 from agent.plan.policy.gate import Decision, HeldPlan, Refused
-from agent.run import engine, gate, passes
+from agent.run import api_keys, engine, gate, passes
 from agent.run.membership import member_statuses
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import PassScope
@@ -143,6 +143,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
             if isinstance(action, FailResource) or (isinstance(action, MarkResourceOk) and each.spec)
         ]
         endings += [*deletions, *_member_statuses(site, plan, decision)]
+        endings += _unless_away("keys", notes, lambda: api_keys.plan(site, waldur.resources).actions)
     if only(AssignUsername, names):
         notes.append("who gets a username now joins the accounts in the next pass")
     told = (
