@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agent.run.membership import rebuild
 from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
@@ -422,6 +423,18 @@ exec {programs}/sacctmgr "$@"
     (made / "sacctmgr").write_text(script)
     (made / "sacctmgr").chmod(0o755)
     return made
+
+
+def test_a_sync_that_is_forced_in_waldur_makes_an_account_again(slurm: SlurmCluster, make: Make) -> None:
+    site = make(limits_source="waldur")
+    site.allocate("one", "two", cpu=10)
+    site.settled()
+    slurm.ask("sacctmgr", "-i", "delete", "user", "where", "account=a_one")
+    slurm.ask("sacctmgr", "-i", "delete", "account", "a_one")
+    assert rebuild.run_forced(site.site).counted() == {"done": 1}
+    assert site.members("a_one") == site.members("a_two") == TEAM
+    assert "||cpu=600" in site.assoc("user,partition,grptresmins", "a_one")
+    site.in_step()
 
 
 def test_what_was_bought_for_months_follows_the_end_of_the_resource_and_its_spending_limit(

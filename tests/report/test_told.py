@@ -253,18 +253,38 @@ def test_a_share_keeps_the_name_under_which_it_was_told_first(world: World) -> N
 
 def test_components_of_any_tres_are_told_by_their_factors(make_world: WorldFactory) -> None:
     components = {
-        **COMPONENTS,
+        "mem": COMPONENTS["mem"],
         "gres/gpu": {"measured_unit": "h", "accounting_type": "usage", "label": "GPU", "unit_factor": 60,
                      "unit_factor_reporting": 30},
         "node_hours": {"measured_unit": "h", "accounting_type": "usage", "label": "Nodes",
-                       "target_components": {"cpu": {"factor": 120}, "gres/gpu": {"factor": 60}}},
+                       "target_components": {"cpu": {"factor": 120}}},
     }  # fmt: skip
     nodes = ComponentSpec(type="node_hours", name="Nodes", measured_unit="h", billing_type="usage")
-    world = make_world(seeded=scenario(components=(CPU, MEM, GPU, nodes)), components=components)
+    world = make_world(seeded=scenario(components=(MEM, GPU, nodes)), components=components)
     world.ran("a_1", "ann", 3, **{"gres/gpu": HOUR})
     world.report()
-    assert world.shown()["a_1"] == {"cpu": "3.00", "mem": "0.00", "gres/gpu": "2.00", "node_hours": "2.00"}
+    assert world.shown()["a_1"] == {"mem": "0.00", "gres/gpu": "2.00", "node_hours": "2.00"}
     assert world.shares("a_1", "node_hours") == {"ann": "2.00"}
+
+
+def test_a_tres_that_two_components_name_is_billed_once(make_world: WorldFactory) -> None:
+    """Of 12 core-hours a third belongs to the nodes that were bought, by the limits of the resource."""
+    components = {
+        **COMPONENTS,
+        "cpu": {**COMPONENTS["cpu"], "accounting_type": "limit"},
+        "nodes": {"measured_unit": "h", "accounting_type": "limit", "label": "Nodes",
+                  "target_components": {"cpu": {"factor": 240}}},
+    }  # fmt: skip
+    nodes = ComponentSpec(type="nodes", name="Nodes", measured_unit="h")
+    world = make_world(seeded=scenario(components=(CPU, MEM, nodes)), components=components)
+    world.waldur.site.change("resources", world.resource("a_1"), limits={"cpu": 200, "nodes": 25})
+    world.ran("a_1", "ann", 9)
+    world.ran("a_1", "bob", 3)
+    world.report()
+    assert world.shown()["a_1"] == {"cpu": "8.00", "mem": "0.00", "nodes": "1.00"}
+    assert world.shares("a_1") == {"ann": "6.00", "bob": "2.00"}
+    assert world.shares("a_1", "nodes") == {"ann": "1.00"}, "of 0.75 and 0.25, in whole units"
+    world.quiet()
 
 
 def test_an_offering_without_resources_costs_no_month(make_world: WorldFactory) -> None:
