@@ -47,21 +47,38 @@ def resident_after(
                     90,
                     pause_s=0.2,
                 )
-                leaves = _leaves(worker.process.pid)
-                found.append(max(((pid, _resident_mb(pid)) for pid in leaves), key=lambda each: each[1]))
+                found.append(_largest(worker.process.pid))
         finally:
             beat.stop()
             worker.stop()
     return found
 
 
+def _largest(worker: int) -> tuple[int, float]:
+    """Return pid and size of the largest process of a pool. While one is replaced there is none for a moment."""
+    sizes: dict[int, float] = {}
+
+    def weighed() -> bool:
+        sizes.update((pid, size) for pid in _leaves(worker) if (size := _resident_mb(pid)))
+        return bool(sizes)
+
+    wait_until("a pool process", weighed)
+    return max(sizes.items(), key=lambda each: each[1])
+
+
 def _resident_mb(pid: int) -> float:
-    rows = Path(f"/proc/{pid}/status").read_text().splitlines()
-    resident = next(row for row in rows if row.startswith("VmRSS"))
-    return int(resident.split()[1]) * 1024 / 1e6
+    """Return 0 for a process that has ended."""
+    try:
+        rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(row.split()[1]) * 1024 / 1e6 for row in rows if row.startswith("VmRSS")), 0)
 
 
 def _leaves(pid: int) -> list[int]:
     """Processes below `pid` (a reaper or prefix may stand between) that have none below themselves."""
-    direct = [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    try:
+        direct = [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
     return [leaf for child in direct for leaf in (_leaves(child) or [child])]

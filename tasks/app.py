@@ -9,11 +9,12 @@ import importlib.util
 import os
 import sys
 
-from celery import Celery
-
 from tasks import lean_celery
 
 lean_celery.become(sys.argv, sys.orig_argv)
+
+# Imported after it: what comes with Celery and is of no use to a worker is shut out by then.
+from celery import Celery  # noqa: E402
 
 app = Celery("waldur_site_cluster", task_cls="tasks.base:SiteTask")
 app.config_from_object("tasks.celeryconfig")
