@@ -47,7 +47,8 @@ class _Talk(socketserver.StreamRequestHandler):
             self._say("354 go on")
             lines = []
             while (text := self.rfile.readline()) != b".\r\n":
-                lines.append(text.replace(b"\r\n", b"\n"))
+                # RFC 5321, 4.5.2: a point that begins a line is sent twice.
+                lines.append(text.replace(b"\r\n", b"\n").removeprefix(b"."))
             self.desk.mails.append(message_from_bytes(b"".join(lines), policy=policy.default))
             return "250 kept"
         if word == "RCPT" and "refused" in line:
