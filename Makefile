@@ -53,7 +53,7 @@ docs: setup
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --extra embedded --group dev pyproject.toml --output-file requirements.lock
+	  --extra embedded --extra apm --group dev pyproject.toml --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

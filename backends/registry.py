@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from agent.config.model import Mode, Offering, Problem, Severity
 from agent.config.offering import BACKEND_KEYS
 from agent.core.errors import ConfigError
+from backends import plugins
 from backends.base import (
     Backend,
     BackendContext,
@@ -47,7 +48,7 @@ class Configured:
 
 
 def installed() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return plugins.installed(GROUP)
 
 
 def load(name: str) -> Plugin:

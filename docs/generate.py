@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Writes docs/commands.md and docs/actions.md from the code: `make docs`. A test holds them to it."""
+"""Writes docs/commands.md, docs/actions.md and docs/reference-keys.md from the code: `make docs`. A test holds them to
+it.
+"""
 
 from __future__ import annotations
 
 import inspect
+import runpy
 from pathlib import Path
 
 import click
@@ -13,6 +16,7 @@ from agent.core import plans
 from agent.core.actions import KINDS
 
 FOLDER = Path(__file__).parent
+REFERENCE = runpy.run_path(str(FOLDER / "reference_keys.py"))
 
 
 def commands() -> str:
@@ -53,7 +57,7 @@ def actions() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES = {"commands.md": commands, "actions.md": actions}
+PAGES = {"commands.md": commands, "actions.md": actions, "reference-keys.md": REFERENCE["page"]}
 
 if __name__ == "__main__":
     for page, text in PAGES.items():

@@ -24,6 +24,7 @@ from agent.core.errors import (
     PassUnfinished,
     SiteAgentError,
 )
+from agent.observability import logs
 from agent.run.results import PassReport
 from tasks import arguments
 from tasks.limits import COUNTDOWN_MAX_S
@@ -79,7 +80,8 @@ class SiteTask(Task):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             arguments.check(self.name, self.run, args, kwargs)
-            return super().__call__(*args, **kwargs)
+            with logs.about(str(args[0]) if args else ""):
+                return super().__call__(*args, **kwargs)
         except SoftTimeLimitExceeded:
             self.come_back(
                 OutOfTime("the pass took longer than a task may; what it did stays, the rest goes on")

@@ -17,11 +17,11 @@ from kombu.utils.functional import maybe_list
 import beat_schedule as table
 from agent.config.model import Mode, Offering, Severity
 from agent.core.errors import BackendError, SiteAgentError
-from agent.observability import logs, sentry
+from agent.observability import apm, logs, sentry
 from agent.run import site as sites
 from tasks import broker
 from tasks.app import app
-from tasks.current import program, settings
+from tasks.current import needs_logins, program, settings
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,25 @@ def _set_up_logging(**_: Any) -> None:
     """Connecting this signal keeps Celery from putting its own handlers on the root logger."""
     logs.set_up(settings().log_level)
     sentry.set_up(settings())
+    if client := apm.set_up(settings()):
+        # Imported here: only sites with an APM server have it.
+        from elasticapm.contrib.celery import register_exception_tracking, register_instrumentation
+
+        register_exception_tracking(client)
+        register_instrumentation(client)
+    if settings().log_shipping.enabled and needs_logins(sys.argv[1:]):
+        # Imported here: other sites shall not pay for it in each process of the pool.
+        from agent.run import log_shipping
+
+        log_shipping.set_up(settings())
+
+
+@signals.worker_process_shutdown.connect
+def _ship_the_last_lines(**_: Any) -> None:
+    """The processes of a pool end without Python's own exit."""
+    for handler in logging.getLogger().handlers:
+        if handler.get_name() == logs.SHIPPER:
+            handler.close()
 
 
 @signals.celeryd_init.connect

@@ -20,7 +20,9 @@ class Wire(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is. Without `path` it is plain TCP, with one a WebSocket. `ca_file` empty: the system's."""
+    """Where a broker is. Without `path` it is plain TCP, with one a WebSocket. `ca_file` empty: the system's.
+    `proxy`: the URL of the proxy on the way to it, empty where there is none.
+    """
 
     wire: Wire
     host: str
@@ -29,6 +31,7 @@ class Address:
     tls: bool = True
     verify: bool = True
     ca_file: str = ""
+    proxy: Secret = field(default=Secret(""), repr=False)
 
     def __str__(self) -> str:
         return f"{self.wire} {self.host}:{self.port}{self.path}"

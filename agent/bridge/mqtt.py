@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from agent.bridge import inbox, tls
+from agent.bridge import inbox, proxy, tls
 from agent.bridge.connection import (
     CONNECT_TIMEOUT_S,
     BrokerConnection,
@@ -137,6 +137,8 @@ class MqttConnection(BrokerConnection):
             client.ws_set_options(path=self.login.address.path)
         if self.login.address.tls:
             client.tls_set_context(tls.context(self.login.address))
+        if way := proxy.proxy_of(self.login.address):
+            client.proxy_set(**way.arguments())
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message

@@ -56,6 +56,7 @@ def address(offering: Offering) -> Address:
         tls=broker.use_tls,
         verify=access.verify_ssl,
         ca_file=access.ca_file,
+        proxy=Secret(access.proxy),
     )
 
 

@@ -9,6 +9,7 @@ never blocks and never raises (either ends the connection); no reconnecting of i
 from __future__ import annotations
 
 import logging
+import selectors
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,8 +21,9 @@ from stomp.adapter.ws import WSTransport  # type: ignore[import-untyped]
 from stomp.connect import BaseConnection, StompConnection12  # type: ignore[import-untyped]
 from stomp.exception import StompException  # type: ignore[import-untyped]
 from stomp.protocol import Protocol12  # type: ignore[import-untyped]
+from stomp.transport import PollableQueue, Transport  # type: ignore[import-untyped]
 
-from agent.bridge import inbox, tls
+from agent.bridge import inbox, proxy, tls
 from agent.bridge.connection import CONNECT_TIMEOUT_S, BrokerConnection, ConnectionFailed, LoginRefused
 from agent.bridge.model import Address, Login, Received, Source
 
@@ -249,8 +251,12 @@ class _WebSocket(WSTransport):  # type: ignore[misc]
         self.current_host_and_port = (address.host, address.port)
         options = {"context": tls.context(address)} if address.tls else {}
         scheme = "wss" if address.tls else "ws"
+        way = proxy.proxy_of(address)
         self.socket = websocket.create_connection(
-            f"{scheme}://{address.host}:{address.port}{address.path}", CONNECT_TIMEOUT_S, sslopt=options
+            f"{scheme}://{address.host}:{address.port}{address.path}",
+            CONNECT_TIMEOUT_S,
+            sslopt=options,
+            socket=proxy.connected(address, way) if way else None,
         )
         self.socket.settimeout(SILENCE_S)
 
@@ -262,10 +268,44 @@ class _WebSocketConnection(StompConnection12):  # type: ignore[misc]
         Protocol12.__init__(self, transport, HEARTBEATS_MS, heart_beat_receive_scale=SILENCE)
 
 
+class _Tunnel(Transport):  # type: ignore[misc]
+    """The library's transport over TCP through a proxy: one attempt, and errors as they are."""
+
+    def __init__(self, address: Address, way: proxy.Proxy, vhost: str) -> None:
+        super().__init__([(address.host, address.port)], vhost=vhost, auto_decode=False)
+        self._address = address
+        self._way = way
+
+    def attempt_connection(self) -> None:
+        """Raises OSError, ConnectionFailed."""
+        address = self._address
+        self.connection_error = False
+        self.current_host_and_port = (address.host, address.port)
+        made = proxy.connected(address, self._way)
+        if address.tls:
+            # As the library does: two threads must not wait in one TLS connection.
+            self.send_queue = PollableQueue()
+            self.sel = selectors.DefaultSelector()
+            self.sel.register(self.send_queue, selectors.EVENT_READ)
+            self.sel.register(made, selectors.EVENT_READ)
+            self.blocking = False
+        made.setblocking(self.blocking)
+        self.socket = made
+
+
+class _TunnelledConnection(StompConnection12):  # type: ignore[misc]
+    def __init__(self, address: Address, way: proxy.Proxy, vhost: str) -> None:
+        transport = _Tunnel(address, way, vhost)
+        BaseConnection.__init__(self, transport)
+        Protocol12.__init__(self, transport, HEARTBEATS_MS, heart_beat_receive_scale=SILENCE)
+
+
 def _new_connection(address: Address, vhost: str) -> Any:
     """Return a connection of the library that is not connected yet."""
     if address.path:
         return _WebSocketConnection(address, vhost)
+    if way := proxy.proxy_of(address):
+        return _TunnelledConnection(address, way, vhost)
     place = (address.host, address.port)
     connection = StompConnection12(
         [place],

@@ -15,7 +15,7 @@ from agent.bridge.service import Bridge, BridgeParts
 from agent.cli.options import config_option, load_settings
 from agent.cli.output import echo
 from agent.config.model import Settings
-from agent.run import event_coverage
+from agent.run import event_coverage, log_shipping
 from agent.run import site as sites
 from agent.waldur.identities import Program
 
@@ -32,6 +32,7 @@ def command(config_file: Path | None) -> int:
     if config_file is not None:
         os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
     settings = load_settings(config_file)
+    log_shipping.set_up(settings)
     bridge = _new_bridge(settings)
     if bridge is None:
         echo("no offering here has stomp_enabled or mqtt_enabled: there is nothing to listen to", err=True)

@@ -21,7 +21,7 @@ from agent.config.model import Mode, Offering, Settings
 from agent.core.account_names import uuid_hex
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.core.printable import printable, printable_json
-from agent.observability import logs, sentry
+from agent.observability import apm, logs, sentry
 from agent.run import configuration
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ def load_settings(config_file: Path | None) -> Settings:
     settings, warnings = configuration.usable(config_file, os.environ)
     logs.set_up(settings.log_level)
     sentry.set_up(settings)
+    apm.set_up(settings)
     for warning in warnings:
         log.warning("%s", warning)
     return settings

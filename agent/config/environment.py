@@ -32,6 +32,15 @@ VERIFY_SSL = "REQUESTS_VERIFY_SSL"
 # Sites with an authority of their own set it for the reference, whose HTTP library reads it.
 CA_FILE = "SSL_CERT_FILE"
 IGNORED_VERIFY_SSL = "WALDUR_VERIFY_SSL"
+# Of the reference, whose loops and watchdog they are for.
+WITHOUT_EFFECT = {
+    IGNORED_VERIFY_SSL: f"use `verify_ssl` in YAML, or {VERIFY_SSL}",
+    "WALDUR_SITE_AGENT_HEARTBEAT_PATH": "no file is touched here; `celery -A tasks inspect ping` asks a worker",
+    "WALDUR_SITE_AGENT_STOMP_UNHEALTHY_AFTER_MINUTES": "the bridge connects again by itself, and polls go on meanwhile",
+    "WALDUR_SITE_AGENT_STOMP_HANDLER_STUCK_AFTER_MINUTES": "tasks have time limits of their own",
+    "WALDUR_SITE_AGENT_RESOURCE_STATUS_RECONCILIATION_MINUTES": "each pass over members looks at the states as well; "
+    "WALDUR_SITE_AGENT_RECONCILIATION_PERIOD_MINUTES says how often, with events",
+}
 SENTRY_DSN = "SENTRY_DSN"
 SENTRY_ENVIRONMENT = "SENTRY_ENVIRONMENT"
 PERIODS = {
@@ -61,8 +70,9 @@ def read_variables(environ: Mapping[str, str], findings: Findings) -> Variables:
     def read(name: str, kind: Callable[[Any], Any], default: Any = None) -> Any:
         return variable(environ, name, kind, default=default, findings=findings)
 
-    if environ.get(IGNORED_VERIFY_SSL):
-        findings.warn(IGNORED_VERIFY_SSL, f"it has no effect; use `verify_ssl` in YAML, or {VERIFY_SSL}")
+    for name, instead in WITHOUT_EFFECT.items():
+        if environ.get(name):
+            findings.warn(name, f"it has no effect here: {instead}")
     minutes = {name: read(text, field_types.number(above=0)) for name, text in PERIODS.items()}
     return Variables(
         log_level=read(LOG_LEVEL, field_types.log_level),

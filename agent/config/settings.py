@@ -43,6 +43,10 @@ def read_settings(
     values = checked(ROOT, tree, "", findings=sources.findings)
     policy = read_policy(values["policy"], "policy", above=PolicyRules(), findings=sources.findings)
     # The proxy is on the way to Waldur only.
+    if values["global_proxy"].lower().startswith("https://"):
+        sources.findings.warn(
+            "global_proxy", "requests go over it; the brokers of events are reached directly"
+        )
     proxy = values["global_proxy"] if sources.with_logins else mask_url(values["global_proxy"])
     defaults = OfferingDefaults(variables.verify_ssl, proxy, policy)
     sentry_dsn = variables.sentry_dsn or _secret(values, "sentry_dsn", field_types.secret_url, sources)

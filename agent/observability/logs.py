@@ -9,6 +9,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +26,22 @@ QUIET = (
 )  # fmt: skip
 # Its warnings are repeats, which agent.waldur tells of itself, in one line without the query.
 QUIETER = "urllib3.connectionpool"
+
+
+# The handler that `log_shipping` adds.
+SHIPPER = "log_shipping"
+# The uuid of the offering that the lines of now are about, for `log_shipping`; empty outside of tasks.
+offering_of_lines: ContextVar[str] = ContextVar("offering of the lines", default="")
+
+
+@contextmanager
+def about(offering_uuid: str) -> Iterator[None]:
+    """Mark the lines that are logged in the body as those of one offering."""
+    token = offering_of_lines.set(offering_uuid)
+    try:
+        yield
+    finally:
+        offering_of_lines.reset(token)
 
 
 class JsonLines(JsonFormatter):

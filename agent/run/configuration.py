@@ -18,6 +18,7 @@ from agent.config.schema import COMMON_BACKEND_KEYS, COMPONENT
 from agent.config.secret import mask_words, without_secrets
 from agent.config.sources import NOT_READ
 from agent.core.errors import ConfigError
+from agent.observability import apm
 from agent.state import mounts, store
 from backends import registry
 from backends.usernames import registry as usernames
@@ -32,6 +33,7 @@ def checked(
         *of_backends(loaded.offerings, strict=loaded.strict),
         *of_state(loaded.settings),
         *of_keys(loaded.settings),
+        *of_packages(loaded.settings, strict=loaded.strict),
     )
     if loaded.from_variables:
         problems = legacy_env.in_variables(problems)
@@ -92,23 +94,39 @@ def of_keys(settings: Settings | None) -> Iterator[Problem]:
         yield Problem(Severity.WARNING, "api_key_final_report_days", why)
 
 
+def of_packages(settings: Settings | None, *, strict: bool) -> tuple[Problem, ...]:
+    """Return which optional package a key needs that is not installed."""
+    if settings is None or not settings.elastic_apm_server_url or apm.is_installed():
+        return ()
+    missing = Problem(Severity.WARNING, "elastic_apm_server_url", apm.MISSING, strict_error=True)
+    return judged([missing], strict=strict)
+
+
 def of_backends(offerings: Iterable[Offering], *, strict: bool) -> tuple[Problem, ...]:
     """Problems of every offering's backends; `strict` makes errors of unknown keys and of settings that stop modes."""
     found: list[Problem] = []
     for offering in offerings:
         found += registry.problems(offering)
         found += usernames.problems(offering)
-        if any(name in registry.installed() for name in offering.backends.values()):
-            known = COMMON_BACKEND_KEYS | registry.setting_keys(offering) | usernames.setting_keys(offering)
-            found += unknown_keys(offering.backend_settings, known, f"{offering.path}.backend_settings")
-        if set(filter(None, offering.backends.values())) <= registry.installed().keys():
-            # A backend that is not here may know any key.
-            known = frozenset(COMPONENT.fields) | registry.component_keys(offering)
-            for name, component in offering.components.items():
-                place = f"{offering.path}.backend_components.{name}"
-                found += unknown_keys(component.extras, known, place)
+        found += _unknown(offering)
         found += _without_effect(offering)
     return judged(found, strict=strict)
+
+
+def _unknown(offering: Offering) -> Iterable[Problem]:
+    """Yield the keys of settings and components that no backend of the offering reads. One that is not installed may
+    know any of them: then `strict` makes no errors of them.
+    """
+    wanted = set(filter(None, offering.backends.values()))
+    if not wanted & registry.installed().keys():
+        return
+    known = COMMON_BACKEND_KEYS | registry.setting_keys(offering) | usernames.setting_keys(offering)
+    found = unknown_keys(offering.backend_settings, known, f"{offering.path}.backend_settings")
+    known = frozenset(COMPONENT.fields) | registry.component_keys(offering)
+    for name, component in offering.components.items():
+        found += unknown_keys(component.extras, known, f"{offering.path}.backend_components.{name}")
+    all_here = wanted <= registry.installed().keys()
+    yield from (problem if all_here else replace(problem, strict_error=False) for problem in found)
 
 
 def _without_effect(offering: Offering) -> Iterable[Problem]:

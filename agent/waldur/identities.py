@@ -92,8 +92,8 @@ class Presence:
         return True
 
 
-def register(client: WaldurClient, program: Program) -> str:
-    """Make the offering's identity, or bring it up to date, and return its uuid. Raises WaldurError."""
+def register(client: WaldurClient, program: Program, *, update: bool = True) -> str:
+    """Make the offering's identity, or bring it up to date unless told not to; return its uuid. Raises WaldurError."""
     name = f"agent-{client.offering_uuid}"
     body = {
         "offering": client.offering_uuid,
@@ -109,7 +109,8 @@ def register(client: WaldurClient, program: Program) -> str:
     if known is None:
         return _uuid(client.post(IDENTITIES, body), "an identity")
     uuid = records.uuid(known, "an identity")
-    client.change("PUT", f"{IDENTITIES}{uuid}/", body)
+    if update:
+        client.change("PUT", f"{IDENTITIES}{uuid}/", body)
     return uuid
 
 

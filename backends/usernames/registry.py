@@ -8,11 +8,12 @@ are loaded only for offerings that have a directory: they take 5 MB in each proc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from agent.config.model import Offering, Problem, Severity
 from agent.core.errors import ConfigError
+from backends import plugins
 from backends.usernames.base import (
     GroupDirectory,
     GroupPlugin,
@@ -35,7 +36,7 @@ class UsernameBackendMissing(ConfigError):
 
 def installed() -> Mapping[str, EntryPoint]:
     """Return the entry points of username backends by name."""
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return plugins.installed(GROUP)
 
 
 def load(name: str) -> UsernamePlugin:

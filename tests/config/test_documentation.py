@@ -46,7 +46,7 @@ VARIABLES = {
     environment.SYSTEMD_STATE_DIR,
     environment.LOCK_DIR,
     environment.VERIFY_SSL,
-    environment.IGNORED_VERIFY_SSL,
+    *environment.WITHOUT_EFFECT,
     environment.SENTRY_DSN,
     environment.SENTRY_ENVIRONMENT,
     *environment.PERIODS.values(),

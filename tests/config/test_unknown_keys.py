@@ -63,7 +63,10 @@ def test_keys_of_components_are_judged_with_those_of_the_plugins(tmp_path: Path)
 def test_a_plugin_that_is_not_here_may_know_any_key_of_a_component(tmp_path: Path) -> None:
     tree = {**changed(OFFERING, "backend_components.cpu.storage_class", "fast"), "reporting_backend": "okd"}
     problems = configuration.checked(write(tmp_path, tree), {}, strict=True).problems
-    assert [problem.path for problem in problems] == ["offerings[0].reporting_backend"]
+    assert {problem.path: problem.severity for problem in problems if "preserve" not in problem.path} == {
+        "offerings[0].reporting_backend": Severity.WARNING,
+        "offerings[0].backend_components.cpu.storage_class": Severity.WARNING,
+    }
 
 
 def test_a_plugin_names_its_keys_of_components(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from agent.observability import logs, sentry
+from agent.observability import apm, logs, sentry
 from agent.run import configuration
 
 log = logging.getLogger("speaker")
@@ -22,6 +22,7 @@ def main(file: str, what: str) -> None:
     settings, _ = configuration.usable(Path(file), os.environ)
     logs.set_up(settings.log_level)
     sentry.set_up(settings)
+    apm.set_up(settings)
     if what == "trouble":
         log.info("a crumb with token=%s in it", os.environ["HUSH"])
         log.warning("%s", f"https://user:{os.environ['HUSH']}@proxy:3128/?api_key={os.environ['HUSH']}&a=1")

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""A key that is parsed has a reader: every setting is read by code outside the rooms that only parse it."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from agent.config.model import Settings
+from backends.moab.schema import MoabSettings
+from backends.slurm.schema import SlurmSettings
+from backends.usernames.ldap.schema import LdapSettings
+
+from .samples import REPOSITORY
+
+ROOMS = ("agent", "backends", "tasks", "beat_schedule.py", "flowerconfig.py")
+ROOTS = (Settings, SlurmSettings, MoabSettings, LdapSettings)
+# These only make the settings; what they read of them says nothing.
+PARSERS = (
+    "agent/config/",
+    "backends/slurm/schema.py",
+    "backends/moab/schema.py",
+    "backends/usernames/ldap/schema.py",
+)
+# Read where they are parsed, and for a reason.
+READ_BY_PARSERS = {
+    "Offering.backend_type": "serves the modes of files of 2024; plugins see it with the offering",
+    "PolicyRules.budgets": "PolicyRules.budget reads it",
+    **{
+        f"Periods.{mode}_minutes": "Periods.minutes_of reads it"
+        for mode in ("order_process", "membership_sync", "report")
+    },
+}
+# Fields of one name in several kinds of settings: the expression that reads the one which others could hide.
+SHARED = {
+    "LogShipping.enabled": "log_shipping.enabled",
+    "LogShipping.log_level": "shipping.log_level",
+    "LogShipping.buffer_mb": "shipping.buffer_mb",
+}
+
+
+def kinds(kind: Any, seen: set[type] | None = None) -> set[type]:
+    """Return the dataclasses of settings within a type."""
+    seen = set() if seen is None else seen
+    if isinstance(kind, type) and is_dataclass(kind) and kind not in seen:
+        seen.add(kind)
+        for hint in get_type_hints(kind).values():
+            kinds(hint, seen)
+    for inner in get_args(kind):
+        kinds(inner, seen)
+    return seen
+
+
+@cache
+def reads() -> dict[str, set[str]]:
+    """Return the expressions `a.b` by `b`."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in files():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found[node.attr].add(ast.unparse(node))
+    return found
+
+
+def files() -> Iterator[Path]:
+    for room in ROOMS:
+        path = REPOSITORY / room
+        for file in [path] if path.is_file() else path.rglob("*.py"):
+            if not str(file.relative_to(REPOSITORY)).startswith(PARSERS):
+                yield file
+
+
+SETTINGS = sorted(
+    {(kind, field.name) for root in ROOTS for kind in kinds(root) for field in fields(kind)},
+    key=lambda each: (each[0].__name__, each[1]),
+)
+
+
+def unread(settings: list[tuple[type, str]]) -> list[str]:
+    names = ((f"{kind.__name__}.{name}", name) for kind, name in settings)
+    return [
+        full
+        for full, name in names
+        if full not in READ_BY_PARSERS
+        and not any(SHARED.get(full, name) in expression for expression in reads().get(name, ()))
+    ]
+
+
+def test_every_setting_is_read() -> None:
+    assert unread(SETTINGS) == []
+    assert len(SETTINGS) > 150
+
+
+def test_one_that_nobody_reads_is_found() -> None:
+    class Unread:
+        pass
+
+    assert unread([(Unread, "expose_nothing_at_all"), (Settings, "timezone")]) == [
+        "Unread.expose_nothing_at_all"
+    ]
+
+
+@cache
+def reference() -> dict[str, Any]:
+    return runpy.run_path(str(REPOSITORY / "docs" / "reference_keys.py"))
+
+
+def test_no_key_of_the_reference_is_ignored() -> None:
+    rows = reference()["rows"]()
+    counts = Counter(str(row.fate) for row in rows)
+    assert [f"{row.place}: {row.key}" for row in rows if row.fate == "ignored"] == []
+    assert counts["works"] > 150
+    assert all(row.said for row in rows if row.fate not in ("works", "ignored"))
+
+
+@pytest.mark.parametrize(("key", "value"), [("no_such_key", True), ("stomp_ws_hots", "x")])
+def test_a_key_that_nobody_knows_counts_as_ignored(key: str, value: object) -> None:
+    """Or the table could not fail."""
+    module = reference()
+    effects = [module["_effect"]("offerings[0]", {}, keys) for keys in ({}, {key: value})]
+    assert module["_judged"](key, *effects, "") == (module["Fate"].IGNORED, "")
