@@ -65,9 +65,11 @@ class LdapUsernames:
         """Make the user, under the next name where somebody else was faster."""
         for _ in range(ROUNDS):
             begun = self._writer.begun_group(user)
+            if begun:
+                if faster := self._writer.made_by_others(user):
+                    return faster
+                begun = self._writer.begun_group(user)
             name = begun.first("cn") if begun else self._free(user)
-            if begun and self._reader.named([name]):
-                return name  # another agent was faster with the same person
             try:
                 made = self._writer.create(user, name, begun)
             except NameTaken as error:

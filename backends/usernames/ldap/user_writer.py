@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import string
+import time
 from dataclasses import dataclass
 
 from agent.config.secret import Secret
@@ -23,6 +24,9 @@ from backends.usernames.ldap.user_reader import UserReader, owner_description
 
 log = logging.getLogger(__name__)
 
+# Seconds that another agent gets between the group that it has made for a person and the user.
+OTHERS_S = 2.0
+PAUSE_S = 0.05
 PASSWORD_LENGTH = 16
 PASSWORD_CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 
@@ -53,6 +57,21 @@ class UserWriter:
     def begun_group(self, user: OfferingUser) -> LdapEntry | None:
         """Return the personal group made for this person, by us or by another agent; the oldest of several."""
         return min(self._reader.groups_made_for(user), key=_gid, default=None)
+
+    def made_by_others(self, user: OfferingUser, *, own_group: str = "") -> str:
+        """Return the name of the user that another agent makes for this person now; empty where nobody does.
+
+        Who has made a group and saw no older one goes on to make the user; who saw one takes the group back. Either is
+        waited for. A group of which neither is true after OTHERS_S is what a crash has left behind.
+        """
+        until_s = time.monotonic() + OTHERS_S
+        while others := {group.first("cn") for group in self._reader.groups_made_for(user)} - {own_group}:
+            if made := self._reader.named(others):
+                return next(iter(made))
+            if time.monotonic() > until_s:
+                break
+            time.sleep(PAUSE_S)
+        return ""
 
     def require_room(self) -> None:
         """Raise RangeFull where nobody new can be made."""
@@ -139,6 +158,9 @@ class UserWriter:
         if oldest is not None and oldest.first("cn") != name:
             self._roll_back(name)
             raise NameTaken(f"LDAP: another agent has begun {oldest.first('cn')} for this person")
+        if made := self.made_by_others(user, own_group=name):
+            self._roll_back(name)
+            raise NameTaken(f"LDAP: another agent has made {made} for this person")
         return gid
 
     def _roll_back(self, name: str) -> None:

@@ -114,6 +114,17 @@ def test_people_are_made_by_several_agents_at_once(ldap: Connect, looker: Looker
     assert len(groups) == 31  # with the counter
 
 
+def test_a_user_whom_another_agent_is_just_making_is_waited_for(ldap: Connect, looker: Looker) -> None:
+    """It has made the group, and saw no other: it will make the user."""
+    looker.add_group("johnny", 10500, description=f"personal group of Waldur user {person(1).user_uuid}")
+    backend = ldap()
+    with ThreadPoolExecutor(1) as pool:
+        name = pool.submit(backend.make, person(1))
+        looker.add_user("johnny", 10500)
+        assert name.result() == "johnny"
+    assert not [dn for dn in looker.dns() if dn.startswith(("uid=jsmith", "cn=jsmith"))]
+
+
 def test_one_person_who_is_made_by_several_agents_at_once_is_one_user(ldap: Connect, looker: Looker) -> None:
     looker.add_user("jsmith", 5000)
     for number in range(1, 9):
