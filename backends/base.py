@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from agent.config.model import Problem
 from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
-from agent.core.periodic import ObservedSettings
+from agent.core.periodic import DesiredSettings, ObservedSettings
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
 
@@ -166,6 +166,10 @@ class UsageCheck(Protocol):
 
 class PeriodicKeeper(Protocol):
     """Keeps what a periodic usage policy sets on single accounts."""
+
+    def cannot(self, asked: DesiredSettings) -> str:
+        """Return a sentence on what of these settings can never be kept here; empty where all can."""
+        ...
 
     def state(self, account: str) -> ObservedSettings | None:
         """Read what the account has of its own; None where it is not on the cluster. Raises BackendError."""

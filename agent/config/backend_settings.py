@@ -33,6 +33,7 @@ class CommonSettings:
     soft_delete: bool = False
     periodic_limits_enabled: bool = False
     periodic_limit_type: LimitType | None = None
+    periodic_emulator: bool = False
     cluster_name: str = ""
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
     usage_tres_source: str = ""
@@ -45,13 +46,6 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
     note_policy_keys(values["periodic_limits"], limits_path, findings)
     known = {key: value for key, value in values["periodic_limits"].items() if key not in POLICY_KEYS}
     periodic_limits = checked(PERIODIC_LIMITS, known, limits_path, findings=findings)
-    if periodic_limits["emulator_mode"]:
-        message = "`emulator_mode` is not served yet, and without it the real cluster would be changed"
-        findings.warn(
-            below(limits_path, "emulator_mode"),
-            f"{message}; until then periodic limits are off",
-            strict_error=True,
-        )
     if secrets_in(values["command_prefix"]):
         findings.warn(
             below(path, "command_prefix"),
@@ -75,12 +69,14 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
         soft_delete=bool(values["soft_delete"]),
         periodic_limits_enabled=bool(
             periodic_limits["enabled"]
-            and not periodic_limits["emulator_mode"]
+            and periodic_limits["emulator_mode"] is not None
+            and periodic_limits["emulator_base_url"] is not None
             and periodic_limits["limit_type"] is not False
         ),
         periodic_limit_type=LimitType(periodic_limits["limit_type"])
         if periodic_limits["limit_type"]
         else None,
+        periodic_emulator=bool(periodic_limits["emulator_mode"]),
         cluster_name=values["cluster_name"],
         command_prefix=values["command_prefix"],
         usage_tres_source=values["usage_tres_source"] or "",

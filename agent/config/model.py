@@ -124,6 +124,7 @@ class Offering:
     project_directories: DirectoryRules | None = None
     periodic_limits_enabled: bool = False
     periodic_limit_type: LimitType | None = None
+    periodic_emulator: bool = False
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
     policy: PolicyRules = field(default_factory=PolicyRules)
     limits_source: LimitsSource = LimitsSource.CLUSTER

@@ -112,6 +112,7 @@ def read_offering(
         project_directories=common.project_directories,
         periodic_limits_enabled=common.periodic_limits_enabled,
         periodic_limit_type=common.periodic_limit_type,
+        periodic_emulator=common.periodic_emulator,
         command_prefix=common.command_prefix,
         policy=of_offering(policy, values["backend_settings"], common.names),
         limits_source=LimitsSource(values["limits_source"]),

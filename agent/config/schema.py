@@ -64,6 +64,7 @@ UNKNOWN_SOURCE = WrongValue(frozenset({Mode.REPORT}), UsageSource.REQUESTED.valu
 WEBSOCKET = WrongValue(value=EVENT_TRANSPORTS[0], meanwhile="events come over a WebSocket")
 NO_HOMES = WrongValue(value=False, meanwhile="no homes are made")
 WRONG_HOMES = WrongValue(value="", meanwhile="homes are made where the system's user database says")
+UNKNOWN_PERIODIC_LIMITS = WrongValue(meanwhile="periodic limits are off")
 NO_PERIODIC_LIMITS = WrongValue(value=False, meanwhile="periodic limits are off")
 USUAL_UMASK = WrongValue(meanwhile="homes are private, as without this key")
 
@@ -217,8 +218,8 @@ class BackendSettingsSchema(SectionSchema):
 class PeriodicLimitsSchema(SectionSchema):
     enabled = key(field_types.flag, False, NO_PERIODIC_LIMITS)
     limit_type = key(field_types.choice(*LimitType), None, NO_PERIODIC_LIMITS)
-    emulator_mode = key(field_types.flag, False, WrongValue(value=True, meanwhile="periodic limits are off"))
-    emulator_base_url = key(field_types.text, "")
+    emulator_mode = key(field_types.flag, False, UNKNOWN_PERIODIC_LIMITS)
+    emulator_base_url = key(field_types.optional_url, "", UNKNOWN_PERIODIC_LIMITS)
 
 
 class ComponentSchema(SectionSchema):

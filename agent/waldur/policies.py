@@ -23,16 +23,24 @@ def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:
 
 
 def report(
-    client: WaldurClient, policy_uuid: str, resource_uuid: str, *, error: str, commands: Sequence[str]
+    client: WaldurClient,
+    policy_uuid: str,
+    resource_uuid: str,
+    *,
+    error: str,
+    commands: Sequence[str],
+    is_emulated: bool = False,
 ) -> None:
-    """Report what came of a policy's settings; an empty `error` is success. Servers before 8.0 have no such call."""
+    """Report what came of a policy's settings; an empty `error` is success. `is_emulated`: they were meant for an
+    emulator. Servers before 8.0 have no such call.
+    """
     if not client.if_supported(REPORT):
         return
     body = {
         "resource_uuid": resource_uuid,
         "success": not error,
         "error_message": error[:MESSAGE_LENGTH],
-        "mode": "production",
+        "mode": "emulator" if is_emulated else "production",
         "commands_executed": list(commands),
     }
     try:

@@ -11,13 +11,15 @@ from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
-from backends.base import BackendContext, Scope
+from backends.base import BackendContext, PeriodicKeeper, Scope
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import parse
 from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import CommandBuilder
+from backends.slurm.emulator import EmulatorSettings
+from backends.slurm.health import health
 from backends.slurm.jobs import Jobs
 from backends.slurm.periodic import PeriodicSettings
 from backends.slurm.programs import Programs, output
@@ -48,7 +50,11 @@ class SlurmBackend:
         self._rollup = Rollup(self._runner, self._programs, settings.cluster_name, zones)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
         self._lock = WriteLock(context.state_dir, "slurmdbd")
-        self._periodic = PeriodicSettings(self._runner, self._programs, self._lock, settings.cluster_name)
+        self._periodic: PeriodicKeeper = (
+            EmulatorSettings(settings.emulator_url, settings.cluster_name)
+            if settings.emulator_url
+            else PeriodicSettings(self._runner, self._programs, self._lock, settings.cluster_name)
+        )
         self._writer = Writer(
             self._runner,
             self._builder,
@@ -108,7 +114,7 @@ class SlurmBackend:
         return self._rollup.usage(query)
 
     @property
-    def periodic(self) -> PeriodicSettings:
+    def periodic(self) -> PeriodicKeeper:
         return self._periodic
 
     def check(self) -> Health:
@@ -118,18 +124,9 @@ class SlurmBackend:
         names = parse.names(
             "sacctmgr list cluster", output(self._runner.read((*read, "list", "cluster", "format=cluster")))
         )
-        problems, warnings = [], []
-        if self._settings.cluster_name and self._settings.cluster_name not in names:
-            known = ", ".join(names) or "no cluster"
-            wrong = f"cluster_name is {self._settings.cluster_name!r}; slurmdbd knows {known}"
-            return Health("".join(version), self.cluster, (wrong,))
-        snapshot = self.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
-        if not self._settings.cluster_name:
-            warnings.append("cluster_name is not set; with more than one cluster in slurmdbd it must be")
-        for key in ("root_account", "default_account", "parent_account"):
-            account = getattr(self._settings, key)
-            if account and account not in snapshot.accounts:
-                problems.append(
-                    f"{key} {account!r} has no account on cluster {self.cluster}: create it first"
-                )
-        return Health("".join(version), self.cluster, tuple(problems), tuple(warnings))
+        return health(
+            self._settings,
+            "".join(version),
+            names,
+            lambda: self.observe(Scope(parts=frozenset({Part.ACCOUNTS}))),
+        )

@@ -8,9 +8,9 @@ that differ only in names are merged. Every name is checked here, before it can 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from agent.core.actions import (
     AddMember,
@@ -40,9 +40,8 @@ from agent.core.association_actions import (
 from agent.core.errors import BackendError
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
+from backends.slurm.grouping import grouped, portioned, products
 
-Item = TypeVar("Item")
-Key = TypeVar("Key")
 UserAction = (
     AddMember
     | RemoveMember
@@ -54,9 +53,6 @@ UserAction = (
     | KeepDefaultAccount
     | RemovePartition
 )
-
-# One argument is kept below the kernel's 128 KiB: 500 names of 255 characters.
-NAMES_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ class CommandBuilder:
     def _create_accounts(self, actions: Sequence[CreateAccount]) -> list[Batch]:
         found = []
         for level in levels(actions, {a.account: a.parent for a in actions}):
-            options = _grouped(
+            options = grouped(
                 level,
                 lambda a: (
                     f"parent={checked('account', a.parent)}",
@@ -117,7 +113,7 @@ class CommandBuilder:
     ) -> list[Batch]:
         """Return one `modify account` for all accounts that get the same values."""
         found = []
-        for values, group in _grouped(actions, changes).items():
+        for values, group in grouped(actions, changes).items():
             found += self._for_accounts("modify account where", group, ("set", *values))
         return found
 
@@ -126,7 +122,7 @@ class CommandBuilder:
     ) -> list[Batch]:
         """Return one `modify user` for all users that get the same values in one account."""
         found = []
-        for (account, values), group in _grouped(actions, lambda a: (a.account, changes(a))).items():
+        for (account, values), group in grouped(actions, lambda a: (a.account, changes(a))).items():
             where = (f"name={_users(group)}", f"account={checked('account', account)}", *self._where)
             found.append(Batch(tuple(group), ("modify", "user", "where", *where, "set", *values)))
         return found
@@ -136,9 +132,9 @@ class CommandBuilder:
         means the association without one, and leaves those that have one (22.05).
         """
         found = []
-        for (account, partition), group in _grouped(actions, lambda a: (a.account, a.partition)).items():
+        for (account, partition), group in grouped(actions, lambda a: (a.account, a.partition)).items():
             where = f"partition={checked('partition', partition) if partition else ''}"
-            for some in _portioned([group]):
+            for some in portioned([group]):
                 names = (
                     f"name={_users(some)}",
                     f"account={checked('account', account)}",
@@ -158,7 +154,7 @@ class CommandBuilder:
 
     def _move_defaults(self, actions: Sequence[MoveDefaultAccount | KeepDefaultAccount]) -> list[Batch]:
         found = []
-        for group in _portioned(_grouped(actions, lambda a: a.account).values()):
+        for group in portioned(grouped(actions, lambda a: a.account).values()):
             default = checked("account", group[0].account)
             where = ("modify", "user", "where", f"name={_users(group)}", *self._where)
             found.append(Batch(tuple(group), (*where, "set", f"DefaultAccount={default}")))
@@ -166,11 +162,11 @@ class CommandBuilder:
 
     def _add_members(self, actions: Sequence[AddMember]) -> list[Batch]:
         """Return one call per set of users: accounts with the same new users, partitions and QoS share it."""
-        per_account = _grouped(
+        per_account = grouped(
             actions, lambda a: (a.account, a.default_account, a.partitions, a.qos, a.default_qos)
         )
         merged: dict[tuple[str, tuple[str, ...]], list[AddMember]] = defaultdict(list)
-        for group in _portioned(per_account.values()):
+        for group in portioned(per_account.values()):
             first = group[0]
             partitions = ",".join(checked("partition", name) for name in first.partitions)
             qos = ",".join(checked("QoS", name) for name in first.qos)
@@ -202,8 +198,8 @@ class CommandBuilder:
         found = []
         for default in (False, True):
             leavers = [a for a in actions if bool(a.is_default) is default]
-            by_users = _products(leavers, lambda a: a.user, lambda a: a.account)
-            by_accounts = _products(leavers, lambda a: a.account, lambda a: a.user)
+            by_users = products(leavers, lambda a: a.user, lambda a: a.account)
+            by_accounts = products(leavers, lambda a: a.account, lambda a: a.user)
             for group in min(by_users, by_accounts, key=len):
                 names = (f"name={_users(group)}", f"account={_accounts(group)}", *self._where)
                 found.append(Batch(tuple(group), ("remove", "user", "where", *names)))
@@ -224,7 +220,7 @@ class CommandBuilder:
     ) -> list[Batch]:
         return [
             Batch(tuple(group), (*verb.split(), f"name={_accounts(group)}", *self._where, *options))
-            for group in _portioned([actions])
+            for group in portioned([actions])
         ]
 
 
@@ -246,8 +242,8 @@ def _create_qos(action: CreateQos) -> Batch:
 def _modify_qos(actions: Iterable[ClusterAction], change: Callable[[Any], str]) -> list[Batch]:
     """Return the change of the QoS that were made for accounts, one command for all that get the same value."""
     found = []
-    for value, group in _grouped(actions, change).items():
-        for some in _portioned([group]):
+    for value, group in grouped(actions, change).items():
+        for some in portioned([group]):
             names = ",".join(dict.fromkeys(checked("QoS", action.account) for action in some))
             found.append(Batch(tuple(some), ("modify", "qos", "where", f"name={names}", "set", value)))
     return found
@@ -269,33 +265,6 @@ def _qos_values(action: SetQos | SetMemberQos) -> tuple[str, str]:
     """Return the QoS with their default: SLURM refuses QoS without the default that stands, with rc 0 (22.05)."""
     names = ",".join(checked("QoS", name) for name in action.after)
     return f"qos={names}", f"defaultqos={checked('QoS', action.default)}"
-
-
-def _products(
-    leavers: Sequence[RemoveMember], one: Callable[[RemoveMember], str], many: Callable[[RemoveMember], str]
-) -> list[list[RemoveMember]]:
-    """Return groups that are a whole product of users and accounts: all that `one` names leaves the same `many`."""
-    sets = {name: frozenset(map(many, group)) for name, group in _grouped(leavers, one).items()}
-    groups = _grouped(leavers, lambda a: sets[one(a)])
-    return [
-        [a for a in group if one(a) in ones and many(a) in manies]
-        for group in groups.values()
-        for ones in _portioned([sorted({one(a) for a in group})])
-        for manies in _portioned([sorted({many(a) for a in group})])
-    ]
-
-
-def _grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    groups: dict[Key, list[Item]] = defaultdict(list)
-    for item in items:
-        groups[key(item)].append(item)
-    return dict(groups)
-
-
-def _portioned(groups: Iterable[Sequence[Item]]) -> Iterator[Sequence[Item]]:
-    for group in groups:
-        for start in range(0, len(group), NAMES_AT_ONCE):
-            yield group[start : start + NAMES_AT_ONCE]
 
 
 # What builds the commands of each kind of action.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from agent.core.actions import CancelJobs, only
 from agent.core.errors import BackendError, JobsStillActive
@@ -71,35 +71,39 @@ class Jobs:
                 except BackendError as error:
                     errors[action] = error
         sent = [action for action, error in errors.items() if error is None]
-        errors |= self._wait_for_end(sent, started_s)
+        errors |= wait_for_end(self.active, sent, started_s, self._grace_s)
         duration_s = time.monotonic() - started_s
         yield from (Outcome(action, errors[action], commands[action], duration_s) for action in commands)
 
-    def _wait_for_end(
-        self, actions: Sequence[CancelJobs], started_s: float
-    ) -> dict[CancelJobs, BackendError | None]:
-        """Wait for the end of the cancelled jobs. Return an error for each action whose jobs remain."""
-        waiting = list(actions)
-        while waiting:
-            try:
-                counts = self.active({action.account for action in waiting})
-            except BackendError as error:
-                return dict.fromkeys(waiting, error)
-            left = dict.fromkeys(waiting, 0)
-            for (account, user), number in (counts or {}).items():
-                for action in waiting:
-                    if action.account == account and action.user in ("", user):
-                        left[action] += number
-            waiting = [action for action in waiting if left[action]]
-            if waiting and time.monotonic() - started_s > self._grace_s:
-                return {
-                    action: JobsStillActive(
-                        f"{f'user {action.user} in ' if action.user else ''}account {action.account}: {left[action]} "
-                        f"jobs are still ending {self._grace_s:.0f} s after scancel; the removal goes on in the next "
-                        "pass"
-                    )
-                    for action in waiting
-                }
-            if waiting:
-                time.sleep(CANCEL_POLL_S)
-        return {}
+
+def wait_for_end(
+    active: Callable[[set[str]], JobCounts | None],
+    actions: Sequence[CancelJobs],
+    started_s: float,
+    grace_s: float,
+) -> dict[CancelJobs, BackendError | None]:
+    """Wait for the end of the cancelled jobs. Return an error for each action whose jobs remain."""
+    waiting = list(actions)
+    while waiting:
+        try:
+            counts = active({action.account for action in waiting})
+        except BackendError as error:
+            return dict.fromkeys(waiting, error)
+        left = dict.fromkeys(waiting, 0)
+        for (account, user), number in (counts or {}).items():
+            for action in waiting:
+                if action.account == account and action.user in ("", user):
+                    left[action] += number
+        waiting = [action for action in waiting if left[action]]
+        if waiting and time.monotonic() - started_s > grace_s:
+            return {
+                action: JobsStillActive(
+                    f"{f'user {action.user} in ' if action.user else ''}account {action.account}: {left[action]} "
+                    f"jobs are still ending {grace_s:.0f} s after they were cancelled; the removal goes on in the next "
+                    "pass"
+                )
+                for action in waiting
+            }
+        if waiting:
+            time.sleep(CANCEL_POLL_S)
+    return {}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, ParseError
-from agent.core.periodic import LimitType, ObservedSettings
+from agent.core.periodic import DesiredSettings, LimitType, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
 from backends.command_output import is_whole
@@ -51,6 +51,9 @@ class PeriodicSettings:
                 None if share == "parent" else int(share), dict(zip(LIMIT_COLUMNS, values, strict=True))
             )
         return None
+
+    def cannot(self, _asked: DesiredSettings) -> str:
+        return ""
 
     def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
         """Carry the actions out in their order; after one that failed nothing more is tried."""

@@ -7,10 +7,13 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from agent.core.errors import BackendError
 from backends.base import BackendContext, Parsed
 from backends.slurm import schema
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.programs import Programs
+from backends.slurm.rest.access import Token
+from backends.slurm.rest.backend import RestSlurmBackend
 from backends.slurm.schema import SlurmSettings
 
 
@@ -22,7 +25,15 @@ class SlurmPlugin:
         return schema.parse(raw, path)
 
     def missing(self, settings: SlurmSettings) -> str:
-        """Return why this host cannot run SLURM's commands, empty where it can; with a prefix, its program counts."""
+        """Return why this host cannot run SLURM's commands, empty where it can; with a prefix, its program counts, and
+        with slurmrestd the token.
+        """
+        if settings.rest:
+            try:
+                Token(settings.rest).headers()
+            except BackendError as error:
+                return str(error)
+            return ""
         program = (
             settings.command_prefix[0] if settings.command_prefix else Programs(settings.bin_path).sacctmgr
         )
@@ -33,7 +44,9 @@ class SlurmPlugin:
             "queue on the head node"
         )
 
-    def connect(self, settings: SlurmSettings, context: BackendContext) -> SlurmBackend:
+    def connect(self, settings: SlurmSettings, context: BackendContext) -> SlurmBackend | RestSlurmBackend:
+        if settings.rest:
+            return RestSlurmBackend(settings, settings.rest, context)
         return SlurmBackend(settings, context)
 
 

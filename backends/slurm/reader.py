@@ -47,7 +47,7 @@ class Reader:
         wanted = [*self._parts(scope, qos), *self._asked(scope)]
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             parts = list(pool.map(lambda read: read(), wanted))
-        whole = _joined(self.cluster, parts)
+        whole = joined(self.cluster, parts)
         if self._is_limited_by_qos and qos:
             whole = _limited_by_qos(whole, qos)
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
@@ -201,7 +201,7 @@ def _limited_by_qos(snapshot: Snapshot, qos: Mapping[str, parse.Qos]) -> Snapsho
     return replace(snapshot, accounts={**snapshot.accounts, **limited})
 
 
-def _joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
+def joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
     """Join snapshots of several reads, each of which filled other fields."""
     whole = Snapshot(cluster)
     for part in parts:

@@ -13,12 +13,21 @@ from agent.config import field_types
 from agent.config.model import Problem, Severity
 from agent.config.not_served import NotServed, not_served, unknown_below
 from agent.core.account_names import fold
+from agent.core.actions import CreateQos
+from agent.core.errors import PlanRefused
 from agent.core.model import OwnQos
 from backends.base import Parsed
 from backends.slurm.allowed_names import is_usable
+from backends.slurm.rest import qos
+from backends.slurm.rest.access import RestAccess
+from backends.slurm.rest.access import read as read_access
 
 POLICIES = ("common", "individual", "none")
 MODES = ("cli", "rest")
+EMULATOR_URL = "http://localhost:8080"
+# slurmrestd cannot end the association without a partition alone: an empty name means all of them.
+NOT_BY_REST = ("default_partition", "enforce_offering_partitions", "qos_enforcement_enabled")
+NO_RESET = "slurmrestd cannot reset raw usage (RawUsage=0)"
 QOS_LIMITS = {
     "grp_tres": "GrpTRES",
     "max_jobs": "MaxJobs",
@@ -65,6 +74,8 @@ class SlurmSettings:
     enforce_offering_qos: bool | None
     own_qos: OwnQos | None
     skip_qos_swap: bool = False
+    rest: RestAccess | None = None
+    emulator_url: str = ""
 
 
 class QosManagementSchema(Schema):
@@ -129,9 +140,12 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         return Parsed(None, tuple(
             Problem(Severity.ERROR, f"{path}.{key}", _sentence(texts)) for key, texts in messages.items()
         ))  # fmt: skip
+    own_qos = _own_qos(loaded["qos_management"])
+    rest, rest_problems = _rest(raw, loaded, own_qos, path)
     problems = (
         *_conflicts(loaded, path),
         *_qos_conflicts(raw, loaded["qos_management"] or {}, f"{path}.qos_management"),
+        *rest_problems,
         *unknown_below(raw, NESTED_KEYS, path),
         *not_served(raw, NOT_SERVED, path),
     )
@@ -154,8 +168,10 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
             qos_paused=loaded["qos_paused"] or "",
             qos_enforcement_enabled=loaded["qos_enforcement_enabled"],
             enforce_offering_qos=loaded["enforce_offering_qos"],
-            own_qos=_own_qos(loaded["qos_management"]),
+            own_qos=own_qos,
             skip_qos_swap=bool((loaded["qos_management"] or {}).get("skip_qos_swap")),
+            rest=rest,
+            emulator_url=_emulator_url(raw.get("periodic_limits")),
         ),
         problems,
     )
@@ -181,13 +197,53 @@ def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
     )
 
 
+def _rest(
+    raw: Mapping[str, Any], loaded: Mapping[str, Any], own_qos: OwnQos | None, path: str
+) -> tuple[RestAccess | None, list[Problem]]:
+    """Return the way to slurmrestd, None with the commands; and what it cannot do of these settings."""
+    if loaded["execution_mode"] != "rest":
+        return None, []
+    access, problems = read_access(raw.get("rest_api"), f"{path}.rest_api")
+    if not loaded["cluster_name"]:
+        sentence = "is missing: slurmrestd has no cluster of its own, as slurm.conf has, so `rest` needs it"
+        problems.append(Problem(Severity.ERROR, f"{path}.cluster_name", sentence))
+    for key in NOT_BY_REST:
+        if loaded[key]:
+            sentence = "associations of members with a QoS or partition are kept by commands only: leave it out, or use"
+            problems.append(Problem(Severity.ERROR, f"{path}.{key}", f"{sentence} `execution_mode: cli`"))
+    if own_qos and own_qos.holds_limits:
+        sentence = "limits of a QoS are kept by commands only: leave it out, or use `execution_mode: cli`"
+        problems.append(Problem(Severity.ERROR, f"{path}.qos_management.apply_limits_to_qos", sentence))
+    if own_qos:
+        try:
+            qos.body(CreateQos(account="any", flags=own_qos.flags, limits=own_qos.limits))
+        except PlanRefused as error:
+            problems.append(Problem(Severity.ERROR, f"{path}.qos_management", str(error)))
+    limits = raw.get("periodic_limits")
+    if isinstance(limits, Mapping) and limits.get("enabled") and not _emulator_url(limits):
+        problems.append(Problem(
+            Severity.WARNING, f"{path}.periodic_limits",
+            f"{NO_RESET}: messages of a policy with `raw_usage_reset` are refused. Switch it off in Waldur's policy, "
+            "or use `execution_mode: cli`",
+        ))  # fmt: skip
+    return access, problems
+
+
+def _emulator_url(limits: object) -> str:
+    """Return where the emulator of periodic limits is, empty for the cluster itself. What is wrong with these keys the
+    configuration tells; periodic limits are off then.
+    """
+    if not isinstance(limits, Mapping):
+        return ""
+    try:
+        emulates = limits.get("emulator_mode") is not None and field_types.flag(limits["emulator_mode"])
+    except ValidationError:
+        return ""
+    return str(limits.get("emulator_base_url") or EMULATOR_URL) if emulates else ""
+
+
 def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
     found = []
-    if loaded["execution_mode"] == "rest":
-        found.append(Problem(
-            Severity.ERROR, f"{path}.execution_mode",
-            "slurmrestd is not supported yet; use 'cli' (sacctmgr on this host, or behind command_prefix)",
-        ))  # fmt: skip
     # A name that cannot go into a command would make every order fail.
     names = [(key, kind, loaded[key]) for key, kind in NAME_KEYS.items() if loaded[key]]
     additional = (loaded["qos_management"] or {}).get("additional_qos") or ()

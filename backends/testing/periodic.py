@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError
-from agent.core.periodic import LimitType, ObservedSettings
+from agent.core.periodic import DesiredSettings, LimitType, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome
 from backends.testing.memory import MemoryBackend
@@ -41,6 +41,9 @@ class PeriodicMemory:
             return None
         held = self.accounts[account]
         return ObservedSettings(held.share, {kind: dict(values) for kind, values in held.limits.items()})
+
+    def cannot(self, _asked: DesiredSettings) -> str:
+        return ""
 
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         """Carry out in their order; what fails ends it. It may fail before a command, and after one that was done."""

@@ -26,17 +26,18 @@ from rig.parts import require
 from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 from simulator.mam.install import StandIn
-from tests.backends import emulator_programs
+from tests.backends import emulator_programs, emulator_rest
 
 Connect = Callable[..., SlurmBackend]
 
 
-def connector(bin_path: str, state: Path) -> Connect:
+def connector(bin_path: str, state: Path, **always: object) -> Connect:
     def connect(**settings: object) -> SlurmBackend:
         raw = {
             "cluster_name": "test",
             "default_account_policy": "none",
             "slurm_bin_path": bin_path,
+            **always,
             **settings,
         }
         return plugin.connect(plugin.parse(raw, "test").settings, BackendContext("0" * 32, state))
@@ -81,6 +82,24 @@ def on_emulator(module_environment: pytest.MonkeyPatch) -> Iterator[Connect]:
         with child_process([sys.executable, emulator_programs.__file__, name]):
             wait_until("the emulator is ready", (folder / "ready").exists)
             yield connector(str(folder / "bin"), folder)
+
+
+@pytest.fixture(scope="module")
+def rest_access(
+    module_environment: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """The way to slurm-emulator's slurmrestd (25.05, v0.0.43), which checks the token, on a cluster of its own."""
+    if find_spec("emulator") is None:
+        require("slurm-emulator")
+    with emulator_rest.slurmrestd(tmp_path_factory.mktemp("rest"), module_environment) as access:
+        yield access
+
+
+@pytest.fixture(scope="module")
+def on_rest(rest_access: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Connect:
+    """Backends of that slurmrestd."""
+    state = tmp_path_factory.mktemp("rest-state")
+    return connector("", state, execution_mode="rest", rest_api=rest_access)
 
 
 def on_stand_in(mam: StandIn, *, state: str = "state", **settings: object) -> MoabBackend:

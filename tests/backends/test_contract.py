@@ -13,6 +13,7 @@ from agent.core.errors import CommandFailed, NotEmpty, PlanRefused
 from agent.core.model import Account, Part
 from backends.base import BULK_PARTS, Backend
 from backends.moab.commands import NotInMoab
+from backends.slurm.rest.client import RequestRefused
 from backends.testing.contract import (
     CUSTOMER,
     PROJECT,
@@ -152,7 +153,16 @@ def memory() -> Subject:
     )
 
 
-KINDS = [pytest.param("slurm", marks=pytest.mark.real_part), "slurm-emulator", "moab", "memory"]
+def rest(connect: Connect) -> Subject:
+    """Each account that goes needs a request of its own: its record belongs to all clusters."""
+    kinds = slurm_writes(tree=6)
+    subject = slurm(connect, replace(kinds, deletions=5), reads=2)
+    errors = frozenset({RequestRefused, PlanRefused, NotEmpty})
+    # Without the settings that `rest` refuses.
+    return replace(subject, errors=errors, settings=subject.settings[:2])
+
+
+KINDS = [pytest.param("slurm", marks=pytest.mark.real_part), "slurm-emulator", "slurmrestd", "moab", "memory"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -162,6 +172,8 @@ def subject(request: pytest.FixtureRequest) -> Subject:
             return slurm(request.getfixturevalue("on_slurm"), slurm_writes(tree=2))
         case "slurm-emulator":
             return slurm(request.getfixturevalue("on_emulator"), slurm_writes(tree=6))
+        case "slurmrestd":
+            return rest(request.getfixturevalue("on_rest"))
         case "moab":
             return moab(request.getfixturevalue("on_moab"), request.getfixturevalue("on_closed_moab"))
         case _:

@@ -76,11 +76,15 @@ def test_unknown_keys_of_maps_within_the_settings(tmp_path: Path, name: str, sen
     assert configuration.checked(tmp_path / "site.yaml", {}, strict=True).settings is None
 
 
-def test_the_emulator_of_periodic_limits_never_means_the_real_cluster(tmp_path: Path) -> None:
-    settings, problems = told(
-        tmp_path, "backend_settings.periodic_limits", {"enabled": True, "emulator_mode": True}
-    )
-    assert "periodic limits are off" in problems["backend_settings.periodic_limits.emulator_mode"]
+@pytest.mark.parametrize(
+    ("key", "value"), [("emulator_mode", "perhaps"), ("emulator_base_url", "localhost:8080")]
+)
+def test_a_wrong_word_about_the_emulator_never_means_the_real_cluster(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    limits = {"enabled": True, "emulator_mode": True, key: value}
+    settings, problems = told(tmp_path, "backend_settings.periodic_limits", limits)
+    assert "periodic limits are off" in problems[f"backend_settings.periodic_limits.{key}"]
     assert not settings.offerings[0].periodic_limits_enabled
 
 

@@ -108,7 +108,7 @@ def test_a_component_with_a_wrong_factor_is_never_used_with_another(site: Site) 
 
 
 BACKEND_WRONG = [
-    ("execution_mode", "rest", "slurmrestd is not supported yet"),
+    ("execution_mode", "ssh", "'ssh' is not known"),
     ("qos_paused", ["a"], "qos_paused"),
     ("default_account_policy", "sometimes", "'sometimes' is not known"),
 ]

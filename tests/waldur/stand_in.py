@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.stand_in.stopping.wait(0.02):
                 return
 
-    do_GET = do_POST = do_CONNECT = answer  # noqa: N815
+    do_GET = do_POST = do_DELETE = do_CONNECT = answer  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing on the terminal of the tests."""

@@ -141,7 +141,14 @@ def report_failure(
         except BackendError as unknown:
             log.warning("commands of an earlier attempt could not be reported to Waldur: %s", unknown)
         client = client or sites.client(offering, MODE)
-        policies.report(client, policy, resource, error=str(error), commands=commands)
+        policies.report(
+            client,
+            policy,
+            resource,
+            error=str(error),
+            commands=commands,
+            is_emulated=offering.periodic_emulator,
+        )
     except SiteAgentError as refusal:
         log.warning("the policy is not told of %s: %s", error, refusal)
 
@@ -265,10 +272,16 @@ class _Message:
         snapshot = Snapshot(self._site.backend.cluster)
         if periodic.is_old(self._at, self._state.applied(self._now)):
             return PeriodicFacts(asked, self.policy, snapshot)
+        if refused := self._keeper.cannot(asked):
+            raise PlanRefused(refused)
         observed = _observed(self._keeper, asked.account)
         # One account, and all of that one.
         account = Account(asked.account, None, observed.limits.get(LimitType.GRP_TRES_MINS, {}))
         snapshot = replace(snapshot, accounts={asked.account: account}, complete=frozenset({Part.ACCOUNTS}))
+        if self._site.offering.periodic_emulator:
+            # Nobody's jobs run in the emulator: what the cluster's own limits are used for does not count.
+            used = {asked.account: dict.fromkeys(asked.tres, 0)}
+            snapshot = replace(snapshot, used=used, complete=snapshot.complete | {Part.USAGE})
         return PeriodicFacts(asked, self.policy, snapshot, observed, self._period_due(asked))
 
     def _period_due(self, asked: DesiredSettings) -> str:
@@ -381,7 +394,15 @@ class _Message:
     def _report(self, error: str) -> None:
         """Report to the policy; no error is success. Raises WaldurError."""
         commands = self._state.commands(self._digest)
-        policies.report(self._site.client, self.policy, self._resource, error=error, commands=commands)
+        is_emulated = self._site.offering.periodic_emulator
+        policies.report(
+            self._site.client,
+            self.policy,
+            self._resource,
+            error=error,
+            commands=commands,
+            is_emulated=is_emulated,
+        )
         self._state.forget_commands(self._digest)
         self.commands = commands
 

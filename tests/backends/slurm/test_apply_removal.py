@@ -73,7 +73,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
     message = next(str(o.error) for o in outcomes if o.error)
     assert (
         message
-        == "account x: 2 jobs are still ending 0 s after scancel; the removal goes on in the next pass"
+        == "account x: 2 jobs are still ending 0 s after they were cancelled; the removal goes on in the next pass"
     )
     assert "remove account where name=y" in node.writes()
     assert not [line for line in node.writes() if "name=p" in line or "name=x" in line.split()[-1]]

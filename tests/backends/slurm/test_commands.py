@@ -31,7 +31,8 @@ from agent.core.association_actions import (
     SetMemberQos,
 )
 from agent.core.errors import BackendError, PlanRefused
-from backends.slurm.commands import NAMES_AT_ONCE, Batch, CommandBuilder
+from backends.slurm.commands import Batch, CommandBuilder
+from backends.slurm.grouping import NAMES_AT_ONCE
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
 
 COMMANDS = CommandBuilder("c1")

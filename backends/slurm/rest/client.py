@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Requests to slurmrestd, and what its answers mean: a document, nothing to do, a refusal, or nothing known.
+
+A refusal may come with any status, 200 too: what counts is whether `errors` is empty. Where no answer came, or one
+that says that a daemon behind slurmrestd is away, nothing is known of the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive, ParseError
+from agent.http.connections import Bounds
+from agent.http.json_client import JsonAnswer, JsonClient, NoAnswer, Params
+from backends.command_output import one_line
+from backends.slurm.programs import DENIED, JOBS_ACTIVE, NO_CONNECTION, OUTAGE
+from backends.slurm.rest.access import RestAccess, Token
+
+log = logging.getLogger(__name__)
+
+NOT_MODIFIED = 304
+NOT_ALLOWED = (401, 403)
+AWAY = (429, 502, 503, 504)
+# Of slurm_errno.h: communication with a daemon, sockets, slurmdbd's connection to us and to its database.
+NO_DAEMON = (range(1000, 2000), range(5000, 5100), range(7000, 7002))
+ACCESS_DENIED = 2002
+NOTHING_FOUND = 9003
+
+
+class RequestRefused(BackendError):
+    """slurmrestd said no to a request, which was wrong in itself."""
+
+
+class RequestDenied(BackendError):
+    """The agent's token, its user's rights or the API version are at fault: an operator must act."""
+
+    of_host = True
+
+
+class AnswerTooLarge(BackendUnavailable):
+    """An answer has more bytes than are taken: less must be asked for."""
+
+
+class RestClient:
+    """Requests for one cluster. `executed` counts them by kind (`read`, `write`)."""
+
+    def __init__(self, access: RestAccess, *, answer_bytes: int) -> None:
+        self._access = access
+        self._token = Token(access)
+        self._client = JsonClient(
+            access.url,
+            timeout_s=access.timeout_s,
+            bounds=Bounds(answer_s=access.timeout_s, answer_bytes=answer_bytes),
+            verify_ssl=access.verify_ssl,
+            headers=self._token.headers,
+            mask=self._token.mask,
+        )
+        self.executed: Counter[str] = Counter()
+
+    def read(self, path: str, params: Params = ()) -> Mapping[str, Any]:
+        """Return the document at `slurmdb/...` or `slurm/...`. Raises BackendError."""
+        self.executed["read"] += 1
+        return self._judged("GET", path, self._answer("GET", path, params)) or {}
+
+    def write(
+        self, method: str, path: str, params: Params = (), body: Any = None
+    ) -> Mapping[str, Any] | None:
+        """Send a change. Return None where there was nothing to change. Raises BackendError."""
+        self.executed["write"] += 1
+        document = self._judged(method, path, self._answer(method, path, params, body))
+        for warning in (document or {}).get("warnings") or ():
+            log.warning("%s %s: slurmrestd warned: %s", method, path, one_line(_said(warning)))
+        return document
+
+    def line(self, method: str, path: str, params: Params = (), body: Any = None) -> str:
+        """Return a request as a shell takes it; curl reads the token's header from the file `headers`."""
+        words = ["curl", "--silent", "--header", "@headers"]
+        if self._access.url.startswith("unix:"):
+            words += ["--unix-socket", self._client.place.removeprefix("unix://")]
+        if method != "GET":
+            words += ["--request", method]
+        if body is not None:
+            words += ["--json", json.dumps(body, separators=(",", ":"))]
+        return shlex.join([*words, self._client.target(self._versioned(path), params)])
+
+    def _versioned(self, path: str) -> str:
+        plugin, _, rest = path.partition("/")
+        return f"{plugin}/{self._access.api_version}/{rest}"
+
+    def _answer(self, method: str, path: str, params: Params, body: Any = None) -> JsonAnswer:
+        """Return an answer. A token that is refused is read again, once. Raises BackendError."""
+        try:
+            answer = self._client.send(method, self._versioned(path), params, body)
+            if answer.status in NOT_ALLOWED and self._token.renew():
+                answer = self._client.send(method, self._versioned(path), params, body)
+        except NoAnswer as error:
+            kind = AnswerTooLarge if error.is_too_long else BackendUnavailable
+            raise kind(
+                f"{error}. Nothing is lost: the step is tried again. Check slurmrestd and rest_api.url"
+            ) from error
+        return answer
+
+    def _judged(self, method: str, path: str, answer: JsonAnswer) -> Mapping[str, Any] | None:
+        if answer.status == NOT_MODIFIED:
+            return None
+        what = f"{method} {path}"
+        document = answer.document
+        if answer.status in NOT_ALLOWED:
+            raise RequestDenied(
+                f"{what}: slurmrestd refuses the token of {self._access.username} ({answer.status}): {answer.said}. "
+                "Renew what rest_api.token_file or token_env holds"
+            )
+        if not isinstance(document, Mapping):
+            raise self._odd(what, answer)
+        errors = document.get("errors") or []
+        if not isinstance(errors, list):
+            raise ParseError(what, str(errors), "`errors` is not a list")
+        if all(_number(error) == NOTHING_FOUND for error in errors):
+            if answer.status < 300 or errors:
+                return document
+            raise self._odd(what, answer)
+        raise _refusal(what, errors)
+
+    def _odd(self, what: str, answer: JsonAnswer) -> BackendError:
+        """Return the error for an answer that is none of slurmrestd's documents."""
+        if answer.status == 404:
+            return RequestDenied(
+                f"{what}: slurmrestd at {self._client.place} knows no such address: {answer.said}. It serves another "
+                f"version than {self._access.api_version}: set rest_api.api_version to one that it has"
+            )
+        if answer.status in AWAY or answer.status >= 500:
+            return BackendUnavailable(f"{what}: slurmrestd answered {answer.status}: {answer.said}")
+        if answer.status >= 400:
+            return RequestRefused(f"{what}: slurmrestd answered {answer.status}: {answer.said}")
+        if answer.status >= 300:
+            return RequestDenied(
+                f"{what}: it leads elsewhere ({answer.status}), and redirects are not followed"
+            )
+        return ParseError(what, answer.said, "the answer is not a JSON object")
+
+
+def _refusal(what: str, errors: Sequence[Any]) -> BackendError:
+    said = one_line("\n".join(dict.fromkeys(map(_said, errors))))
+    numbers = {_number(error) for error in errors}
+    sentence = f"{what}: slurmrestd said: {said}"
+    if JOBS_ACTIVE.search(said):
+        return JobsStillActive(sentence)
+    if ACCESS_DENIED in numbers or DENIED.search(said):
+        return RequestDenied(f"{sentence}. The agent's user needs AdminLevel Operator in SLURM")
+    is_away = any(number in numbers_of for number in numbers for numbers_of in NO_DAEMON)
+    if is_away or NO_CONNECTION.search(said) or OUTAGE.search(said):
+        return BackendUnavailable(
+            f"{sentence}. Nothing is lost: the step is tried again. Check slurmdbd and slurmctld"
+        )
+    return RequestRefused(sentence)
+
+
+def _number(error: Any) -> int:
+    number = error.get("error_number") if isinstance(error, Mapping) else None
+    return number if isinstance(number, int) else 0
+
+
+def _said(error: Any) -> str:
+    if not isinstance(error, Mapping):
+        return str(error)
+    words = (error.get("error"), error.get("description"))
+    return ": ".join(dict.fromkeys(str(word) for word in words if word)) or "no word why"
+
+
+def items(document: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of a list. Raises ParseError where there is none: no list is not an empty one."""
+    found = document.get(name)
+    if not isinstance(found, list):
+        raise ParseError("slurmrestd", str(found), f"the answer has no list {name!r}")
+    for item in found:
+        if not isinstance(item, Mapping):
+            raise ParseError("slurmrestd", str(item), f"an entry of {name!r} is not an object")
+        yield item

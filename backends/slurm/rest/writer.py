@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""Carries actions out through slurmrestd, one request after the other, under the lock of all writers of this host.
+
+A request that is refused is sent again action by action, so that one bad name harms nobody else. After a sign of an
+outage nothing more is tried. What a yes really did is not judged here: the caller reads the cluster back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+from agent.core.actions import CancelJobs, ClusterAction, CreateQos, Kind, Ref, SetLimits, SetUserLimits, only
+from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused, SiteAgentError
+from agent.core.plans import Outcome
+from backends.failure_propagation import FailurePropagation
+from backends.lock import WriteLock
+from backends.slurm.rest.client import RequestRefused, RestClient
+from backends.slurm.rest.jobs import RestJobs
+from backends.slurm.rest.reader import RestReader
+from backends.slurm.rest.requests import ASSOCIATIONS, Request, RequestBuilder, in_kinds
+from backends.slurm.rest.rows import Rows
+
+log = logging.getLogger(__name__)
+
+
+class RestWriter:
+    """Applies actions to one cluster."""
+
+    def __init__(self, client: RestClient, reader: RestReader, jobs: RestJobs, lock: WriteLock) -> None:
+        self._client = client
+        self._reader = reader
+        self._jobs = jobs
+        self._lock = lock
+        self._builder = RequestBuilder(reader.cluster)
+
+    def apply(self, actions: Sequence[ClusterAction]) -> list[Outcome]:
+        """Carry the actions out; one outcome for each. Raises BackendError where the rows cannot be read first."""
+        usable, outcomes = self._checked(actions)
+        if not usable:
+            return outcomes
+        with self._lock:
+            batch = _Batch(self._client, self._builder, self._reader)
+            for group in in_kinds(usable):
+                outcomes += batch.carry_out(group, self._jobs)
+        return outcomes
+
+    def lines(self, actions: Sequence[ClusterAction]) -> list[str]:
+        """Return the requests as a shell takes them, as far as they are known before the first is sent.
+
+        Raises BackendError.
+        """
+        usable, _ = self._checked(actions)
+        if not usable:
+            return []
+        batch = _Batch(self._client, self._builder, self._reader)
+        return [line for group in in_kinds(usable) for line in batch.lines(group)]
+
+    def _checked(self, actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
+        usable, refused = [], []
+        for action in dict.fromkeys(actions):
+            try:
+                self._builder.check(action)
+                usable.append(action)
+            except (PlanRefused, BackendError) as error:
+                refused.append(Outcome(action, error))
+        return usable, refused
+
+
+class _Batch:
+    """One call of `apply`: the rows as they were read, and as the requests so far have changed them."""
+
+    def __init__(self, client: RestClient, builder: RequestBuilder, reader: RestReader) -> None:
+        self._client = client
+        self._builder = builder
+        self._reader = reader
+        self._rows = reader.rows()
+        self._tres: frozenset[str] | None = None
+        self._failures = FailurePropagation()
+
+    def carry_out(self, group: Sequence[ClusterAction], jobs: RestJobs) -> Iterator[Outcome]:
+        """Yield the outcomes of actions of one kind."""
+        possible: list[ClusterAction] = []
+        made = frozenset(account.name for action in group for account in action.new_accounts())
+        for action in group:
+            error = self._impossible(action, made)
+            if error is None:
+                possible.append(action)
+            else:
+                yield from self._noted([Outcome(action, error)])
+        if isinstance(group[0], CancelJobs):
+            yield from self._noted(jobs.cancel(only(CancelJobs, possible)))
+            return
+        asked: set[ClusterAction] = set()
+        for request in self._builder.requests(self._new(possible), self._rows):
+            asked.update(request.actions)
+            yield from self._run_possible(request)
+        # There is nothing to change about what is not there, and nothing to make where it is.
+        yield from (Outcome(action, None) for action in possible if action not in asked)
+
+    def lines(self, group: Sequence[ClusterAction]) -> Iterator[str]:
+        if isinstance(group[0], CancelJobs):
+            for action in only(CancelJobs, group):
+                whose = f" of {action.user}" if action.user else ""
+                listed = self._client.line("GET", "slurm/jobs/")
+                one = self._client.line("DELETE", "slurm/job/JOB")
+                yield f"{listed}  # then, for each active job{whose} in {action.account}: {one}"
+            return
+        for request in self._builder.requests(group, self._rows):
+            yield self._client.line(request.method, request.path, request.params, request.body)
+            self._note_done(request)
+
+    def _new(self, actions: Sequence[ClusterAction]) -> Sequence[ClusterAction]:
+        """Return the actions without QoS that are there: to post one again would change it. Raises BackendError."""
+        if not only(CreateQos, actions):
+            return actions
+        there = self._reader.qos()
+        return [action for action in actions if action.account not in there]
+
+    def _impossible(self, action: ClusterAction, made: frozenset[str]) -> SiteAgentError | None:
+        """Return why an action must not be tried; `made`: the accounts that its own kind is about to make."""
+        try:
+            error = self._failures.error_for(action)
+            if error is None and getattr(action, "parent", "") not in made:
+                error = self._builder.refusal(action, self._rows)
+            if error is None and isinstance(action, SetLimits | SetUserLimits):
+                if self._tres is None:
+                    self._tres = self._reader.tres()
+                unknown = sorted({name for name, _ in action.after} - self._tres)
+                if unknown:
+                    error = RequestRefused(f"this cluster does not track the TRES {', '.join(unknown)}")
+        except BackendError as unread:
+            return unread
+        return error
+
+    def _run_possible(self, request: Request) -> Iterator[Outcome]:
+        """Send the request without the actions that must not happen any more, after what failed before them."""
+        stopped = {action: error for action in request.actions if (error := self._failures.error_for(action))}
+        stopped |= self._not_empty([action for action in request.actions if action not in stopped])
+        yield from self._noted([Outcome(action, error) for action, error in stopped.items()])
+        left = [action for action in request.actions if action not in stopped]
+        for rest in self._builder.requests(left, self._rows) if stopped else [request]:
+            yield from self._run(rest)
+
+    def _not_empty(self, actions: Sequence[ClusterAction]) -> dict[ClusterAction, BackendError]:
+        """Return the deletions of accounts that are not empty, with the error of each, from rows as they are now."""
+        if not actions or Ref(Kind.ACCOUNT) not in actions[0].ends:
+            return {}
+        try:
+            tree = self._reader.tree()
+        except BackendError as error:
+            return dict.fromkeys(actions, error)
+        below = {a: sorted(tree.children_of(a.account) | tree.users_of(a.account)) for a in actions}
+        return {
+            action: NotEmpty(
+                f"account {action.account} is not empty: {', '.join(names[:5])} would lose access with it"
+            )
+            for action, names in below.items()
+            if names
+        }
+
+    def _run(self, request: Request) -> Iterator[Outcome]:
+        started_s = time.monotonic()
+        error: BackendError | None = None
+        try:
+            self._client.write(request.method, request.path, request.params, request.body)
+            self._note_done(request)
+            if Ref(Kind.ACCOUNT) in request.actions[0].ends:
+                self._forget_records(request.actions)
+        except BackendError as raised:
+            error = raised
+        if (
+            error is None
+            or isinstance(error, BackendUnavailable)
+            or error.of_host
+            or len(request.actions) == 1
+        ):
+            line = self._client.line(request.method, request.path, request.params, request.body)
+            duration_s = time.monotonic() - started_s
+            yield from self._noted([Outcome(a, error, (line,), duration_s) for a in request.actions])
+            return
+        log.warning("%s; trying its %d actions one by one", error, len(request.actions))
+        for action in request.actions:
+            if stopped := self._failures.error_for(action):
+                yield from self._noted([Outcome(action, stopped)])
+                continue
+            for single in self._builder.requests([action], self._rows):
+                yield from self._run(single)
+
+    def _forget_records(self, actions: Sequence[ClusterAction]) -> None:
+        """Delete the records of accounts that have no row left on any cluster. Raises BackendError.
+
+        A record belongs to all clusters of slurmdbd, and what is deleted by it is deleted on all of them.
+        """
+        for action in actions:
+            document = self._client.read(ASSOCIATIONS, [("account", action.account)])
+            if document.get("associations") == []:
+                self._client.write("DELETE", f"slurmdb/account/{action.account}")
+
+    def _note_done(self, request: Request) -> None:
+        kept = {key: row for key, row in self._rows.by_key.items() if key not in request.gone}
+        self._rows = Rows({**kept, **{row.key: row for row in request.rows}})
+
+    def _noted(self, outcomes: Sequence[Outcome] | Iterator[Outcome]) -> Iterator[Outcome]:
+        for outcome in outcomes:
+            self._failures.note(outcome)
+            yield outcome
