@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
-from agent.core.model import Part
-from agent.core.policy import Cost
+from agent.core.model import Part, Snapshot
+from agent.core.policy import Cost, PolicyRules
 from agent.core.waldur_actions import WaldurAction
 
 NOBODY: Mapping[str, str] = {}
@@ -172,12 +172,73 @@ class UpdateProfile(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DeactivateUser(DirectoryAction):
-    """A person who has left: removed from the directory where the site wants that, kept otherwise."""
+    """A person who has left: disabled in the directory or removed from it where the site wants that, else kept."""
 
     verb: ClassVar[str] = "deactivate user"
     effect, target = Effect.REMOVE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
+
+    def subject(self) -> str:
+        return self.user
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateUser(DirectoryAction):
+    """Make a person's user in the directory with the name and the numbers that Waldur has for it."""
+
+    verb: ClassVar[str] = "create user"
+    effect, target = Effect.ADD, Target.USER
+    costs, identifiers = FREE, USER_ID
+    user: str
+    uid: int
+    gid: int
+
+    def subject(self) -> str:
+        return f"{self.user} with uid {self.uid} and gid {self.gid}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameUser(DirectoryAction):
+    """Give a person's user, its group and its places in groups the name that Waldur has now. Homes stay as they are."""
+
+    verb: ClassVar[str] = "rename user"
+    effect, target = Effect.CHANGE, Target.USER
+    costs, identifiers = FREE, USER_ID
+    before: str
+    user: str
+
+    def subject(self) -> str:
+        return f"{self.before} to {self.user}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptNumbers(DirectoryAction):
+    """Give a person's user the numbers that Waldur has: files on disk keep the old ones, and the person loses them."""
+
+    verb: ClassVar[str] = "adopt numbers"
+    effect, target = Effect.CHANGE, Target.USER
+    costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
+    user: str
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+    def subject(self) -> str:
+        return f"of {self.user}: uid and gid {self.before[0]}:{self.before[1]} -> {self.after[0]}:{self.after[1]}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnableUser(DirectoryAction):
+    """Let a person who has come back log in again: the agent had disabled the entry when they left."""
+
+    verb: ClassVar[str] = "enable user"
+    effect, target = Effect.ADD, Target.USER
+    costs, identifiers = FREE, USER_ID
+    user: str
+    shell: str = ""
 
     def subject(self) -> str:
         return self.user

@@ -162,12 +162,22 @@ class Deletion(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PosixAccount:
+    """What Waldur says of a person's account on hosts: None, or an empty text, where it has no value."""
+
+    uid: int | None = None
+    gid: int | None = None
+    home: str = ""
+    shell: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class OfferingUser:
     """A person's account at the offering; `username` is the name on the cluster, empty until it is made.
 
     `waldur_username` is the person's login in Waldur (a CUID in federations). Names and e-mail are empty where
     the person or the provider does not expose them. `runtime_state`: what an account that is OK waits for, empty where
-    it is in use or the server does not tell (before 8.1).
+    it is in use or the server does not tell (before 8.1). `posix`: None where the server does not tell.
     """
 
     uuid: str
@@ -180,6 +190,7 @@ class OfferingUser:
     last_name: str = ""
     email: str = ""
     runtime_state: str = ""
+    posix: PosixAccount | None = None
 
     @property
     def is_on_the_way_out(self) -> bool:

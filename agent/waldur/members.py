@@ -13,7 +13,10 @@ from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 
 USER_FIELDS = ("uuid", "user_uuid", "username", "state", "runtime_state", "is_restricted", "offering_uuid")
 # What is exposed of a person is the provider's choice; 2024 servers know the first two only.
-PERSON_FIELDS = ("user_username", "user_full_name", "user_first_name", "user_last_name", "user_email")
+PERSON_FIELDS = (
+    "user_username", "user_full_name", "user_first_name", "user_last_name", "user_email",
+    "uidnumber", "primarygroup", "home_directory", "login_shell",
+)  # fmt: skip
 ACCOUNT_LISTS = ("list_project_service_accounts", "list_course_accounts")
 
 

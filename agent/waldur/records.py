@@ -20,6 +20,7 @@ from agent.core.model import (
     Order,
     OrderState,
     OrderType,
+    PosixAccount,
     Resource,
     ResourceState,
     TeamMember,
@@ -103,6 +104,20 @@ def offering_user(record: Json) -> OfferingUser:
         last_name=_text(record, "user_last_name") or last,
         email=_text(record, "user_email"),
         runtime_state="" if (now := _text(record, "runtime_state")) in IN_USE else now,
+        posix=_posix(record),
+    )
+
+
+def _posix(record: Json) -> PosixAccount | None:
+    """Return the numbers of an account on hosts; None where the server shows none at all (before 8.1)."""
+    if not {"uidnumber", "primarygroup"} & record.keys():
+        return None
+    uid, gid = record.get("uidnumber"), record.get("primarygroup")
+    return PosixAccount(
+        uid if isinstance(uid, int) else None,
+        gid if isinstance(gid, int) else None,
+        _text(record, "home_directory"),
+        _text(record, "login_shell"),
     )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from agent.core.directory import DirectoryGroup
-from agent.core.directory_actions import DirectoryAction, UpdateProfile
+from agent.core.directory import AccountRules, DirectoryGroup, DirectoryPeople
+from agent.core.directory_actions import DirectoryAction
 from agent.core.model import OfferingUser
 from agent.core.plans import Outcome
 from backends.base import Parsed
@@ -57,7 +57,7 @@ class UsernameBackend(Protocol):
         """Make a name for a person who has none; empty where names are not made here. Repeated, it is the same."""
         ...
 
-    def stale_profiles(self, users: Sequence[OfferingUser]) -> Sequence[UpdateProfile]:
+    def stale_profiles(self, users: Sequence[OfferingUser]) -> Sequence[DirectoryAction]:
         """Return what differs between Waldur and here about people who have a name. Changes nothing."""
         ...
 
@@ -74,6 +74,24 @@ class UserDirectory(Protocol):
 
     def require_room(self) -> None:
         """Raise a BackendError with `of_host` where nobody new can be made. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class AccountDirectory(Protocol):
+    """A username backend whose directory may follow the accounts that Waldur has, instead of making names."""
+
+    @property
+    def account_rules(self) -> AccountRules | None:
+        """Return how it follows them; None where it makes names itself."""
+        ...
+
+    def read_accounts(self, users: Sequence[OfferingUser]) -> DirectoryPeople:
+        """Return the entries that these users have, or that are in their way. Raises BackendError."""
+        ...
+
+    def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
+        """Carry the actions out for users who were read. Return one outcome for each."""
         ...
 
 

@@ -164,7 +164,15 @@ def _account_state(view: View, row: OfferingUser) -> JsonObject:
         "is_profile_complete": True,
         "missing_profile_attributes": [],
     }
-    return body | {"runtime_state": row.runtime_state} if view.age.rank >= 2 else body
+    if view.age.rank < 2:
+        return body
+    return body | {
+        "runtime_state": row.runtime_state,
+        "uidnumber": row.uidnumber,
+        "primarygroup": row.primarygroup,
+        "home_directory": row.home_directory,
+        "login_shell": row.login_shell,
+    }
 
 
 def _exposed(user: User, names: list[str]) -> JsonObject:

@@ -294,6 +294,10 @@ class OfferingUser:
     is_restricted: bool = False
     has_consent: bool = True
     runtime_state: str = "Active"
+    uidnumber: int | None = None
+    primarygroup: int | None = None
+    home_directory: str = ""
+    login_shell: str = ""
     service_provider_comment: str = ""
     service_provider_comment_url: str = ""
 

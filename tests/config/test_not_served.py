@@ -91,9 +91,7 @@ def test_a_wrong_word_about_the_emulator_never_means_the_real_cluster(
 LDAP = {"uri": "ldaps://ldap.example.com", "bind_dn": "cn=a", "bind_password": "b", "base_dn": "dc=c"}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("account_source", "waldur"), ("project_groups", {"enabled": True})]
-)
+@pytest.mark.parametrize(("key", "value"), [("project_groups", {"enabled": True})])
 def test_accounts_of_a_directory(tmp_path: Path, key: str, value: object) -> None:
     _, problems = told(tmp_path, "backend_settings.ldap", {**LDAP, key: value})
     ((path, sentence),) = problems.items()

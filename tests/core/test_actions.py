@@ -40,6 +40,7 @@ from agent.core.association_actions import (
 )
 from agent.core.directory_actions import (
     AddToGroup,
+    AdoptNumbers,
     AskAccountLinking,
     AskValidation,
     AssignUsername,
@@ -48,13 +49,16 @@ from agent.core.directory_actions import (
     CompleteDeletion,
     CompleteValidation,
     CreateGroup,
+    CreateUser,
     DeactivateUser,
     DeleteGroup,
     DirectoryAction,
+    EnableUser,
     FailDeletion,
     FailUsername,
     MakeUser,
     RemoveFromGroup,
+    RenameUser,
     UpdateProfile,
 )
 from agent.core.errors import BackendError
@@ -182,6 +186,10 @@ RENDERED: list[tuple[Action, str]] = [
     (AddToGroup(group="g", user="u"), "add to group g: u"),
     (RemoveFromGroup(group="g", user="u"), "remove from group g: u"),
     (DeleteGroup(group="g"), "delete group g"),
+    (CreateUser(user="u", uid=5, gid=6), "create user u with uid 5 and gid 6"),
+    (RenameUser(before="v", user="u"), "rename user v to u"),
+    (AdoptNumbers(user="u", before=(1, 2), after=(5, 6)), "adopt numbers of u: uid and gid 1:2 -> 5:6"),
+    (EnableUser(user="u", shell="/bin/sh"), "enable user u"),
     (MakeHome(user="u", path="/home/u", umask="0077"), "make home /home/u of u with umask 0077"),
     (
         SetQuota(user="u", provider="xfs", place="/home", limits=(("bsoft", "9g"), ("bhard", "10g"))),

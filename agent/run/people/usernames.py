@@ -21,9 +21,9 @@ from agent.core.directory_actions import (
     AssignUsername,
     BeginUsername,
     CompleteValidation,
+    DirectoryAction,
     FailUsername,
     MakeUser,
-    UpdateProfile,
 )
 from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, WaldurError, WaldurLacks
 from agent.core.model import OfferingFacts, OfferingUser, Part, Snapshot
@@ -33,7 +33,8 @@ from agent.plan.policy.rules import PolicyContext
 from agent.plan.usernames import UserState
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
-from agent.run.gate import Pass
+from agent.run.gate import Pass, Planned
+from agent.run.people import posix_accounts
 from agent.run.people.given_names import GivenNames
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
@@ -41,7 +42,7 @@ from agent.waldur import offering_users, pool
 from agent.waldur.client import WaldurClient
 from backends.base import Scope
 from backends.usernames import nss, registry
-from backends.usernames.base import UserDirectory, UsernameBackend, UsernameContext
+from backends.usernames.base import AccountDirectory, UserDirectory, UsernameBackend, UsernameContext
 from backends.usernames.candidates import posix_problem
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class NameFacts:
 
     due: Sequence[OfferingUser]
     answers: Mapping[str, str | SiteAgentError]
-    stale: Sequence[UpdateProfile]
+    stale: Sequence[DirectoryAction]
     waits: str = ""
 
 
@@ -110,7 +111,9 @@ def provision(
     try:
         provisioning.names.recall()
         with opened(site, provisioning.names.reserved, snapshot) as backend:
-            if backend is not None:
+            if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
+                provisioning.note(posix_accounts.provision(run, backend, users, facts))
+            elif backend is not None:
                 engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
         log.error("usernames of offering %s: %s", site.offering.name, error)
@@ -127,13 +130,15 @@ def plan(
     *,
     snapshot: Snapshot | None = None,
     members: Set[str] = frozenset(),
-) -> PlannedNames:
+) -> Planned:
     """Return what `provision` would do now, as far as that can be known. Changes nothing. Raises SiteAgentError."""
     provisioning = _UsernameProvisioning(site, users, members)
     provisioning.names.recall()
     with opened(site, provisioning.names.reserved, snapshot) as backend:
         if backend is None:
             return provisioning.plan(NameFacts((), {}, ()))
+        if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
+            return engine.plan_of(posix_accounts.steps(site, backend, users, facts, []))
         return engine.plan_of(provisioning.steps(backend, _due(users, facts), is_asked=True))
 
 
@@ -214,7 +219,7 @@ class _UsernameProvisioning:
         """Return the name that the person has or had; a directory itself remembers whom it has."""
         return backend.find(user) or ("" if isinstance(backend, UserDirectory) else self.names.last_of(user))
 
-    def _stale(self, backend: UsernameBackend) -> Sequence[UpdateProfile]:
+    def _stale(self, backend: UsernameBackend) -> Sequence[DirectoryAction]:
         """Return the changes of profiles of users who may use the cluster now."""
         ready = (UserState.OK, UserState.NONE)
         users = (user for user in self._users.values() if user.username and user.state in ready)
@@ -253,8 +258,8 @@ class _UsernameProvisioning:
         """Change profiles, and send the calls of each user in their order, several users at once; a failed call ends
         its user's.
         """
-        if profiles := only(UpdateProfile, actions):
-            return self._noted(backend.apply(profiles))
+        if profiles := only(DirectoryAction, actions):
+            return self.note(backend.apply(profiles))
         asked: dict[str, list[Action]] = {}
         for action in actions:
             asked.setdefault(str(getattr(action, "offering_user", "")), []).append(action)
@@ -281,7 +286,7 @@ class _UsernameProvisioning:
                 raise answer
             self._users[uuid], outcomes = answer
             done += outcomes
-        return self._noted(done)
+        return self.note(done)
 
     @property
     def _is_cut_off(self) -> bool:
@@ -317,7 +322,7 @@ class _UsernameProvisioning:
             if isinstance(backend, UserDirectory):
                 # Entries that the directory made for this person, for the journal.
                 made = [Outcome(MakeUser(user=name, reason=planner.whose(user))) for name in backend.made]
-                work.note(self._noted(made))
+                work.note(self.note(made))
                 backend.made.clear()
             if isinstance(answer, BackendUnavailable):
                 log.warning("usernames: %s; users who were not asked about stay as they are", answer)
@@ -332,7 +337,7 @@ class _UsernameProvisioning:
             answers[user.uuid] = answer
         return answers
 
-    def _noted(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    def note(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         self._outcomes += outcomes
         for outcome in outcomes:
             if isinstance(outcome.error, WaldurError) and outcome.error.status is None:

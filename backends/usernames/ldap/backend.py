@@ -6,7 +6,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from agent.core.directory_actions import DeactivateUser, DirectoryAction, UpdateProfile
+from agent.core.directory import AccountRules, DirectoryPeople
+from agent.core.directory_actions import (
+    AdoptNumbers,
+    CreateUser,
+    DeactivateUser,
+    DirectoryAction,
+    EnableUser,
+    RenameUser,
+    UpdateProfile,
+)
 from agent.core.errors import BackendError, BackendUnavailable
 from agent.core.model import OfferingUser
 from agent.core.plans import Outcome
@@ -14,9 +23,11 @@ from backends.usernames.base import UsernameContext
 from backends.usernames.choice import FreeNames
 from backends.usernames.ldap import welcome
 from backends.usernames.ldap.directory import Directory
-from backends.usernames.ldap.schema import LdapSettings
-from backends.usernames.ldap.user_reader import UserReader, is_of_the_system
-from backends.usernames.ldap.user_writer import NameTaken, UserWriter
+from backends.usernames.ldap.followed import FollowedPeople
+from backends.usernames.ldap.groups import GroupWriter
+from backends.usernames.ldap.schema import LdapSettings, OnDeparture
+from backends.usernames.ldap.user_reader import DISABLED, UserReader, is_of_the_system
+from backends.usernames.ldap.user_writer import NameTaken, NewUser, UserWriter
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +42,10 @@ class LdapUsernames:
         self._settings = settings
         self._directory = Directory(settings)
         self._reader = UserReader(self._directory, settings)
-        self._writer = UserWriter(self._directory, self._reader, settings)
+        groups = GroupWriter(self._directory, settings)
+        self._writer = UserWriter(self._directory, self._reader, groups, settings)
+        self._followed = FollowedPeople(self._directory, self._reader, groups, settings)
+        self._people: dict[str, OfferingUser] = {}
         self._names = FreeNames(settings.name_format, context)
         self.made: list[str] = []
 
@@ -78,16 +92,13 @@ class LdapUsernames:
             self._names.give(user, name)
             self.made.append(name)
             log.info("LDAP: user %s made, uidNumber %d", name, made.uid_number)
-            try:
-                welcome.send(self._settings, user, made)
-            except BackendError as error:
-                log.warning("user %s was made, but got no welcome mail: %s", name, error)
+            self._send_mail(user, made)
             return name
         raise BackendUnavailable(
             f"LDAP: other agents take the names for user {user.user_uuid} faster than we can"
         )
 
-    def stale_profiles(self, users: Sequence[OfferingUser]) -> Sequence[UpdateProfile]:
+    def stale_profiles(self, users: Sequence[OfferingUser]) -> Sequence[DirectoryAction]:
         named = {user.username: user for user in users if user.username}
         if not named:
             return ()
@@ -96,7 +107,12 @@ class LdapUsernames:
         if missing:
             some = ", ".join(missing[:SHOWN])
             log.warning("%d users of Waldur are not in LDAP: %s", len(missing), some)
-        return [
+        parked = [
+            EnableUser(user=name, reason="the person has come back")
+            for name, entry in sorted(entries.items())
+            if name in named and DISABLED in entry.all("description")
+        ]
+        return parked + [
             UpdateProfile(user=name, changes=changes, reason="Waldur knows it better")
             for name, entry in sorted(entries.items())
             if name in named and not is_of_the_system(entry)
@@ -114,15 +130,39 @@ class LdapUsernames:
             outcomes.append(Outcome(action, error))
         return outcomes
 
+    @property
+    def account_rules(self) -> AccountRules | None:
+        return self._settings.account_rules
+
+    def read_accounts(self, users: Sequence[OfferingUser]) -> DirectoryPeople:
+        self._people = {user.username: user for user in users}
+        return self._followed.read(users)
+
     def _carry_out(self, action: DirectoryAction) -> None:
         match action:
+            case CreateUser():
+                user = self._people[action.user]
+                self._send_mail(user, self._writer.create_as(user, action.uid, action.gid))
+            case RenameUser():
+                self._followed.rename(action)
+            case AdoptNumbers():
+                self._followed.adopt(action)
+            case EnableUser():
+                self._followed.enable(action)
             case UpdateProfile():
                 self._reader.write(action.user, action.changes)
             case DeactivateUser():
                 if self._settings.remove_user_on_deactivate:
-                    self._writer.remove(action.user)
+                    is_kept = self._settings.on_departure is OnDeparture.DISABLE
+                    (self._followed.disable if is_kept else self._writer.remove)(action.user)
             case _:
                 raise BackendError(f"cannot {action.verb} here")
+
+    def _send_mail(self, user: OfferingUser, made: NewUser) -> None:
+        try:
+            welcome.send(self._settings, user, made)
+        except BackendError as error:
+            log.warning("user %s was made, but got no welcome mail: %s", made.username, error)
 
     def _free(self, user: OfferingUser) -> str:
         return self._names.first_free(user, is_taken=self._reader.is_taken)

@@ -105,6 +105,10 @@ class LdapEntry:
         return int(text) if is_whole(text) else None
 
 
+class ClassViolation(BackendError):
+    """The server's schema does not allow the entry to be so: an attribute that it needs would be gone."""
+
+
 class Directory:
     """A connection that is made when it is first needed and used until `close`."""
 
@@ -113,11 +117,17 @@ class Directory:
         self._connection: ldap3.Connection | None = None
         self.connections = 0
 
+    def user_rdn(self, username: str) -> str:
+        return f"uid={escape_rdn(username)}"
+
     def user_dn(self, username: str) -> str:
-        return f"uid={escape_rdn(username)},{self._settings.people}"
+        return f"{self.user_rdn(username)},{self._settings.people}"
+
+    def group_rdn(self, name: str) -> str:
+        return f"cn={escape_rdn(name)}"
 
     def group_dn(self, name: str) -> str:
-        return f"cn={escape_rdn(name)},{self._settings.groups}"
+        return f"{self.group_rdn(name)},{self._settings.groups}"
 
     def open(self) -> None:
         """Connect, encrypt and bind. Raises BackendUnavailable with what to check."""
@@ -196,6 +206,13 @@ class Directory:
             connection.modify(dn, {name: [(how, list(v)) for how, v in c] for name, c in changes.items()})
             _require_success(connection)
 
+    def rename(self, dn: str, rdn: str) -> None:
+        """Give an entry another name in its place. Raises AlreadyThere where that is taken, NotThere."""
+        with self._translated(f"rename {dn}"):
+            connection = self._bound()
+            connection.modify_dn(dn, rdn)
+            _require_success(connection)
+
     def delete(self, dn: str) -> None:
         """Delete an entry. Raises NotThere where there is none."""
         with self._translated(f"delete {dn}"):
@@ -217,6 +234,8 @@ class Directory:
             raise AlreadyThere(_said(doing, error)) from error
         except (errors.LDAPNoSuchObjectResult, errors.LDAPNoSuchAttributeResult) as error:
             raise NotThere(_said(doing, error)) from error
+        except errors.LDAPObjectClassViolationResult as error:
+            raise ClassViolation(f"LDAP {self._settings.uri}: {_said(doing, error)}") from error
         except _SERVER_RESULTS as error:
             raise BackendUnavailable(f"LDAP {self._settings.uri}: {_said(doing, error)}") from error
         except errors.LDAPOperationResult as error:

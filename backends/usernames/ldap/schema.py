@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, vali
 from agent.config.model import Problem, Severity
 from agent.config.not_served import NotServed, not_served
 from agent.config.secret import Secret
+from agent.core.directory import AccountRules, OnMismatch
 from backends.base import Parsed
 from backends.usernames.candidates import NameFormat, pattern_of
 from backends.usernames.sections import NameFormatField, parsed_section
@@ -30,11 +32,10 @@ PROJECT_GROUP_CLASSES = ("posixGroup", "top")
 RANGES = ("uid_range", "gid_range")
 # Keys of the reference's 1.0.8: without them other numbers are given, or entries are deleted that shall be kept.
 NOT_SERVED = {
-    "account_source": NotServed("the agent would give numbers of its own", usual="ldap"),
-    "on_departure": NotServed("entries of leavers would be deleted, or kept as they are", usual="delete"),
     "project_groups.enabled": NotServed("the groups of Waldur's projects would be missing"),
-    "empty_group_member_dn": NotServed("a group cannot be empty"),
 }
+SOURCES = ("ldap", "waldur")
+ON_MISSING = ("error", "skip")
 WALDUR_SOURCE_KEYS = frozenset({"on_missing_posix_ids", "on_posix_mismatch", "personal_groups"})
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 # 65534 and 65535 are nobody and "unchanged"; numbers above 2**32 - 2 are none.
@@ -61,6 +62,13 @@ class AccessGroup:
     attribute: str = "memberUid"
 
 
+class OnDeparture(StrEnum):
+    """What becomes of the entry of a person who has left: kept without a login, or deleted."""
+
+    DISABLE = "disable"
+    DELETE = "delete"
+
+
 @dataclass(frozen=True, slots=True)
 class WelcomeMail:
     """The mail to a new user; `template` is read when a mail is written."""
@@ -81,7 +89,11 @@ class WelcomeMail:
 
 @dataclass(frozen=True, slots=True)
 class LdapSettings:
-    """`people` and `groups` are whole DNs below `base_dn`. `ca_file` empty: the CAs that the system trusts."""
+    """`people` and `groups` are whole DNs below `base_dn`. `ca_file` empty: the CAs that the system trusts.
+
+    `account_rules`: how the directory follows the accounts that Waldur has; None where these are made here.
+    `empty_member`: the DN that stands in a groupOfNames without anybody.
+    """
 
     uri: str
     bind_dn: str
@@ -97,7 +109,10 @@ class LdapSettings:
     login_shell: str
     home_base: str
     name_format: NameFormat
+    account_rules: AccountRules | None
     remove_user_on_deactivate: bool
+    on_departure: OnDeparture
+    empty_member: str
     generate_vpn_password: bool
     access_groups: tuple[AccessGroup, ...]
     waldur_username_attribute: str
@@ -144,14 +159,22 @@ def _is_ca_file(name: str) -> None:
         raise ValidationError(f"{name} cannot be used: {error.strerror or error}") from error
 
 
+def _choice(*words: str, default: str | None = "") -> fields.String:
+    """Return a key with one of these words; the first one is the default, unless there is one that depends."""
+    return fields.String(
+        load_default=words[0] if default == "" else default,
+        validate=validate.OneOf(words, error="{input!r} is not known; use one of {choices}"),
+    )
+
+
+def _is_nobody(dn: str) -> None:
+    if dn.lower().replace(" ", "").startswith("uid="):
+        raise ValidationError("is the DN of a user: nobody may be it")
+
+
 class AccessGroupSchema(_Section):
     name = _required()
-    attribute = fields.String(
-        load_default="memberUid",
-        validate=validate.OneOf(
-            ("memberUid", "member"), error="{input!r} is not known; use one of {choices}"
-        ),
-    )
+    attribute = _choice("memberUid", "member")
 
 
 class WelcomeMailSchema(_Section):
@@ -190,7 +213,13 @@ class LdapSchema(_Section):
     default_login_shell = fields.String(load_default="/bin/bash")
     default_home_base = fields.String(load_default="/home")
     username_format = NameFormatField(load_default="first_initial_lastname")
-    remove_user_on_deactivate = fields.Boolean(load_default=False)
+    account_source = _choice(*SOURCES)
+    on_missing_posix_ids = _choice(*ON_MISSING)
+    on_posix_mismatch = _choice(*OnMismatch)
+    personal_groups = fields.Boolean(load_default=True)
+    on_departure = _choice(*OnDeparture, default=None)
+    empty_group_member_dn = fields.String(load_default="", validate=_is_nobody)
+    remove_user_on_deactivate = fields.Boolean(load_default=None)
     generate_vpn_password = fields.Boolean(load_default=False)
     access_groups = fields.List(fields.Nested(AccessGroupSchema), load_default=list)
     waldur_username_attribute = fields.String(
@@ -210,6 +239,10 @@ class LdapSchema(_Section):
             start, end = data.get(f"{name}_start"), data.get(f"{name}_end")
             if start is not None and end is not None and start > end:
                 wrong[f"{name}_end"] = [f"is {end}, below {name}_start ({start})"]
+        if data.get("account_source") == SOURCES[0] and data.get("personal_groups") is False:
+            wrong["personal_groups"] = [
+                "users whom the agent makes have a group of their own: true is needed"
+            ]
         if data.get("use_starttls") and _address(data.get("uri", ""))[0] == "ldaps":
             wrong["use_starttls"] = ["leave it out: ldaps:// is encrypted anyway"]
         if wrong:
@@ -224,13 +257,17 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         return Parsed(None, (Problem(Severity.ERROR, place, "LDAP settings are required: uri, bind_dn, "
                                      "bind_password, base_dn"),))  # fmt: skip
     loaded, problems = parsed_section(LdapSchema(), section, place)
-    known = {f"{place}.{name.partition('.')[0]}" for name in (*NOT_SERVED, *WALDUR_SOURCE_KEYS)}
+    known = {f"{place}.{name.partition('.')[0]}" for name in NOT_SERVED}
     refused = [replace(p, severity=Severity.ERROR, message=p.message.split("; until")[0], stops=frozenset())
                for p in not_served(section, NOT_SERVED, place)]  # fmt: skip
     problems = (*(p for p in problems if p.path not in known), *refused)
     if loaded is None or refused:
         return Parsed(None, problems)
     base_dn = loaded["base_dn"]
+    follows = loaded["account_source"] == "waldur"
+    if follows and section.get("username_format") is not None:
+        words = "leave it out: with `account_source: waldur` the names are Waldur's"
+        return Parsed(None, (*problems, Problem(Severity.ERROR, f"{place}.username_format", words)))
     settings = LdapSettings(
         uri=loaded["uri"],
         bind_dn=loaded["bind_dn"],
@@ -246,7 +283,19 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         login_shell=loaded["default_login_shell"],
         home_base=loaded["default_home_base"].rstrip("/"),
         name_format=NameFormat(pattern_of(loaded["username_format"])),
-        remove_user_on_deactivate=loaded["remove_user_on_deactivate"],
+        account_rules=AccountRules(
+            skips_missing=loaded["on_missing_posix_ids"] == "skip",
+            on_mismatch=OnMismatch(loaded["on_posix_mismatch"]),
+            personal_groups=loaded["personal_groups"],
+            has_login=bool(loaded["waldur_username_attribute"]),
+        )
+        if follows
+        else None,
+        remove_user_on_deactivate=follows
+        if loaded["remove_user_on_deactivate"] is None
+        else loaded["remove_user_on_deactivate"],
+        on_departure=OnDeparture(loaded["on_departure"] or ("disable" if follows else "delete")),
+        empty_member=loaded["empty_group_member_dn"] or f"cn=nobody,{base_dn}",
         generate_vpn_password=loaded["generate_vpn_password"],
         access_groups=tuple(AccessGroup(g["name"], g["attribute"]) for g in loaded["access_groups"]),
         waldur_username_attribute=loaded["waldur_username_attribute"],
@@ -255,7 +304,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         project_group_classes=tuple(loaded["project_group_object_classes"]),
         welcome=_welcome(loaded["welcome_email"]),
     )
-    return Parsed(settings, (*problems, *_warnings(loaded, place)))
+    return Parsed(settings, (*problems, *_warnings(section, loaded, place)))
 
 
 def _welcome(loaded: Mapping[str, Any] | None) -> WelcomeMail | None:
@@ -277,7 +326,7 @@ def _welcome(loaded: Mapping[str, Any] | None) -> WelcomeMail | None:
     )
 
 
-def _warnings(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
+def _warnings(section: Mapping[Any, Any], loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
     """Yield warnings: settings that are possible and rarely meant."""
     scheme, host = _address(loaded["uri"])
     is_encrypted = scheme == "ldaps" or loaded["use_starttls"]
@@ -294,6 +343,12 @@ def _warnings(loaded: Mapping[str, Any], place: str) -> Iterator[Problem]:
         warnings[f"{name}_start"] = (
             f"is {start}: numbers below 1000 belong to the system" if start < 1000 else ""
         )
+    if loaded["account_source"] == "waldur":
+        concerned = [f"{name}_{end}" for name in RANGES for end in ("start", "end")]
+        words = "has no effect: with `account_source: waldur` the numbers are Waldur's"
+    else:
+        concerned, words = sorted(WALDUR_SOURCE_KEYS), "has a meaning with `account_source: waldur` only"
+    warnings |= dict.fromkeys((name for name in concerned if section.get(name) is not None), words)
     mail = loaded["welcome_email"]
     if mail is not None:
         warnings["welcome_email.template_path"] = (

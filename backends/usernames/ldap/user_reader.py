@@ -11,6 +11,7 @@ from agent.core.system_users import is_system_number
 from backends.usernames.ldap.directory import REPLACE, Directory, LdapEntry, any_of, equals
 from backends.usernames.ldap.schema import LdapSettings
 
+DISABLED = "waldur-site-agent:disabled"
 GROUP_ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description")
 
 
@@ -28,28 +29,26 @@ class UserReader:
         Raises BackendError where several people have this e-mail.
         """
         if self._login and user.waldur_username:
-            mine = self._users(equals(self._login, user.waldur_username))
+            mine = self.users(equals(self._login, user.waldur_username))
             if mine:
                 return mine[0]
         made = self.named(group.first("cn") for group in self.groups_made_for(user))
         if made:
             return next(iter(made.values()))
-        same_mail = self._users(equals("mail", user.email)) if user.email else []
+        same_mail = self.users(equals("mail", user.email)) if user.email else []
         if len(same_mail) > 1:
             names = ", ".join(sorted(entry.first("uid") for entry in same_mail)[:5])
             raise BackendError(f"LDAP: {user.email} is the mail of several users: {names}")
         if same_mail:
             return same_mail[0]
-        same_login = self._users(equals("uid", user.waldur_username)) if user.waldur_username else []
+        same_login = self.users(equals("uid", user.waldur_username)) if user.waldur_username else []
         # An entry that carries a login is that person's, whatever its uid.
         return next((e for e in same_login if not (self._login and e.all(self._login))), None)
 
     def named(self, usernames: Iterable[str]) -> dict[str, LdapEntry]:
         """Return entries by username, read together."""
         return {
-            entry.first("uid"): entry
-            for clauses in any_of("uid", usernames)
-            for entry in self._users(clauses)
+            entry.first("uid"): entry for clauses in any_of("uid", usernames) for entry in self.users(clauses)
         }
 
     def is_taken(self, name: str) -> bool:
@@ -72,6 +71,10 @@ class UserReader:
     def changes(self, user: OfferingUser, entry: LdapEntry) -> tuple[tuple[str, str], ...]:
         """Return the attributes to set as in Waldur. What is empty there, or one of several values here, stays."""
         wanted = {"givenName": user.first_name, "sn": user.last_name, "mail": user.email}
+        if self._settings.account_rules is not None and user.posix is not None:
+            wanted["homeDirectory"] = user.posix.home
+            # Who is disabled has the shell for it.
+            wanted["loginShell"] = "" if DISABLED in entry.all("description") else user.posix.shell
         if user.first_name and user.last_name:
             wanted["cn"] = f"{user.first_name} {user.last_name}"
         if self._login:
@@ -87,8 +90,10 @@ class UserReader:
             raise BackendError(f"LDAP: there is no user {username}")
         self._directory.modify(entry.dn, {name: [(REPLACE, [value])] for name, value in changes})
 
-    def _users(self, clauses: str) -> list[LdapEntry]:
-        wanted = ["uid", "uidNumber", "gidNumber", "cn", "sn", "givenName", "mail"]
+    def users(self, clauses: str) -> list[LdapEntry]:
+        """Return the people who match."""
+        wanted = ["uid", "uidNumber", "gidNumber", "cn", "sn", "givenName", "mail", "description"]
+        wanted += ["homeDirectory", "loginShell", "objectClass"]
         wanted += [self._login] if self._login else []
         return [e for e in self._directory.search(self._settings.people, clauses, wanted) if e.first("uid")]
 

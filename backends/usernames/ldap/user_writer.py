@@ -12,15 +12,16 @@ import logging
 import secrets
 import string
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.config.secret import Secret
 from agent.core.errors import BackendError
-from agent.core.model import OfferingUser
-from backends.usernames.ldap.directory import ADD, DELETE, AlreadyThere, Directory, LdapEntry, NotThere
+from agent.core.model import OfferingUser, PosixAccount
+from backends.usernames.ldap.directory import AlreadyThere, Directory, LdapEntry, NotThere
+from backends.usernames.ldap.groups import GroupWriter
 from backends.usernames.ldap.ids import IdAllocator
-from backends.usernames.ldap.schema import AccessGroup, LdapSettings
-from backends.usernames.ldap.user_reader import UserReader, owner_description
+from backends.usernames.ldap.schema import LdapSettings
+from backends.usernames.ldap.user_reader import UserReader, is_of_the_system, owner_description
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +49,12 @@ class NewUser:
 class UserWriter:
     """Makes and removes users through one connection."""
 
-    def __init__(self, directory: Directory, reader: UserReader, settings: LdapSettings) -> None:
+    def __init__(
+        self, directory: Directory, reader: UserReader, groups: GroupWriter, settings: LdapSettings
+    ) -> None:
         self._directory = directory
         self._reader = reader
+        self._groups = groups
         self._settings = settings
         self._ids = IdAllocator(directory, settings)
 
@@ -79,21 +83,35 @@ class UserWriter:
 
     def create(self, user: OfferingUser, name: str, group: LdapEntry | None = None) -> NewUser:
         """Make the user, and its group unless that was begun. Raises NameTaken where the name is taken after all."""
-        settings = self._settings
         uid = self._ids.next_uid()
         gid = _gid(group) if group else self._make_group(user, name)
+        return self._create(user, PosixAccount(uid, gid), name, has_new_group=group is None)
+
+    def create_as(self, user: OfferingUser, uid: int, gid: int) -> NewUser:
+        """Make the user with these numbers, and the home and shell that Waldur has. Raises NameTaken."""
+        rules, name = self._settings.account_rules, user.username
+        has_new_group = False
+        if rules is not None and rules.personal_groups and not self._reader.groups_named(name):
+            self._add_group(user, name, gid)
+            has_new_group = True
+        told = user.posix or PosixAccount()
+        return self._create(user, replace(told, uid=uid, gid=gid), name, has_new_group=has_new_group)
+
+    def _create(self, user: OfferingUser, posix: PosixAccount, name: str, *, has_new_group: bool) -> NewUser:
+        settings = self._settings
+        assert posix.uid is not None
         length = PASSWORD_LENGTH if settings.generate_vpn_password else 0
         password = Secret("".join(secrets.choice(PASSWORD_CHARACTERS) for _ in range(length)))
-        made = NewUser(name, uid, f"{settings.home_base}/{name}", password)
+        made = NewUser(name, posix.uid, posix.home or f"{settings.home_base}/{name}", password)
         values = {
             "uid": name,
             "cn": f"{user.first_name} {user.last_name}".strip() or name,
             "givenName": user.first_name or name,
             "sn": user.last_name or name,
-            "uidNumber": str(uid),
-            "gidNumber": str(gid),
+            "uidNumber": str(posix.uid),
+            "gidNumber": str(posix.gid),
             "homeDirectory": made.home,
-            "loginShell": settings.login_shell,
+            "loginShell": posix.shell or settings.login_shell,
             "mail": user.email,
             "userPassword": password.reveal(),
         }
@@ -103,18 +121,12 @@ class UserWriter:
         try:
             self._directory.add(self._directory.user_dn(name), settings.user_classes, attributes)
         except BackendError as error:
-            if group is None and not error.retryable:
+            if has_new_group and not error.retryable:
                 self._roll_back(name)
             if isinstance(error, AlreadyThere):
                 raise NameTaken(str(error)) from error
             raise
-        for access in settings.access_groups:
-            try:
-                self._modify_access(access, name, ADD)
-            except AlreadyThere:
-                continue
-            except BackendError as error:
-                log.warning("LDAP: user %s is not in the access group %s: %s", name, access.name, error)
+        self._groups.join_access(name)
         return made
 
     def remove(self, username: str) -> None:
@@ -123,25 +135,37 @@ class UserWriter:
         Raises BackendError for an entry outside uid_range: it was not made here.
         """
         entry = self._reader.named([username]).get(username)
-        if entry is not None and entry.number("uidNumber") not in self._settings.uids:
-            raise BackendError(f"LDAP: {username} is outside uid_range, so it is not ours to remove")
-        for access in self._settings.access_groups:
-            try:
-                self._modify_access(access, username, DELETE)
-            except NotThere:
-                continue
+        follows = self._settings.account_rules is not None
+        uid = entry.number("uidNumber") if entry is not None else None
+        if entry is not None and (is_of_the_system(entry) if follows else uid not in self._settings.uids):
+            where = "an account of the system" if follows else "outside uid_range"
+            raise BackendError(f"LDAP: {username} is {where}, so it is not ours to remove")
+        self._groups.leave_access(username)
         if entry is not None:
             self._delete(entry.dn)
         for personal in self._reader.groups_named(username):
             others = set(personal.all("memberUid")) - {username}
-            if not others and personal.number("gidNumber") in self._settings.gids:
+            gid = personal.number("gidNumber")
+            is_own = entry is not None and gid == entry.number("gidNumber")
+            if not others and (is_own if follows else gid in self._settings.gids):
                 self._delete(personal.dn)
 
     def _make_group(self, user: OfferingUser, name: str) -> int:
         """Make the personal group and return its number. Raises NameTaken where a group has this name."""
+        gid = self._ids.next_gid()
+        self._add_group(user, name, gid)
+        oldest = self.begun_group(user)
+        if oldest is not None and oldest.first("cn") != name:
+            self._roll_back(name)
+            raise NameTaken(f"LDAP: another agent has begun {oldest.first('cn')} for this person")
+        if made := self.made_by_others(user, own_group=name):
+            self._roll_back(name)
+            raise NameTaken(f"LDAP: another agent has made {made} for this person")
+        return gid
+
+    def _add_group(self, user: OfferingUser, name: str, gid: int) -> None:
         classes = self._settings.user_group_classes
         known = {word.casefold() for word in classes}
-        gid = self._ids.next_gid()
         attributes = {
             "cn": [name],
             "gidNumber": [str(gid)],
@@ -154,24 +178,12 @@ class UserWriter:
             self._directory.add(self._directory.group_dn(name), classes, attributes)
         except AlreadyThere as error:
             raise NameTaken(str(error)) from error
-        oldest = self.begun_group(user)
-        if oldest is not None and oldest.first("cn") != name:
-            self._roll_back(name)
-            raise NameTaken(f"LDAP: another agent has begun {oldest.first('cn')} for this person")
-        if made := self.made_by_others(user, own_group=name):
-            self._roll_back(name)
-            raise NameTaken(f"LDAP: another agent has made {made} for this person")
-        return gid
 
     def _roll_back(self, name: str) -> None:
         try:
             self._delete(self._directory.group_dn(name))
         except BackendError as error:
             log.warning("LDAP: the group %s stays behind, a later pass uses it: %s", name, error)
-
-    def _modify_access(self, group: AccessGroup, name: str, how: str) -> None:
-        value = self._directory.user_dn(name) if group.attribute == "member" else name
-        self._directory.modify(self._directory.group_dn(group.name), {group.attribute: [(how, [value])]})
 
     def _delete(self, dn: str) -> None:
         try:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""Provision people in a directory that follows Waldur (`account_source: waldur`): Waldur's names, numbers, homes and
+shells. What does not agree is told and left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from agent.core.actions import Action
+from agent.core.directory import DirectoryPeople, OnMismatch
+from agent.core.errors import ConfigError, NotApplied, SiteAgentError
+from agent.core.model import OfferingFacts, OfferingUser, Snapshot
+from agent.core.plans import Outcome
+from agent.plan import posix_accounts as planner
+from agent.plan.policy.rules import PolicyContext
+from agent.plan.usernames import SERVICE_PROVIDER
+from agent.run import engine
+from agent.run.engine import Portion, Steps, Work
+from agent.run.gate import Pass
+from agent.run.site import Site
+from backends.usernames.base import AccountDirectory
+
+log = logging.getLogger(__name__)
+
+KEY = "directory accounts"
+AT_ONCE = 50
+
+
+@dataclass(frozen=True)
+class PlannedAccounts:
+    """`told`: what differs and is left as it is."""
+
+    actions: Sequence[Action]
+    told: Sequence[str]
+    snapshot: Snapshot
+    is_whole: bool = True
+    context: PolicyContext = field(default_factory=PolicyContext)
+
+
+def provision(
+    run: Pass, directory: AccountDirectory, users: Sequence[OfferingUser], facts: OfferingFacts
+) -> list[Outcome]:
+    """Make the directory as Waldur has its users. Return the outcomes. Raises SiteAgentError."""
+    outcomes: list[Outcome] = []
+    plan = engine.reconcile(run, steps(run.site, directory, users, facts, outcomes)).plan
+    name, told = run.site.offering.name, tuple(plan.told)
+    if run.site.cache.logged.get(KEY, ()) != told:
+        for words in told:
+            log.error("directory of offering %s: %s", name, words)
+        run.site.cache.logged[KEY] = told
+    some = [f"directory: {words}" for words in told]
+    if directory.account_rules and directory.account_rules.on_mismatch is OnMismatch.FAIL:
+        run.report.problems += some
+    else:
+        run.report.notes += some
+    return outcomes
+
+
+def steps(
+    site: Site,
+    directory: AccountDirectory,
+    users: Sequence[OfferingUser],
+    facts: OfferingFacts,
+    outcomes: list[Outcome],
+) -> Steps[DirectoryPeople, PlannedAccounts]:
+    """Return the loop over the directory's people. Raises ConfigError where Waldur does not make the usernames."""
+    rules = directory.account_rules
+    assert rules is not None
+    if facts.plugin_options.get("username_generation_policy") == SERVICE_PROVIDER:
+        raise ConfigError(
+            "account_source is `waldur`, and the offering's username_generation_policy `service_provider`: then nobody "
+            "makes the names. Choose another policy in Waldur, or account_source `ldap`"
+        )
+    people = planner.live(users)
+
+    def planned(seen: DirectoryPeople) -> PlannedAccounts:
+        found = planner.changes(people, seen, rules)
+        return PlannedAccounts(found.actions, found.told, Snapshot(site.backend.cluster))
+
+    def portions(work: Work[PlannedAccounts]) -> Iterator[Portion]:
+        allowed = work.decision.allowed
+        for first in range(0, len(allowed), AT_ONCE):
+            yield Portion(tuple(allowed[first : first + AT_ONCE]))
+
+    def read_back(_work: object, _portion: Portion, done: Sequence[Outcome]) -> None:
+        """Look once more: what would be planned again has not happened."""
+        left = set(planner.changes(people, directory.read_accounts(people), rules).actions)
+        for outcome in done:
+            error = outcome.error
+            if error is None and outcome.action in left:
+                error = NotApplied(f"the directory does not show it: {outcome.action.line()}")
+            outcomes.append(Outcome(outcome.action, error))
+
+    def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
+        outcomes.extend(Outcome(action, error) for action in portion.actions)
+
+    return Steps(
+        key=KEY,
+        observe=lambda: directory.read_accounts(people),
+        plan=planned,
+        portions=portions,
+        apply=directory.apply,
+        read_back=read_back,
+        failed=failed,
+        tell=engine.nothing_to_tell,
+    )

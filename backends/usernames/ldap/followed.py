@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""People of a directory that follows Waldur: read, made with Waldur's numbers, renamed, disabled and enabled.
+
+A renaming is noted in the entry (`description`) before its first step and that note goes last, so that one that was cut
+off is found and finished. What the agent has disabled says so in its `description` as well. Both texts are the
+reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from agent.core.directory import DirectoryPeople, DirectoryUser
+from agent.core.directory_actions import AdoptNumbers, EnableUser, RenameUser
+from agent.core.errors import BackendError
+from agent.core.model import OfferingUser
+from backends.usernames import nss
+from backends.usernames.candidates import posix_problem
+from backends.usernames.ldap.directory import (
+    ADD,
+    DELETE,
+    REPLACE,
+    AlreadyThere,
+    Changes,
+    Directory,
+    LdapEntry,
+    NotThere,
+    any_of,
+)
+from backends.usernames.ldap.groups import GroupWriter
+from backends.usernames.ldap.schema import LdapSettings
+from backends.usernames.ldap.user_reader import DISABLED, UserReader
+
+RENAMED_FROM = "waldur-site-agent:renamed-from="
+NO_LOGIN = "/usr/sbin/nologin"
+# shadow(5): the account has expired on the second day of 1970.
+EXPIRED = "1"
+SHADOW = "shadowAccount"
+
+
+class FollowedPeople:
+    """Reads and changes people through one connection."""
+
+    def __init__(
+        self, directory: Directory, reader: UserReader, groups: GroupWriter, settings: LdapSettings
+    ) -> None:
+        self._directory = directory
+        self._reader = reader
+        self._groups = groups
+        self._settings = settings
+
+    def read(self, users: Sequence[OfferingUser]) -> DirectoryPeople:
+        """Return the entries with a name, number or login of these users, and groups in the way of new ones."""
+        filters = self._filters(users)
+        found = {entry.dn: entry for clauses in filters for entry in self._reader.users(clauses)}
+        by_name = {entry.first("uid"): entry for entry in found.values()}
+        missing = [user for user in users if user.username not in by_name]
+        stale = {
+            user.username: changes
+            for user in users
+            if (entry := by_name.get(user.username)) and (changes := self._reader.changes(user, entry))
+        }
+        return DirectoryPeople(
+            tuple(self._user(entry) for entry in found.values()),
+            self._groups_of(missing),
+            stale,
+            {user.username: problem for user in users if (problem := _name_problem(user.username))},
+        )
+
+    def _filters(self, users: Sequence[OfferingUser]) -> list[str]:
+        numbers = [str(user.posix.uid) for user in users if user.posix and user.posix.uid is not None]
+        login = self._settings.waldur_username_attribute
+        logins = [user.waldur_username for user in users if login and user.waldur_username]
+        names = (user.username for user in users)
+        return [*any_of("uid", names), *any_of("uidNumber", numbers), *any_of(login, logins)]
+
+    def _groups_of(self, missing: Sequence[OfferingUser]) -> tuple[tuple[str, int | None], ...]:
+        gids = [str(user.posix.gid) for user in missing if user.posix and user.posix.gid is not None]
+        names = [user.username for user in missing]
+        groups = {
+            entry.dn: (entry.first("cn"), entry.number("gidNumber"))
+            for clauses in chain(any_of("cn", names), any_of("gidNumber", gids))
+            for entry in self._directory.search(
+                self._settings.base_dn, f"(&(objectClass=posixGroup){clauses})", ["cn", "gidNumber"]
+            )
+        }
+        return tuple(groups.values())
+
+    def _user(self, entry: LdapEntry) -> DirectoryUser:
+        notes = entry.all("description")
+        return DirectoryUser(
+            entry.first("uid"),
+            entry.number("uidNumber"),
+            entry.number("gidNumber"),
+            login=entry.first(self._settings.waldur_username_attribute or "-"),
+            renamed_from=next(
+                (text.removeprefix(RENAMED_FROM) for text in notes if text.startswith(RENAMED_FROM)), ""
+            ),
+            is_parked=DISABLED in notes,
+        )
+
+    def rename(self, action: RenameUser) -> None:
+        """Rename a user: into its groups under the new name first, out of them under the old one last."""
+        old, new = action.before, action.user
+        entries = self._reader.named([old, new])
+        new_dn, old_dn = self._directory.user_dn(new), self._directory.user_dn(old)
+        if old in entries:
+            if new in entries:
+                raise BackendError(f"LDAP: {old} and {new} are both there: remove the one that is wrong")
+            old_dn = entries[old].dn
+            with suppress(AlreadyThere):
+                self._directory.modify(old_dn, {"description": [(ADD, [f"{RENAMED_FROM}{old}"])]})
+            self._groups.replace(old, new, old_dn, new_dn, is_leaving=False)
+            for personal in self._reader.groups_named(old):
+                if personal.number("gidNumber") == entries[old].number("gidNumber"):
+                    self._directory.rename(personal.dn, self._directory.group_rdn(new))
+            self._directory.rename(old_dn, self._directory.user_rdn(new))
+        elif new not in entries:
+            raise BackendError(f"LDAP: there is no user {old} to be renamed to {new}")
+        self._groups.replace(old, new, old_dn, new_dn, is_leaving=True)
+        with suppress(NotThere):
+            self._directory.modify(new_dn, {"description": [(DELETE, [f"{RENAMED_FROM}{old}"])]})
+
+    def adopt(self, action: AdoptNumbers) -> None:
+        """Give an entry and its personal group Waldur's numbers."""
+        entry = self._named(action.user)
+        (uid, gid), (_, old_gid) = action.after, action.before
+        if self._settings.account_rules is not None and self._settings.account_rules.personal_groups:
+            for personal in self._reader.groups_named(action.user):
+                if personal.number("gidNumber") == old_gid:
+                    self._directory.modify(personal.dn, {"gidNumber": [(REPLACE, [str(gid)])]})
+        self._directory.modify(
+            entry.dn, {"uidNumber": [(REPLACE, [str(uid)])], "gidNumber": [(REPLACE, [str(gid)])]}
+        )
+
+    def disable(self, username: str) -> None:
+        """Keep a user and let nobody log in as it: out of all groups but its own. One that is not there is no error."""
+        entry = self._reader.named([username]).get(username)
+        if entry is None:
+            return
+        own = {
+            personal.dn
+            for personal in self._reader.groups_named(username)
+            if personal.number("gidNumber") == entry.number("gidNumber")
+        }
+        self._groups.leave_all(username, entry.dn, keep=own)
+        if DISABLED in entry.all("description"):
+            return
+        changes: dict[str, list[tuple[Any, Sequence[str]]]] = {
+            "loginShell": [(REPLACE, [NO_LOGIN])],
+            "shadowExpire": [(REPLACE, [EXPIRED])],
+            "description": [(ADD, [DISABLED])],
+        }
+        if SHADOW.casefold() not in {word.casefold() for word in entry.all("objectClass")}:
+            changes["objectClass"] = [(ADD, [SHADOW])]
+        self._directory.modify(entry.dn, changes)
+
+    def enable(self, action: EnableUser) -> None:
+        """Let somebody log in again whom `disable` kept from it."""
+        entry = self._named(action.user)
+        shell = action.shell or self._settings.login_shell
+        changes: Changes = {
+            "loginShell": [(REPLACE, [shell])],
+            "shadowExpire": [(REPLACE, [])],
+            "description": [(DELETE, [DISABLED])],
+        }
+        self._groups.join_access(action.user)
+        with suppress(NotThere):
+            self._directory.modify(entry.dn, changes)
+
+    def _named(self, username: str) -> LdapEntry:
+        entry = self._reader.named([username]).get(username)
+        if entry is None:
+            raise BackendError(f"LDAP: there is no user {username}")
+        return entry
+
+
+def _name_problem(name: str) -> str:
+    """Return why no user may have this name; empty when one may."""
+    return posix_problem(name) or ("it is an account of the system here" if nss.is_system_user(name) else "")

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""A directory that follows Waldur: what is made, renamed, told of, and never overwritten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent.core.directory import AccountRules, DirectoryPeople, DirectoryUser, OnMismatch
+from agent.core.directory_actions import AdoptNumbers, CreateUser, EnableUser, RenameUser, UpdateProfile
+from agent.core.model import OfferingUser, PosixAccount
+from agent.plan.posix_accounts import NOTHING_SHOWN, changes
+
+RULES = AccountRules(has_login=True)
+ANN = OfferingUser("1", "p1", "ann", "OK", waldur_username="ann@w", posix=PosixAccount(5001, 6001))
+BOB = OfferingUser("2", "p2", "bob", "OK", waldur_username="bob@w", posix=PosixAccount(5002, 6002))
+HERS = DirectoryUser("ann", 5001, 6001, login="ann@w")
+
+
+def seen(*entries: DirectoryUser, **more: object) -> DirectoryPeople:
+    return replace(DirectoryPeople(entries), **more)
+
+
+def test_who_is_free_is_made_and_who_agrees_is_left() -> None:
+    found = changes([BOB, ANN], seen(HERS), RULES)
+    assert (found.actions, found.told) == ((CreateUser(user="bob", uid=5002, gid=6002),), ())
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        replace(ANN, username=""),
+        replace(ANN, is_restricted=True),
+        replace(ANN, state="Deleting"),
+        replace(ANN, state="Deleted"),
+    ],
+    ids=["nameless", "restricted", "deleting", "deleted"],
+)
+def test_who_may_have_no_entry_gets_none(user: OfferingUser) -> None:
+    assert changes([user], seen(), RULES) == changes([], seen(), RULES)
+
+
+@pytest.mark.parametrize(
+    ("user", "known", "words"),
+    [
+        (replace(ANN, posix=PosixAccount(None, 6001)), seen(), "no uidnumber or primarygroup"),
+        (replace(ANN, posix=PosixAccount(999, 6001)), seen(), "belong to the system"),
+        (replace(ANN, posix=PosixAccount(5001, 0)), seen(), "belong to the system"),
+        (ANN, seen(obstacles={"ann": "no name"}), "no name"),
+        (ANN, seen(DirectoryUser("old", 5001, 1)), "the entry of old has its number 5001 or its login"),
+        (ANN, seen(DirectoryUser("old", 7, 1, login="ann@w")), "or its login"),
+        (ANN, seen(groups=(("ann", 7),)), "its group has the number 7 there"),
+        (ANN, seen(groups=(("staff", 6001),)), "belongs to group staff"),
+        (ANN, seen(replace(HERS, login="eve@w", uid=7)), "carries the login eve@w"),
+        (ANN, seen(replace(HERS, uid=7), stale={"ann": (("mail", "x"),)}), "it has 7:6001 there"),
+        (ANN, seen(replace(HERS, gid=None)), "5001:None"),
+    ],
+)
+def test_what_does_not_agree_is_told_and_not_touched(
+    user: OfferingUser, known: DirectoryPeople, words: str
+) -> None:
+    found = changes([user, BOB], replace(known, groups=(*known.groups, ("bob", 6002))), RULES)
+    assert found.actions == (CreateUser(user="bob", uid=5002, gid=6002),)
+    (told,) = found.told
+    assert told.startswith("ann: ") and words in told
+
+
+def test_an_entry_of_somebody_else_is_told_to_both() -> None:
+    found = changes([ANN, BOB], seen(replace(HERS, login="bob@w")), RULES)
+    assert found.actions == ()
+    assert [words.partition(":")[0] for words in found.told] == ["ann", "bob"]
+
+
+def test_numbers_that_are_missing_may_be_passed_over() -> None:
+    found = changes([replace(ANN, posix=PosixAccount()), BOB], seen(), replace(RULES, skips_missing=True))
+    assert (len(found.actions), found.told) == (1, ())
+
+
+def test_a_server_that_shows_no_numbers_is_told_of_once() -> None:
+    users = [replace(ANN, posix=None), replace(BOB, posix=None)]
+    assert changes(users, seen(), RULES).told == (NOTHING_SHOWN,)
+
+
+def test_two_people_with_one_number_are_told_of_both() -> None:
+    found = changes([ANN, replace(BOB, posix=ANN.posix)], seen(), RULES)
+    assert (found.actions, len(found.told)) == ((), 2)
+
+
+def test_a_new_name_of_the_same_person_is_a_renaming() -> None:
+    old = DirectoryUser("annie", 5001, 6001, login="ann@w")
+    assert changes([ANN], seen(old), RULES).actions == (RenameUser(before="annie", user="ann"),)
+    # Without a login in the entries nobody knows whose number it is.
+    assert changes([ANN], seen(old), replace(RULES, has_login=False)).actions == ()
+    half = replace(HERS, renamed_from="annie")
+    assert changes([ANN], seen(half), RULES).actions == (RenameUser(before="annie", user="ann"),)
+
+
+def test_a_login_of_nobody_is_written_anew() -> None:
+    known = seen(replace(HERS, login="gone@w"), stale={"ann": (("employeeNumber", "ann@w"),)})
+    assert changes([ANN], known, RULES).actions == (
+        UpdateProfile(user="ann", changes=(("employeeNumber", "ann@w"),)),
+    )
+
+
+def test_numbers_are_adopted_only_where_the_site_says_so_and_nobody_has_them() -> None:
+    rules = replace(RULES, on_mismatch=OnMismatch.ADOPT)
+    other = replace(HERS, uid=7)
+    assert changes([ANN], seen(other), rules).actions == (
+        AdoptNumbers(user="ann", before=(7, 6001), after=(5001, 6001)),
+    )
+    held = changes([ANN], seen(other, DirectoryUser("eve", 5001, 1)), rules)
+    assert held.actions == () and "entry of eve" in held.told[0]
+
+
+def test_who_comes_back_may_log_in_again() -> None:
+    back = replace(ANN, posix=PosixAccount(5001, 6001, shell="/bin/zsh"))
+    known = seen(replace(HERS, is_parked=True))
+    assert changes([back], known, RULES).actions == (EnableUser(user="ann", shell="/bin/zsh"),)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: MIT
+"""`account_source: waldur` on a real OpenLDAP: Waldur's names and numbers, renamings, leavers, and what disagrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.config.model import Mode
+from agent.core.directory_actions import AdoptNumbers, CreateUser, DeactivateUser, RenameUser
+from agent.core.model import OfferingUser, PosixAccount
+from agent.core.plans import Outcome
+from agent.run import engine
+from agent.run.people import usernames
+from agent.run.site import Site
+from backends.usernames.ldap.directory import ADD, LdapEntry
+from rig.slapd import BASE, Slapd
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.ages import Age
+from tests.backends.usernames.conftest import Looker, raw
+from tests.usernames.conftest import SCENARIO, SiteFactory, facts, listed, logins, posts, settle
+
+FOLLOWED = {"account_source": "waldur", "waldur_username_attribute": "employeeNumber"}
+
+
+@pytest.fixture
+def waldur() -> Iterator[SimulatedWaldur]:
+    """The first age that tells the numbers."""
+    with SimulatedWaldur(age=Age.V8_1, scenario=SCENARIO) as server:
+        yield server
+
+
+@pytest.fixture
+def looker(slapd: Slapd) -> Iterator[Looker]:
+    looker = Looker(slapd)
+    yield looker
+    looker.directory.close()
+
+
+def give(waldur: SimulatedWaldur, login: str, name: str, uid: int | None, **more: Any) -> None:
+    row = waldur.people.set_account(login, name)
+    values = {"uidnumber": uid, "primarygroup": uid and uid + 1000, **more}
+    waldur.site.change("offering_users", row.uuid, **values)
+
+
+@pytest.fixture
+def site(waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd) -> Site:
+    waldur.site.change("offerings", waldur.seed.offering_uuid, plugin_options={})
+    return site_for("ldap", **raw(slapd, **FOLLOWED))
+
+
+def passed(site: Site) -> list[Outcome]:
+    """One pass without a fault."""
+    report = settle(site, listed(site), facts(site))
+    assert report.error is None
+    assert all(outcome.done for outcome in report.outcomes), report.outcomes
+    return list(report.outcomes)
+
+
+def user_of(looker: Looker, name: str) -> LdapEntry:
+    entry = looker.user(name)
+    assert entry is not None
+    return entry
+
+
+def test_people_get_what_waldur_has_and_waldur_is_told_nothing(
+    waldur: SimulatedWaldur, site: Site, looker: Looker, slapd: Slapd, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two, three, *_ = logins(waldur)
+    give(waldur, one, "ann", 5001, home_directory="/data/ann", login_shell="/bin/zsh")
+    give(waldur, two, "bob", 5002)
+    give(waldur, three, "eve", None)
+    looker.add_user("bob", 7777)
+    planned = usernames.plan(site, listed(site), facts(site)).actions
+    assert looker.user("ann") is None
+    waldur.requests.reset()
+    done = passed(site)
+    assert [outcome.action for outcome in done] == list(planned)
+    assert [type(action) for action in planned] == [CreateUser]
+    assert posts(waldur) == {}
+    ann = user_of(looker, "ann")
+    values = [
+        ann.first(n) for n in ("uidNumber", "gidNumber", "homeDirectory", "loginShell", "employeeNumber")
+    ]
+    assert values == ["5001", "6001", "/data/ann", "/bin/zsh", one]
+    group = looker.group("ann")
+    assert group is not None and group.first("gidNumber") == "6001"
+    # Numbers that disagree stay, and so does everything else about that entry.
+    assert (user_of(looker, "bob").first("uidNumber"), user_of(looker, "bob").first("homeDirectory")) == (
+        "7777",
+        "/",
+    )
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert any("bob: it has 7777:7777 there, and 5002:6002 in Waldur" in line for line in told)
+    assert any("eve: Waldur has no uidnumber" in line for line in told)
+    caplog.clear()
+    writes = slapd.operations(" MOD dn=") + slapd.operations(" ADD dn=")
+    assert passed(site) == []
+    assert slapd.operations(" MOD dn=") + slapd.operations(" ADD dn=") == writes
+    assert "bob" not in caplog.text
+    waldur.site.change(
+        "offering_users",
+        waldur.people.account(one).uuid,
+        login_shell="/bin/sh",
+        home_directory="",  # type: ignore[union-attr]
+    )
+    passed(site)
+    ann = user_of(looker, "ann")
+    assert (ann.first("loginShell"), ann.first("homeDirectory")) == ("/bin/sh", "/data/ann")
+
+
+def test_a_renaming_goes_on_where_it_was_cut_off(waldur: SimulatedWaldur, site: Site, looker: Looker) -> None:
+    one = logins(waldur)[0]
+    give(waldur, one, "ann", 5001)
+    passed(site)
+    looker.add_group("hpc", 9000, "ann", "zed")
+    give(waldur, one, "anna", 5001)
+    # As a kill after the first two steps leaves it.
+    looker.directory.modify(
+        f"uid=ann,ou=People,{BASE}", {"description": [(ADD, ["waldur-site-agent:renamed-from=ann"])]}
+    )
+    looker.directory.modify(f"cn=hpc,ou=Groups,{BASE}", {"memberUid": [(ADD, ["anna"])]})
+    assert [outcome.action for outcome in passed(site)] == [RenameUser(before="ann", user="anna")]
+    assert looker.user("ann") is None and looker.group("ann") is None
+    assert user_of(looker, "anna").first("uidNumber") == "5001"
+    assert user_of(looker, "anna").all("description") == ()
+    hpc, own = looker.group("hpc"), looker.group("anna")
+    assert hpc is not None and sorted(hpc.all("memberUid")) == ["anna", "zed"]
+    assert own is not None and own.all("memberUid") == ("anna",)
+    # As a kill before the last steps leaves it.
+    looker.directory.modify(
+        f"uid=anna,ou=People,{BASE}", {"description": [(ADD, ["waldur-site-agent:renamed-from=ann"])]}
+    )
+    looker.directory.modify(f"cn=hpc,ou=Groups,{BASE}", {"memberUid": [(ADD, ["ann"])]})
+    passed(site)
+    hpc = looker.group("hpc")
+    assert hpc is not None and sorted(hpc.all("memberUid")) == ["anna", "zed"]
+    assert passed(site) == []
+
+
+def test_who_leaves_is_disabled_and_enabled_again(
+    waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
+) -> None:
+    looker.add_group("hpc", 9000, "ann")
+    one = logins(waldur)[0]
+    give(waldur, one, "ann", 5001, login_shell="/bin/zsh")
+    access = {"access_groups": [{"name": "cluster"}]}
+    looker.add_group("cluster", 9001)
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, **access))
+    passed(site)
+    with usernames.opened(site, {}, None) as backend:
+        assert backend is not None
+        for _ in range(2):
+            (outcome,) = backend.apply([DeactivateUser(user="ann")])
+            assert outcome.error is None
+    ann = user_of(looker, "ann")
+    assert (ann.first("loginShell"), ann.first("shadowExpire")) == ("/usr/sbin/nologin", "1")
+    assert {"shadowAccount"} < set(ann.all("objectClass"))
+    members = [group.all("memberUid") for name in ("hpc", "cluster", "ann") if (group := looker.group(name))]
+    assert members == [(), (), ("ann",)]
+    assert [outcome.action.verb for outcome in passed(site)] == ["enable user"]
+    ann = user_of(looker, "ann")
+    assert (ann.first("loginShell"), ann.all("shadowExpire"), ann.all("description")) == ("/bin/zsh", (), ())
+    cluster = looker.group("cluster")
+    assert cluster is not None and cluster.all("memberUid") == ("ann",)
+    assert passed(site) == []
+
+
+@pytest.mark.parametrize(("how", "is_failed"), [("report", False), ("fail", True)])
+def test_numbers_that_disagree_fail_the_pass_where_the_site_wants_that(
+    waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker, how: str, is_failed: bool
+) -> None:  # fmt: skip
+    give(waldur, logins(waldur)[0], "ann", 5001)
+    looker.add_user("ann", 7777)
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch=how))
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        usernames.provision(run, listed(site), facts(site))
+    assert run.report.failed is is_failed
+    assert "7777:7777" in " ".join([*run.report.notes, *run.report.problems])
+
+
+def test_numbers_are_adopted_with_the_group(
+    waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
+) -> None:
+    give(waldur, logins(waldur)[0], "ann", 5001)
+    looker.add_user("ann", 7777)
+    looker.add_group("ann", 7777, "ann")
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch="adopt"))
+    done = passed(site)
+    assert done[0].action == AdoptNumbers(user="ann", before=(7777, 7777), after=(5001, 6001))
+    group = looker.group("ann")
+    assert group is not None and group.first("gidNumber") == "6001"
+    assert user_of(looker, "ann").first("uidNumber") == "5001"
+    assert passed(site) == []
+
+
+def test_the_agent_makes_no_names_and_says_so(
+    waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd
+) -> None:
+    report = settle(site := site_for("ldap", **raw(slapd, **FOLLOWED)), listed(site), facts(site))
+    assert report.error is not None and "username_generation_policy `service_provider`" in str(report.error)
+    assert not report.error.retryable
+
+
+def test_an_entry_that_the_server_refuses_leaves_no_group_behind(
+    waldur: SimulatedWaldur, site: Site, looker: Looker
+) -> None:
+    person = OfferingUser("1", "p", "ann", "OK", waldur_username="x", posix=PosixAccount(5001, 6001))
+    with usernames.opened(site, {}, None) as backend:
+        assert backend is not None
+        broken = replace(person, posix=PosixAccount(5001, 6001, home="ä"))
+        backend.read_accounts([broken])  # type: ignore[attr-defined]
+        (outcome,) = backend.apply([CreateUser(user="ann", uid=5001, gid=6001)])
+    assert not outcome.done
+    assert looker.group("ann") is None and looker.user("ann") is None
