@@ -216,3 +216,31 @@ def test_an_entry_that_the_server_refuses_leaves_no_group_behind(
         (outcome,) = backend.apply([CreateUser(user="ann", uid=5001, gid=6001)])
     assert not outcome.done
     assert looker.group("ann") is None and looker.user("ann") is None
+
+
+def test_without_numbers_of_waldur_leavers_may_be_disabled_as_well(
+    waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, looker: Looker
+) -> None:
+    """The last member of a groupOfNames leaves the stand-in behind, who goes when somebody comes."""
+    nobody = f"cn=nobody,{BASE}"
+    door = f"cn=door,ou=Groups,{BASE}"
+    looker.directory.add(door, ["groupOfNames", "top"], {"cn": ["door"], "member": [nobody]})
+    leavers = {"remove_user_on_deactivate": True, "on_departure": "disable"}
+    access = {"access_groups": [{"name": "door", "attribute": "member"}]}
+    site = site_for("ldap", **raw(slapd, **leavers, **access))
+    passed(site)
+    names = sorted(user.username for user in listed(site))
+    inside = looker.group("door")
+    assert (
+        inside is not None and nobody not in inside.all("member") and len(inside.all("member")) == len(names)
+    )
+    with usernames.opened(site, {}, None) as backend:
+        assert backend is not None
+        outcomes = backend.apply([DeactivateUser(user=name) for name in names])
+    assert [outcome.error for outcome in outcomes] == [None] * len(names)
+    inside = looker.group("door")
+    assert inside is not None and inside.all("member") == (nobody,)
+    assert [outcome.action.verb for outcome in passed(site)] == ["enable user"] * len(names)
+    inside = looker.group("door")
+    assert inside is not None and len(inside.all("member")) == len(names)
+    assert passed(site) == []
