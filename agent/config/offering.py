@@ -22,7 +22,6 @@ from agent.config.model import (
     OrderHookSettings,
     WaldurAccess,
 )
-from agent.config.not_served import NotServed, not_served
 from agent.config.policy import of_offering, read_policy
 from agent.config.schema import ALL_MODES, EVENT_TRANSPORTS, OFFERING, ORDER_HOOK, ORDERS, checked
 from agent.config.secret import Secret
@@ -37,7 +36,6 @@ BACKEND_KEYS = {
     Mode.REPORT: "reporting_backend",
 }
 OIDC_KEYS = ("oidc_token_url", "oidc_client_id", "oidc_client_secret")
-NOT_SERVED: Mapping[str, NotServed] = {}
 DEFAULT_QUEUE = "default"
 STOMP_PATH = "/rmqws-stomp"
 # Files of 2024 have none of these: then the kind of backend was all that there was to say.
@@ -70,7 +68,6 @@ def read_offering(
     findings = sources.findings
     noted_before = len(findings.problems)
     values = checked(OFFERING, section, path, findings=findings)
-    findings.add(not_served(section, NOT_SERVED, path))
     settings_path = below(path, "backend_settings")
     common = read_backend_settings(values["backend_settings"], settings_path, findings)
     components = read_components(values["backend_components"], below(path, "backend_components"), findings)

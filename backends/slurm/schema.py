@@ -11,7 +11,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
 from agent.config import field_types
 from agent.config.model import Problem, Severity
-from agent.config.not_served import NotServed, not_served, unknown_below
+from agent.config.not_served import unknown_below
 from agent.core.account_names import fold
 from agent.core.actions import CreateQos
 from agent.core.errors import PlanRefused
@@ -50,8 +50,6 @@ OTHER_KEYS = frozenset({
     "enable_user_homedir_account_creation", "default_homedir_umask", "homedir_umask", "homedir_base_path",
     "homedir_quota", "project_directory", "periodic_limits", "ldap", "rest_api",
 })  # fmt: skip
-
-NOT_SERVED: dict[str, NotServed] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,6 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         *_qos_conflicts(raw, loaded["qos_management"] or {}, f"{path}.qos_management"),
         *rest_problems,
         *unknown_below(raw, NESTED_KEYS, path),
-        *not_served(raw, NOT_SERVED, path),
     )
     if any(p.severity is Severity.ERROR for p in problems):
         return Parsed(None, problems)

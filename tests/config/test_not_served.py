@@ -7,51 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import offering as config_offering
-from agent.config.model import Mode, Settings
+from agent.config.model import Settings
 from agent.config.not_served import NotServed, not_served
-from agent.core.errors import ConfigError
 from agent.run import configuration
-from agent.run import site as sites
-from backends.slurm import schema as slurm
 
 from .samples import OFFERING, changed
 from .test_wrong_values import write
 
 ALL_BACKENDS = {"membership_sync_backend": "slurm", "reporting_backend": "slurm"}
-KEYS = [
-    *(("", name, refused) for name, refused in config_offering.NOT_SERVED.items()),
-    *(("backend_settings.", name, refused) for name, refused in slurm.NOT_SERVED.items()),
-]
 
 
 def told(folder: Path, path: str, value: object) -> tuple[Settings, dict[str, str]]:
     file = write(folder, {**changed(OFFERING, path, value), **ALL_BACKENDS})
     settings, problems = configuration.usable(file, {})
     return settings, {problem.path.removeprefix("offerings[0]."): problem.message for problem in problems}
-
-
-@pytest.mark.parametrize(("place", "name", "refused"), KEYS)
-def test_it_stops_its_modes_and_no_other(tmp_path: Path, place: str, name: str, refused: NotServed) -> None:
-    settings, problems = told(tmp_path, f"{place}{name}", True)
-    assert f"{refused.without_it}; until then " in problems[f"{place}{name}"]
-    for mode in Mode:
-        if mode in refused.stops:
-            with pytest.raises(ConfigError, match="is not served yet"):
-                sites.connect(settings, settings.offerings[0], mode)
-        else:
-            sites.connect(settings, settings.offerings[0], mode)
-    assert configuration.checked(tmp_path / "site.yaml", {}, strict=True).settings is None
-
-
-@pytest.mark.parametrize(("place", "name", "refused"), KEYS)
-@pytest.mark.parametrize("value", [False, None, "no"])
-def test_its_default_stops_nothing(
-    tmp_path: Path, place: str, name: str, refused: NotServed, value: object
-) -> None:
-    settings, problems = told(tmp_path, f"{place}{name}", value)
-    assert problems == {}
-    sites.connect(settings, settings.offerings[0], Mode.MEMBERSHIP_SYNC)
 
 
 def test_a_table_may_have_defaults_of_its_own() -> None:
