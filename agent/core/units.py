@@ -141,6 +141,17 @@ def tres_shares(
     return found
 
 
+def sharing(names: Iterable[str], shares: Shares) -> set[str]:
+    """Return these components with all that share a TRES with one of them, also by way of others."""
+    found = set(names)
+    while True:
+        tres = {each for name in found for each in shares.get(name, ())}
+        more = {name for name, parts in shares.items() if not tres.isdisjoint(parts)} - found
+        if not more:
+            return found
+        found |= more
+
+
 def _brought(component: Component, asked: Mapping[str, Any], months: int | None) -> Decimal:
     """Return what a component brings into limits, in its own units; 0 where that is no number."""
     try:

@@ -389,3 +389,24 @@ def test_a_tres_of_two_components_is_told_once_and_so_are_the_shares_of_users() 
     assert plan.totals is not None
     assert plan.totals.after == (("node", "15.00"),)
     assert [share.after for share in plan.shares] == [(("u1", "5.00"), ("u2", "10.00"))]
+
+
+def test_components_that_share_a_tres_are_left_out_together() -> None:
+    """Their parts change with their limits: what one has less the other has more, and would be billed twice."""
+    node, gpu = (
+        replace(component(name), accounting_type=AccountingType.LIMIT, targets={"gres/gpu": 60})
+        for name in ("node", "gpu")
+    )
+    before = [replace(resource("r", "a"), limits={"node": 10, "gpu": 10})]
+    after = [replace(resource("r", "a"), limits={"node": 30, "gpu": 10})]
+    usage = used(a={"ann": {"gres_gpu": 100, "cpu": 7}})
+    rules = {"components": (CPU, node, gpu), "omits_lower": True, "with_users": False}
+    (first,) = plan(before, usage, **rules)
+    assert first.totals and dict(first.totals.after) == {"cpu": "7.00", "node": "50.00", "gpu": "50.00"}
+    held = Holding().total("r", "cpu", "6").total("r", "node", "50").total("r", "gpu", "50")
+    (second,) = plan(after, usage, held, **rules)
+    assert second.totals and dict(second.totals.after) == {"cpu": "7.00"}
+    assert second.omitted == (
+        "usage of a in 2026-11 would get less: gpu from 50 to 25.00; node is left out with it, "
+        "for it shares what was used"
+    )

@@ -19,7 +19,7 @@ from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.model import Component, Resource, ResourceState
 from agent.core.periods import Month
-from agent.core.units import ZERO, Shares, reported_amount, targets_of
+from agent.core.units import ZERO, Shares, reported_amount, sharing, targets_of
 from agent.core.usage import AccountUsage, Usage, UsageRecord, UserUsageRecord
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
 from agent.core.waldur_actions import WaldurAction
@@ -202,12 +202,17 @@ def _with_actions(
         sentence = f"usage of {', '.join(beyond)} is more than Waldur counts: check unit_factor"
         return replace(plan, skipped=sentence, needs_person=True)
     lower = _lower(plan, amounts, ledger)
-    if rules.omits_lower and not rules.in_full and 0 < len(lower) < len(amounts):
+    # What one of them has less the others have more: told alone, they would be billed for all of it.
+    omitted = sharing(lower, parts)
+    if rules.omits_lower and not rules.in_full and 0 < len(omitted & amounts.keys()) < len(amounts):
         words = ", ".join(f"{name} from {was:f} to {amounts[name]:f}" for name, was in lower.items())
+        beside = ", ".join(sorted(omitted & amounts.keys() - lower.keys()))
         plan = replace(
-            plan, omitted=f"usage of {plan.account} in {usage.query.month} would get less: {words}"
+            plan,
+            omitted=f"usage of {plan.account} in {usage.query.month} would get less: {words}"
+            + (f"; {beside} is left out with it, for it shares what was used" if beside else ""),
         )
-        amounts = {name: amount for name, amount in amounts.items() if name not in lower}
+        amounts = {name: amount for name, amount in amounts.items() if name not in omitted}
     plan = replace(plan, totals=_totals(plan, usage.query.month, amounts, ledger, rules))
     if not rules.with_users:
         return plan
