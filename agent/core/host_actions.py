@@ -120,7 +120,9 @@ class MakeProjectDirectory(DirectoryHostAction):
 
 @dataclass(frozen=True, kw_only=True)
 class SetProjectQuota(DirectoryHostAction):
-    """Limit what a project directory may hold (Lustre). `before`: what we set last, empty where that is not known."""
+    """Limit what a project directory may hold (Lustre). `before`: what we set last, else what the file system has;
+    empty for a directory that is new, None where nobody could tell.
+    """
 
     verb: ClassVar[str] = "set project quota"
     effect, costs = Effect.CHANGE, frozenset({Cost.QUOTAS_LOWERED})
@@ -128,7 +130,7 @@ class SetProjectQuota(DirectoryHostAction):
     path: str
     project_id: int
     mount_point: str
-    before: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    before: tuple[tuple[str, str], ...] | None = field(default=(), compare=False)
     limits: tuple[tuple[str, str], ...]
 
     def subject(self) -> str:
@@ -136,7 +138,8 @@ class SetProjectQuota(DirectoryHostAction):
         return f"of {self.path} (project {self.project_id} on {self.mount_point}) {limits}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        return _is_lower(self.before, self.limits)
+        # A quota that nobody could tell may be a higher one.
+        return self.before is None or _is_lower(self.before, self.limits)
 
 
 def _is_lower(before: Iterable[tuple[str, str]], limits: Iterable[tuple[str, str]]) -> bool:

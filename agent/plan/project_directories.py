@@ -11,7 +11,7 @@ other       whatever       none: it is left alone
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from agent.core.host_actions import DirectoryHostAction, MakeProjectDirectory, SetProjectQuota
 from agent.core.project_directories import (
@@ -31,13 +31,15 @@ WRONG_NAME = "its name cannot be a folder's ([a-z0-9_][a-z0-9_.-]*)"
 class DirectoryFacts:
     """`standing`: what is in the place of a directory, by account: empty for a folder, else why it is left alone.
 
-    `groups`: the number of each group that may own directories, by its name.
+    `groups`: the number of each group that may own directories, by its name. `present`: the limits that the file system
+    has of a directory's project, by account; of `unrecorded` accounts that it lacks they are unknown.
     """
 
     accounts: tuple[str, ...]
     standing: Mapping[str, str]
     records: Mapping[str, DirectoryRecord]
     groups: Mapping[str, int]
+    present: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,22 @@ def due(
         or (mark and records.get(account, NO_RECORD).quota != mark)
     ]
     return tuple(sorted(found, key=lambda account: bool(records.get(account, NO_RECORD).told)))
+
+
+def unrecorded(facts: DirectoryFacts, rules: DirectoryRules) -> Mapping[str, int]:
+    """Return the project ids of directories that stand and whose quota we do not know, by account."""
+    quota = rules.quota
+    if quota is None:
+        return {}
+    ids = {
+        account: gid + quota.id_offset
+        for account in facts.accounts
+        if is_directory_name(account)
+        and facts.standing.get(account) == ""
+        and _recorded(facts.records.get(account, NO_RECORD), quota) is None
+        and (gid := facts.groups.get(rules.group_of(account))) is not None
+    }
+    return {account: project_id for account, project_id in ids.items() if project_id <= MAX_PROJECT_ID}
 
 
 def changes(facts: DirectoryFacts, rules: DirectoryRules) -> PlannedChanges:
@@ -113,26 +131,25 @@ def _of_account(
         )
     if quota is not None:
         record = facts.records.get(account, NO_RECORD)
-        found += _quota(account, path, project_id, quota, record, is_new=bool(found))
+        if found or record.quota != quota.mark():
+            before = _recorded(record, quota)
+            if before is None:
+                before = () if found else facts.present.get(account)
+            found.append(
+                SetProjectQuota(
+                    account=account,
+                    path=path,
+                    project_id=project_id,
+                    mount_point=quota.mount_point,
+                    before=before,
+                    limits=quota.limits,
+                    reason="the settings have changed" if record.quota else "none has been set yet",
+                )
+            )
     return tuple(found), trouble
 
 
-def _quota(
-    account: str, path: str, project_id: int, quota: ProjectQuota, record: DirectoryRecord, *, is_new: bool
-) -> list[SetProjectQuota]:
-    if record.quota == quota.mark() and not is_new:
-        return []
+def _recorded(record: DirectoryRecord, quota: ProjectQuota) -> tuple[tuple[str, str], ...] | None:
+    """Return the limits that we set last; None where that is not known, or was in another file system or project."""
     before = quota_of(record.quota)
-    # Limits of another file system or project do not compare.
-    is_alike = before is not None and replace(before, limits=quota.limits) == quota
-    return [
-        SetProjectQuota(
-            account=account,
-            path=path,
-            project_id=project_id,
-            mount_point=quota.mount_point,
-            before=before.limits if before is not None and is_alike else (),
-            limits=quota.limits,
-            reason="the settings have changed" if record.quota else "none has been set yet",
-        )
-    ]
+    return before.limits if before is not None and replace(before, limits=quota.limits) == quota else None

@@ -128,6 +128,14 @@ class HeadNode:
             error = refusal
         return Outcome(action, error, commands, time.monotonic() - started_s)
 
+    def project_limits(self, project_id: int, mount_point: str) -> tuple[tuple[str, str], ...]:
+        """Return the Lustre quota that a project has now, as in `SetProjectQuota`. Raises BackendError."""
+        said = self._read(project_quotas.show(project_id, mount_point))
+        limits = project_quotas.limits_of(said)
+        if limits is None:
+            raise ParseError("lfs quota", said, "no limits")
+        return tuple(limits.items())
+
     def _make_home(self, action: MakeHome) -> None:
         done = self._write(_home_argv(action))
         if done.returncode == NOT_PERMITTED and os.geteuid() != 0:
@@ -199,7 +207,7 @@ class HeadNode:
                 f"`{shlex.join(project_quotas.tag(action.path, action.project_id))}`"
             )
         self._checked(project_quotas.settings(action))
-        said = self._read(project_quotas.show(action))
+        said = self._read(project_quotas.show(action.project_id, action.mount_point))
         wrong = project_quotas.differences(said, action.limits)
         if wrong is None:
             log.warning("the quota of %s is set and could not be read back: %r", action.path, said[:100])

@@ -38,14 +38,21 @@ def settings(action: SetProjectQuota) -> Argv:
     return ("lfs", "setquota", "-p", str(action.project_id), *options, action.mount_point)
 
 
-def show(action: SetProjectQuota) -> Argv:
-    return ("lfs", "quota", "-q", "-p", str(action.project_id), action.mount_point)
+def show(project_id: int, mount_point: str) -> Argv:
+    return ("lfs", "quota", "-q", "-p", str(project_id), mount_point)
+
+
+def limits_of(said: str) -> dict[str, str] | None:
+    """Return the limits that `show` printed; None where the output is not that of lfs quota."""
+    words = said.split()
+    if len(words) < 9 or not all(is_whole(words[place]) for place in COLUMNS.values()):
+        return None
+    return {name: words[place] for name, place in COLUMNS.items()}
 
 
 def differences(said: str, limits: Iterable[tuple[str, str]]) -> list[str] | None:
     """Return the limits that are not as they were set, as words; None where the output is not that of lfs quota."""
-    words = said.split()
-    if len(words) < 9 or not all(is_whole(words[place]) for place in COLUMNS.values()):
+    shown = limits_of(said)
+    if shown is None:
         return None
-    shown = {name: words[place] for name, place in COLUMNS.items()}
     return [f"{name} is {shown[name]}, not {value}" for name, value in limits if shown[name] != value]

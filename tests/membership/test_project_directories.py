@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 from pathlib import Path
@@ -10,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
+from agent.core.host_actions import SetProjectQuota
+from agent.core.model import Snapshot
+from agent.core.policy import PolicyRules
+from agent.core.project_directories import DirectoryRecord
 from agent.run.preview.previews import preview
+from agent.state import project_directories as remembered
 from rig.slapd import Slapd
 from tests.backends.storage.world import World as HeadNode
 from tests.backends.usernames.conftest import Looker, raw
@@ -61,6 +67,12 @@ def test_each_allocation_gets_its_directory_and_quota_once(
     report = world.sync()
     assert not report.failed, report.as_json()
     assert (base / "a_one").is_dir()
+    # Raised by an operator, and our record is lost.
+    (node.folder / "lustre").write_text(json.dumps({f"project {gid + 500}": {"-B": "9000"}}))
+    remembered.write(world.site.state_dir, world.site.offering.uuid, {"a_one": DirectoryRecord()})
+    (quota,) = preview(world.site, Mode.MEMBERSHIP_SYNC).allowed
+    assert isinstance(quota, SetProjectQuota) and ("bhard", "9000") in (quota.before or ())
+    assert quota.takes_away(Snapshot("c"), PolicyRules())
 
 
 def test_without_a_place_for_directories_the_pass_says_so_and_goes_on(

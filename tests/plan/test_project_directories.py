@@ -9,7 +9,7 @@ from agent.core.host_actions import MakeProjectDirectory, SetProjectQuota
 from agent.core.model import Snapshot
 from agent.core.policy import PolicyRules
 from agent.core.project_directories import DirectoryRecord, DirectoryRules, ProjectQuota
-from agent.plan.project_directories import DirectoryFacts, changes, due
+from agent.plan.project_directories import DirectoryFacts, changes, due, unrecorded
 
 QUOTA = ProjectQuota("/lustre", (("bhard", "1000"),), id_offset=100)
 RULES = DirectoryRules("/p", "nobody", 0o2770, has_acl=True, quota=QUOTA)
@@ -54,17 +54,35 @@ def test_an_id_that_is_too_large_costs_the_quota_only() -> None:
     assert "is too large" in found.troubles["a"]
 
 
-def test_a_lower_quota_takes_something_away_and_another_place_does_not_compare() -> None:
+def test_a_lower_quota_takes_something_away_and_another_place_is_unknown() -> None:
     seen = facts("a", standing={"a": ""}, records={"a": DONE})
     for limits, mount_point, lower in (
         ((("bhard", "900"),), "/lustre", True),
         ((("bhard", "2000"),), "/lustre", False),
         ((("bhard", "0"),), "/lustre", False),
-        ((("bhard", "900"),), "/other", False),
+        ((("bhard", "900"),), "/other", True),
     ):
         quota = replace(QUOTA, limits=limits, mount_point=mount_point)
         (action,) = changes(seen, replace(RULES, quota=quota)).of_account["a"]
         assert action.takes_away(Snapshot("c"), PolicyRules()) is lower
+
+
+def test_a_quota_that_we_have_no_record_of_is_compared_with_the_present_one_or_counts_as_lower() -> None:
+    stands = facts("a", standing={"a": ""})
+    assert unrecorded(stands, RULES) == {"a": 107}
+    assert unrecorded(facts("a", "b"), RULES) == {}
+    assert unrecorded(replace(stands, records={"a": DONE}), RULES) == {}
+    for present, lower in (
+        ({"a": (("bhard", "5000"),)}, True),
+        ({"a": (("bhard", "0"),)}, True),
+        ({"a": (("bhard", "1000"),)}, False),
+        ({"a": (("bhard", "10"),)}, False),
+        ({}, True),
+    ):
+        (action,) = changes(replace(stands, present=present), RULES).of_account["a"]
+        assert action.takes_away(Snapshot("c"), PolicyRules()) is lower, present
+    (_, first) = changes(facts("a"), RULES).of_account["a"]
+    assert not first.takes_away(Snapshot("c"), PolicyRules())
 
 
 def test_who_is_in_trouble_keeps_nobody_waiting() -> None:

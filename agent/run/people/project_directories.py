@@ -124,7 +124,28 @@ class _Provisioning:
     def _observe(self) -> DirectoryFacts:
         due, standing = self._looked()
         groups = {self._rules.group_of(account) for account in due if not standing.get(account)}
-        return DirectoryFacts(due, standing, self._records, self._numbers(groups))
+        facts = DirectoryFacts(due, standing, self._records, self._numbers(groups))
+        return replace(facts, present=self._present(facts))
+
+    def _present(self, facts: DirectoryFacts) -> dict[str, tuple[tuple[str, str], ...]]:
+        """Return the quotas that an operator, or an agent whose records are lost, may have set. After one that cannot
+        be read all others are unknown, too.
+        """
+        found: dict[str, tuple[tuple[str, str], ...]] = {}
+        for account, project_id in planner.unrecorded(facts, self._rules).items():
+            assert self._rules.quota is not None
+            try:
+                found[account] = self._host.project_limits(project_id, self._rules.quota.mount_point)
+            except BackendError as error:
+                log.warning(
+                    "the present quota of %s of offering %s is not known, so a new one counts as lower (budget "
+                    "quotas_lowered): %s",
+                    self._rules.path_of(account),
+                    self._site.offering.name,
+                    error,
+                )
+                break
+        return found
 
     def _numbers(self, groups: Collection[str]) -> Mapping[str, int]:
         """Return the numbers of groups that may own directories: by the offering's directory, else by this host.

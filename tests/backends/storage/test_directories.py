@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.errors import BackendUnavailable, CommandFailed, NotApplied, PlanRefused
+from agent.core.errors import BackendUnavailable, CommandFailed, NotApplied, ParseError, PlanRefused
 from agent.core.host_actions import MakeProjectDirectory, SetProjectQuota
 from backends.storage import directories
 from backends.storage.directories import DirectoriesUnusable
@@ -82,6 +82,17 @@ def test_the_project_id_is_given_before_the_name_and_then_limited(world: World, 
         ["lfs", "quota", "-q", "-p", str(GID), "/lustre"],
     ]
     assert world.kept("lustre") == {f"project {GID}": {"-b": "900", "-B": "1000", "-I": "50"}}
+
+
+def test_the_present_quota_is_read_or_an_error(world: World, projects: Path) -> None:
+    host = world.head_node()
+    assert host.apply(make(projects, project_id=GID)).error is None
+    assert host.apply(quota(projects)).error is None
+    found = host.project_limits(GID, "/lustre")
+    assert found == (("bsoft", "900"), ("bhard", "1000"), ("isoft", "0"), ("ihard", "50"))
+    world.faults(Fault("lfs", "quota", code=0, stdout="no quota here"))
+    with pytest.raises(ParseError):
+        host.project_limits(GID, "/lustre")
 
 
 def test_a_directory_of_another_project_keeps_its_quota(world: World, projects: Path) -> None:
