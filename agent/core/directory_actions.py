@@ -172,12 +172,17 @@ class UpdateProfile(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DeactivateUser(DirectoryAction):
-    """A person who has left: disabled in the directory or removed from it where the site wants that, else kept."""
+    """A person who has left: disabled in the directory or removed from it where the site wants that, else kept.
+
+    `login`, `uid`: the person's in Waldur, by which the directory knows its entry; empty and None where unknown.
+    """
 
     verb: ClassVar[str] = "deactivate user"
     effect, target = Effect.REMOVE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
+    login: str = ""
+    uid: int | None = None
 
     def subject(self) -> str:
         return self.user

@@ -70,5 +70,6 @@ def closing(departures: Iterable[Departure]) -> Iterator[Action]:
             if state != Deletion.DELETING:
                 yield BeginDeletion(offering_user=uuid, username=name, reason=WHY)
             if each.is_released and name:
-                yield DeactivateUser(user=name, reason=WHY)
+                uid = each.user.posix.uid if each.user.posix else None
+                yield DeactivateUser(user=name, login=each.user.waldur_username, uid=uid, reason=WHY)
             yield CompleteDeletion(offering_user=uuid, username=name, reason=WHY)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.model import Mode
-from agent.core.actions import RemoveMember
+from agent.core.actions import RemoveMember, only
 from agent.core.directory_actions import (
     BeginDeletion,
     CompleteDeletion,
@@ -19,7 +19,7 @@ from agent.core.directory_actions import (
     FailDeletion,
 )
 from agent.core.errors import BackendError
-from agent.core.model import Deletion, OfferingUser
+from agent.core.model import Deletion, OfferingUser, PosixAccount
 from agent.core.plans import Outcome
 from agent.plan import departures
 from agent.plan.departures import Departure
@@ -251,6 +251,7 @@ FAULT = BackendError("no")
 def test_what_ends_a_deletion(
     state: Deletion, departure: dict[str, object], expected: list[type[object]]
 ) -> None:
-    user = OfferingUser("o1", "u1", "ann", state)
+    user = OfferingUser("o1", "u1", "ann", state, waldur_username="ann@w", posix=PosixAccount(5001, 6001))
     found = list(departures.closing([Departure(user, **departure)]))  # type: ignore[arg-type]
     assert [type(action) for action in found] == expected
+    assert all((each.login, each.uid) == ("ann@w", 5001) for each in only(DeactivateUser, found))

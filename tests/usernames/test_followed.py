@@ -154,7 +154,7 @@ def test_who_leaves_is_disabled_and_enabled_again(
     with usernames.opened(site, {}, None) as backend:
         assert backend is not None
         for _ in range(2):
-            (outcome,) = backend.apply([DeactivateUser(user="ann")])
+            (outcome,) = backend.apply([DeactivateUser(user="ann", login=one, uid=5001)])
             assert outcome.error is None
     ann = user_of(looker, "ann")
     assert (ann.first("loginShell"), ann.first("shadowExpire")) == ("/usr/sbin/nologin", "1")
@@ -167,6 +167,31 @@ def test_who_leaves_is_disabled_and_enabled_again(
     cluster = looker.group("cluster")
     assert cluster is not None and cluster.all("memberUid") == ("ann",)
     assert passed(site) == []
+
+
+@pytest.mark.parametrize("how", ["disable", "delete"])
+def test_an_entry_that_is_not_the_leavers_is_left_alone(
+    site_for: SiteFactory, slapd: Slapd, looker: Looker, how: str
+) -> None:
+    numbers = {"ann": 5001, "bob": 300, "eve": 7777, "joe": 5004, "zed": 5005}
+    for name, number in numbers.items():
+        looker.add_user(name, number, employeeNumber="stranger" if name == "ann" else f"{name}@w")
+    looker.add_group("sudo", 9000, *numbers)
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_departure=how))
+    known = {"ann": 5001, "bob": 300, "eve": 5003, "joe": None, "zed": 5005}
+    leavers = [DeactivateUser(user=name, login=f"{name}@w", uid=uid) for name, uid in known.items()]
+    with usernames.opened(site, {}, None) as backend:
+        assert backend is not None
+        outcomes = backend.apply(leavers)
+    *errors, last = [str(outcome.error or "") for outcome in outcomes]
+    words = ("the login stranger", "account of the system", "has uidnumber 5003", "shows no uidnumber")
+    assert [word in error for word, error in zip(words, errors, strict=True)] == [True] * 4
+    assert last == ""
+    assert [user_of(looker, name).first("loginShell") for name in list(numbers)[:4]] == [""] * 4
+    zed = looker.user("zed")
+    assert (zed is None) if how == "delete" else (zed is not None and zed.first("shadowExpire") == "1")
+    sudo = looker.group("sudo")
+    assert sudo is not None and {"ann", "bob", "eve", "joe"} <= set(sudo.all("memberUid"))
 
 
 @pytest.mark.parametrize(("how", "is_failed"), [("report", False), ("fail", True)])

@@ -154,7 +154,7 @@ class LdapUsernames:
             case DeactivateUser():
                 if self._settings.remove_user_on_deactivate:
                     is_kept = self._settings.on_departure is OnDeparture.DISABLE
-                    (self._followed.disable if is_kept else self._writer.remove)(action.user)
+                    (self._followed.disable if is_kept else self._writer.remove)(action)
             case _:
                 raise BackendError(f"cannot {action.verb} here")
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from agent.core.directory import DirectoryPeople, DirectoryUser
-from agent.core.directory_actions import AdoptNumbers, EnableUser, RenameUser
+from agent.core.directory_actions import AdoptNumbers, DeactivateUser, EnableUser, RenameUser
 from agent.core.errors import BackendError
 from agent.core.model import OfferingUser
 from backends.usernames import nss
@@ -136,9 +136,12 @@ class FollowedPeople:
             entry.dn, {"uidNumber": [(REPLACE, [str(uid)])], "gidNumber": [(REPLACE, [str(gid)])]}
         )
 
-    def disable(self, username: str) -> None:
-        """Keep a user and let nobody log in as it: out of all groups but its own. One that is not there is no error."""
-        entry = self._reader.named([username]).get(username)
+    def disable(self, action: DeactivateUser) -> None:
+        """Keep a user and let nobody log in as it: out of all groups but its own. One that is not there is no error.
+
+        Raises BackendError for an entry that is not this person's.
+        """
+        username, entry = action.user, self._reader.leaver(action)
         if entry is None:
             return
         own = {

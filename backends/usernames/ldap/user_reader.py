@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agent.core.directory_actions import DeactivateUser
 from agent.core.errors import BackendError
 from agent.core.model import OfferingUser
 from agent.core.system_users import is_system_number
@@ -50,6 +51,33 @@ class UserReader:
         return {
             entry.first("uid"): entry for clauses in any_of("uid", usernames) for entry in self.users(clauses)
         }
+
+    def leaver(self, action: DeactivateUser) -> LdapEntry | None:
+        """Return the entry of a person who leaves, None where there is none. Raises BackendError for a stranger's."""
+        entry = self.named([action.user]).get(action.user)
+        if entry is not None and (reason := self._strangeness(entry, action)):
+            raise BackendError(
+                f"LDAP: {action.user} is left as it is, neither disabled nor deleted: {reason}. Look whose {entry.dn} "
+                "is: mend the entry or the account in Waldur, or release it by hand"
+            )
+        return entry
+
+    def _strangeness(self, entry: LdapEntry, action: DeactivateUser) -> str:
+        """Return why an entry is not the leaver's, empty where it is."""
+        number, follows = entry.number("uidNumber"), self._settings.account_rules is not None
+        if is_of_the_system(entry):
+            return f"it is an account of the system (uidNumber {'none' if number is None else number})"
+        if not follows and number not in self._settings.uids:
+            return f"its uidNumber {number} is outside uid_range, so it was not made here"
+        if follows and number != action.uid:
+            told = "shows no uidnumber" if action.uid is None else f"has uidnumber {action.uid}"
+            return f"it has uidNumber {number}, and Waldur {told} for this person"
+        logins = entry.all(self._login) if self._login else ()
+        if logins and action.login not in logins:
+            return (
+                f"it carries the login {', '.join(logins)}, and the person's is {action.login or 'not known'}"
+            )
+        return ""
 
     def is_taken(self, name: str) -> bool:
         """Return whether a user or a group of this name is anywhere in the directory."""

@@ -15,13 +15,14 @@ import time
 from dataclasses import dataclass, replace
 
 from agent.config.secret import Secret
+from agent.core.directory_actions import DeactivateUser
 from agent.core.errors import BackendError
 from agent.core.model import OfferingUser, PosixAccount
 from backends.usernames.ldap.directory import AlreadyThere, Directory, LdapEntry, NotThere
 from backends.usernames.ldap.groups import GroupWriter
 from backends.usernames.ldap.ids import IdAllocator
 from backends.usernames.ldap.schema import LdapSettings
-from backends.usernames.ldap.user_reader import UserReader, is_of_the_system, owner_description
+from backends.usernames.ldap.user_reader import UserReader, owner_description
 
 log = logging.getLogger(__name__)
 
@@ -129,17 +130,13 @@ class UserWriter:
         self._groups.join_access(name)
         return made
 
-    def remove(self, username: str) -> None:
+    def remove(self, action: DeactivateUser) -> None:
         """Delete the user, its places in the access groups and its own group. A user who is not there is no error.
 
-        Raises BackendError for an entry outside uid_range: it was not made here.
+        Raises BackendError for an entry that is not this person's.
         """
-        entry = self._reader.named([username]).get(username)
+        username, entry = action.user, self._reader.leaver(action)
         follows = self._settings.account_rules is not None
-        uid = entry.number("uidNumber") if entry is not None else None
-        if entry is not None and (is_of_the_system(entry) if follows else uid not in self._settings.uids):
-            where = "an account of the system" if follows else "outside uid_range"
-            raise BackendError(f"LDAP: {username} is {where}, so it is not ours to remove")
         self._groups.leave_access(username)
         if entry is not None:
             self._delete(entry.dn)

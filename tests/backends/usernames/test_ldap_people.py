@@ -241,6 +241,20 @@ def test_leavers_stay_unless_the_site_removes_them(ldap: Connect, looker: Looker
     assert not removing.apply([CreateGroup(group="g")])[0].done
 
 
+def test_whom_the_agent_did_not_make_it_does_not_disable(ldap: Connect, looker: Looker) -> None:
+    looker.add_user("oldhand", 2000)
+    looker.add_user("other", 10500, employeeNumber="login2")
+    looker.add_group("sudo", 5000, "oldhand", "other")
+    keeping = ldap(
+        remove_user_on_deactivate=True, on_departure="disable", waldur_username_attribute="employeeNumber"
+    )
+    leavers = [DeactivateUser(user=name, login="login1") for name in ("oldhand", "other")]
+    errors = [str(outcome.error) for outcome in keeping.apply(leavers)]
+    assert "outside uid_range" in errors[0] and "the login login2" in errors[1]
+    sudo = looker.group("sudo")
+    assert sudo is not None and sudo.all("memberUid") == ("oldhand", "other")
+
+
 def test_a_directory_that_goes_away_is_an_outage_and_comes_back(ldap: Connect, slapd: Slapd) -> None:
     backend = ldap()
     backend.make(person())
