@@ -14,7 +14,7 @@ from pathlib import Path
 NODE_CPUS = 16
 NODE_MEMORY_MB = 16_000
 NODE_GPUS = 4
-PARTITIONS = ("main", "gpu")
+PARTITIONS = ("main", "gpu", "Big")
 
 SLURM_CONF = """\
 ClusterName={cluster}
@@ -58,6 +58,7 @@ NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 \\
   CPUs={cpus} RealMemory={memory_mb} Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES DefaultTime=1 MaxTime=INFINITE DefMemPerCPU=100 State=UP
 PartitionName=gpu Nodes=ALL DefaultTime=1 MaxTime=INFINITE DefMemPerCPU=100 State=UP
+PartitionName=Big Nodes=ALL DefaultTime=1 MaxTime=INFINITE DefMemPerCPU=100 State=UP
 """
 
 SLURMDBD_CONF = """\

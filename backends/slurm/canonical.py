@@ -7,7 +7,7 @@ PlanRefused; one of the offering is no order's fault: it is left out, or ConfigE
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agent.core.account_names import fold
@@ -27,15 +27,16 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     snapshot.require(Part.TRES)
     account = _account(spec.account)
     members = tuple(dict.fromkeys(fold(user) for user in spec.members))
-    unusable = _unusable_partitions(settings, spec.requested, snapshot)
-    kept = tuple(name for name in spec.requested.offering_partitions if name not in unusable)
-    requested = replace(spec.requested, offering_partitions=kept)
+    requested = _folded(spec.requested)
+    unusable = _unusable_partitions(settings, requested, snapshot)
+    kept = tuple(name for name in requested.offering_partitions if name not in unusable)
+    requested = replace(requested, offering_partitions=kept)
     offered = kept if settings.enforce_offering_partitions else ()
     usual = _usual_partitions(settings, offered, tuple(unusable))
     qos, partition, not_offered = _ordered(settings, requested, usual)
     partitions = (partition,) if partition else usual
     own, own_notes = _own_qos(settings, account.name, snapshot)
-    state, state_notes = states.state(settings, spec.requested, own)
+    state, state_notes = states.state(settings, requested, own)
     # What the members' default becomes by the site's policy; empty: the cluster keeps or chooses it.
     default_accounts = {"common": settings.default_account, "individual": account.name}
     notes = [
@@ -69,6 +70,26 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     )
 
 
+def _folded(requested: RequestedState) -> RequestedState:
+    """Return what is requested with the names of QoS and partitions as slurmdbd keeps them: in lower case (22.05)."""
+    taken: dict[str, tuple[str, ...]] = {}
+    for partition, qos in requested.partition_qos.items():
+        name = fold(partition)
+        taken[name] = _names((*taken.get(name, ()), *qos))
+    return replace(
+        requested,
+        qos=fold(requested.qos),
+        partition=fold(requested.partition),
+        offering_partitions=_names(requested.offering_partitions),
+        offering_qos=_names(requested.offering_qos),
+        partition_qos=taken,
+    )
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(fold, names)))
+
+
 def _unusable_partitions(
     settings: SlurmSettings, requested: RequestedState, snapshot: Snapshot
 ) -> dict[str, str]:
@@ -97,7 +118,7 @@ def _unplaced(account: str, qos: str, partitions: Sequence[str], snapshot: Snaps
 def _is_there(kind: str, name: str, snapshot: Snapshot) -> bool:
     """Return whether the cluster has this QoS or partition, or nobody has looked."""
     if kind == "partition":
-        return name in snapshot.partitions or Part.PARTITIONS not in snapshot.complete
+        return fold(name) in map(fold, snapshot.partitions) or Part.PARTITIONS not in snapshot.complete
     return fold(name) in map(fold, snapshot.qos) or Part.QOS not in snapshot.complete
 
 

@@ -66,10 +66,11 @@ def associations(stdout: str) -> Tree:
     for row in rows(SHOW_ASSOCIATIONS, stdout, len(ASSOCIATION_COLUMNS)):
         cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job = row
         clusters.add(cluster)
+        own, default_qos = _qos_names(qos), fold(default_qos)
         if user:
+            partition = fold(partition)
             found.add(Association(account, user, partition))
-            if qos or default_qos:
-                own = frozenset(filter(None, qos.split(",")))
+            if own or default_qos:
                 member_qos[Association(account, user, partition)] = MemberQos(own, default_qos)
             if per_job:
                 user_limits[account, user] = tres_limits(per_job)
@@ -78,7 +79,7 @@ def associations(stdout: str) -> Tree:
             name=account,
             parent=parent or None,
             limits=tres_limits(limits),
-            qos=frozenset(filter(None, qos.split(","))),
+            qos=own,
             default_qos=default_qos,
             submit_limit=_submit_limit(submit),
         )
@@ -103,22 +104,28 @@ def qos(stdout: str) -> dict[str, Qos]:
                 SHOW_QOS, line, f"{len(QOS_COLUMNS)} columns were asked for, {len(columns)} came"
             )
         name, limits, description = columns
-        found[name] = Qos(description, tres_limits(limits, SHOW_QOS))
+        found[fold(name)] = Qos(description, tres_limits(limits, SHOW_QOS))
     if not found:
         raise ParseError(SHOW_QOS, "", "every cluster has the QoS normal")
     return found
 
 
 def partitions(stdout: str) -> frozenset[str]:
-    """Parse `scontrol --oneliner show partition`: the names. Raises ParseError."""
+    """Parse `scontrol --oneliner show partition`: the names in the spelling of associations, which sacctmgr folds
+    (22.05); slurm.conf and jobs may have capitals. Raises ParseError.
+    """
     command = "scontrol show partition"
     found = set()
     for line in lines(command, stdout):
         name = _PARTITION_NAME.match(line)
         if name is None:
             raise ParseError(command, line, "a line should begin with PartitionName=")
-        found.add(name[1])
+        found.add(fold(name[1]))
     return frozenset(found)
+
+
+def _qos_names(text: str) -> frozenset[str]:
+    return frozenset(map(fold, filter(None, text.split(","))))
 
 
 def _submit_limit(text: str) -> int | None:

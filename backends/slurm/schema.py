@@ -158,11 +158,11 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
             cluster_name=loaded["cluster_name"] or "",
             bin_path=loaded["slurm_bin_path"] or "",
             command_prefix=tuple(loaded["command_prefix"] or ()),
-            default_partition=loaded["default_partition"] or "",
+            default_partition=fold(loaded["default_partition"] or ""),
             enforce_offering_partitions=loaded["enforce_offering_partitions"],
-            qos_default=loaded["qos_default"] or "normal",
-            qos_downscaled=loaded["qos_downscaled"] or "",
-            qos_paused=loaded["qos_paused"] or "",
+            qos_default=fold(loaded["qos_default"] or "normal"),
+            qos_downscaled=fold(loaded["qos_downscaled"] or ""),
+            qos_paused=fold(loaded["qos_paused"] or ""),
             qos_enforcement_enabled=loaded["qos_enforcement_enabled"],
             enforce_offering_qos=loaded["enforce_offering_qos"],
             own_qos=own_qos,
@@ -189,7 +189,7 @@ def _own_qos(management: Mapping[str, Any] | None) -> OwnQos | None:
         name="",
         flags=management["flags"] or "",
         limits=tuple((option, str(value)) for option, value in limits if value is not None),
-        additional=tuple(management["additional_qos"] or ()),
+        additional=tuple(dict.fromkeys(map(fold, management["additional_qos"] or ()))),
         holds_limits=bool(management["apply_limits_to_qos"]),
     )
 
@@ -248,7 +248,7 @@ def _conflicts(loaded: Mapping[str, Any], path: str) -> list[Problem]:
     found += [
         Problem(Severity.ERROR, f"{path}.{key}", f"{name!r} is not a valid SLURM {kind} name")
         for key, kind, name in names
-        if not is_usable(kind, fold(name) if kind == "account" else name)
+        if not is_usable(kind, fold(name))
     ]
     if (
         loaded["qos_enforcement_enabled"]

@@ -207,6 +207,32 @@ def test_members_who_are_in_get_the_partitions_and_the_qos_of_now(slurm: SlurmCl
     assert restarted.sync().effort.commands["read"] == 3
 
 
+@pytest.mark.parametrize("key", ["default_partition", "enforce_offering_partitions"])
+def test_a_partition_in_capitals_is_the_one_that_slurm_keeps_in_lower_case(make: Make, key: str) -> None:
+    site = make(backend={key: True if key == "enforce_offering_partitions" else "Big"})
+    site.waldur.store.offerings[site.waldur.seed.offering_uuid].partitions = ["Big", "main", "BIG"]
+    site.allocate("one")
+    wanted = {"big", "main"} if key == "enforce_offering_partitions" else {"big"}
+    for _ in range(3):
+        site.in_step()
+        rows = site.assoc("user,partition", "a_one")
+        assert sorted(row for row in rows if row[0] != "|") == sorted(
+            f"{user}|{partition}" for user in TEAM for partition in wanted
+        )
+
+
+def test_a_qos_of_a_state_in_capitals_is_set_once_and_goes_with_the_state(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    add_qos(slurm, "slow", "stop")
+    site = make(backend={"qos_default": "Normal", "qos_downscaled": "Slow", "qos_paused": "Stop"})
+    (resource,) = site.allocate("one")
+    for paused, qos in ((True, "stop"), (False, "normal")):
+        site.change(resource, paused=paused)
+        site.settled()
+        assert f"|{qos}|{qos}" in site.assoc("user,qos,defaultqos", "a_one")
+
+
 def test_limits_of_the_cluster_are_shown(slurm: SlurmCluster, make: Make) -> None:
     site = make()
     (resource,) = site.allocate("one", cpu=10, mem=2)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from agent.core.account_names import fold
 from agent.core.errors import ParseError
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
@@ -72,7 +73,7 @@ class RestReader:
             name = item.get("name")
             if not isinstance(name, str) or not name:
                 raise ParseError("GET slurmdb/qos/", str(item)[:80], "a QoS has no name")
-            found[name] = str(item.get("description") or "")
+            found[fold(name)] = str(item.get("description") or "")
         if not found:
             raise ParseError("GET slurmdb/qos/", "", "every cluster has the QoS normal")
         return found

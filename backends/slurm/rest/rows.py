@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agent.core.account_names import fold
 from agent.core.errors import BackendError, ParseError
 from agent.core.model import Account, Association, MemberQos, Part, Snapshot
 from backends.slurm.rest.client import items
@@ -92,9 +93,10 @@ class Rows:
         accounts, found, defaults, user_limits, member_qos = {}, set(), {}, {}, {}
         for row in self.by_key.values():
             if row.user:
-                found.add(Association(*row.key))
+                place = Association(row.account, row.user, fold(row.partition))
+                found.add(place)
                 if row.qos or row.default_qos:
-                    member_qos[Association(*row.key)] = MemberQos(frozenset(row.qos), row.default_qos)
+                    member_qos[place] = MemberQos(frozenset(map(fold, row.qos)), fold(row.default_qos))
                 if row.is_default:
                     defaults[row.user] = row.account
                 if limits := row.tres.get(JOB_MINUTES):
@@ -104,8 +106,8 @@ class Rows:
                 name=row.account,
                 parent=row.parent or None,
                 limits=row.tres.get(GROUP_MINUTES, {}),
-                qos=frozenset(row.qos),
-                default_qos=row.default_qos,
+                qos=frozenset(map(fold, row.qos)),
+                default_qos=fold(row.default_qos),
                 submit_limit=row.submit_limit,
             )
         parts = (Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS, Part.DEFAULT_ACCOUNTS)

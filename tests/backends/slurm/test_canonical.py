@@ -259,7 +259,7 @@ def test_what_the_others_have_too_may_be_named(what: str) -> None:
 
 BAD_REQUESTS: list[tuple[RequestedState, str]] = [
     (RequestedState(qos="fast,root"), "QoS name 'fast,root'"),
-    (RequestedState(qos="fast\n"), "QoS name"),
+    (RequestedState(qos="fa\nst"), "QoS name"),
     (RequestedState(qos="fast", partition="a b"), "partition name 'a b'"),
 ]
 
