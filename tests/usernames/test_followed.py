@@ -141,6 +141,38 @@ def test_a_renaming_goes_on_where_it_was_cut_off(waldur: SimulatedWaldur, site: 
     assert passed(site) == []
 
 
+def test_a_renaming_stays_in_the_entrys_own_place(
+    waldur: SimulatedWaldur, site: Site, looker: Looker
+) -> None:
+    one = logins(waldur)[0]
+    give(waldur, one, "ann", 5001)
+    passed(site)
+    place, door = f"ou=Physics,ou=People,{BASE}", f"cn=door,ou=Groups,{BASE}"
+    looker.directory.add(place, ["organizationalUnit", "top"], {"ou": ["Physics"]})
+    looker.directory.delete(f"uid=ann,ou=People,{BASE}")
+    values = {"cn": "ann", "sn": "ann", "uidNumber": "5001", "gidNumber": "6001", "homeDirectory": "/"}
+    looker.directory.add(
+        f"uid=ann,{place}",
+        ["inetOrgPerson", "posixAccount", "top"],
+        {"uid": ["ann"], "employeeNumber": [one], **{key: [value] for key, value in values.items()}},
+    )
+    looker.directory.add(
+        door, ["groupOfNames", "top"], {"cn": ["door"], "member": [BASE, f"uid=ann,{place}"]}
+    )
+    give(waldur, one, "anna", 5001)
+    passed(site)
+    inside, anna = looker.group("door"), user_of(looker, "anna")
+    assert (anna.dn, anna.all("description")) == (f"uid=anna,{place}", ())
+    assert inside is not None and set(inside.all("member")) == {BASE, anna.dn}
+    # As a kill before the last steps leaves it.
+    looker.directory.modify(anna.dn, {"description": [(ADD, ["waldur-site-agent:renamed-from=ann"])]})
+    looker.directory.modify(door, {"member": [(ADD, [f"uid=ann,{place}"])]})
+    passed(site)
+    inside, anna = looker.group("door"), user_of(looker, "anna")
+    assert inside is not None and set(inside.all("member")) == {BASE, anna.dn}
+    assert anna.all("description") == ()
+
+
 def test_who_leaves_is_disabled_and_enabled_again(
     waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
 ) -> None:

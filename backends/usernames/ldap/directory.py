@@ -19,7 +19,7 @@ import ldap3
 from ldap3.core import exceptions as errors
 from ldap3.core.results import RESULT_SUCCESS
 from ldap3.utils.conv import escape_filter_chars
-from ldap3.utils.dn import escape_rdn
+from ldap3.utils.dn import escape_rdn, parse_dn
 
 from agent.core.errors import BackendError, BackendUnavailable
 from backends.command_output import is_whole
@@ -253,6 +253,12 @@ class Directory:
             raise BackendUnavailable(
                 f"LDAP {self._settings.uri} cannot be used ({doing}): {cause}"
             ) from error
+
+
+def beside(dn: str, rdn: str) -> str:
+    """Return the DN of an entry with this RDN in the place where `dn` is."""
+    parent = "".join(f"{name}={value}{separator}" for name, value, separator in parse_dn(dn)[1:])
+    return f"{rdn},{parent}"
 
 
 def any_of(attribute: str, values: Iterable[str]) -> Iterator[str]:

@@ -29,6 +29,7 @@ from backends.usernames.ldap.directory import (
     LdapEntry,
     NotThere,
     any_of,
+    beside,
 )
 from backends.usernames.ldap.groups import GroupWriter
 from backends.usernames.ldap.schema import LdapSettings
@@ -106,11 +107,11 @@ class FollowedPeople:
         """Rename a user: into its groups under the new name first, out of them under the old one last."""
         old, new = action.before, action.user
         entries = self._reader.named([old, new])
-        new_dn, old_dn = self._directory.user_dn(new), self._directory.user_dn(old)
         if old in entries:
             if new in entries:
                 raise BackendError(f"LDAP: {old} and {new} are both there: remove the one that is wrong")
             old_dn = entries[old].dn
+            new_dn = beside(old_dn, self._directory.user_rdn(new))
             with suppress(AlreadyThere):
                 self._directory.modify(old_dn, {"description": [(ADD, [f"{RENAMED_FROM}{old}"])]})
             self._groups.replace(old, new, old_dn, new_dn, is_leaving=False)
@@ -118,7 +119,10 @@ class FollowedPeople:
                 if personal.number("gidNumber") == entries[old].number("gidNumber"):
                     self._directory.rename(personal.dn, self._directory.group_rdn(new))
             self._directory.rename(old_dn, self._directory.user_rdn(new))
-        elif new not in entries:
+        elif new in entries:
+            new_dn = entries[new].dn
+            old_dn = beside(new_dn, self._directory.user_rdn(old))
+        else:
             raise BackendError(f"LDAP: there is no user {old} to be renamed to {new}")
         self._groups.replace(old, new, old_dn, new_dn, is_leaving=True)
         with suppress(NotThere):
