@@ -55,7 +55,8 @@ class DirectoryUser:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryPeople:
-    """Entries with a name, number or login that Waldur has, and groups with a name or number that a new user would get.
+    """Entries with a name, number or login that Waldur has, and groups with a name or number that a user would get who
+    is new, or whose entry has other numbers.
 
     `stale`: attributes to be set as in Waldur, by username; `obstacles`: why a name cannot be a user's.
     """

@@ -135,8 +135,12 @@ def _of_person(
         words = f"it has {entry.uid}:{entry.gid} there, and {person.uid}:{person.gid} in Waldur (uid and gid)"
         if rules.on_mismatch is not OnMismatch.ADOPT:
             return _told(person, words)
-        if person.rivals or entry.uid is None or entry.gid is None:
-            return _told(person, f"{words}; {_held(person) or 'it has no number'}")
+        if entry.uid is None or entry.gid is None:
+            return _told(person, f"{words}; it has no number")
+        if is_system_number(entry.uid):
+            return _told(person, f"{words}; {entry.uid} belongs to the system, so it is no person's entry")
+        if held := _held(person) or _held_group(person, seen, rules):
+            return _told(person, f"{words}; {held}")
         before, after = (entry.uid, entry.gid), (person.uid, person.gid)
         actions.append(AdoptNumbers(user=name, before=before, after=after, reason=WHY))
     if entry.is_parked:
@@ -154,16 +158,11 @@ def _new(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> Planned
         return PlannedPeople((RenameUser(before=mine[0].name, user=person.name, reason=WHY),))
     if person.rivals:
         return _told(person, _held(person))
-    groups = seen.groups if rules.personal_groups else ()
-    for group, gid in groups:
+    for group, gid in seen.groups if rules.personal_groups else ():
         if group == person.name and gid != person.gid:
             return _told(person, f"its group has the number {gid} there, and {person.gid} in Waldur")
-        if group != person.name and gid == person.gid:
-            return _told(
-                person,
-                f"the number {gid} of its group belongs to group {group} (people who share one: "
-                "`personal_groups: false`)",
-            )
+    if held := _held_group(person, seen, rules):
+        return _told(person, held)
     return PlannedPeople((CreateUser(user=person.name, uid=person.uid, gid=person.gid, reason=WHY),))
 
 
@@ -171,6 +170,20 @@ def _held(person: _Person) -> str:
     """Return who has the person's number or login, in words."""
     others = ", ".join(sorted(entry.name for entry in person.rivals))
     return f"the entry of {others} has its number {person.uid} or its login" if others else ""
+
+
+def _held_group(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> str:
+    """Return which other group has the number that the person's would get, in words."""
+    has_it = person.entry is not None and person.entry.gid == person.gid
+    if not rules.personal_groups or has_it:
+        return ""
+    others = sorted(group for group, gid in seen.groups if gid == person.gid and group != person.name)
+    return (
+        f"the number {person.gid} of its group belongs to group {', '.join(others)} (people who share one: "
+        "`personal_groups: false`)"
+        if others
+        else ""
+    )
 
 
 def _told(person: _Person, words: str) -> PlannedPeople:

@@ -105,12 +105,18 @@ def test_a_login_of_nobody_is_written_anew() -> None:
 
 def test_numbers_are_adopted_only_where_the_site_says_so_and_nobody_has_them() -> None:
     rules = replace(RULES, on_mismatch=OnMismatch.ADOPT)
-    other = replace(HERS, uid=7)
+    other = replace(HERS, uid=7007)
     assert changes([ANN], seen(other), rules).actions == (
-        AdoptNumbers(user="ann", before=(7, 6001), after=(5001, 6001)),
+        AdoptNumbers(user="ann", before=(7007, 6001), after=(5001, 6001)),
     )
     held = changes([ANN], seen(other, DirectoryUser("eve", 5001, 1)), rules)
     assert held.actions == () and "entry of eve" in held.told[0]
+    system = changes([ANN], seen(replace(HERS, uid=300)), rules)
+    assert system.actions == () and "300 belongs to the system" in system.told[0]
+    known = seen(replace(HERS, gid=7007), groups=(("ann", 7007), ("wheel", 6001)))
+    taken = changes([ANN], known, rules)
+    assert taken.actions == () and "belongs to group wheel" in taken.told[0]
+    assert len(changes([ANN], known, replace(rules, personal_groups=False)).actions) == 1
 
 
 def test_who_comes_back_may_log_in_again() -> None:

@@ -254,6 +254,17 @@ def test_numbers_are_adopted_with_the_group(
     assert passed(site) == []
 
 
+def test_the_number_of_another_group_is_not_adopted(
+    waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
+) -> None:
+    give(waldur, logins(waldur)[0], "ann", 5001)
+    looker.add_user("ann", 7777)
+    looker.add_group("wheel", 6001)
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch="adopt"))
+    assert passed(site) == []
+    assert user_of(looker, "ann").first("uidNumber") == "7777"
+
+
 def test_the_agent_makes_no_names_and_says_so(
     waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd
 ) -> None:

@@ -58,7 +58,8 @@ class FollowedPeople:
         filters = self._filters(users)
         found = {entry.dn: entry for clauses in filters for entry in self._reader.users(clauses)}
         by_name = {entry.first("uid"): entry for entry in found.values()}
-        missing = [user for user in users if user.username not in by_name]
+        # Who has no entry, or may adopt a number, would get a group's number.
+        grouped = [user for user in users if _lacks_numbers(user, by_name.get(user.username))]
         stale = {
             user.username: changes
             for user in users
@@ -66,7 +67,7 @@ class FollowedPeople:
         }
         return DirectoryPeople(
             tuple(self._user(entry) for entry in found.values()),
-            self._groups_of(missing),
+            self._groups_of(grouped),
             stale,
             {user.username: problem for user in users if (problem := _name_problem(user.username))},
         )
@@ -78,9 +79,9 @@ class FollowedPeople:
         names = (user.username for user in users)
         return [*any_of("uid", names), *any_of("uidNumber", numbers), *any_of(login, logins)]
 
-    def _groups_of(self, missing: Sequence[OfferingUser]) -> tuple[tuple[str, int | None], ...]:
-        gids = [str(user.posix.gid) for user in missing if user.posix and user.posix.gid is not None]
-        names = [user.username for user in missing]
+    def _groups_of(self, users: Sequence[OfferingUser]) -> tuple[tuple[str, int | None], ...]:
+        gids = [str(user.posix.gid) for user in users if user.posix and user.posix.gid is not None]
+        names = [user.username for user in users]
         groups = {
             entry.dn: (entry.first("cn"), entry.number("gidNumber"))
             for clauses in chain(any_of("cn", names), any_of("gidNumber", gids))
@@ -183,6 +184,13 @@ class FollowedPeople:
         if entry is None:
             raise BackendError(f"LDAP: there is no user {username}")
         return entry
+
+
+def _lacks_numbers(user: OfferingUser, entry: LdapEntry | None) -> bool:
+    """Return whether nobody has this name, or somebody with other numbers than Waldur's."""
+    if entry is None or user.posix is None:
+        return entry is None
+    return (entry.number("uidNumber"), entry.number("gidNumber")) != (user.posix.uid, user.posix.gid)
 
 
 def _name_problem(name: str) -> str:
