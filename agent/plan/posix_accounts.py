@@ -8,7 +8,7 @@ no entry; another one has login or number     none: told
 an entry, a renaming was cut off              RenameUser
 an entry with another person's login          none: told (number right and nobody's login: UpdateProfile)
 an entry with other numbers                   none: told, or AdoptNumbers where the site wants that
-an entry that was disabled                    EnableUser
+an entry that was disabled                    EnableUser, once the account is OK in Waldur
 an entry with another home, shell, name ...   UpdateProfile
 
 What Waldur has no value for is left as it is. Two people with one username, number or login are told of, both.
@@ -143,7 +143,7 @@ def _of_person(
             return _told(person, f"{words}; {held}")
         before, after = (entry.uid, entry.gid), (person.uid, person.gid)
         actions.append(AdoptNumbers(user=name, before=before, after=after, reason=WHY))
-    if entry.is_parked:
+    if entry.is_parked and person.user.may_use:
         shell = person.user.posix.shell if person.user.posix else ""
         actions.append(EnableUser(user=name, shell=shell, reason="the person has come back"))
     if stale := seen.stale.get(name):

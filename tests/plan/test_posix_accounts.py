@@ -123,3 +123,6 @@ def test_who_comes_back_may_log_in_again() -> None:
     back = replace(ANN, posix=PosixAccount(5001, 6001, shell="/bin/zsh"))
     known = seen(replace(HERS, is_parked=True))
     assert changes([back], known, RULES).actions == (EnableUser(user="ann", shell="/bin/zsh"),)
+    assert len(changes([replace(back, state="")], known, RULES).actions) == 1
+    for state in ("Requested", "Creating", "Pending account linking", "Error creating"):
+        assert changes([replace(back, state=state)], known, RULES).actions == ()
