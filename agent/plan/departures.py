@@ -30,18 +30,32 @@ UNDER_WAY = (Deletion.REQUESTED, Deletion.DELETING, Deletion.FAILED)
 @dataclass(frozen=True, slots=True)
 class Departure:
     """One person on the way out. `inside`: accounts of the offering that they are still in; `fault`: why they cannot be
-    removed from one, where time will not mend it. `is_released`: the directory lets go of them as well.
+    removed from one, where time will not mend it. `is_shared`: somebody who stays has the same name here, so the entry
+    in the directory is theirs too. `is_released`: the directory lets go of them as well.
     """
 
     user: OfferingUser
     inside: Set[str] = frozenset()
     fault: SiteAgentError | None = None
+    is_shared: bool = False
     is_released: bool = False
 
 
 def departing(users: Iterable[OfferingUser], taken_back: Set[str] = frozenset()) -> list[OfferingUser]:
     """Return users who leave all accounts now. `taken_back`: those whom Waldur did not let begin, by uuid."""
     return [user for user in users if user.state in UNDER_WAY and user.uuid not in taken_back]
+
+
+def staying_names(users: Iterable[OfferingUser], taken_back: Set[str] = frozenset()) -> frozenset[str]:
+    """Return the names of those whose account is neither deleted nor being deleted: of two logins of one person that
+    have the same name, one may leave while the other stays.
+    """
+    gone = (Deletion.DELETING, Deletion.FAILED, Deletion.DELETED)
+    return frozenset(
+        fold(user.username)
+        for user in users
+        if user.username and (user.state not in gone or user.uuid in taken_back)
+    )
 
 
 def openings(users: Iterable[OfferingUser]) -> list[BeginDeletion]:
@@ -69,7 +83,7 @@ def closing(departures: Iterable[Departure]) -> Iterator[Action]:
         elif not each.inside and each.fault is None:
             if state != Deletion.DELETING:
                 yield BeginDeletion(offering_user=uuid, username=name, reason=WHY)
-            if each.is_released and name:
+            if each.is_released and not each.is_shared and name:
                 uid = each.user.posix.uid if each.user.posix else None
                 yield DeactivateUser(user=name, login=each.user.waldur_username, uid=uid, reason=WHY)
             yield CompleteDeletion(offering_user=uuid, username=name, reason=WHY)

@@ -13,12 +13,14 @@ from agent.core.account_names import fold
 from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
 from agent.core.errors import SiteAgentError
 from agent.core.model import Deletion, OfferingUser, Snapshot
+from agent.plan import departures
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.plan.orders import CREATING
 from agent.run import api_keys, engine, gate
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
+from agent.run.membership import planning
 from agent.run.membership.facts import MembershipFacts, PassScope, named_accounts
 from agent.run.membership.mode import Synced
 from agent.run.membership.planning import SyncFacts
@@ -117,15 +119,21 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
 def departures_of(
     facts: SyncFacts, seen: Snapshot, unremovable: Mapping[str, SiteAgentError]
 ) -> Sequence[Departure]:
-    """Return the people whose deletion has begun, with the accounts of the offering that they are still in."""
+    """Return the people whose deletion has begun, with the accounts of the offering that they are still in, and that
+    are not those of somebody else of the same name.
+    """
+    leaving = [user for user in facts.departing if user.state != Deletion.REQUESTED]
+    if not leaving:
+        return []
+    staying = departures.staying_names(facts.waldur.users, facts.taken_back).union(*facts.belonging.values())
     return [
         Departure(
             user,
-            seen.accounts_of(fold(user.username)) & facts.named if user.username else frozenset(),
+            planning.accounts_left(facts, seen, user.username),
             unremovable.get(fold(user.username)),
+            is_shared=fold(user.username) in staying,
         )
-        for user in facts.departing
-        if user.state != Deletion.REQUESTED
+        for user in leaving
     ]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from agent.core.account_names import fold
 from agent.core.errors import WaldurAnswerError
 from agent.core.model import OfferingUser
 from agent.waldur import records
@@ -60,7 +61,7 @@ def has_name_elsewhere(client: WaldurClient, user: OfferingUser, customer_uuid: 
     return any(
         other.user_uuid == user.user_uuid
         and other.uuid != user.uuid
-        and other.username == user.username
+        and fold(other.username) == fold(user.username)
         and not other.is_on_the_way_out
         for other in others
     )

@@ -53,6 +53,12 @@ def state_of(world: World, name: str) -> str:
     return account.state.value
 
 
+def state_of_login(world: World, login: str) -> OfferingUserState:
+    account = world.waldur.people.account(login)
+    assert account is not None
+    return account.state
+
+
 def steps_of(world: World) -> list[str]:
     """What was sent about offering users since the last reset."""
     counts = world.waldur.request_counts()
@@ -215,6 +221,57 @@ def test_a_name_that_the_person_has_at_another_offering_stays_in_the_directory(
     with store.lock:
         assert store.offering_users[row.uuid].state is S.DELETED
     assert directory.applied == []
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("is_restricted", [False, True])
+def test_of_two_logins_with_one_name_the_one_that_stays_keeps_everything(
+    make_world: WorldFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_inside: bool,
+    is_restricted: bool,
+) -> None:
+    """Both are in the team, or both in the team of a project that has no account."""
+    install(tmp_path, monkeypatch)
+    directory = Directory()
+    scripted.plugin.backend = directory
+    world = make_world(username_management_backend="scripted")
+    world.allocate("one")
+    project = world.waldur.seed.project_uuids[0 if is_inside else 1]
+    for login in ("ninaold", "ninanew"):
+        world.waldur.people.add_member(project, login, account="nina")
+    world.settled()
+    live = world.waldur.people.account("ninanew")
+    assert live is not None
+    if is_restricted:
+        world.waldur.site.change("offering_users", live.uuid, is_restricted=True)
+    world.waldur.people.set_account("ninaold", "nina", state=S.REQUESTED_DELETION)
+    looked_at = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    assert [a.verb for a in looked_at.allowed if "nina" in a.line()] == [
+        "begin deletion",
+        "complete deletion",
+    ]
+    world.sync()
+    assert (state_of_login(world, "ninaold"), state_of_login(world, "ninanew")) == (S.DELETED, S.OK)
+    assert directory.applied == []
+    assert ("nina" in world.members("a_one")) == is_inside
+    world.in_step()
+
+
+def test_a_leaver_leaves_where_the_other_login_of_the_same_name_does_not_belong(world: World) -> None:
+    world.allocate("one")
+    world.allocate("two", project=1)
+    both = world.waldur.seed.project_uuids
+    world.waldur.people.add_member(both[0], "ninaold", account="nina")
+    world.waldur.people.add_member(both[1], "ninaold", account="nina")
+    world.waldur.people.add_member(both[1], "ninanew", account="Nina")
+    world.settled()
+    world.waldur.people.set_account("ninaold", "nina", state=S.REQUESTED_DELETION)
+    world.sync()
+    assert state_of_login(world, "ninaold") is S.DELETED
+    assert ("nina" in world.members("a_one"), "nina" in world.members("a_two")) == (False, True)
+    world.in_step()
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -65,6 +65,15 @@ class SyncFacts:
         """Return the accounts that the offering's resources name."""
         return named_accounts([*self.waldur.resources, *self.waldur.in_progress])
 
+    @cached_property
+    def belonging(self) -> Mapping[str, frozenset[str]]:
+        """Return who belongs into each account or may stay there, as far as its team is known."""
+        found: dict[str, frozenset[str]] = {}
+        for case in cases(self)[0]:
+            inside = case.members.wanted | case.members.kept
+            found[case.account] = found.get(case.account, frozenset()) | inside
+        return found
+
     def lost_accounts(self) -> list[ClaimAccount]:
         """Return accounts that may belong to resources without a backend id; Waldur has to say who else names them."""
         taken = self.named | frozenset(self.foreign)
@@ -154,6 +163,15 @@ def plan(facts: SyncFacts) -> PlannedSync:
         if not membership.skip(case, facts.rules, facts.snapshot)
     }
     return PlannedSync(facts, membership.plans(found, specs, facts.rules, facts.snapshot), specs, unread)
+
+
+def accounts_left(facts: SyncFacts, seen: Snapshot, username: str) -> frozenset[str]:
+    """Return the accounts of the offering that a leaver of this name has to leave yet. Where somebody else of the same
+    name belongs, that one stays.
+    """
+    name = fold(username)
+    inside = seen.accounts_of(name) & facts.named if name else frozenset()
+    return frozenset(account for account in inside if name not in facts.belonging.get(account, ()))
 
 
 def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]:

@@ -135,7 +135,7 @@ class _Endings:
         client, customer = self._site.client, self._facts.customer_uuid
         return [
             replace(each, is_released=not offering_users.has_name_elsewhere(client, each.user, customer))
-            if each.user.username and each.fault is None
+            if _may_be_released(each)
             else each
             for each in self._leaving
         ]
@@ -190,13 +190,16 @@ def _portions(work: Work[PlannedDepartures]) -> Iterator[Portion]:
             yield Portion(actions, each)
 
 
+def _may_be_released(each: Departure) -> bool:
+    return bool(each.user.username) and each.fault is None and not each.is_shared
+
+
 @contextmanager
 def _directory_of(site: Site, leaving: Sequence[Departure]) -> Iterator[UsernameBackend | None]:
     """Connect the offering's username backend where somebody has a name that it gave; None where it gives none. Raises
     SiteAgentError.
     """
-    has_names = any(each.user.username and each.fault is None for each in leaving)
-    if not has_names or site.offering.username_backend == UNMANAGED:
+    if not any(map(_may_be_released, leaving)) or site.offering.username_backend == UNMANAGED:
         yield None
         return
     with usernames.opened(site, {}, None) as backend:

@@ -186,8 +186,8 @@ def _deletions(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Ac
     """Return how the deletion of offering users would end, when all goes well that is allowed."""
     facts, seen = plan.facts, plan.snapshot
     begun = {action.offering_user for action in only(BeginDeletion, decision.allowed)}
-    users = [replace(u, state=Deletion.DELETING) if u.uuid in begun else u for u in facts.departing]
-    names = {fold(user.username) for user in users}
+    users = [replace(u, state=Deletion.DELETING) if u.uuid in begun else u for u in facts.waldur.users]
+    names = {fold(user.username) for user in facts.departing}
     for action in only(RemoveMember, decision.allowed):
         if fold(action.user) in names:
             seen = action.applied_to(seen)
