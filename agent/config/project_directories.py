@@ -63,13 +63,23 @@ def read_project_directories(
         return None
     if values["permissions"] & OTHERS_WRITE:
         findings.warn(below(path, "permissions"), "everybody may write into project directories")
+    group_name = "" if values["group_owner_source"] == BY_ACCOUNT else values["group_name"]
+    quota_path = below(path, "lustre_quota")
+    quota = _quota(values["lustre_quota"], quota_path, findings)
+    if quota is not None and group_name:
+        sentence = (
+            f"the project id is made from the number of the group, and all directories belong to group {group_name}: "
+            f"they would share the quota of one. Set group_owner_source to {BY_ACCOUNT}, or leave lustre_quota out"
+        )
+        Refusals(quota_path, findings, NO_QUOTA).add("", sentence)
+        quota = None
     return DirectoryRules(
         base_path=values["base_path"].rstrip("/"),
         owner=values["owner"],
         mode=values["permissions"] | (SET_GROUP_ID if values["set_gid"] else 0),
         has_acl=values["set_acl"],
-        group_name="" if values["group_owner_source"] == BY_ACCOUNT else values["group_name"],
-        quota=_quota(values["lustre_quota"], below(path, "lustre_quota"), findings),
+        group_name=group_name,
+        quota=quota,
     )
 
 

@@ -34,13 +34,25 @@ def test_all_keys(site: Site) -> None:
     quota = {"mount_point": "/l", "block_softlimit": 1, "inode_hardlimit": 5, "project_id_offset": 9}
     loaded = load(
         site, base_path="/l/p/", owner="root", permissions="0750", set_gid=False, set_acl=False,
-        group_owner_source="x", group_name="hpc", lustre_quota=quota,
+        group_owner_source="project_id", group_name="hpc", lustre_quota=quota,
     )  # fmt: skip
     assert rules(loaded) == DirectoryRules(
-        "/l/p", "root", 0o750, has_acl=False, group_name="hpc",
+        "/l/p", "root", 0o750, has_acl=False,
         quota=ProjectQuota("/l", (("bsoft", "1"), ("ihard", "5")), 9),
     )  # fmt: skip
     assert not [problem for problem in loaded.problems if "project_directory" in problem.path]
+
+
+def test_one_group_for_all_directories_gets_no_quota_that_they_would_share(site: Site) -> None:
+    group = {"group_owner_source": "x", "group_name": "hpc"}
+    assert rules(load(site, **group)) == DirectoryRules(
+        "/valhalla/projects", "nobody", 0o2770, has_acl=True, group_name="hpc"
+    )
+    loaded = load(site, **group, lustre_quota={"block_hardlimit": 1})
+    found = rules(loaded)
+    assert found is not None and (found.group_name, found.quota) == ("hpc", None)
+    (problem,) = (problem for problem in loaded.problems if problem.path == f"{HERE}.lustre_quota")
+    assert "would share the quota of one" in problem.message and problem.strict_error
 
 
 @pytest.mark.parametrize(
