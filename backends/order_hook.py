@@ -73,7 +73,7 @@ class OrderHook:
         return self._parsed("\n".join([*answer, done.stdout]))
 
     def _check_program(self) -> None:
-        """Raise BackendError where the program is none, or where others than its owner can change it."""
+        """Raise BackendError where the program is none, or where others can change it or a file among its words."""
         path = self._command[0]
         try:
             found = os.stat(path)
@@ -81,11 +81,10 @@ class OrderHook:
             raise BackendError(f"{path} (order_hook.command): {error.strerror}. {NEXT}") from error
         if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
             raise BackendError(f"{path} (order_hook.command) is no program that this user may run. {NEXT}")
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.geteuid()):
-            raise BackendError(
-                f"{path} (order_hook.command) is not started: others than root and this user can change it. "
-                f"`chown root` and `chmod go-w` it. {NEXT}"
-            )
+        _require_safe(path, found)
+        for word in self._command[1:]:
+            if os.path.isabs(word):
+                _check_argument(word)
 
     def _parsed(self, text: str) -> HookAnswer:
         try:
@@ -101,3 +100,23 @@ class OrderHook:
         if not isinstance(message, str):
             message = json.dumps(message)
         return HookAnswer(decision, printable(" ".join(message.split()))[:MESSAGE_LIMIT])
+
+
+def _check_argument(path: str) -> None:
+    """Raise BackendError where a word names a file that others can change: it may be the script of an interpreter."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise BackendError(f"{path} (order_hook.command): {error.strerror}. {NEXT}") from error
+    if stat.S_ISREG(found.st_mode):
+        _require_safe(path, found)
+
+
+def _require_safe(path: str, found: os.stat_result) -> None:
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (0, os.geteuid()):
+        raise BackendError(
+            f"{path} (order_hook.command) is not started: others than root and this user can change it. "
+            f"`chown root` and `chmod go-w` it. {NEXT}"
+        )

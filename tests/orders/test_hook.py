@@ -200,3 +200,16 @@ def test_a_program_of_another_user_is_not_started(
     report = passes.process_orders(site_with(in_memory, path))
     assert report.counted() == {"stuck": 1}
     assert "others than root and this user can change it" in report.orders[0].message
+
+
+def test_a_script_that_others_can_change_is_not_given_to_its_interpreter(
+    in_memory: SiteFactory, waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    script = program(tmp_path, 'echo \'{"decision": "accept"}\'\n', 0o666)
+    create(waldur, "one")
+    site = site_with(in_memory, Path("/bin/sh"), str(script), "/dev/null", f"{tmp_path}/none")
+    report = passes.process_orders(site)
+    assert report.counted() == {"stuck": 1}
+    assert f"{script} (order_hook.command) is not started: others" in report.orders[0].message
+    script.chmod(0o644)
+    assert passes.process_orders(site).counted() == {"done": 1}
