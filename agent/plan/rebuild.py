@@ -40,7 +40,8 @@ def allocation(
 ) -> AllocationSpec:
     """Return the allocation that a resource had: its account, place, limits and members, as Waldur has them now.
 
-    Raises PlanRefused where Waldur gives no slug, or a limit that is none.
+    Without what is prepaid where Waldur tells no end. Raises PlanRefused where Waldur gives no slug, or a limit that is
+    none.
     """
     months = shared_limits.months_of(resource, rules.components)
     spending = spending_limits.of_resource(resource, rules.components, from_waldur=rules.limits_from_waldur)
@@ -48,4 +49,9 @@ def allocation(
         limits = backend_limits(resource.limits, rules.components, months=months, caps=spending.caps).values
     except PlanRefused as refused:
         raise PlanRefused(f"resource {resource.uuid}: {refused}") from refused
+    if months is None:
+        # Nobody knows how much was bought: the membership pass sets it once Waldur tells the dates.
+        bought = tuple(component for component in rules.components if component.name in resource.limits)
+        unknown = shared_limits.LimitRules(bought).prepaid_tres()
+        limits = {tres: value for tres, value in limits.items() if tres not in unknown}
     return replace(allocations.allocation(resource, rules, account, snapshot, members=members), limits=limits)
