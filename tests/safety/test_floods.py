@@ -246,6 +246,26 @@ def test_a_sync_that_is_forced_in_waldur_makes_an_account_again(world_of: WorldO
     assert rebuild.run_forced(world.site).results == []
 
 
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_what_an_order_ends_after_waldur_was_read_is_not_made_again(
+    world_of: WorldOf, is_ended: bool
+) -> None:
+    world = world_of(6, 2)
+    ending, lost = world.waldur.seed.resource_uuids[:2]
+    for uuid in (ending, lost):
+        lose(world, world.resource(uuid).backend_id)
+    steps = rebuild.steps(world.site)
+    facts = steps.observe()
+    assert set(steps.plan(facts).specs) == {ending, lost}
+    world.waldur.orders.place_terminate(ending)
+    if is_ended:
+        assert passes.process_orders(world.site).counted() == {"done": 1}
+    more = steps.refine(facts, steps.plan(facts))
+    assert more is not None
+    assert set(steps.plan(more).specs) == {lost}
+    assert steps.refine(more, steps.plan(more)) is None
+
+
 def test_a_forced_sync_after_the_loss_of_all_waits_for_a_person(world_of: WorldOf) -> None:
     world = world_of(6, 2)
     with emptied_database(world):

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from http import HTTPStatus
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.actions import Action
-from agent.core.errors import AccountsLost, NotApplied, PlanRefused, SiteAgentError
+from agent.core.errors import AccountsLost, NotApplied, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import AllocationSpec, Part, Resource, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.plan import accounts
@@ -36,6 +37,7 @@ from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.state import journal
 from agent.state.held_plans import Approvals
+from agent.waldur import orders, resources
 from backends.base import BULK_PARTS, NAMES, Scope
 
 log = logging.getLogger(__name__)
@@ -51,10 +53,13 @@ REASON = "rebuild: Waldur names it, and the cluster has lost it"
 
 @dataclass(frozen=True)
 class RebuildFacts:
-    """Waldur and the cluster; `begun`: keys of the actions of an approved rebuild that is not finished."""
+    """Waldur and the cluster; `begun`: keys of the actions of an approved rebuild that is not finished. `is_confirmed`:
+    what is to be made was asked about once more.
+    """
 
     sync: SyncFacts
     begun: frozenset[str] = frozenset()
+    is_confirmed: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
         key=KEY,
         observe=lambda: observe(site),
         plan=plan,
+        refine=lambda facts, planned: confirm(site, facts, planned),
         portions=portions,
         apply=site.backend.apply,
         read_back=read_back,
@@ -188,6 +194,29 @@ def observe(site: Site) -> RebuildFacts:
     sync = SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
     approvals = Approvals(site.state_dir, site.offering, KEY).open()
     return RebuildFacts(sync, frozenset(key for each in approvals for key in each.begun))
+
+
+def confirm(site: Site, facts: RebuildFacts, planned: PlannedRebuild) -> RebuildFacts | None:
+    """Return the facts without resources that an order has ended or begun to change since Waldur was read; None where
+    nothing is to be made, or was confirmed before. Raises WaldurError.
+    """
+    if facts.is_confirmed or not planned.specs:
+        return None
+    waldur = facts.sync.waldur
+    under_way = dict(waldur.orders)
+    for order in orders.actionable(site.client):
+        under_way[order.resource_uuid] = under_way.get(order.resource_uuid, frozenset()) | {order.type}
+    ended = set()
+    for uuid, answer in resources.by_uuid(site.client, planned.specs).items():
+        if isinstance(answer, WaldurError):
+            if answer.status != HTTPStatus.NOT_FOUND:
+                raise answer
+            ended.add(uuid)
+        elif answer.state not in resources.HANDLED:
+            ended.add(uuid)
+    left = [resource for resource in waldur.resources if resource.uuid not in ended]
+    sync = replace(facts.sync, waldur=replace(waldur, resources=left, orders=under_way))
+    return replace(facts, sync=sync, is_confirmed=True)
 
 
 def plan(facts: RebuildFacts) -> PlannedRebuild:
