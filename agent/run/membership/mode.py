@@ -103,6 +103,8 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
     foreign = named_accounts.of_others(
         site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours
     )
+    # Without resources the cluster was not read: nobody knows who is in an account that an order is at work on.
+    is_read = bool(read.resources or not read.in_progress)
     return SyncFacts(
         read,
         snapshot,
@@ -112,7 +114,7 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
         blocked=blocked.by_account(site.state_dir, site.offering.uuid),
         lost=None if scope.is_everything else (),
         is_whole=scope.is_everything,
-        ends_users=scope.is_everything and site.client.if_supported(BeginDeletion.feature),
+        ends_users=scope.is_everything and is_read and site.client.if_supported(BeginDeletion.feature),
     )
 
 
