@@ -164,6 +164,17 @@ def test_an_outage_in_the_middle_deletes_nobody(world: World) -> None:
     assert state_of(world, name) == "Deleted"
 
 
+def test_nobody_is_ended_while_the_cluster_is_not_read(world: World) -> None:
+    """An order is at work on the only resource: its account is left alone, and the person may be in it."""
+    name = leaver(world, state=S.DELETING)
+    with world.waldur.store.lock:
+        (resource,) = [row.uuid for row in world.waldur.store.resources]
+    world.change(resource, state="Updating")
+    world.sync()
+    assert steps_of(world) == []
+    assert state_of(world, name) == "Deleting"
+
+
 @pytest.mark.parametrize("age", ["2024", "8.0"])
 def test_older_servers(age: str, tmp_path: Path) -> None:
     """A server of 2024 has no states and is not asked; 8.0 has them all."""
