@@ -13,8 +13,6 @@ from agent.config import field_types
 from agent.config.model import Problem, Severity
 from agent.config.not_served import unknown_below
 from agent.core.account_names import fold
-from agent.core.actions import CreateQos
-from agent.core.errors import PlanRefused
 from agent.core.model import OwnQos
 from backends.base import Parsed
 from backends.slurm.allowed_names import is_usable
@@ -144,6 +142,12 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         *_conflicts(loaded, path),
         *_qos_conflicts(raw, loaded["qos_management"] or {}, f"{path}.qos_management"),
         *rest_problems,
+        *(
+            Problem(Severity.ERROR, f"{path}.qos_management", sentence)
+            for sentence in (
+                qos.wrong_values(own_qos, by_rest=loaded["execution_mode"] == "rest") if own_qos else ()
+            )
+        ),
         *unknown_below(raw, NESTED_KEYS, path),
     )
     if any(p.severity is Severity.ERROR for p in problems):
@@ -211,11 +215,6 @@ def _rest(
     if own_qos and own_qos.holds_limits:
         sentence = "limits of a QoS are kept by commands only: leave it out, or use `execution_mode: cli`"
         problems.append(Problem(Severity.ERROR, f"{path}.qos_management.apply_limits_to_qos", sentence))
-    if own_qos:
-        try:
-            qos.body(CreateQos(account="any", flags=own_qos.flags, limits=own_qos.limits))
-        except PlanRefused as error:
-            problems.append(Problem(Severity.ERROR, f"{path}.qos_management", str(error)))
     limits = raw.get("periodic_limits")
     if isinstance(limits, Mapping) and limits.get("enabled") and not _emulator_url(limits):
         problems.append(Problem(

@@ -65,3 +65,11 @@ def test_accounts_of_a_directory(tmp_path: Path, key: str, value: object) -> Non
     _, problems = told(tmp_path, "backend_settings.ldap", {**LDAP, key: value})
     ((path, sentence),) = problems.items()
     assert path.startswith(f"backend_settings.ldap.{key}") and "is not served yet" in sentence
+
+
+def test_a_misspelt_key_of_groups_is_named_where_they_are_off(tmp_path: Path) -> None:
+    groups = {"enabled": False, "member_atribute": "member"}
+    _, problems = told(tmp_path, "backend_settings.ldap", {**LDAP, "project_groups": groups})
+    ((path, sentence),) = problems.items()
+    assert path == "backend_settings.ldap.project_groups.member_atribute"
+    assert "did you mean 'member_attribute'?" in sentence

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from agent.core.actions import CreateQos
 from agent.core.errors import PlanRefused
+from agent.core.model import OwnQos
 from backends.command_output import is_whole
 from backends.slurm.allowed_names import checked
 from backends.slurm.commands import mark_of_qos
@@ -34,9 +36,31 @@ PATHS = {
     "MinTRESPerJob": ("min", "tres", "per", "job"),
 }
 COUNTS = ("MaxJobs", "MaxSubmit")
+NO_WALL = ("unlimited", "infinite")
 
 _WALL = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,8})(?::([0-9]{1,8}))?(?::([0-9]{1,2}))?")
+_UNIT = re.compile(r"(?<=[0-9])[KMGTPkmgtp](?=\s*(?:,|$))")
 _TRES = re.compile(r"([^=,\s]+)=([0-9]{1,18})")
+
+
+def wrong_values(own: OwnQos, *, by_rest: bool) -> Iterator[str]:
+    """Yield a sentence for each flag and limit that SLURM does not take. sacctmgr leaves out flags that it does not
+    know (22.05), and knows units and no limit, where slurmrestd has numbers and the names of its parsers.
+    """
+    known = {*FLAGS, *(name.lower() for name in FLAGS.values() if by_rest)}
+    for word in own.flags.split(","):
+        if word.strip() and word.strip().lower() not in known:
+            yield (
+                f"flags: SLURM has no flag {word.strip()!r} of a QoS: write some of {', '.join(sorted(FLAGS))} "
+                "(capitals do not count), with commas between them"
+            )
+    for option, value in own.limits:
+        if not by_rest and option == "MaxWall" and value.strip().lower() in NO_WALL:
+            continue
+        try:
+            _limit(option, (value if by_rest else _UNIT.sub("", value)).strip())
+        except PlanRefused as error:
+            yield str(error)
 
 
 def body(action: CreateQos) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
 from agent.config.model import Problem, Severity
-from agent.config.not_served import NotServed, not_served
+from agent.config.not_served import NotServed, not_served, unknown_below
 from agent.config.secret import Secret
 from agent.core.directory import AccountRules, OnMismatch
 from backends.base import Parsed
@@ -34,6 +34,10 @@ RANGES = ("uid_range", "gid_range")
 NOT_SERVED = {
     "project_groups.enabled": NotServed("the groups of Waldur's projects would be missing"),
 }
+PROJECT_GROUP_KEYS = frozenset({
+    "enabled", "ou", "object_classes", "member_attribute", "membership", "on_gid_mismatch", "parents",
+    "organization_description",
+})  # fmt: skip
 SOURCES = ("ldap", "waldur")
 ON_MISSING = ("error", "skip")
 WALDUR_SOURCE_KEYS = frozenset({"on_missing_posix_ids", "on_posix_mismatch", "personal_groups"})
@@ -260,7 +264,9 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     known = {f"{place}.{name.partition('.')[0]}" for name in NOT_SERVED}
     refused = [replace(p, severity=Severity.ERROR, message=p.message.split("; until")[0], stops=frozenset())
                for p in not_served(section, NOT_SERVED, place)]  # fmt: skip
-    problems = (*(p for p in problems if p.path not in known), *refused)
+    unknown = unknown_below(section, {"project_groups": PROJECT_GROUP_KEYS}, place)
+    misspelt = (p for p in unknown if p.severity is Severity.WARNING)
+    problems = (*(p for p in problems if p.path not in known), *misspelt, *refused)
     if loaded is None or refused:
         return Parsed(None, problems)
     base_dn = loaded["base_dn"]

@@ -182,6 +182,16 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "s.qos_management",
         "max_jobs: Not a valid integer",
     ),
+    *(
+        ({"qos_management": {"enabled": True, **wrong}}, "s.qos_management", words)
+        for wrong, words in (
+            ({"max_wall": "abc"}, "MaxWall=abc should read like 90"),
+            ({"grp_tres": "cpu"}, "GrpTRES=cpu should read like cpu=100"),
+            ({"min_tres_per_job": "cpu=-1"}, "MinTRESPerJob=cpu=-1 should read like"),
+            ({"max_jobs": -5}, "MaxJobs=-5 is not a number of jobs"),
+            ({"flags": "DenyOnLimit NoDecay"}, "SLURM has no flag 'DenyOnLimit NoDecay'"),
+        )
+    ),
     ({"qos_management": {"additional_qos": "fast"}}, "s.qos_management", "additional_qos: Not a valid list"),
     ({"qos_management": []}, "s.qos_management", "Invalid input type"),
 ]
@@ -267,3 +277,13 @@ def test_limits_on_qos_and_states_without_a_swap_need_each_other(
     found = parse({"qos_management": management, **raw}, "s")
     assert [problem.path for problem in found.problems] == ([f"s.qos_management.{key}"] if key else [])
     assert (found.settings is None) == bool(key)
+
+
+def test_units_and_no_limit_are_words_of_the_commands() -> None:
+    values = {
+        "enabled": True,
+        "flags": "nodecay, OverPartQOS",
+        "grp_tres": "cpu=4,mem=2G",
+        "max_wall": "UNLIMITED",
+    }
+    assert parse({"qos_management": values}, "s").problems == ()
