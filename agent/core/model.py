@@ -297,8 +297,9 @@ class Snapshot:
     about (part JOBS). `user_limits`: limits of single users (SLURM: MaxTRESMins) by (account, user), where there are
     any (part USER_LIMITS, which a cluster that keeps none never has). `used`: what counts against the limits of the
     accounts asked about (part USAGE). `member_qos`: of associations that have QoS of their own (part ASSOCIATIONS).
-    `made_qos`: those of `qos` that say themselves that they were made for the account of their name. `partitions`
-    (part PARTITIONS): asked for where a plan names some.
+    `made_qos`: those of `qos` that say themselves that they were made for the account of their name, `foreign_qos`:
+    for that of another cluster, as all clusters of a slurmdbd share their QoS. `partitions` (part PARTITIONS): asked
+    for where a plan names some.
     """
 
     cluster: str
@@ -310,6 +311,7 @@ class Snapshot:
     active_users: Mapping[tuple[str, str], int] = field(default_factory=dict)
     qos: frozenset[str] = frozenset()
     made_qos: frozenset[str] = frozenset()
+    foreign_qos: frozenset[str] = frozenset()
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
     partitions: frozenset[str] = frozenset()
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
@@ -339,14 +341,14 @@ class Snapshot:
         found = seen.complete & {Part.QOS, Part.PARTITIONS}
         changes: dict[str, Any] = {}
         if Part.QOS in found:
-            changes |= {"qos": seen.qos, "made_qos": seen.made_qos}
+            changes |= {"qos": seen.qos, "made_qos": seen.made_qos, "foreign_qos": seen.foreign_qos}
         if Part.PARTITIONS in found:
             changes |= {"partitions": seen.partitions}
         return replace(self, complete=self.complete | found, **changes)
 
     def has_own_qos(self, account: str) -> bool:
         """Return whether the QoS of an account's name was made for it: it says so, or nobody else can use it."""
-        if account not in self.qos:
+        if account not in self.qos or account in self.foreign_qos:
             return False
         is_ours = account in self.accounts and self.users_of_qos(account) <= {account}
         return account in self.made_qos or is_ours

@@ -8,22 +8,24 @@ of an outage nothing more is tried. What rc 0 really did is not judged here: the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from agent.core.actions import ClusterAction, Kind, Ref
-from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused
+from agent.core.account_names import fold
+from agent.core.actions import ClusterAction, DeleteQos, Kind, Ref, only
+from agent.core.errors import BackendError, BackendUnavailable, DoneInPart, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from backends.command_output import one_line
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Runner
+from backends.slurm import parse
 from backends.slurm.commands import Batch, CommandBuilder
 from backends.slurm.jobs import Jobs
 from backends.slurm.load_file import LoadFile
 from backends.slurm.loader import Loader
-from backends.slurm.programs import Programs, failure
+from backends.slurm.programs import Programs, failure, output
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class Writer:
         """Run the batch without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in batch.actions if (error := failures.error_for(action))}
         stopped |= self._not_empty([action for action in batch.actions if action not in stopped])
+        stopped |= kept_qos([action for action in batch.actions if action not in stopped], self._users_of_qos)
         yield from (Outcome(action, error) for action, error in stopped.items())
         left = [action for action in batch.actions if action not in stopped]
         for rest in self._builder.batches(left) if stopped else [batch]:
@@ -119,6 +122,12 @@ class Writer:
             if names
         }
 
+    def _users_of_qos(self) -> Mapping[str, Sequence[str]]:
+        """Read who has each QoS of their own, on all clusters: QoS belong to none. Raises BackendError."""
+        columns = f"format={','.join(parse.QOS_USER_COLUMNS)}"
+        command = (*self._programs.sacctmgr_read, "show", "assoc", columns, "WOPLimits")
+        return parse.users_of_qos(output(self._runner.read(command)))
+
     def _run(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         try:
             completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
@@ -138,3 +147,24 @@ class Writer:
                 yield Outcome(action, stopped)
             else:
                 yield from self._run(self._builder.single(action), failures)
+
+
+def kept_qos(
+    actions: Sequence[ClusterAction], users_of_qos: Callable[[], Mapping[str, Sequence[str]]]
+) -> dict[ClusterAction, BackendError]:
+    """Return the deletions of QoS that somebody has, on any cluster of this slurmdbd, with the error of each."""
+    deletions = only(DeleteQos, actions)
+    if not deletions:
+        return {}
+    try:
+        users = users_of_qos()
+    except BackendError as error:
+        return dict.fromkeys(deletions, error)
+    return {
+        action: DoneInPart(
+            f"QoS {action.account} is left: {', '.join(dict.fromkeys(found[:5]))} has it. When nobody needs it any "
+            f"more, remove it by hand (sacctmgr remove qos where name={action.account})"
+        )
+        for action in deletions
+        if (found := users.get(fold(action.account)))
+    }

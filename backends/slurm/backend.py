@@ -42,7 +42,7 @@ class SlurmBackend:
         self._runner = Runner(
             prefix=settings.command_prefix, keys="slurm_bin_path or command_prefix", passed_on=PASSED_ON
         )
-        self._builder = CommandBuilder(settings.cluster_name)
+        self._builder = CommandBuilder(settings.cluster_name, lambda: self._reader.seen_cluster)
         jobs = Jobs(self._runner, self._programs, settings.cluster_name)
         self._reader = Reader(settings, self._runner, self._programs, jobs)
         zones = Zones(self._runner)

@@ -135,7 +135,10 @@ def _own_qos(
     others = {"normal", settings.qos_default, settings.qos_paused, settings.qos_downscaled}
     is_foreign = account in snapshot.qos and not snapshot.has_own_qos(account)
     if account in {*map(fold, others), *map(fold, settings.own_qos.additional)} or is_foreign:
-        why = f"QoS {account} was not made for account {account}: it is left alone, and the account has none of its own"
+        why = (
+            f"QoS {account} was not made for account {account} of cluster {snapshot.cluster}: it is left alone, and "
+            "the account has none of its own"
+        )
         return None, (why,)
     standing = snapshot.accounts.get(account)
     has_other_limits = standing is not None and bool(standing.limits) and not standing.limits_on_qos

@@ -67,8 +67,10 @@ class Batch:
 class CommandBuilder:
     """Turns actions into the commands of one cluster; without a name it is the one of slurm.conf."""
 
-    def __init__(self, cluster: str = "") -> None:
+    def __init__(self, cluster: str = "", seen_cluster: Callable[[], str] = str) -> None:
+        """`seen_cluster` returns the name under which a cluster without one in the settings was last seen."""
         self._cluster = cluster
+        self._seen_cluster = seen_cluster
         self._where = (f"cluster={cluster}",) if cluster else ()
 
     def batches(self, actions: Iterable[ClusterAction]) -> list[Batch]:
@@ -215,6 +217,17 @@ class CommandBuilder:
             found.append(Batch((cancel,), (*cluster, account, *user), "scancel"))
         return found
 
+    def _create_qos(self, actions: Sequence[CreateQos]) -> list[Batch]:
+        """QoS belong to no cluster: `cluster=` is left out."""
+        found = []
+        for action in actions:
+            flags = (f"flags={action.flags}",) if action.flags else ()
+            limits = tuple(f"{option}={value}" for option, value in action.limits)
+            name = checked("QoS", action.account)
+            mark = f"description={mark_of_qos(name, self._cluster or self._seen_cluster())}"
+            found.append(Batch((action,), ("add", "qos", f"name={name}", mark, *flags, *limits)))
+        return found
+
     def _for_accounts(
         self, verb: str, actions: Sequence[ClusterAction], options: tuple[str, ...] = ()
     ) -> list[Batch]:
@@ -224,19 +237,19 @@ class CommandBuilder:
         ]
 
 
-def mark_of_qos(account: str) -> str:
-    """Return the description by which a QoS says that it was made for an account, and by whom."""
-    return f"waldur-site-cluster: account {account}"
+def mark_of_qos(account: str, cluster: str) -> str:
+    """Return the description by which a QoS says for which account of which cluster it was made, and by whom."""
+    return f"waldur-site-cluster: account {account} on {cluster.lower()}"
 
 
-def _create_qos(action: CreateQos) -> Batch:
-    """QoS belong to no cluster: `cluster=` is left out."""
-    flags = (f"flags={action.flags}",) if action.flags else ()
-    limits = tuple(f"{option}={value}" for option, value in action.limits)
-    name = checked("QoS", action.account)
-    return Batch(
-        (action,), ("add", "qos", f"name={name}", f"description={mark_of_qos(name)}", *flags, *limits)
-    )
+def marked_qos(descriptions: Mapping[str, str], cluster: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the QoS that were made for accounts of this cluster, and those for accounts of another one.
+
+    Where the cluster's name is not known, all count as another's: nothing of them is touched.
+    """
+    marked = {name for name, text in descriptions.items() if text.startswith(mark_of_qos(name, ""))}
+    ours = {name for name in marked if cluster and descriptions[name] == mark_of_qos(name, cluster)}
+    return frozenset(ours), frozenset(marked - ours)
 
 
 def _modify_qos(actions: Iterable[ClusterAction], change: Callable[[Any], str]) -> list[Batch]:
@@ -273,7 +286,7 @@ BUILDERS: Mapping[type[ClusterAction], Callable[[CommandBuilder, Sequence[Any]],
     MoveAccount: lambda builder, actions: builder._modify_accounts(
         actions, lambda a: (f"parent={checked('account', a.after)}",)
     ),
-    CreateQos: lambda _, actions: [_create_qos(action) for action in actions],
+    CreateQos: CommandBuilder._create_qos,
     SetQos: lambda builder, actions: builder._modify_accounts(actions, lambda a: _qos_values(a)),
     ResetQosUsage: lambda _, actions: _modify_qos(actions, lambda _: "RawUsage=0"),
     SetLimits: CommandBuilder._set_limits,

@@ -22,6 +22,7 @@ ASSOCIATION_COLUMNS = (
 )  # fmt: skip
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
 QOS_COLUMNS = ("name", "grptresmins", "description")
+QOS_USER_COLUMNS = ("cluster", "account", "qos", "defaultqos")
 SHOW_QOS = "sacctmgr show qos"
 
 # 22.05 has no letter above P: exabytes end with "?".
@@ -92,6 +93,15 @@ def associations(stdout: str) -> Tree:
         if member.account not in accounts:
             raise ParseError(SHOW_ASSOCIATIONS, member.user, f"its account {member.account} is missing")
     return Tree(frozenset(clusters), accounts, frozenset(found), user_limits, member_qos)
+
+
+def users_of_qos(stdout: str) -> dict[str, list[str]]:
+    """Parse `show assoc` with QOS_USER_COLUMNS: the accounts, with their cluster, by QoS. Raises ParseError."""
+    found: dict[str, list[str]] = {}
+    for cluster, account, names, default in rows("sacctmgr show assoc", stdout, len(QOS_USER_COLUMNS)):
+        for name in {*map(fold, names.split(",")), fold(default)} - {""}:
+            found.setdefault(name, []).append(f"account {account} on cluster {cluster}")
+    return found
 
 
 def qos(stdout: str) -> dict[str, Qos]:

@@ -13,7 +13,7 @@ from agent.core.model import Part, Snapshot
 from backends.base import Scope
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
-from backends.slurm.commands import mark_of_qos
+from backends.slurm.commands import marked_qos
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, output
 from backends.slurm.schema import SlurmSettings
@@ -48,6 +48,11 @@ class Reader:
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             parts = list(pool.map(lambda read: read(), wanted))
         whole = joined(self.cluster, parts)
+        made, foreign = marked_qos(
+            {name: each.description for name, each in qos.items()},
+            self._settings.cluster_name or self.seen_cluster,
+        )
+        whole = replace(whole, made_qos=made, foreign_qos=foreign)
         if self._is_limited_by_qos and qos:
             whole = _limited_by_qos(whole, qos)
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
@@ -124,13 +129,7 @@ class Reader:
     def _qos(self, found: dict[str, parse.Qos]) -> Snapshot:
         """Read the QoS of all clusters into `found` as well, with their limits."""
         found |= parse.qos(self._sacctmgr("show", "qos", f"format={','.join(parse.QOS_COLUMNS)}"))
-        made = (name for name, qos in found.items() if qos.description == mark_of_qos(name))
-        return Snapshot(
-            self.cluster,
-            qos=frozenset(found),
-            made_qos=frozenset(made),
-            complete=frozenset({Part.QOS}),
-        )
+        return Snapshot(self.cluster, qos=frozenset(found), complete=frozenset({Part.QOS}))
 
     def _partitions(self) -> Snapshot:
         """Read the partitions from slurmctld: slurmdbd knows none, and takes any name (22.05). A host without scontrol
@@ -215,6 +214,7 @@ def joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
             active_users={**whole.active_users, **part.active_users},
             qos=whole.qos | part.qos,
             made_qos=whole.made_qos | part.made_qos,
+            foreign_qos=whole.foreign_qos | part.foreign_qos,
             member_qos={**whole.member_qos, **part.member_qos},
             partitions=whole.partitions | part.partitions,
             user_limits={**whole.user_limits, **part.user_limits},

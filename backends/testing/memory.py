@@ -50,7 +50,7 @@ EMPTY: Mapping[Part, Mapping[str, Any]] = {
     Part.DEFAULT_ACCOUNTS: {"default_accounts": {}},
     Part.TRES: {"tres": frozenset()},
     Part.JOBS: {"active_jobs": {}, "active_users": {}},
-    Part.QOS: {"qos": frozenset(), "made_qos": frozenset()},
+    Part.QOS: {"qos": frozenset(), "made_qos": frozenset(), "foreign_qos": frozenset()},
     Part.PARTITIONS: {"partitions": frozenset()},
     Part.USER_LIMITS: {"user_limits": {}},
     Part.USAGE: {"used": {}},

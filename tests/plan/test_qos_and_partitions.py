@@ -92,6 +92,8 @@ USED_BY_OTHERS = alter(with_qos(STANDING, "a_one"), "root", qos=frozenset({"a_on
     [
         (FOREIGN, False),
         (USED_BY_OTHERS, False),
+        (replace(with_qos(BEFORE, "a_one"), foreign_qos=frozenset({"a_one"})), False),
+        (replace(with_qos(STANDING, "a_one"), foreign_qos=frozenset({"a_one"})), False),
         (with_qos(BEFORE, made=("a_one",)), True),
         (alter(with_qos(STANDING, "a_one"), "a_one", default_qos="a_one"), True),
         (BEFORE, True),

@@ -152,7 +152,8 @@ class MembershipProgress:
         seen = self._site.backend.observe(READ_BACK)
         # What cannot have changed is taken from the first snapshot.
         unchanged = (first.complete & {Part.TRES, *NAMES}) - seen.complete
-        seen = seen if Part.QOS in seen.complete else replace(seen, qos=first.qos, made_qos=first.made_qos)
+        if Part.QOS not in seen.complete:
+            seen = replace(seen, qos=first.qos, made_qos=first.made_qos, foreign_qos=first.foreign_qos)
         seen = replace(seen, tres=first.tres, partitions=first.partitions, complete=seen.complete | unchanged)
         self.seen = seen
         failed = {outcome.action: outcome.error for outcome in outcomes if outcome.error}

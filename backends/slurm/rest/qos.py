@@ -63,7 +63,7 @@ def wrong_values(own: OwnQos, *, by_rest: bool) -> Iterator[str]:
             yield str(error)
 
 
-def body(action: CreateQos) -> dict[str, Any]:
+def body(action: CreateQos, cluster: str) -> dict[str, Any]:
     """Return the object to post. Raises PlanRefused for a limit or a flag that it has no form for."""
     limits: dict[str, Any] = {}
     for option, value in action.limits:
@@ -77,7 +77,7 @@ def body(action: CreateQos) -> dict[str, Any]:
     words = [word.strip() for word in action.flags.split(",") if word.strip()]
     return {
         "name": checked("QoS", action.account),
-        "description": mark_of_qos(action.account),
+        "description": mark_of_qos(action.account, cluster),
         "flags": [FLAGS.get(word.lower(), word.upper()) for word in words],
         "limits": limits,
     }

@@ -10,11 +10,11 @@ from agent.core.account_names import fold
 from agent.core.errors import ParseError
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
-from backends.slurm.commands import mark_of_qos
+from backends.slurm.commands import marked_qos
 from backends.slurm.reader import joined
 from backends.slurm.rest.client import RestClient, items
 from backends.slurm.rest.jobs import RestJobs
-from backends.slurm.rest.rows import Rows, parse, tres_name
+from backends.slurm.rest.rows import Rows, parse, tres_name, users_of_qos
 from backends.slurm.schema import SlurmSettings
 
 TREE = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS, Part.DEFAULT_ACCOUNTS})
@@ -80,8 +80,18 @@ class RestReader:
 
     def _qos(self) -> Snapshot:
         found = self.qos()
-        made = frozenset(name for name, description in found.items() if description == mark_of_qos(name))
-        return Snapshot(self.cluster, qos=frozenset(found), made_qos=made, complete=frozenset({Part.QOS}))
+        made, foreign = marked_qos(found, self.cluster)
+        return Snapshot(
+            self.cluster,
+            qos=frozenset(found),
+            made_qos=made,
+            foreign_qos=foreign,
+            complete=frozenset({Part.QOS}),
+        )
+
+    def users_of_qos(self) -> dict[str, list[str]]:
+        """Return who has each QoS, on all clusters: QoS belong to none. Raises BackendError."""
+        return users_of_qos(self._client.read("slurmdb/associations/"))
 
     def _active_jobs(self, accounts: frozenset[str]) -> Snapshot:
         counts = self._jobs.active(accounts)

@@ -105,7 +105,7 @@ class RequestBuilder:
             for tres, _ in action.after:
                 checked("TRES", tres)
         if isinstance(action, CreateQos):
-            qos.body(action)
+            qos.body(action, self._cluster)
 
     def requests(self, actions: Sequence[ClusterAction], rows: Rows) -> list[Request]:
         """Return the requests for actions of one kind, in their order. What is not there needs none."""
@@ -252,6 +252,10 @@ class RequestBuilder:
                 found.append(Request(tuple(some), "DELETE", ASSOCIATIONS, self._where(names), gone=gone))
         return found
 
+    def create_qos(self, actions: Sequence[CreateQos]) -> list[Request]:
+        bodies = ((a, {"qos": [qos.body(a, self._cluster)]}) for a in actions)
+        return [Request((a,), "POST", "slurmdb/qos/", body=body) for a, body in bodies]
+
     def _where(self, accounts: Iterable[str]) -> tuple[tuple[str, str], ...]:
         return (("account", ",".join(accounts)), ("cluster", self._cluster))
 
@@ -294,9 +298,7 @@ BUILDERS: Mapping[type[ClusterAction], Callable[[RequestBuilder, Any, Rows], lis
     MoveDefaultAccount: RequestBuilder.move_defaults,
     RemoveMember: RequestBuilder.remove_members,
     DeleteAccount: RequestBuilder.delete_accounts,
-    CreateQos: lambda _, actions, _rows: [
-        Request((a,), "POST", "slurmdb/qos/", body={"qos": [qos.body(a)]}) for a in actions
-    ],
+    CreateQos: lambda builder, actions, _rows: builder.create_qos(actions),
     DeleteQos: lambda _, actions, _rows: [
         Request((a,), "DELETE", f"slurmdb/qos/{checked('QoS', a.account)}") for a in actions
     ],

@@ -148,6 +148,17 @@ def parse(document: Mapping[str, Any], cluster: str) -> Rows:
     return Rows(own)
 
 
+def users_of_qos(document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the accounts, with their cluster, that have each QoS, their own or inherited. Raises ParseError."""
+    found: dict[str, list[str]] = {}
+    for item in items(document, "associations"):
+        default = _text(_below(item, "default"), "qos")
+        where = f"account {_text(item, 'account')} on cluster {_text(item, 'cluster')}"
+        for name in {*map(fold, _texts(item.get("qos"))), fold(default)} - {""}:
+            found.setdefault(name, []).append(where)
+    return found
+
+
 def _own(row: Row, above: Row) -> Row:
     """Return the row without what it inherits."""
     tres = dict(row.tres)

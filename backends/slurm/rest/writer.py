@@ -16,6 +16,7 @@ from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRe
 from agent.core.plans import Outcome
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
+from backends.slurm.apply import kept_qos
 from backends.slurm.rest.client import RequestRefused, RestClient
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.reader import RestReader
@@ -138,6 +139,8 @@ class _Batch:
         """Send the request without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in request.actions if (error := self._failures.error_for(action))}
         stopped |= self._not_empty([action for action in request.actions if action not in stopped])
+        left = [action for action in request.actions if action not in stopped]
+        stopped |= kept_qos(left, self._reader.users_of_qos)
         yield from self._noted([Outcome(action, error) for action, error in stopped.items()])
         left = [action for action in request.actions if action not in stopped]
         for rest in self._builder.requests(left, self._rows) if stopped else [request]:

@@ -53,6 +53,14 @@ def test_accounts_and_their_parent_go_when_nothing_is_in_the_way(node: HeadNode)
     ]
 
 
+def test_a_qos_that_another_cluster_uses_is_left(node: HeadNode) -> None:
+    node.rules(Rule("cluster,account,qos,defaultqos", 0, stdout="c2|x|normal,x|x\nc2|other|normal|\n"))
+    outcomes = node.backend({"cluster_name": "c1"}).apply([DeleteQos(account="x"), DeleteQos(account="y")])
+    assert errors(outcomes) == {"delete QoS x": "DoneInPart"}
+    assert "account x on cluster c2 has it" in str(outcomes[0].error)
+    assert [line for line in node.writes() if "qos" in line] == ["remove qos where name=y"]
+
+
 def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else(tmp_path: Path) -> None:
     node = HeadNode(tmp_path)
     node.rules(Rule("squeue --noheader --all", 0, stdout="x|ann\nx|bob\n"))

@@ -36,7 +36,7 @@ from backends.slurm.grouping import NAMES_AT_ONCE
 from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
 
 COMMANDS = CommandBuilder("c1")
-LOCAL = CommandBuilder()
+LOCAL = CommandBuilder(seen_cluster=lambda: "c1")
 
 
 def said(batches: list[Batch]) -> list[str]:
@@ -68,12 +68,12 @@ SINGLE: dict[str, tuple[ClusterAction, str]] = {
         CreateQos(
             account="a", flags="DenyOnLimit,NoDecay", limits=(("GrpTRES", "cpu=4,node=2"), ("MaxJobs", "5"))
         ),
-        "sa add qos name=a {description=waldur-site-cluster: account a} flags=DenyOnLimit,NoDecay "
+        "sa add qos name=a {description=waldur-site-cluster: account a on c1} flags=DenyOnLimit,NoDecay "
         "GrpTRES=cpu=4,node=2 MaxJobs=5",
     ),
     "own QoS, plain": (
         CreateQos(account="a"),
-        "sa add qos name=a {description=waldur-site-cluster: account a}",
+        "sa add qos name=a {description=waldur-site-cluster: account a on c1}",
     ),
     "QoS begins at zero": (ResetQosUsage(account="a"), "sa modify qos where name=a set RawUsage=0"),
     "limits on the own QoS": (
@@ -259,8 +259,8 @@ BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
     "QoS of several accounts": (
         [CreateQos(account="a"), CreateQos(account="b"), DeleteQos(account="d"), DeleteQos(account="e")],
         [
-            "sa add qos name=a {description=waldur-site-cluster: account a}",
-            "sa add qos name=b {description=waldur-site-cluster: account b}",
+            "sa add qos name=a {description=waldur-site-cluster: account a on c1}",
+            "sa add qos name=b {description=waldur-site-cluster: account b on c1}",
             "sa remove qos where name=d",
             "sa remove qos where name=e",
         ],

@@ -241,13 +241,14 @@ def test_check_raises_where_nothing_can_be_known_now(node: HeadNode) -> None:
 def test_limits_are_those_of_the_accounts_own_qos_unless_it_was_limited_before(node: HeadNode) -> None:
     node.answer(
         "assoc",
-        f"{ROOT}c1|a|||root|||a|a|\nc1|b|||root|cpu=5||b|b|\nc1|c|||root|cpu=5||normal||\nc1|d|||root|||d|d|\n"
+        f"{ROOT}c1|a|||root|||a|a|\nc1|b|||root|cpu=5||b|b|\nc1|c|||root|cpu=5||normal||\nc1|d|||root|||d|d|\nc1|e|||root|||e|e|\n"
         "c1|d|ann|gpu||||fast,slow|fast|\n",
     )
     node.answer("user", "root|root\nann|d\n")
     node.answer(
         "qos",
-        "normal||x\na|cpu=60,mem=2000M|made | by hand\nb||b\nc|cpu=9|c\nd||waldur-site-cluster: account d\nfast||\n",
+        "normal||x\na|cpu=60,mem=2000M|made | by hand\nb||b\nc|cpu=9|c\nd||waldur-site-cluster: account d on c1\n"
+        "e|cpu=9|waldur-site-cluster: account e on c2\nfast||\n",
     )
     snapshot = node.backend(
         {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}}
@@ -259,8 +260,9 @@ def test_limits_are_those_of_the_accounts_own_qos_unless_it_was_limited_before(n
         "b": ({"cpu": 5}, False),
         "c": ({"cpu": 5}, False),
         "d": ({}, True),
+        "e": ({}, False),
     }
-    assert snapshot.made_qos == {"d"}
+    assert (snapshot.made_qos, snapshot.foreign_qos) == ({"d"}, {"e"})
     assert snapshot.member_qos == {
         Association("d", "ann", "gpu"): MemberQos(frozenset({"fast", "slow"}), "fast")
     }
