@@ -455,7 +455,7 @@ class StateSpec:
     """How an account shows its state. `qos`: what it shall have alone, its default too; empty to leave that.
 
     `only_from`: change the QoS only where the account has one of these, empty for always. `submission`: whether
-    new jobs are taken, None to leave that; `is_told`: Waldur is told of it in any case.
+    new jobs are taken, None to leave that; `is_told`: Waldur is told of it in any case; `is_unclear`: it is not told.
     """
 
     qos: tuple[str, ...] = ()
@@ -463,6 +463,7 @@ class StateSpec:
     only_from: frozenset[str] = frozenset()
     submission: bool | None = None
     is_told: bool = False
+    is_unclear: bool = False
 
 
 @dataclass(frozen=True, slots=True)

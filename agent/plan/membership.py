@@ -353,7 +353,8 @@ class _Draft:
         if qos := snapshot.default_qos_of(case.account) or (min(names) if len(names) == 1 else ""):
             shown["qos"] = qos
         takes_jobs = spec.state.submission
-        if takes_jobs is not None or spec.state.is_told or now.get(STATE_KEY) in STATES.values():
+        follows = takes_jobs is not None or spec.state.is_told or now.get(STATE_KEY) in STATES.values()
+        if follows and not spec.state.is_unclear:
             shown[STATE_KEY] = STATES[account.submit_limit != 0 if takes_jobs is None else takes_jobs]
         if any(now.get(key) != value for key, value in shown.items()):
             metadata = json.dumps(shown, sort_keys=True)

@@ -37,6 +37,8 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     partitions = (partition,) if partition else usual
     own, own_notes = _own_qos(settings, account.name, snapshot)
     state, state_notes = states.state(settings, requested, own)
+    left = states.left_behind(settings, requested, own, snapshot.accounts.get(account.name))
+    state = replace(state, is_unclear=bool(left) and settings.skip_qos_swap)
     # What the members' default becomes by the site's policy; empty: the cluster keeps or chooses it.
     default_accounts = {"common": settings.default_account, "individual": account.name}
     notes = [
@@ -66,7 +68,7 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
         state=state,
         not_offered=not_offered,
         unplaced=_unplaced(account.name, qos, partitions, snapshot),
-        notes=tuple(dict.fromkeys((*spec.notes, *state_notes, *own_notes, *notes))),
+        notes=tuple(dict.fromkeys((*spec.notes, *state_notes, *left, *own_notes, *notes))),
     )
 
 

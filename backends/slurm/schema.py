@@ -270,6 +270,10 @@ def _qos_conflicts(raw: Mapping[str, Any], management: Mapping[str, Any], path: 
     if applies and not skips:
         message = "a QoS of a state would take the one with the limits away: set `skip_qos_swap: true`"
         yield Problem(Severity.ERROR, f"{path}.apply_limits_to_qos", message)
+    periodic = raw.get("periodic_limits")
+    if applies and isinstance(periodic, Mapping) and periodic.get("enabled") not in (None, False):
+        message = "periodic_limits reset the account only, and the QoS would keep its limit: leave out one of the two"
+        yield Problem(Severity.ERROR, f"{path}.apply_limits_to_qos", message)
     for key in ("qos_paused", "qos_downscaled", "qos_default"):
         if skips and raw.get(key) not in (None, ""):
             message = f"no QoS is exchanged then, and `{key}` names one for that: leave out one of the two"

@@ -8,7 +8,8 @@ state has its QoS.
 
 from __future__ import annotations
 
-from agent.core.model import OwnQos, RequestedState, StateSpec
+from agent.core.account_names import fold
+from agent.core.model import Account, OwnQos, RequestedState, StateSpec
 from backends.slurm.allowed_names import checked
 from backends.slurm.schema import SlurmSettings
 
@@ -38,6 +39,36 @@ def state(
     usual = (settings.qos_default, *((own.name, *own.additional) if own else ()))
     names = tuple(checked("QoS", name) for name in dict.fromkeys(usual))
     return StateSpec(names, own.name if own else settings.qos_default, only_from=limiting), ()
+
+
+def left_behind(
+    settings: SlurmSettings, requested: RequestedState, own: OwnQos | None, standing: Account | None
+) -> tuple[str, ...]:
+    """Return a note where an account that is neither paused nor downscaled may still be held as it was before
+    `skip_qos_swap` was set or removed. Nobody can tell that from what a site set by hand, so nothing is done about it.
+    """
+    if standing is None or requested.paused or requested.downscaled:
+        return ()
+    where = f"where name={standing.name}"
+    if settings.cluster_name:
+        where += f" cluster={settings.cluster_name}"
+    by_submission = settings.skip_qos_swap or enforces_qos(settings, requested)
+    if not by_submission and standing.submit_limit == 0:
+        return (
+            f"account {standing.name} takes no jobs (GrpSubmitJobs=0), and Waldur has it neither paused nor "
+            "downscaled. If that is left from skip_qos_swap, open it: sacctmgr modify account "
+            f"{where} set GrpSubmitJobs=-1",
+        )
+    usual = {"", fold(settings.qos_default), own.name if own else ""}
+    if settings.skip_qos_swap and fold(standing.default_qos) not in usual:
+        names = ",".join(dict.fromkeys((settings.qos_default, *((own.name,) if own else ()))))
+        default = own.name if own else settings.qos_default
+        return (
+            f"account {standing.name} has the default QoS {standing.default_qos}, and Waldur has it neither paused nor "
+            "downscaled. With skip_qos_swap no QoS is exchanged: if it is left from a pause, set it back: sacctmgr "
+            f"modify account {where} set qos={names} defaultqos={default}",
+        )
+    return ()
 
 
 def enforces_qos(settings: SlurmSettings, requested: RequestedState) -> bool:

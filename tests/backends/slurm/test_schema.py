@@ -269,6 +269,16 @@ def test_without_a_folder_programs_are_found_on_the_path(monkeypatch: pytest.Mon
         ({"skip_qos_swap": True}, {"qos_default": "normal"}, "skip_qos_swap"),
         ({"skip_qos_swap": True}, {"qos_default": None}, ""),
         ({"apply_limits_to_qos": True, "skip_qos_swap": True, "enabled": True}, {}, ""),
+        (
+            {"apply_limits_to_qos": True, "skip_qos_swap": True, "enabled": True},
+            {"periodic_limits": {"enabled": True}},
+            "apply_limits_to_qos",
+        ),
+        (
+            {"apply_limits_to_qos": True, "skip_qos_swap": True, "enabled": True},
+            {"periodic_limits": {"enabled": False}},
+            "",
+        ),
     ],
 )
 def test_limits_on_qos_and_states_without_a_swap_need_each_other(
