@@ -25,10 +25,12 @@ from agent.core.policy import Cost
 
 @dataclass(frozen=True, kw_only=True)
 class ResetQosUsage(ClusterAction):
-    """Forget what was counted for the QoS of an account: one of its name may have been used before."""
+    """Forget what was counted for the QoS of an account: one of its name may have been used before. It comes before the
+    account gets the QoS, so that a pass which is cut off between the two does it again.
+    """
 
     verb: ClassVar[str] = "reset usage of QoS"
-    effect, target, phase = Effect.CHANGE, Target.CLUSTER, Phase.SET
+    effect, target, phase = Effect.CHANGE, Target.CLUSTER, Phase.PLACE
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
     needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
     account: str

@@ -209,12 +209,15 @@ def _own_qos(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> Iterator[
     own = spec.own_qos
     if own is None:
         return
-    if Part.QOS in snapshot.complete and own.name not in snapshot.qos:
-        yield CreateQos(account=own.name, flags=own.flags, limits=own.limits, reason=reason)
-        if own.holds_limits:
-            yield ResetQosUsage(account=own.name, reason=reason)
     standing = snapshot.accounts.get(spec.account.name)
-    if standing is not None and own.name in standing.qos:
+    has_it = standing is not None and own.name in standing.qos
+    is_new = Part.QOS in snapshot.complete and own.name not in snapshot.qos
+    if is_new:
+        yield CreateQos(account=own.name, flags=own.flags, limits=own.limits, reason=reason)
+    # A pass that was cut off may have made it, and not have come to this.
+    if own.holds_limits and (is_new or (own.name in snapshot.made_qos and not has_it)):
+        yield ResetQosUsage(account=own.name, reason=reason)
+    if has_it:
         return
     # What the account has, its own or inherited, or will inherit from the nearest account above it that stands.
     upwards = (spec.account, *reversed(spec.ancestors))

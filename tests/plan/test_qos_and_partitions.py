@@ -75,6 +75,15 @@ def test_limits_go_on_the_qos_which_comes_after_its_account_and_begins_at_zero()
     ]
 
 
+@pytest.mark.parametrize("standing", [BEFORE, STANDING])
+def test_a_qos_that_was_made_and_not_given_yet_still_begins_at_zero(standing: Snapshot) -> None:
+    spec = replace(SPEC, own_qos=OWN)
+    found = accounts.building(spec, with_qos(standing, made=("a_one",)), "")
+    verbs = [action.verb for action in sorted(found, key=lambda action: action.phase)]
+    assert verbs.index("reset usage of QoS") < verbs.index("set QoS")
+    assert "create QoS" not in verbs
+
+
 def test_an_account_that_was_limited_before_keeps_its_limits_itself() -> None:
     limited = alter(STANDING, "a_one", limits={"cpu": 5})
     found = accounts.building(replace(SPEC, own_qos=OWN), limited, "")
@@ -136,6 +145,29 @@ def test_without_a_swap_a_pause_closes_the_account(flags: dict[str, bool], submi
     settings = slurm_settings(qos_management={"skip_qos_swap": True})
     spec = canonical(settings, replace(SPEC, requested=RequestedState(**flags)), STANDING)
     assert (spec.state.submission, spec.state.qos, spec.notes) == (submission, (), ())
+
+
+@pytest.mark.parametrize(
+    ("management", "fields", "command"),
+    [
+        ({}, {"submit_limit": 0}, "set GrpSubmitJobs=-1"),
+        ({}, {"default_qos": "stop"}, ""),
+        ({"skip_qos_swap": True}, {"default_qos": "stop"}, "set qos=normal defaultqos=normal"),
+        ({"skip_qos_swap": True}, {"default_qos": "normal"}, ""),
+        ({"skip_qos_swap": True}, {"submit_limit": 0}, ""),
+    ],
+)
+def test_what_another_way_of_pausing_may_have_left_is_told(
+    management: dict[str, Any], fields: dict[str, Any], command: str
+) -> None:
+    held = alter(STANDING, "a_one", **fields)
+    settings = slurm_settings(qos_management=management)
+    notes = canonical(settings, SPEC, held).notes
+    expected = [f"where name=a_one {command}"] if command else []
+    assert [note.partition("sacctmgr modify account ")[2] for note in notes] == expected
+    paused = canonical(settings, replace(SPEC, requested=RequestedState(paused=True)), held)
+    assert not any("sacctmgr" in note for note in paused.notes)
+    assert canonical(settings, SPEC, held).state.is_unclear == ("defaultqos" in command)
 
 
 # QoS and partitions of members -------------------------------------------------------------------

@@ -280,7 +280,7 @@ def test_batches(what: str) -> None:
 
 EVERY_KIND = [action for action, _ in SINGLE.values()]
 IN_ORDER = [
-    "add account", "modify account", "add qos", "modify account", "modify qos", "modify account", "add user",
+    "add account", "modify account", "add qos", "modify qos", "modify account", "modify account", "add user",
     *["modify user"] * 4, "modify account", "modify user", "modify account", "modify user",
     "--clusters=c1 --account=a", "remove user", "remove user", "remove account", "remove qos",
 ]  # fmt: skip
