@@ -64,7 +64,7 @@ def _world(parts: Parts, waldur: SimulatedWaldur) -> World:
     rules = offering_rules(site, facts.offering)
     snapshot = site.backend.observe()
     specs = [
-        site.backend.canonical(allocations.allocation(r, rules, r.backend_id), snapshot)
+        site.backend.canonical(allocations.allocation(r, rules, r.backend_id, snapshot), snapshot)
         for r in facts.resources
     ]
     built = Plan.of(action for spec in specs for action in accounts.building(spec, snapshot, "bench"))
