@@ -95,32 +95,12 @@ class Writer:
     def _run_possible(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         """Run the batch without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in batch.actions if (error := failures.error_for(action))}
-        stopped |= self._not_empty([action for action in batch.actions if action not in stopped])
+        stopped |= not_empty([action for action in batch.actions if action not in stopped], self._tree)
         stopped |= kept_qos([action for action in batch.actions if action not in stopped], self._users_of_qos)
         yield from (Outcome(action, error) for action, error in stopped.items())
         left = [action for action in batch.actions if action not in stopped]
         for rest in self._builder.batches(left) if stopped else [batch]:
             yield from self._run(rest, failures)
-
-    def _not_empty(self, actions: Sequence[ClusterAction]) -> dict[ClusterAction, BackendError]:
-        """Return the deletions of accounts that are not empty, with the error of each.
-
-        Everything below a deleted account goes with it, and sacctmgr says nothing (22.05).
-        """
-        if not actions or Ref(Kind.ACCOUNT) not in actions[0].ends:
-            return {}
-        try:
-            tree = self._tree()
-        except BackendError as error:
-            return dict.fromkeys(actions, error)
-        below = {a: sorted(tree.children_of(a.account) | tree.users_of(a.account)) for a in actions}
-        return {
-            action: NotEmpty(
-                f"account {action.account} is not empty: {', '.join(names[:5])} would lose access with it"
-            )
-            for action, names in below.items()
-            if names
-        }
 
     def _users_of_qos(self) -> Mapping[str, Sequence[str]]:
         """Read who has each QoS of their own, on all clusters: QoS belong to none. Raises BackendError."""
@@ -147,6 +127,29 @@ class Writer:
                 yield Outcome(action, stopped)
             else:
                 yield from self._run(self._builder.single(action), failures)
+
+
+def not_empty(
+    actions: Sequence[ClusterAction], read_tree: Callable[[], Snapshot]
+) -> dict[ClusterAction, BackendError]:
+    """Return the deletions of accounts that are not empty, with the error of each. `actions`: of one kind.
+
+    Everything below a deleted account goes with it, and SLURM says nothing (22.05).
+    """
+    if not actions or Ref(Kind.ACCOUNT) not in actions[0].ends:
+        return {}
+    try:
+        tree = read_tree()
+    except BackendError as error:
+        return dict.fromkeys(actions, error)
+    below = {a: sorted(tree.children_of(a.account) | tree.users_of(a.account)) for a in actions}
+    return {
+        action: NotEmpty(
+            f"account {action.account} is not empty: {', '.join(names[:5])} would lose access with it"
+        )
+        for action, names in below.items()
+        if names
+    }
 
 
 def kept_qos(

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 from agent.core.actions import CancelJobs, ClusterAction, CreateQos, Kind, Ref, SetLimits, SetUserLimits, only
-from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused, SiteAgentError
+from agent.core.errors import BackendError, BackendUnavailable, PlanRefused, SiteAgentError
 from agent.core.plans import Outcome
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
-from backends.slurm.apply import kept_qos
+from backends.slurm.apply import kept_qos, not_empty
 from backends.slurm.rest.client import RequestRefused, RestClient
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.reader import RestReader
@@ -138,30 +138,15 @@ class _Batch:
     def _run_possible(self, request: Request) -> Iterator[Outcome]:
         """Send the request without the actions that must not happen any more, after what failed before them."""
         stopped = {action: error for action in request.actions if (error := self._failures.error_for(action))}
-        stopped |= self._not_empty([action for action in request.actions if action not in stopped])
+        stopped |= not_empty(
+            [action for action in request.actions if action not in stopped], self._reader.tree
+        )
         left = [action for action in request.actions if action not in stopped]
         stopped |= kept_qos(left, self._reader.users_of_qos)
         yield from self._noted([Outcome(action, error) for action, error in stopped.items()])
         left = [action for action in request.actions if action not in stopped]
         for rest in self._builder.requests(left, self._rows) if stopped else [request]:
             yield from self._run(rest)
-
-    def _not_empty(self, actions: Sequence[ClusterAction]) -> dict[ClusterAction, BackendError]:
-        """Return the deletions of accounts that are not empty, with the error of each, from rows as they are now."""
-        if not actions or Ref(Kind.ACCOUNT) not in actions[0].ends:
-            return {}
-        try:
-            tree = self._reader.tree()
-        except BackendError as error:
-            return dict.fromkeys(actions, error)
-        below = {a: sorted(tree.children_of(a.account) | tree.users_of(a.account)) for a in actions}
-        return {
-            action: NotEmpty(
-                f"account {action.account} is not empty: {', '.join(names[:5])} would lose access with it"
-            )
-            for action, names in below.items()
-            if names
-        }
 
     def _run(self, request: Request) -> Iterator[Outcome]:
         started_s = time.monotonic()
