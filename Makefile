@@ -49,6 +49,7 @@ bench: setup
 
 docs: setup
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	$(BIN)/python -m pytest -q tests/docs
 
 lock: setup
