@@ -3,11 +3,13 @@
 
 state                 on the cluster             calls                                         then
 Requested deletion    in accounts, or in none    BeginDeletion, before anybody is removed      Deleting
+Requested deletion    in accounts, none is left  none: it waits until somebody can be removed  stays
 Deleting              in accounts                none: the members' plan removes them          stays
 Deleting              removal refused for good   FailDeletion                                  Error deleting
 Deleting              in no account              DeactivateUser (directory), CompleteDeletion  Deleted
 Error deleting        in accounts                none: their removal is tried again            stays
 Error deleting        in no account              BeginDeletion, then as Deleting               Deleted
+Deleted               in accounts                none: the members' plan removes them          stays
 
 Whom Waldur takes back before `BeginDeletion` keeps everything. Homes, files and the username stay in any case.
 """
@@ -42,8 +44,10 @@ class Departure:
 
 
 def departing(users: Iterable[OfferingUser], taken_back: Set[str] = frozenset()) -> list[OfferingUser]:
-    """Return users who leave all accounts now. `taken_back`: those whom Waldur did not let begin, by uuid."""
-    return [user for user in users if user.state in UNDER_WAY and user.uuid not in taken_back]
+    """Return users who leave all accounts now, also those whom Waldur has as deleted and somebody has put back.
+    `taken_back`: those whom Waldur did not let begin, by uuid.
+    """
+    return [user for user in users if user.is_on_the_way_out and user.uuid not in taken_back]
 
 
 def staying_names(users: Iterable[OfferingUser], taken_back: Set[str] = frozenset()) -> frozenset[str]:

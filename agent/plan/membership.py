@@ -90,7 +90,7 @@ class ResourceCase:
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
     """The actions of one resource; `skipped` says why nothing at all is planned for it now, `refusal` what is wrong
-    with it in itself.
+    with it in itself. `unmanaged`: users whom Waldur does not know, who stay in its account.
     """
 
     case: ResourceCase
@@ -99,6 +99,7 @@ class ResourcePlan:
     notes: tuple[str, ...] = ()
     skipped: str = ""
     refusal: PlanRefused | None = None
+    unmanaged: frozenset[str] = frozenset()
 
     @property
     def account(self) -> str:
@@ -249,6 +250,7 @@ class _Draft:
         self.notes = [*spec.notes, *(f"{why}. It goes on without" for why in spec.not_offered)]
         self.built: list[ClusterAction] = []
         self.kept: list[Action] = []
+        self.unmanaged: frozenset[str] = frozenset()
         self._rules = rules
         self._snapshot = snapshot
         reason = case.reason
@@ -276,7 +278,8 @@ class _Draft:
         if self.case.members.nameless:
             self.notes.append(f"{self.case.members.nameless} of its team have no username here yet")
         actions = (*self.built, *leaving, *self.kept)
-        return ResourcePlan(self.case, actions, self.spec, tuple(dict.fromkeys(self.notes)))
+        notes = tuple(dict.fromkeys(self.notes))
+        return ResourcePlan(self.case, actions, self.spec, notes, unmanaged=self.unmanaged)
 
     def _limits(self) -> list[ClusterAction]:
         case, rules, snapshot = self.case, self._rules.limits, self._snapshot
@@ -380,6 +383,7 @@ def _departures(
                 f"{', '.join(sorted(unmanaged)[:5])} ({len(unmanaged)} in all) stay: Waldur does not know them "
                 "(preserve_unmanaged_backend_users)"
             )
+            draft.unmanaged = unmanaged
             stale -= unmanaged
         if unclear := members.unclear(stale):
             draft.notes.append(

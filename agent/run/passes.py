@@ -119,10 +119,10 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
 def departures_of(
     facts: SyncFacts, seen: Snapshot, unremovable: Mapping[str, SiteAgentError]
 ) -> Sequence[Departure]:
-    """Return the people whose deletion has begun, with the accounts of the offering that they are still in, and that
-    are not those of somebody else of the same name.
+    """Return the people whose deletion has begun and not ended, with the accounts of the offering that they are still
+    in, and that are not those of somebody else of the same name.
     """
-    leaving = [user for user in facts.departing if user.state != Deletion.REQUESTED]
+    leaving = [user for user in facts.departing if user.state in (Deletion.DELETING, Deletion.FAILED)]
     if not leaving:
         return []
     staying = departures.staying_names(facts.waldur.users, facts.taken_back).union(*facts.belonging.values())

@@ -175,6 +175,34 @@ def test_nobody_is_ended_while_the_cluster_is_not_read(world: World) -> None:
     assert state_of(world, name) == "Deleting"
 
 
+def test_nothing_begins_for_whom_the_only_account_is_left_as_it_is(world: World) -> None:
+    """The account of the only resource is being terminated. As soon as it is not, the person leaves."""
+    name = leaver(world)
+    (resource,) = world.waldur.site.resources()
+    order = world.waldur.orders.place_terminate(resource.uuid)
+    assert "begin deletion" not in [
+        action.verb for action in preview(world.site, Mode.MEMBERSHIP_SYNC).allowed
+    ]
+    world.sync()
+    assert (steps_of(world), state_of(world, name)) == ([], "Requested deletion")
+    assert name in world.members("a_one")
+    world.waldur.site.change("orders", order, state="canceled")
+    world.sync()
+    assert state_of(world, name) == "Deleted"
+    assert name not in world.members("a_one")
+
+
+def test_who_is_deleted_in_waldur_and_in_an_account_all_the_same_leaves_it(world: World) -> None:
+    name = leaver(world, state=S.DELETED)
+    assert [a.verb for a in preview(world.site, Mode.MEMBERSHIP_SYNC).allowed if name in a.line()] == [
+        "remove member"
+    ]
+    world.sync()
+    assert name not in world.members("a_one")
+    assert (steps_of(world), state_of(world, name)) == ([], "Deleted")
+    world.in_step()
+
+
 @pytest.mark.parametrize("age", ["2024", "8.0"])
 def test_older_servers(age: str, tmp_path: Path) -> None:
     """A server of 2024 has no states and is not asked; 8.0 has them all."""

@@ -175,6 +175,9 @@ def test_users_whom_waldur_does_not_know_stay_where_the_site_wants_that(
     ]  # fmt: skip
     told = [record.message for record in caplog.records if "stranger (1 in all) stay" in record.message]
     assert len(told) == 1
+    assert report.as_json()["notes"] == [
+        "1 user whom Waldur does not know stays in 1 account (preserve_unmanaged_backend_users): a_one: stranger"
+    ]
     world.change(resource, restrict_member_access=True)
     world.sync()
     assert world.members("a_one") == {"stranger"}

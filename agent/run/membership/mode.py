@@ -191,6 +191,8 @@ def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> PlannedS
     """
     site, plan = work.site, work.plan
     progress.take_up(plan, work.decision)
+    if plan.unmanaged:
+        work.report.notes.append(plan.unmanaged)
     which = (site.state_dir, site.backend.cluster)
     is_first = not named_accounts.of_offering(*which, site.offering.uuid)
     if plan.is_whole and (is_first or gate.is_known(work.run, MODE, plan)):

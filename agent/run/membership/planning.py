@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from agent.core.account_names import fold
-from agent.core.actions import Action, AddMember, only
+from agent.core.actions import Action, AddMember, RemoveMember, only
 from agent.core.association_actions import SetMemberQos
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import PlanRefused, WaldurError
@@ -25,6 +25,8 @@ from agent.plan.rebuild import require_accounts
 from agent.run.membership.facts import MembershipFacts, limits_by_username, named_accounts
 
 Spec = AllocationSpec | PlanRefused
+# Accounts, and users of each, that one sentence names.
+SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,33 @@ class PlannedSync:
 
     @cached_property
     def openings(self) -> Sequence[BeginDeletion]:
-        """Return what Waldur is told of those who are to be removed for good, before they are."""
-        return departures.openings(self.facts.departing)
+        """Return what Waldur is told of those who are to be removed for good, before they are. Who is in an account
+        that is left as it is now, and is removed from none, waits.
+        """
+        removed = {fold(action.user) for plan in self.plans for action in only(RemoveMember, plan.actions)}
+        seen = self.facts.snapshot
+        return [
+            opening
+            for opening in departures.openings(self.facts.departing)
+            if fold(opening.username) in removed or not accounts_left(self.facts, seen, opening.username)
+        ]
+
+    @cached_property
+    def unmanaged(self) -> str:
+        """Return whom the site's setting keeps in accounts though Waldur does not know them, in words; empty where
+        nobody is.
+        """
+        kept = {plan.account: plan.unmanaged for plan in self.plans if plan.unmanaged}
+        if not kept:
+            return ""
+        shown = [f"{account}: {', '.join(sorted(users)[:SHOWN])}" for account, users in sorted(kept.items())]
+        people = len(frozenset[str]().union(*kept.values()))
+        more = "; ..." if len(kept) > SHOWN or any(len(users) > SHOWN for users in kept.values()) else ""
+        return (
+            f"{people} user{'s' if people > 1 else ''} whom Waldur does not know stay{'' if people > 1 else 's'} in "
+            f"{len(kept)} account{'s' if len(kept) > 1 else ''} (preserve_unmanaged_backend_users): "
+            f"{'; '.join(shown[:SHOWN])}{more}"
+        )
 
     @property
     def snapshot(self) -> Snapshot:
