@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.config.findings import Findings, below
+from agent.config.findings import Findings, below, without_effect
 from agent.config.homes import read_homes
 from agent.config.project_directories import read_project_directories
 from agent.config.schema import BACKEND_SETTINGS, PERIODIC_LIMITS, POLICY_KEYS, checked
@@ -52,6 +52,7 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
             "a password stands among its words: every user of this host can read it in the list of processes. Give "
             "ssh a key, or sshpass a file (`sshpass -f FILE`)",
         )
+    _note_without_effect(section, values, periodic_limits, path, findings)
     return CommonSettings(
         names=NameRules(
             customer_prefix=values["customer_prefix"] or "",
@@ -87,3 +88,28 @@ def note_policy_keys(section: Mapping[Any, Any], path: str, findings: Findings) 
     """Warn of keys that old versions read and Waldur has taken over."""
     for name in sorted(POLICY_KEYS & section.keys()):
         findings.warn(below(path, name), COMPUTED_BY_WALDUR)
+
+
+def _note_without_effect(
+    section: Mapping[Any, Any],
+    values: Mapping[str, Any],
+    periodic_limits: Mapping[str, Any],
+    path: str,
+    findings: Findings,
+) -> None:
+    """Warn of keys that are written and not read, because another one says otherwise."""
+    limits = values["periodic_limits"]
+    limits_path = below(path, "periodic_limits")
+    if not periodic_limits["enabled"]:
+        keys = PERIODIC_LIMITS.fields.keys() - {"enabled"}
+        findings.add(without_effect(limits, keys, limits_path, "`enabled: true` is not written"))
+    elif periodic_limits["emulator_mode"] is False:
+        why = "without `emulator_mode: true` limits go to the cluster"
+        findings.add(without_effect(limits, ("emulator_base_url",), limits_path, why))
+    if not values["enable_user_homedir_account_creation"]:
+        keys = {"default_homedir_umask", "homedir_umask", "homedir_base_path", "homedir_quota"}
+        why = "with `enable_user_homedir_account_creation: false` no homes are made"
+        findings.add(without_effect(section, keys, path, why))
+    if not values["check_backend_id_uniqueness"]:
+        why = "without `check_backend_id_uniqueness: true` Waldur is not asked whether a name is free"
+        findings.add(without_effect(section, ("check_all_offerings",), path, why))

@@ -6,7 +6,7 @@ Used by every reader of this package, and by the backends' registry for the keys
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -62,6 +62,19 @@ def unknown_keys(mapping: Mapping[Any, Any], known: Iterable[str], path: str) ->
         message = f"unknown key '{name}'{hint}"
         found.append(Problem(Severity.WARNING, below(path, name), message, strict_error=True))
     return found
+
+
+def without_effect(section: object, keys: Iterable[str], path: str, why: str) -> Iterator[Problem]:
+    """Yield one warning for those of the keys that are written in a map and ask for something; `why` they are not read
+    goes on after "it has no effect:".
+    """
+    if not isinstance(section, Mapping):
+        return
+    asked = {key_name(key) for key, value in section.items() if value not in (None, "", False, [], {}, ())}
+    if found := sorted(asked.intersection(keys)):
+        is_one = len(found) == 1
+        told = "it has no effect" if is_one else f"{', '.join(found)} have no effect"
+        yield Problem(Severity.WARNING, below(path, found[0]) if is_one else path, f"{told}: {why}")
 
 
 def judged(problems: Iterable[Problem], *, strict: bool) -> tuple[Problem, ...]:

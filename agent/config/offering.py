@@ -13,7 +13,7 @@ from agent.config.backend_settings import CommonSettings, read_backend_settings
 from agent.config.components import read_components
 from agent.config.environment import CA_FILE
 from agent.config.field_types import QUEUE_NAME, shown
-from agent.config.findings import Findings, below, key_name
+from agent.config.findings import Findings, below, key_name, without_effect
 from agent.config.model import (
     EventSettings,
     Mode,
@@ -76,6 +76,7 @@ def read_offering(
     access = _access(values, path, proxy=defaults.proxy, sources=sources)
     events = _events(values, path, findings)
     _note_unencrypted(access, events, path, findings)
+    _note_without_effect(values, access, path, findings)
     queue = _queue(values, common, path, findings)
     policy = read_policy(values["policy"], below(path, "policy"), above=defaults.policy, findings=findings)
     order_hook = _order_hook(values["order_hook"], below(path, "order_hook"), findings)
@@ -245,6 +246,20 @@ def _note_unencrypted(access: WaldurAccess, events: EventSettings, path: str, fi
         findings.warn(
             below(path, key), f"{problem}: whoever listens on the way can act as this agent. Use TLS"
         )
+
+
+def _note_without_effect(
+    values: Mapping[str, Any], access: WaldurAccess, path: str, findings: Findings
+) -> None:
+    """Warn of keys that are written and not read, because another one says otherwise."""
+    if access.token and all(values[key] for key in OIDC_KEYS):
+        why = "`waldur_api_token` comes first; write one way to log in"
+        findings.add(without_effect(values, OIDC_KEYS, path, why))
+    if not (values["stomp_enabled"] or values["mqtt_enabled"]):
+        why = "neither `stomp_enabled` nor `mqtt_enabled` is true, so no events are received"
+        keys = {"stomp_ws_host", "stomp_ws_port", "stomp_ws_path"}
+        keys |= {"event_transport"} if values["event_transport"] == TCP else set()
+        findings.add(without_effect(values, keys, path, why))
 
 
 def _queue(values: Mapping[str, Any], common: CommonSettings, path: str, findings: Findings) -> str:

@@ -13,7 +13,7 @@ from marshmallow import ValidationError
 
 from agent.config import field_types
 from agent.config.field_types import shown
-from agent.config.findings import Findings, below, key_name, unknown_keys
+from agent.config.findings import Findings, below, key_name, unknown_keys, without_effect
 from agent.config.homes import MAX_COUNT, OF_USERS, check_order, folder
 from agent.config.refusals import Refusals
 from agent.core.project_directories import MAX_PROJECT_ID, DirectoryRules, ProjectQuota
@@ -38,6 +38,7 @@ def read_project_directories(
     findings.add(unknown_keys(section, KEYS, path))
     refused = Refusals(path, findings, NONE_MADE)
     if not (refused.read(given, "enabled", field_types.flag) if "enabled" in given else False):
+        findings.add(without_effect(section, KEYS - {"enabled"}, path, "`enabled: true` is not written"))
         return None
     values: dict[str, Any] = {
         "base_path": "/valhalla/projects",
@@ -63,6 +64,9 @@ def read_project_directories(
         return None
     if values["permissions"] & OTHERS_WRITE:
         findings.warn(below(path, "permissions"), "everybody may write into project directories")
+    if values["group_owner_source"] == BY_ACCOUNT:
+        why = "the group is the account's own. Another needs `group_owner_source: group_name` beside it"
+        findings.add(without_effect(section, ("group_name",), path, why))
     group_name = "" if values["group_owner_source"] == BY_ACCOUNT else values["group_name"]
     quota_path = below(path, "lustre_quota")
     quota = _quota(values["lustre_quota"], quota_path, findings)

@@ -13,7 +13,7 @@ from marshmallow import ValidationError
 
 from agent.config import environment, field_types
 from agent.config.environment import Variables
-from agent.config.findings import below, key_name
+from agent.config.findings import below, key_name, without_effect
 from agent.config.model import LogShipping, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import read_policy
@@ -134,6 +134,10 @@ def _log_shipping(section: Mapping[Any, Any], sources: Sources) -> LogShipping:
             f"{field_types.shown(values['log_level'])} is none of {', '.join(field_types.LOG_LEVELS)}; WARNING is used",
         )
         level = "WARNING"
+    if not values["enabled"]:
+        why = "`enabled: true` is not written, so logs are not sent to Waldur"
+        keys = LOG_SHIPPING.fields.keys() - {"enabled"}
+        sources.findings.add(without_effect(section, keys, "log_shipping", why))
     return LogShipping(
         enabled=values["enabled"],
         interval_seconds=values["ship_interval_seconds"],

@@ -10,6 +10,7 @@ from typing import Any
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 
 from agent.config import field_types
+from agent.config.findings import without_effect
 from agent.config.model import Problem, Severity
 from agent.config.not_served import unknown_below
 from agent.core.account_names import fold
@@ -149,6 +150,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
             )
         ),
         *unknown_below(raw, NESTED_KEYS, path),
+        *_without_effect(raw, loaded, path),
     )
     if any(p.severity is Severity.ERROR for p in problems):
         return Parsed(None, problems)
@@ -278,3 +280,22 @@ def _qos_conflicts(raw: Mapping[str, Any], management: Mapping[str, Any], path: 
         if skips and raw.get(key) not in (None, ""):
             message = f"no QoS is exchanged then, and `{key}` names one for that: leave out one of the two"
             yield Problem(Severity.ERROR, f"{path}.skip_qos_swap", message)
+
+
+def _without_effect(raw: Mapping[str, Any], loaded: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield what is written and not read, because another key says otherwise."""
+    management = loaded["qos_management"] or {}
+    if not management.get("enabled"):
+        why = "`enabled: true` is not written, so no account gets a QoS of its own"
+        read_anyway = {"enabled", "skip_qos_swap", "apply_limits_to_qos"}
+        keys = NESTED_KEYS["qos_management"] - read_anyway
+        yield from without_effect(raw.get("qos_management"), keys, f"{path}.qos_management", why)
+    if loaded["execution_mode"] != "rest":
+        why = "SLURM's commands are used. Set `execution_mode: rest` for slurmrestd, or leave `rest_api` out"
+        yield from without_effect(raw, ("rest_api",), path, why)
+        return
+    why = "with `execution_mode: rest` no command of SLURM is started"
+    yield from without_effect(raw, ("command_prefix", "slurm_bin_path"), path, why)
+    section = raw.get("rest_api")
+    if isinstance(section, Mapping) and section.get("token_file"):
+        yield from without_effect(section, ("token_env",), f"{path}.rest_api", "`token_file` comes first")

@@ -34,7 +34,7 @@ def test_all_keys(site: Site) -> None:
     quota = {"mount_point": "/l", "block_softlimit": 1, "inode_hardlimit": 5, "project_id_offset": 9}
     loaded = load(
         site, base_path="/l/p/", owner="root", permissions="0750", set_gid=False, set_acl=False,
-        group_owner_source="project_id", group_name="hpc", lustre_quota=quota,
+        group_owner_source="project_id", lustre_quota=quota,
     )  # fmt: skip
     assert rules(loaded) == DirectoryRules(
         "/l/p", "root", 0o750, has_acl=False,

@@ -147,7 +147,8 @@ def test_keys_whose_work_waldur_does_now(site: Site, place: str, key: str) -> No
 
 def test_other_keys_of_periodic_limits_are_the_backends(site: Site) -> None:
     loaded = site.load(
-        with_offering("backend_settings.periodic_limits", {"limit_type": "GrpTRES"}), strict=True
+        with_offering("backend_settings.periodic_limits", {"enabled": True, "limit_type": "GrpTRES"}),
+        strict=True,
     )
     assert loaded.problems == ()
 

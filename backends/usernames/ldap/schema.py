@@ -7,7 +7,7 @@ A null means "not given", also for the lists of object classes.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
+from agent.config.findings import without_effect
 from agent.config.model import Problem, Severity
 from agent.config.not_served import NotServed, not_served, unknown_below
 from agent.config.secret import Secret
@@ -310,7 +311,11 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         project_group_classes=tuple(loaded["project_group_object_classes"]),
         welcome=_welcome(loaded["welcome_email"]),
     )
-    return Parsed(settings, (*problems, *_warnings(section, loaded, place)))
+    idle: Iterable[Problem] = ()
+    if not settings.remove_user_on_deactivate:
+        why = "without `remove_user_on_deactivate: true` accounts stay as they are"
+        idle = without_effect(section, ("on_departure",), place, why)
+    return Parsed(settings, (*problems, *_warnings(section, loaded, place), *idle))
 
 
 def _welcome(loaded: Mapping[str, Any] | None) -> WelcomeMail | None:

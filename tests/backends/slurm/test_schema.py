@@ -84,7 +84,7 @@ MEANT: list[tuple[str, Any, str, Any]] = [
     ("enforce_offering_qos", None, "enforce_offering_qos", None),
     ("qos_management", None, "own_qos", None),
     ("qos_management", {}, "own_qos", None),
-    ("qos_management", {"enabled": False, "max_jobs": 5}, "own_qos", None),
+    ("qos_management", {"enabled": False, "max_jobs": None}, "own_qos", None),
     ("qos_management", {"enabled": True}, "own_qos", OwnQos("", "DenyOnLimit,NoDecay")),
     (
         "qos_management",
