@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: MIT
+"""Every command that a document shows: it exists with its options, and those of ours run on a prepared site.
+
+A new command of ours in a page is run here. Where it cannot be, say so in `NOT_RUN`; where it shall end with another
+code than 0, in `ENDS_WITH`; a placeholder that it needs goes into `prepared`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sqlite3
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from celery.bin.celery import celery
+
+from agent.cli.main import COMMANDS, cli, run
+from simulator.demo.parts import emulated_cluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
+from tests.cli.conftest import command as command
+from tests.cli.operator_site import Ended, OperatorSite
+from tests.docs import shell_blocks
+from tests.docs.shell_blocks import Shown
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GENERATED = {"commands.md", "reference-keys.md", "actions.md"}
+PAGES = sorted(
+    [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
+)
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+OURS = ("waldur-site-cluster", "manage.py", "celery")
+
+# Commands that stay in the foreground, or need what only their own tests prepare: their words are parsed.
+NOT_RUN = {
+    "bridge": "stays in the foreground",
+    "cluster": "stays in the foreground",
+    "simulate": "stays in the foreground",
+    "demo": "stays in the foreground; tests/cli/test_demo.py runs it",
+    "create-homedirs": "makes homes on this machine; tests/cli/test_create_homedirs.py runs it",
+    "events": "needs messages of a bridge; tests/bridge runs it",
+}
+# Exit codes of a site on which nothing has gone wrong.
+ENDS_WITH: Mapping[str, int] = {}
+# What belongs to the machine: checked by nothing but the eye.
+OF_THE_MACHINE = {
+    "apt", "apt-get", "cd", "chmod", "chown", "cp", "cat", "curl", "dnf", "docker-compose", "gpasswd", "install",
+    "journalctl", "less", "ln", "ls", "mkdir", "mv", "openssl", "redis-cli", "rm", "sed", "sqlite3", "su", "tail",
+    "tar", "tee", "test", "useradd", "usermod", "visudo", "yum", "groupadd", "sacctmgr", "scontrol",
+    "sacct", "sdiag", "slurmctld", "slurmdbd", "mysqldump", "mysql", "date", "chronyc", "promtool", "grep", "git",
+}  # fmt: skip
+
+
+def words_of_pages() -> list[Shown]:
+    return [shown for page in PAGES for shown in shell_blocks.of_document(page)]
+
+
+def words_in_sentences() -> list[Shown]:
+    """`plan report` in a sentence is a command, too; a word alone may be anything."""
+    pages = [page for page in PAGES if page.name != "commands.md"]
+    named = [shown for page in pages for shown in shell_blocks.inline(page, (*OURS, *COMMANDS))]
+    return [
+        shown for shown in named if shown.words[0] in OURS or re.match(r"-|[A-Z]+$|[a-z_-]+$", shown.words[1])
+    ]
+
+
+def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
+    """Let click's own parser read the words: options, sub-commands and choices have to exist; runs nothing."""
+    context = click.Context(command, parent=parent, info_name=command.name)
+    values, rest, _ = command.make_parser(context).parse_args(words)
+    if isinstance(command, click.Group):
+        if rest:
+            inner = command.get_command(context, rest[0])
+            assert inner is not None, f"there is no command {rest[0]}"
+            parse(inner, rest[1:], context)
+        return
+    assert rest == [], f"one word too many: {rest}"
+    for parameter in command.params:
+        value = values.get(parameter.name or "")
+        if isinstance(parameter.type, click.Choice) and isinstance(value, str) and not value.isupper():
+            assert value in parameter.type.choices, f"{value} is none of {parameter.type.choices}"
+
+
+def check_words(words: list[str]) -> None:
+    """Find whether a simple command can be what it says: each program has its own way to be looked up."""
+    program, rest = os.path.basename(words[0]), words[1:]
+    if program in ("python", "python3") and rest[:1] == ["manage.py"]:
+        program, rest = "manage.py", rest[1:]
+    if program in PROGRAMS:
+        PROGRAMS[program](rest)
+    elif program in PROJECT["project"]["scripts"]:
+        assert "." not in program  # a script of the reference: tests/cli runs it by its name
+    else:
+        assert program in OF_THE_MACHINE, f"{program} is no program that tests/docs/test_commands.py knows"
+        for word in rest:
+            if word.startswith(("systemd/", "examples/", "docs/", "rig/")) and "*" not in word:
+                assert (REPOSITORY / word).exists(), word
+
+
+def _own(words: list[str]) -> None:
+    parse(cli, words)
+
+
+def _celery(words: list[str]) -> None:
+    assert "tasks" in words[: words.index("-A") + 2]
+    parse(celery, words)
+
+
+def _systemctl(words: list[str]) -> None:
+    ours = {unit.name for unit in (REPOSITORY / "systemd").iterdir()}
+    for word in words:
+        if not word.startswith("waldur-site-"):
+            continue
+        name = word if "." in word else f"{word}.service"
+        template = re.sub(r"@[^.]*\.", "@.", name)
+        assert {name, template} & ours, f"there is no unit {word}"
+
+
+def _docker(words: list[str]) -> None:
+    assert words[0] in ("compose", "build", "run", "exec"), words
+    document = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+    if words[0] != "compose":
+        return
+    profiles = {
+        profile for service in document["services"].values() for profile in service.get("profiles", [])
+    }
+    for option, value in pairwise(words):
+        if option == "--profile":
+            assert value in profiles, f"there is no profile {value}"
+    # `exec SERVICE COMMAND`, `run SERVICE COMMAND`: the service is the first word that is no option.
+    verb = next((word for word in words[1:] if word in ("exec", "run", "logs", "restart", "stop")), None)
+    if verb:
+        services = [word for word in words[words.index(verb) + 1 :] if not word.startswith("-")]
+        assert not services or services[0] in document["services"], f"there is no service {services[0]}"
+
+
+def _pip(words: list[str]) -> None:
+    for word in words:
+        name, _, extras = word.partition("[")
+        if name == PROJECT["project"]["name"] and extras:
+            for extra in extras.rstrip("]").split(","):
+                assert extra in PROJECT["project"]["optional-dependencies"], f"there is no extra {extra}"
+
+
+def _make(words: list[str]) -> None:
+    targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert {word for word in words if "=" not in word} <= set(targets)
+
+
+def _python(words: list[str]) -> None:
+    assert (
+        words[:2] in (["-m", "venv"], ["-m", "pytest"], ["-m", "pip"], ["-m", "benchmarks"]) or "-c" in words
+    )
+
+
+PROGRAMS: Mapping[str, Callable[[list[str]], None]] = {
+    "waldur-site-cluster": _own, "manage.py": _own, "celery": _celery, "systemctl": _systemctl, "docker": _docker,
+    "pip": _pip, "uv": _pip, "make": _make, "python": _python, "python3": _python,
+}  # fmt: skip
+
+
+def test_every_command_of_a_block_exists_with_its_options() -> None:
+    wrong = []
+    for shown in words_of_pages():
+        try:
+            if shown.words:
+                check_words(list(shown.words))
+        except (AssertionError, click.ClickException) as error:
+            wrong.append(f"{shown}: {error}")
+    assert wrong == []
+
+
+def test_every_command_in_a_sentence_exists_with_its_options() -> None:
+    wrong = []
+    for shown in words_in_sentences():
+        words = list(shown.words)
+        try:
+            check_words(words) if words[0] in OURS else parse(cli, words)
+        except (AssertionError, click.ClickException) as error:
+            wrong.append(f"{shown}: {error}")
+    assert wrong == []
+
+
+def test_variables_that_blocks_set_are_known() -> None:
+    source = "\n".join(
+        path.read_text()
+        for path in [*REPOSITORY.glob("*.py"), REPOSITORY / "Makefile", REPOSITORY / "docker-compose.yml"]
+        + [path for room in ("agent", "tasks", "backends") for path in (REPOSITORY / room).rglob("*.py")]
+    )
+    known = {"PATH", "PYTHONPATH"}
+    unknown = [
+        f"{shown} {name}"
+        for shown in words_of_pages()
+        for name in shown.variables
+        if name not in known and name not in source
+    ]
+    assert unknown == []
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A site with something of everything, and the values of what documents only name."""
+
+    values: Mapping[str, str]
+
+    def words(self, shown: Shown) -> list[str]:
+        filled = [self.values.get(word, word) for word in shown.words]
+        for word in filled:
+            assert not re.fullmatch(r"[A-Z][A-Z_]+", word), f"{shown}: nothing is prepared for {word}"
+        return filled
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    folder = tmp_path_factory.mktemp("documents")
+    _, environment = emulated_cluster(folder)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        SimulatedWaldur(scenario=Scenario(members_per_project=4)) as waldur,
+    ):
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        site = OperatorSite(waldur, folder, environment)
+        config = site.configure(
+            membership_sync_backend="slurm", reporting_backend="slurm",
+            policy={"max_removed_members": 1, "small_removal": 0},
+        )  # fmt: skip
+        patch.setenv("WALDUR_SITE_AGENT_CONFIG", config)
+        order = site.place()
+        assert run(["run", "order_process", "--once"]) == 0
+        staff = folder / "staff-token"
+        staff.write_text(waldur.token("staff"))
+        staff.chmod(0o600)
+        assert run(["run", "membership_sync", "--once"]) == 0
+        people = waldur.seed.members[waldur.seed.project_uuids[0]]
+        for member in people[:3]:
+            waldur.people.remove_member(waldur.seed.project_uuids[0], member)
+        assert run(["run", "membership_sync", "--once"]) == 0  # leavers wait for an approval
+        with closing(sqlite3.connect(folder / "state" / "state.sqlite3")) as state:
+            ((held,),) = state.execute("SELECT id FROM held_plans").fetchall()
+        yield Prepared({
+            "UUID": waldur.seed.offering_uuid, "ORDER": order, "RESOURCE": waldur.order(order).resource_uuid,
+            "PLAN": held, "8b028d96707c": held, "2024-12-31": "2024-01-31", "FILE": str(folder / "plan.json"),
+            "/etc/waldur/waldur-site-agent-config.yaml": config, "/root/staff-token": str(staff),
+        })  # fmt: skip
+    logging.captureWarnings(False)
+    root.handlers, root.level = handlers, level
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_our_commands_run(page: Path, prepared: Prepared, command: Callable[..., Ended]) -> None:
+    wrong = []
+    for shown in shell_blocks.of_document(page):
+        if not shown.words or os.path.basename(shown.words[0]) not in ("waldur-site-cluster", "manage.py"):
+            continue
+        if shown.words[1] in NOT_RUN:
+            continue
+        ended = command(*prepared.words(shown)[1:])
+        line = " ".join(shown.words[1:])
+        if ended.code != ENDS_WITH.get(line, 0):
+            wrong.append(f"{shown}: ended with {ended.code}\n{ended.out[-500:]}{ended.err[-1500:]}")
+    assert wrong == []
