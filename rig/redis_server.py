@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from rig import processes
@@ -20,12 +21,22 @@ class RedisServer:
     """One server; `start` may be called again after `kill` or `stop` and keeps the port."""
 
     def __init__(
-        self, folder: Path, *, appendonly: bool = False, tls_certificate: Path | None = None
+        self,
+        folder: Path,
+        *,
+        appendonly: bool = False,
+        tls_certificate: Path | None = None,
+        password: str = "",
+        options: Sequence[str] = (),
     ) -> None:
-        """`tls_certificate`: serve TLS beside plain connections, with this file and the `key.pem` next to it."""
+        """`tls_certificate`: serve TLS beside plain connections, with this file and the `key.pem` next to it.
+        `options`: more words of its command line.
+        """
         self.folder = folder
         self.appendonly = appendonly
         self.tls_certificate = tls_certificate
+        self.password = password
+        self.options = options
         (self.tls_port,) = processes.free_ports(1)
         (self.port,) = processes.free_ports(1)
         self._server: subprocess.Popen[bytes] | None = None
@@ -33,7 +44,8 @@ class RedisServer:
     @property
     def url(self) -> str:
         """Broker URL of database 0."""
-        return f"redis://127.0.0.1:{self.port}/0"
+        login = f":{self.password}@" if self.password else ""
+        return f"redis://{login}127.0.0.1:{self.port}/0"
 
     @property
     def pid(self) -> int:
@@ -56,6 +68,8 @@ class RedisServer:
                 *("--port", str(self.port), "--dir", str(self.folder), "--save", "", "--daemonize", "no"),
                 *(self._tls() if self.tls_certificate else ()),
                 *("--appendonly", "yes" if self.appendonly else "no", "--appendfsync", "always"),
+                *(("--requirepass", self.password) if self.password else ()),
+                *self.options,
             ],
             log=self.log,
             env=os.environ,
@@ -80,6 +94,9 @@ class RedisServer:
     def command(self, line: str, *, timeout_s: float = processes.TIMEOUT_S) -> bytes:
         """Return the first bytes of the answer to one inline command; raises OSError when nothing listens."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
+            if self.password:
+                connection.sendall(f"AUTH {self.password}\r\n".encode())
+                connection.recv(64)
             connection.sendall(line.encode() + b"\r\n")
             return connection.recv(4096)
 

@@ -8,10 +8,11 @@ import os
 from kombu import Exchange, Queue
 
 import beat_schedule as table
+from tasks import sentinel
 from tasks.current import settings
 from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_TIMEOUT_S
 
-broker_url = settings().broker_url.reveal()
+broker_url, _sentinel_options = sentinel.connection(settings().broker_url.reveal())
 # Our own variable and the file were weighed already; Celery would let this one win over both.
 os.environ.pop("CELERY_BROKER_URL", None)
 imports = (
@@ -71,6 +72,7 @@ broker_transport_options = (
         "priority_steps": [0, 3, 6, 8, 9],
         "sep": ":",
         "queue_order_strategy": "priority",
+        **_sentinel_options,
     }
     if broker_url.startswith(("redis", "sentinel", "valkey"))
     else {}

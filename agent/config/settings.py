@@ -24,6 +24,8 @@ from agent.config.unencrypted import BROKER_SCHEMES, leads_away
 from agent.core.policy import PolicyRules
 
 DEFAULT_BROKER_URL = "redis://127.0.0.1:6379/0"
+# One scheme with and without TLS.
+SENTINEL_TLS = re.compile(r"sentinel://[^;]*[?&]ssl_")
 UNVERIFIED_TLS = re.compile(r"ssl_cert_reqs=(cert_)?(none|optional)|ssl_check_hostname=false", re.IGNORECASE)
 # Keys of the root that only hold what the rest of the file repeats, by YAML's anchors; as in docker-compose files.
 ANCHOR_PREFIXES = ("x-", "_")
@@ -57,11 +59,13 @@ def read_settings(
             "TLS does not verify the broker: whoever answers there gets the password. Remove ssl_cert_reqs and "
             "ssl_check_hostname; ssl_ca_certs=FILE names an authority of your own",
         )
-    if any(passwords_in(url) and leads_away(url, *BROKER_SCHEMES) for url in split_urls(broker_url)):
+    if not SENTINEL_TLS.match(broker_url) and any(
+        passwords_in(url) and leads_away(url, *BROKER_SCHEMES) for url in split_urls(broker_url)
+    ):
         sources.findings.warn(
             "broker_url",
             "without TLS the password goes unencrypted: whoever listens on the way can send tasks. Use rediss:// (or "
-            "amqps://), or a network of their own for broker and agents",
+            "amqps://, or ssl_cert_reqs=required behind sentinel://), or a network of their own for broker and agents",
         )
     # A lock file lives there, so a command in a shell has to find the same folder as the service does: systemd's own
     # variable, which only services see, comes last.

@@ -122,6 +122,7 @@ def test_secrets_that_would_cross_a_network_unencrypted_are_a_warning(
     [
         ("redis://:s3cret@10.0.0.7/0", True),
         ("sentinel://:s3cret@a:1;sentinel://:s3cret@b:2", True),
+        ("sentinel://:s3cret@a:1/0?master_name=m&ssl_ca_certs=/ca.pem;sentinel://b:2", False),
         ("amqp://me:s3cret@mq.example.com//", True),
         ("rediss://:s3cret@10.0.0.7/0", False),
         ("redis://:s3cret@127.0.0.1/0", False),
