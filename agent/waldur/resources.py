@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from agent.core.errors import WaldurError
@@ -15,6 +16,8 @@ from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 
 # One list page costs less than this many single requests.
 LIST_FROM = 3
+# The same where the listing is of all resources: of 5,000 it is 17 pages.
+LIST_ALL_FROM = 20
 # Kept in step by passes over members.
 HANDLED = (ResourceState.OK, ResourceState.ERRED)
 # An order is at work on these.
@@ -26,6 +29,7 @@ FIELDS = (
     "customer_uuid", "customer_slug", "customer_name", "limits", "attributes", "offering_plugin_options",
     "restrict_member_access", "resource_type", "created", "end_date", "offering_uuid", "spending_limits",
 )  # fmt: skip
+METADATA_FIELDS = ("uuid", "state", "backend_metadata")
 HOLDER_FIELDS = ("uuid", "state", "backend_id", "created", "offering_uuid")
 
 # What keeping a resource in step needs beyond that.
@@ -123,11 +127,29 @@ def settle_allocation(client: WaldurClient, resource_uuid: str) -> None:
     client.post_if_there(SettleAllocation.feature, path, {"state": "ok"}, repeatable=True)
 
 
-def set_metadata(client: WaldurClient, resource_uuid: str, metadata: Mapping[str, Any]) -> None:
-    """Set these keys of what Waldur shows of the resource's backend. The call replaces all keys, and the server has
-    some of its own that orders change: so they are read right before.
+def metadata_of(client: WaldurClient, uuids: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what Waldur shows now of the backend of many resources, from one listing; of a few, and of those that an
+    order is at work on, nothing. Raises WaldurError.
     """
-    now = get(client, resource_uuid, fields=("uuid", "state", "backend_metadata")).backend_metadata
+    wanted = set(uuids)
+    if len(wanted) < LIST_ALL_FROM:
+        return {}
+    read = listed(client, HANDLED, fields=METADATA_FIELDS)
+    return {resource.uuid: resource.backend_metadata for resource in read if resource.uuid in wanted}
+
+
+def set_metadata(
+    client: WaldurClient,
+    resource_uuid: str,
+    metadata: Mapping[str, Any],
+    read: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> None:
+    """Set these keys of what Waldur shows of the resource's backend. The call replaces all keys, and the server has
+    some of its own that orders change: so they are read right before, unless `read` has them from a moment ago.
+    """
+    now = read.get(resource_uuid)
+    if now is None:
+        now = get(client, resource_uuid, fields=METADATA_FIELDS).backend_metadata
     wanted = {**now, **metadata}
     if wanted != now:
         body = {"backend_metadata": wanted}

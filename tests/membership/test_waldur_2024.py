@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.model import Snapshot
+from agent.waldur import resources
 from backends.base import Scope
 from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
@@ -77,20 +78,26 @@ class Meanwhile(MemoryBackend):
         return super().observe(scope)
 
 
-def test_metadata_that_waldur_changes_during_a_pass_is_kept(world: World) -> None:
+@pytest.mark.parametrize("number", [1, resources.LIST_ALL_FROM])
+def test_metadata_that_waldur_changes_during_a_pass_is_kept(world: World, number: int) -> None:
     """An order that ends while the cluster is read changes `state`, and whatever else is there."""
-    resource = world.allocate("one")
-    world.change(resource, backend_metadata={"state": "Creating", "qos": "old"})
-    world.alter("a_one", qos=frozenset({"normal"}))
+    allocated = [world.allocate(f"n{each}") for each in range(number)]
+    for each, resource in enumerate(allocated):
+        world.change(resource, backend_metadata={"state": "Creating", "qos": "old"})
+        world.alter(f"a_n{each}", qos=frozenset({"normal"}))
+
+    def end_orders() -> None:
+        for resource in allocated:
+            world.change(resource, backend_metadata={"state": "OK", "login_node": "login1", "qos": "old"})
+
     backend = Meanwhile(state=world.cluster, settings=world.backend.settings)
-    backend.then = lambda: world.change(
-        resource, backend_metadata={"state": "OK", "login_node": "login1", "qos": "old"}
-    )
+    backend.then = end_orders
     world.site = replace(world.site, backend=backend)
     report = world.sync()
-    assert [o.action.verb for o in report.outcomes if o.done] == ["report metadata"]
-    assert world.resource(resource).backend_metadata == {
-        "state": "OK",
-        "login_node": "login1",
-        "qos": "normal",
-    }
+    assert {o.action.verb for o in report.outcomes if o.done} == {"report metadata"}
+    for resource in allocated:
+        assert world.resource(resource).backend_metadata == {
+            "state": "OK",
+            "login_node": "login1",
+            "qos": "normal",
+        }

@@ -29,7 +29,7 @@ from agent.run.membership import facts as waldur_facts
 from agent.run.membership import planning
 from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.planning import PlannedSync, SyncFacts
-from agent.run.membership.progress import REQUESTS, MembershipProgress
+from agent.run.membership.progress import MembershipProgress
 from agent.run.site import Site
 from agent.state import blocked, hierarchy_names, named_accounts
 from agent.waldur import resources
@@ -89,7 +89,7 @@ def steps(
         failed=progress.failed,
         tell=progress.tell,
         announce=lambda work: _announce(work, progress),
-        requests=REQUESTS,
+        requests=progress.requests,
     )
 
 

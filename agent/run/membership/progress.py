@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent.core.account_names import fold
 from agent.core.actions import (
@@ -34,6 +35,7 @@ from agent.core.errors import (
     NotApplied,
     PlanRefused,
     SiteAgentError,
+    WaldurError,
 )
 from agent.core.model import Part, Snapshot
 from agent.core.plans import Outcome, Plan
@@ -58,6 +60,7 @@ from agent.run.results import ResourceResult, Result, postponed
 from agent.run.site import Site
 from agent.state import blocked
 from agent.waldur import offering_users, resources
+from agent.waldur.client import WaldurClient
 from backends.base import NAMES, Scope
 
 # One portion is written and read back in well under a minute, as a load file of so many accounts is.
@@ -68,7 +71,6 @@ READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAUL
 REQUESTS: Mapping[type[WaldurAction], Request] = {
     ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
     ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
-    ReportMetadata: lambda client, a: resources.set_metadata(client, a.resource, json.loads(a.metadata)),
     FailResource: lambda client, a: resources.fail(client, a.resource, a.message),
     MarkResourceOk: lambda client, a: resources.mark_ok(client, a.resource),
     RefreshLastSync: lambda client, a: resources.refresh_last_sync(client, a.resource),
@@ -99,6 +101,8 @@ class MembershipProgress:
         self.seen: Snapshot | None = None
         self.unremovable: dict[str, SiteAgentError] = {}
         self.unjoinable: dict[tuple[str, str], str] = {}
+        self._metadata: Mapping[str, Mapping[str, Any]] = {}
+        self.requests: Mapping[type[WaldurAction], Request] = {**REQUESTS, ReportMetadata: self._set_metadata}
 
     def take_up(self, plan: PlannedSync, decision: Decision) -> None:
         """Begin with a plan on which the gate has decided."""
@@ -206,7 +210,11 @@ class MembershipProgress:
             if plan.case.resource.uuid not in self.errors
         }
         claims = [claim for claim in work.plan.facts.lost or () if work.allows(claim)]
-        failed = work.send([*claims, *(action for several in wanted.values() for action in several)])
+        reports = [action for several in wanted.values() for action in several]
+        shown = [action.resource for action in only(ReportMetadata, reports) if work.allows(action)]
+        with suppress(WaldurError):  # then each is read by itself
+            self._metadata = resources.metadata_of(self._site.client, shown)
+        failed = work.send([*claims, *reports])
         for uuid, actions in wanted.items():
             if error := next((failed[action] for action in actions if action in failed), None):
                 self.errors[uuid] = error
@@ -227,6 +235,9 @@ class MembershipProgress:
         for uuid, error in work.plan.unread.items():
             work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
         member_statuses.tell(work, self.seen, self.unjoinable)
+
+    def _set_metadata(self, client: WaldurClient, action: ReportMetadata) -> None:
+        resources.set_metadata(client, action.resource, json.loads(action.metadata), self._metadata)
 
     def closing(self, sync: PlannedSync, plan: ResourcePlan) -> Iterator[WaldurAction]:
         """Yield the last reports on a resource: that it is OK, erred, or in step."""
