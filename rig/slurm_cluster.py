@@ -17,6 +17,7 @@ from rig.slurm_config import SlurmSite
 from rig.slurm_servers import SlurmServers
 
 NODE = "node1"
+QUERIES = ("squeue", "sdiag", "sinfo", "sacct")
 
 
 class SlurmCluster:
@@ -89,8 +90,12 @@ class SlurmCluster:
         )
 
     def ask(self, *argv: str, timeout_s: float = 60, stdin: str = "") -> str:
-        """Return the output of a command that must succeed; raises RealPartError with its output."""
+        """Return the output of a command that must succeed; raises RealPartError with its output. A query that loses
+        its connection is asked once more: slurmctld 22.05 drops one now and then on a busy machine.
+        """
         done = self.run(*argv, timeout_s=timeout_s, stdin=stdin)
+        if argv[0] in QUERIES and "Broken pipe" in done.stderr:
+            done = self.run(*argv, timeout_s=timeout_s)
         if done.returncode:
             raise RealPartError(f"{' '.join(argv)}: code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout

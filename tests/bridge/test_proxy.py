@@ -69,7 +69,7 @@ def test_stomp(rabbitmq: RabbitMq, way: Proxy, tmp_path: Path, transport: str) -
     with SimulatedWaldur() as waldur:
         waldur.publish_to(rabbitmq_side(rabbitmq))
         travels(waldur, proxied(settings_of(configuration(waldur, tmp_path, **keys)), way.url("socks5")))
-        forget(rabbitmq)
+    forget(rabbitmq)
     assert (BROKER, port) in way.asked
 
 

@@ -37,7 +37,7 @@ def waldur(rabbitmq: RabbitMq) -> Iterator[SimulatedWaldur]:
     with SimulatedWaldur("8.0", scenario=Scenario(allocations_per_project=1)) as server:
         server.publish_to(rabbitmq_side(rabbitmq))
         yield server
-        forget(rabbitmq)
+    forget(rabbitmq)
 
 
 def forget(rabbitmq: RabbitMq) -> None:
@@ -146,7 +146,7 @@ def test_the_one_queue_of_an_agent(rabbitmq: RabbitMq, tmp_path: Path) -> None:
             wait_until("jobs", lambda: len(bridge.outbox.jobs) >= before + 2)
             publisher(waldur).send(Message("weather", waldur.seed.offering_uuid, {}))
         assert waldur.store.subscriptions.where("user", vhost_of(waldur)) == []
-        forget(rabbitmq)
+    forget(rabbitmq)
 
 
 def test_a_queue_of_somebody_else_leads_to_the_queues_of_types(rabbitmq: RabbitMq, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_queue_of_somebody_else_leads_to_the_queues_of_types(rabbitmq: RabbitM
         with RunningBridge(configured) as bridge:
             bridge.listens()
             assert all(s.name.startswith("subscription_") for s in sources(bridge))
-        forget(rabbitmq)
+    forget(rabbitmq)
 
 
 def sources(bridge: RunningBridge) -> list[Any]:
