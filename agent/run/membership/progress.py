@@ -204,6 +204,20 @@ class MembershipProgress:
 
     def tell(self, work: SyncWork) -> None:
         """Report limits and metadata, then that a resource is in step, or why it is not."""
+        self._show(work)
+        work.send(action for plan in work.plan.plans for action in self.closing(work.plan, plan))
+        for plan in work.plan.plans:
+            found = self._result(work, plan)
+            if found is None:
+                work.report.in_step += 1
+            else:
+                work.report.resources.append(found)
+        for uuid, error in work.plan.unread.items():
+            work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
+        member_statuses.tell(work, self.seen, self.unjoinable)
+
+    def _show(self, work: SyncWork) -> None:
+        """Show limits, metadata and lost account names in Waldur; note what it refuses."""
         wanted = {
             plan.case.resource.uuid: list(_reports(work, plan))
             for plan in work.plan.plans
@@ -225,16 +239,6 @@ class MembershipProgress:
             work.report.resources.append(
                 ResourceResult(claim.resource, result, claim.account, message, error)
             )
-        work.send(action for plan in work.plan.plans for action in self.closing(work.plan, plan))
-        for plan in work.plan.plans:
-            found = self._result(work, plan)
-            if found is None:
-                work.report.in_step += 1
-            else:
-                work.report.resources.append(found)
-        for uuid, error in work.plan.unread.items():
-            work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
-        member_statuses.tell(work, self.seen, self.unjoinable)
 
     def _set_metadata(self, client: WaldurClient, action: ReportMetadata) -> None:
         resources.set_metadata(client, action.resource, json.loads(action.metadata), self._metadata)
