@@ -22,7 +22,7 @@ from redis import RedisError
 
 import beat_schedule as table
 from agent.config.model import Mode, Offering
-from agent.run.event_coverage import Polls, modes_by_events
+from agent.run.event_coverage import HEARTBEAT_S, Polls, modes_by_events
 from tasks import broker, current, event_coverage
 from tasks.locks import mark_queued
 
@@ -33,12 +33,25 @@ MODE_OF = {task: mode for mode, task in table.TASK_OF.items()}
 
 
 class SiteScheduler(Scheduler):
+    _heartbeat_s = float("-inf")
+
     def setup_schedule(self) -> None:
         self.merge_inplace(self.app.conf.beat_schedule)
         for position, entry in enumerate(self.schedule.values()):
             first_s = START_SPREAD_S * position / max(1, len(self.schedule))
             period = entry.schedule.run_every
             entry.last_run_at = entry.default_now() - period + timedelta(seconds=first_s)
+
+    def tick(self, *args: Any, **kwargs: Any) -> Any:
+        """Send what is due, and note in Redis that this beat lives."""
+        now_s = time.monotonic()
+        if now_s - self._heartbeat_s >= HEARTBEAT_S:
+            self._heartbeat_s = now_s
+            try:
+                event_coverage.note_beat()
+            except RedisError as error:
+                log.debug("no heartbeat: %s", error)
+        return super().tick(*args, **kwargs)
 
     def install_default_entries(self, data: Any) -> None:
         """Add none: Celery's own entry cleans up results, and there are none."""

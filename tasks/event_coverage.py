@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Heartbeats of bridges in the broker's Redis: which modes of an offering need no short polls for now.
+"""Heartbeats in the broker's Redis: of bridges, which modes of an offering need no short polls for now; and of beat.
 
 Redis counts them: a count that does not grow says that Redis has lost data, queued tasks as well. With another broker
 there are no heartbeats, and all polls run.
@@ -7,6 +7,8 @@ there are no heartbeats, and all polls run.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterable
 
 from redis import RedisError
@@ -16,6 +18,7 @@ from agent.core.events import QueueUnavailable
 from agent.run import event_coverage
 from tasks import broker
 
+BEAT = "site-beat:"
 HEARTBEAT, COUNT = "site-heartbeat:", "site-heartbeat-count:"
 COUNT_TTL_S = 86_400
 
@@ -42,3 +45,10 @@ def covered_modes(offering_uuid: str) -> frozenset[Mode]:
         return frozenset()
     covered = (broker.client().get(HEARTBEAT + offering_uuid) or b"").decode().split(",")
     return frozenset(mode for mode in Mode if mode in covered)
+
+
+def note_beat() -> None:
+    """Note that beat runs in this process. Raises RedisError."""
+    if broker.uses_redis():
+        key = f"{BEAT}{socket.gethostname()}:{os.getpid()}"
+        broker.client().set(key, "1", px=int(1000 * event_coverage.HEARTBEAT_VALID_S))

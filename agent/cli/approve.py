@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,39 +13,24 @@ from agent.cli.options import config_option, json_option, load_settings, number,
 from agent.cli.output import echo
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
+from agent.run.status import WaitingPlan, waiting_plans
 from agent.state import held_plans, journal
-from agent.state.held_plans import Approval, HeldPlans, HeldRow
 from agent.state.store import stamp
 
 LINES_SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPlan:
-    """A held plan of one offering, with its approval if it has one."""
-
-    held: HeldPlans
-    plan: HeldRow
-    approval: Approval | None
-
-    def as_json(self) -> dict[str, Any]:
-        approval = self.approval
-        approved = {"by": approval.by, "expires": stamp(approval.expires)} if approval else None
-        return {**self.plan.as_json(), "offering_name": self.held.offering.name, "approved": approved}
-
-    def lines(self, *, indent: str = "") -> list[str]:
-        """Return what the plan is about, why and since when it is held, and how it is released."""
-        held, plan, approval = self.held, self.plan, self.approval
-        release = f"release: approve {plan.id}"
-        if approval:
-            release = (
-                f"approved by {approval.by} until {stamp(approval.expires)}: the next pass carries it out"
-            )
-        return [
-            f"{indent}plan {plan.id}  {held.offering.name}, {held.mode}, {plan.scope}, held for {age(plan.since)}",
-            f"{indent}  {plan.reason}",
-            f"{indent}  {number(len(plan.lines), 'action')}; {release}",
-        ]
+def plan_lines(each: WaitingPlan, *, indent: str = "") -> list[str]:
+    """Return what a plan is about, why and since when it is held, and how it is released."""
+    held, plan, approval = each.held, each.plan, each.approval
+    release = f"release: approve {plan.id}"
+    if approval:
+        release = f"approved by {approval.by} until {stamp(approval.expires)}: the next pass carries it out"
+    return [
+        f"{indent}plan {plan.id}  {held.offering.name}, {held.mode}, {plan.scope}, held for {age(plan.since)}",
+        f"{indent}  {plan.reason}",
+        f"{indent}  {number(len(plan.lines), 'action')}; {release}",
+    ]
 
 
 @click.command()
@@ -96,16 +79,7 @@ def command(
     return 0
 
 
-def waiting_plans(settings: Settings) -> list[ListedPlan]:
-    """Return the held plans of all offerings."""
-    found: list[ListedPlan] = []
-    for held in held_plans.all_held(settings.state_dir, settings.offerings):
-        approvals = {approval.plan: approval for approval in held.approvals.open()}
-        found += [ListedPlan(held, plan, approvals.get(plan.id)) for plan in held.waiting()]
-    return found
-
-
-def _print(waiting: list[ListedPlan], *, as_json: bool) -> None:
+def _print(waiting: list[WaitingPlan], *, as_json: bool) -> None:
     if as_json:
         print_json({"held": [each.as_json() for each in waiting]})
         return
@@ -115,7 +89,7 @@ def _print(waiting: list[ListedPlan], *, as_json: bool) -> None:
         lines = each.plan.lines
         more = len(lines) - LINES_SHOWN
         shown = [f"    {line}" for line in lines[:LINES_SHOWN]]
-        echo(*[*each.lines(), *shown, *([f"    and {more} more"] if more > 0 else [])])
+        echo(*[*plan_lines(each), *shown, *([f"    and {more} more"] if more > 0 else [])])
 
 
 def _revoke(settings: Settings, plan_id: str) -> int:

@@ -58,3 +58,13 @@ def age(since: datetime) -> str:
     if days:
         return f"{days} d {hours} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def until(moment: datetime) -> str:
+    """Return how far off a time is: `in 40 s`, `in 1 h 5 min`; `now` where it has come."""
+    seconds = round((moment - datetime.now(UTC)).total_seconds())
+    if seconds <= 0:
+        return "now"
+    if seconds < 120:
+        return f"in {seconds} s"
+    return f"in {age(datetime.now(UTC) - timedelta(seconds=seconds))}"

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""`status`: each offering's mode, pause, held plans and last passes, from this head node's files. Needs no broker."""
+"""`status`: each offering's mode, pause, held plans, stuck orders and last passes, from this head node's files; then
+queues, workers and beat, from the broker. Where it is away, one line says so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from agent.cli.approve import ListedPlan, waiting_plans
-from agent.cli.moments import age
+from agent.cli.approve import plan_lines
+from agent.cli.moments import age, until
 from agent.cli.options import (
     config_option,
     json_option,
@@ -21,8 +24,9 @@ from agent.cli.options import (
     select_offerings,
 )
 from agent.cli.output import echo
-from agent.config.model import Mode, Offering, Settings
-from agent.state import drifts, left_out, passes, pauses
+from agent.config.model import Mode
+from agent.run import status
+from agent.run.status import BrokerStatus, ModeStatus, OfferingStatus, SiteStatus, StuckOrder
 
 PASSES_SHOWN = 3
 LEFT_OUT_SHOWN = 3
@@ -39,77 +43,108 @@ HOMES_WAIT = {
 @offering_option
 @json_option
 def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
-    """Show how far each offering's passes may go, what waits for a person, and how the last passes ended."""
+    """Show each offering's mode, what waits for a person or for time and why, the last passes, queues and workers."""
+    # Imported here: only who needs the broker pays for its libraries.
+    from tasks import inspection
+
     settings = load_settings(config_file)
     offerings = select_offerings(settings, offering_uuid)
-    waiting = waiting_plans(settings)
+    found = status.of_site(settings, offerings, inspection.look(settings))
     if as_json:
-        print_json({
-            "state_dir": str(settings.state_dir),
-            "offerings": [_document(settings, offering, waiting) for offering in offerings],
-        })  # fmt: skip
+        print_json(found.as_json())
     else:
-        for offering in offerings:
-            echo(*_lines(settings, offering, waiting))
+        echo(*lines(found))
     return 0
 
 
-def _document(settings: Settings, offering: Offering, waiting: list[ListedPlan]) -> dict[str, Any]:
-    return {
-        "offering": offering.uuid,
-        "name": offering.name,
-        "mode": offering.policy.mode,
-        "paused": _pause(settings, offering) or None,
-        "held": [each.as_json() for each in waiting if each.held.offering is offering],
-        "left_out": {
-            mode: left_out.last(settings.state_dir, offering.uuid, mode).as_json()
-            for mode in Mode
-            if offering.backend_of(mode)
-        },
-        "passes": {
-            mode: passes.last(settings.state_dir, offering.uuid, mode)
-            for mode in Mode
-            if offering.backend_of(mode)
-        },
-    }
+def lines(found: SiteStatus) -> list[str]:
+    """Return the status as people read it in a terminal."""
+    text = [line for each in found.offerings for line in _offering_lines(each)]
+    return [*text, *_broker_lines(found.broker)]
 
 
-def _lines(settings: Settings, offering: Offering, waiting: list[ListedPlan]) -> list[str]:
-    state_dir = settings.state_dir
-    lines = [f"{offering.name} ({offering.uuid})", f"  mode: {offering.policy.mode}"]
-    if pause := _pause(settings, offering):
-        lines.append(f"  paused {pause}; `pause {offering.uuid} --off` lets it go on")
-    for each in waiting:
-        if each.held.offering is offering:
-            lines += each.lines(indent="  ")
-    for mode in Mode:
-        if not offering.backend_of(mode):
-            continue
-        ignored = left_out.last(state_dir, offering.uuid, mode)
-        if ignored.count:
-            shown = ignored.lines[:LEFT_OUT_SHOWN]
-            more = ignored.count - len(shown)
-            lines.append(f"  {mode}: {number(ignored.count, 'action')} left out since {ignored.since}")
-            lines += [f"    {line}" for line in shown]
-            lines += [f"    and {more} more"] if more > 0 else []
-        ended = passes.last(state_dir, offering.uuid, mode)
-        if not ended:
-            lines.append(f"  {mode}: no pass has ended on this head node yet")
-        for entry in ended[:PASSES_SHOWN]:
-            try:
-                lines += _pass_lines(mode, entry)
-            except (AttributeError, KeyError, TypeError, ValueError):
-                lines.append(f"  {mode}: a pass ended, and what is written of it cannot be read")
-        drift = drifts.last(state_dir, offering.uuid, mode)
-        if drift is not None and drift.differences:
-            kinds = ", ".join(f"{count} {verb}" for verb, count in drift.kinds.items())
-            lines.append(
-                f"  {mode}: drift since {drift.since}: {kinds} (looked at {drift.looked}; `drift` looks now)"
-            )
-    return lines
+def _offering_lines(found: OfferingStatus) -> Iterator[str]:
+    offering = found.offering
+    yield f"{offering.name} ({offering.uuid})"
+    yield f"  mode: {offering.policy.mode}"
+    if found.paused:
+        yield f"  paused {found.paused}; `pause {offering.uuid} --off` lets it go on"
+    for plan in found.held:
+        yield from plan_lines(plan, indent="  ")
+    for order in found.stuck:
+        yield from _stuck_lines(order)
+    for mode in found.modes:
+        yield from _mode_lines(mode)
 
 
-def _pass_lines(mode: Mode, entry: dict[str, Any]) -> list[str]:
+def _stuck_lines(order: StuckOrder) -> Iterator[str]:
+    about = f"{order.type}, account {order.account}" if order.account else order.type
+    yield f"  order {order.uuid} ({about}): {order.result} for {age(order.since)}: {order.message}"
+    if order.next_try is None:
+        yield "    next try: none is planned (the mode is off)"
+    else:
+        yield f"    next try: {until(order.next_try)}, by {order.next_by}"
+
+
+def _mode_lines(found: ModeStatus) -> Iterator[str]:
+    mode, ignored, ended, drift = found.mode, found.left_out, found.passes, found.drift
+    if found.stopped:
+        yield f"  {mode} is off: {found.stopped}"
+    if ignored.count:
+        yield f"  {mode}: {number(ignored.count, 'action')} left out since {ignored.since}"
+        yield from (f"    {line}" for line in ignored.lines[:LEFT_OUT_SHOWN])
+        if (more := ignored.count - LEFT_OUT_SHOWN) > 0:
+            yield f"    and {more} more"
+    if not ended:
+        yield f"  {mode}: no pass has ended on this head node yet"
+    for entry in ended[:PASSES_SHOWN]:
+        try:
+            yield from _pass_lines(mode, entry)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            yield f"  {mode}: a pass ended, and what is written of it cannot be read"
+    if ended and found.last_good is None:
+        yield f"  {mode}: none of the passes that are remembered went well"
+    elif found.last_good and found.last_good != found.last_pass:
+        yield f"  {mode}: the last pass that went well ended {age(found.last_good)} ago"
+    if found.waiting_since:
+        yield f"  {mode}: a pass waits in the queue for {age(found.waiting_since)}"
+    if found.lag is not None and found.next_pass is not None:
+        due = f"the next pass was due {age(found.next_pass)} ago"
+        yield f"  {mode}: late: {due}; do beat and a worker of its queue run?"
+    if drift is not None and drift.differences:
+        kinds = ", ".join(f"{count} {verb}" for verb, count in drift.kinds.items())
+        yield f"  {mode}: drift since {drift.since}: {kinds} (looked at {drift.looked}; `drift` looks now)"
+
+
+def _broker_lines(found: BrokerStatus) -> Iterator[str]:
+    if found.problem:
+        yield f"queues, workers and retries are not known: {found.problem}"
+        return
+    yield f"broker {found.url}"
+    for queue in found.queues:
+        served = f"served by {', '.join(queue.workers)}" if queue.workers else "NO WORKER SERVES IT"
+        yield f"  queue {queue.name}: {number(queue.waiting, 'task')} waiting, {served}"
+    if found.unacknowledged:
+        yield f"  {number(found.unacknowledged, 'task')} taken and not done yet"
+    for worker in found.workers:
+        yield f"  worker {worker.name}: {number(worker.processes, 'process')}"
+    for task in found.running:
+        since = f" for {age(task.since)}" if task.since else ""
+        yield f"  at work: {task.name} {' '.join(task.arguments)} on {task.worker}{since}"
+    for task in found.scheduled:
+        due = f" {until(task.due)}" if task.due else ""
+        yield f"  comes back{due}: {task.name} {' '.join(task.arguments)} on {task.worker}"
+    if found.beats is None:
+        yield "  beat: not known; this broker keeps no heartbeats"
+    else:
+        yield (
+            f"  beat: {', '.join(found.beats)}" if found.beats else "  beat: NONE RUNS, so no pass is started"
+        )
+    for uuid, modes in found.covered.items():
+        yield f"  bridge: listens for {', '.join(modes)} of offering {uuid}"
+
+
+def _pass_lines(mode: Mode, entry: Mapping[str, Any]) -> list[str]:
     """Return what one pass did to orders or resources, by kind where no resource needed anything; then homes that are
     not there yet, and failures.
     """
@@ -129,8 +164,3 @@ def _pass_lines(mode: Mode, entry: dict[str, Any]) -> list[str]:
     if waits := [f"{homes[state]} {text}" for state, text in HOMES_WAIT.items() if homes.get(state)]:
         lines.append(f"    homes wait: {', '.join(waits)}")
     return [*lines, *(f"    {failure}" for failure in entry.get("failures", ()))]
-
-
-def _pause(settings: Settings, offering: Offering) -> str:
-    note = pauses.pause_note(settings.state_dir, offering)
-    return note or (offering.policy.paused_why if offering.policy.paused else "")

@@ -10,21 +10,24 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.core import CollectorRegistry, Gauge
 from prometheus_client.exposition import write_to_textfile
 
 from agent.core.errors import StateError
 from agent.host import files
-from agent.run.results import PassReport
+from agent.run.results import PassReport, Result
 from agent.state import passes
 from agent.state.store import stamp
 
 log = logging.getLogger(__name__)
 
 FAILURES_SHOWN = 10
+ORDERS_KEPT = 100
 LABELS = ("offering", "name", "mode")
 
 
@@ -35,8 +38,13 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
     failures += [f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error]
     failures += report.problems + report.home_problems
     result = "something failed" if report.failed else "ok"
+    ended = stamp(datetime.now(UTC))
+    before = passes.last(state_dir, report.offering_uuid, report.mode)
+    is_good = not subject and not report.failed
     entry = {
-        "ended": stamp(datetime.now(UTC)),
+        "ended": ended,
+        # Only ten passes are kept: this is of the last that was good, however long ago.
+        "last_good": ended if is_good else (before[0].get("last_good") if before else None),
         "seconds": round(report.effort.seconds, 1),
         "subject": subject,
         "result": "ended by an error" if report.error is not None else result,
@@ -47,12 +55,25 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         "homes": dict(report.homes),
         "held": [plan.id for plan in report.held],
         "failures": failures[:FAILURES_SHOWN],
+        "orders": _unfinished(report, before, ended),
     }
     is_eventful = any(entry[what] for what in ("failures", "results", "actions", "held"))
     idle = entry["result"] == "ok" and not is_eventful
     passes.add(state_dir, report.offering_uuid, report.mode, entry, idle=idle)
     if not subject:
         write_metrics(state_dir, report)
+
+
+def _unfinished(report: PassReport, before: Sequence[Mapping[str, Any]], now: str) -> list[dict[str, str]]:
+    """Return the orders that wait or are stuck, each with the time since which passes have found it so."""
+    since: dict[str, str] = {}
+    for entry in before:
+        for order in entry.get("orders") or ():
+            since.setdefault(order.get("order", ""), order.get("since", now))
+    open_orders = [order for order in report.orders if order.result not in (Result.DONE, Result.FAILED)]
+    return [
+        {**order.as_json(), "since": since.get(order.order_uuid, now)} for order in open_orders[:ORDERS_KEPT]
+    ]
 
 
 def write_metrics(state_dir: Path, report: PassReport) -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from agent.core.plans import Outcome
 from agent.core.waldur_actions import RefreshLastSync
@@ -15,6 +18,12 @@ from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
 
 RUN = ("run", "order_process", "--once")
+AWAY = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", AWAY)
 
 
 def test_before_the_first_pass(site: OperatorSite, command: Command) -> None:
@@ -24,6 +33,8 @@ def test_before_the_first_pass(site: OperatorSite, command: Command) -> None:
         f"Test SLURM ({site.waldur.seed.offering_uuid})\n"
         "  mode: sync\n"
         "  order_process: no pass has ended on this head node yet\n"
+        f"queues, workers and retries are not known: the broker {AWAY} does not answer "
+        "(Error 111 connecting to 127.0.0.1:1. Connection refused.)\n"
     )
 
 
@@ -32,7 +43,7 @@ def test_passes_are_shown_newest_first_and_idle_ones_once(site: OperatorSite, co
     site.place("one")
     for _ in range(3):
         command(*RUN, "-c", config)
-    first, second, *homes = command("status", "-c", config).out.splitlines()[2:]
+    first, second, *homes, _ = command("status", "-c", config).out.splitlines()[2:]
     assert first.startswith("  order_process: ok 0 min ago: nothing to do, 0 actions")
     assert second.startswith("  order_process: ok 0 min ago: 1 done, 9 actions")
     assert homes == ["    homes wait: 2 for users that this head node does not know yet"]
@@ -79,10 +90,42 @@ def test_json_has_all_of_it(site: OperatorSite, command: Command) -> None:
     command(*RUN, "-c", config)
     document = command("status", "--json", "-c", config).document()
     (offering,) = document["offerings"]
-    assert set(offering) == {"offering", "name", "mode", "paused", "held", "left_out", "passes"}
+    assert document["broker"]["problem"].startswith(f"the broker {AWAY} does not answer")
+    (order,) = offering["stuck_orders"]
+    assert (order["result"], order["next_by"]) == ("waiting", "the next pass")
     assert offering["paused"] == "by `paused: true` in the configuration"
     assert offering["left_out"]["order_process"]["count"] == 9
     assert offering["passes"]["order_process"][0]["results"] == {"waiting": 1}
+
+
+def test_a_stuck_order_is_told_with_its_age_and_next_try(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    order = site.place("one")
+    site.waldur.inject(Fault(method="POST", path="set_backend_id", status=403, times=None))
+    for _ in range(2):
+        command(*RUN, "-c", config)
+    (stuck,) = command("status", "--json", "-c", config).document()["offerings"][0]["stuck_orders"]
+    passes = command("status", "--json", "-c", config).document()["offerings"][0]["passes"]["order_process"]
+    assert (stuck["uuid"], stuck["result"]) == (order, "stuck")
+    # Since the first of the two passes, not the last.
+    assert stuck["since"] == passes[1]["ended"] == passes[1]["orders"][0]["since"]
+    lines = command("status", "-c", config).out.splitlines()
+    at = next(number for number, line in enumerate(lines) if f"order {order}" in line)
+    assert ": stuck for 0 min: " in lines[at]
+    assert "RESOURCE.SET_BACKEND_ID" in lines[at]
+    assert re.fullmatch(r"    next try: in \d min, by the next pass", lines[at + 1])
+    assert "  order_process: none of the passes that are remembered went well" in lines
+
+
+def test_an_order_that_is_done_is_stuck_no_more(site: OperatorSite, command: Command) -> None:
+    config = site.configure()
+    site.place("one")
+    site.waldur.inject(Fault(method="POST", path="set_backend_id", status=403, times=1))
+    for _ in range(2):
+        command(*RUN, "-c", config)
+    (found,) = command("status", "--json", "-c", config).document()["offerings"]
+    assert found["stuck_orders"] == []
+    assert found["modes"]["order_process"]["last_good"] == found["passes"]["order_process"][0]["ended"]
 
 
 def test_no_broker_and_no_waldur_are_needed(site: OperatorSite, command: Command) -> None:

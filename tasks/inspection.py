@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: MIT
+"""Ask the broker and the workers how they are: for `status` and `doctor`. Changes nothing in any queue."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kombu import Connection
+from kombu.exceptions import OperationalError
+from redis import RedisError
+
+import beat_schedule as table
+from agent.config.model import Settings
+from agent.core.errors import SiteAgentError
+from agent.run.status import BrokerStatus, QueueStatus, TaskStatus, WorkerStatus
+from tasks import current, event_coverage
+from tasks.app import app
+from tasks.locks import MARKER_PREFIX, MARKER_SHARE
+
+log = logging.getLogger(__name__)
+
+# The longest wait for a broker that is away, and for answers of workers.
+CONNECT_S = 3.0
+ANSWER_S = 1.5
+AWAY: tuple[type[Exception], ...] = (OperationalError, RedisError, OSError)
+
+
+class BrokerAway(SiteAgentError):
+    """The broker does not answer."""
+
+    retryable = True
+
+
+def look(settings: Settings) -> BrokerStatus:
+    """Return what is known of queues, workers and beat; the reason where nothing is."""
+    url = str(settings.broker_url)
+    try:
+        connection = connected(settings)
+    except BrokerAway as error:
+        return BrokerStatus(url, str(error))
+    with connection:
+        try:
+            return _look(settings, connection, url)
+        except (*AWAY, *connection.connection_errors) as error:
+            return BrokerStatus(url, f"the broker {url} went away while it was asked ({error})")
+
+
+def connected(settings: Settings) -> Connection:
+    """Return an open connection of its own to the broker of these settings. Raises BrokerAway."""
+    current.use(settings)
+    # What the workers have, with less patience.
+    options = {**app.conf.broker_transport_options, "socket_timeout": CONNECT_S}
+    connection = Connection(
+        settings.broker_url.reveal(), connect_timeout=CONNECT_S, transport_options=options
+    )
+    try:
+        connection.ensure_connection(max_retries=1, timeout=CONNECT_S)
+        if is_redis(connection):
+            connection.default_channel.client.ping()
+    except (*AWAY, *connection.connection_errors) as error:
+        connection.release()
+        raise BrokerAway(f"the broker {settings.broker_url} does not answer ({error})") from error
+    return connection
+
+
+def is_redis(connection: Connection) -> bool:
+    return bool(connection.transport.driver_type == "redis")
+
+
+def beats(connection: Connection) -> tuple[str, ...] | None:
+    """Return beats that ran lately, as host:pid; None where the broker keeps no heartbeats. Raises
+    RedisError.
+    """
+    if not is_redis(connection):
+        return None
+    keys = connection.default_channel.client.scan_iter(match=f"{event_coverage.BEAT}*")
+    return tuple(sorted(_text(key).removeprefix(event_coverage.BEAT) for key in keys))
+
+
+def _look(settings: Settings, connection: Connection, url: str) -> BrokerStatus:
+    offerings = [offering.uuid for offering in settings.offerings]
+    stats = _ask(connection, "stats")
+    names = sorted(stats)
+    served = {
+        worker: tuple(sorted(str(queue.get("name")) for queue in queues))
+        for worker, queues in _ask(connection, "active_queues", names).items()
+    }
+    workers = tuple(
+        WorkerStatus(name, _processes(stats[name]), served.get(name, ())) for name in sorted(stats)
+    )
+    queues = sorted({table.queue_name(offering.queue) for offering in settings.offerings})
+    waiting = _waiting_in_redis if is_redis(connection) else _waiting_elsewhere
+    redis = connection.default_channel.client if is_redis(connection) else None
+    return BrokerStatus(
+        url=url,
+        queues=tuple(
+            QueueStatus(
+                queue, waiting(connection, queue), tuple(w.name for w in workers if queue in w.queues)
+            )
+            for queue in queues
+        ),
+        workers=workers,
+        running=_tasks(_ask(connection, "active", names), _running),
+        scheduled=_tasks(_ask(connection, "scheduled", names), _scheduled),
+        unacknowledged=_unacknowledged(redis) if redis else None,
+        beats=beats(connection),
+        covered=_covered(redis, offerings) if redis else {},
+        waiting_since=_waiting_since(redis, settings) if redis else {},
+    )
+
+
+def _ask(connection: Connection, what: str, names: list[str] | None = None) -> Mapping[str, Any]:
+    """Ask all workers, or these, and return their answers by node name."""
+    if names == []:
+        return {}
+    inspect = app.control.inspect(
+        destination=names, timeout=ANSWER_S, connection=connection, limit=len(names) if names else None
+    )
+    found: Mapping[str, Any] | None = getattr(inspect, what)()
+    return found or {}
+
+
+def _processes(stats: Mapping[str, Any]) -> int:
+    return int((stats.get("pool") or {}).get("max-concurrency") or 0)
+
+
+def _tasks(
+    answers: Mapping[str, Any], read: Callable[[str, Mapping[str, Any]], TaskStatus]
+) -> tuple[TaskStatus, ...]:
+    """Return the tasks of all workers; without those that a worker of another kind tells otherwise."""
+    found = []
+    for worker, tasks in sorted(answers.items()):
+        for task in tasks or ():
+            try:
+                found.append(read(worker, task))
+            except (KeyError, TypeError, ValueError) as error:
+                log.debug("a task of %s cannot be read: %r", worker, error)
+    return tuple(found)
+
+
+def _running(worker: str, task: Mapping[str, Any]) -> TaskStatus:
+    began = task.get("time_start")
+    since = datetime.fromtimestamp(began, UTC) if isinstance(began, int | float) else None
+    return TaskStatus(str(task["name"]), _arguments(task["args"]), worker, since=since)
+
+
+def _scheduled(worker: str, task: Mapping[str, Any]) -> TaskStatus:
+    request = task["request"]
+    due = datetime.fromisoformat(task["eta"])
+    due = due if due.tzinfo else due.replace(tzinfo=UTC)
+    return TaskStatus(str(request["name"]), _arguments(request["args"]), worker, due=due)
+
+
+def _arguments(found: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(each if isinstance(each, str) else json.dumps(each)[:100] for each in found)
+
+
+def _waiting_in_redis(connection: Connection, queue: str) -> int:
+    """Count the messages of all priorities, which Celery keeps in lists of their own."""
+    options = app.conf.broker_transport_options
+    client = connection.default_channel.client
+    steps = options["priority_steps"]
+    return sum(client.llen(f"{queue}{options['sep']}{step}" if step else queue) for step in steps)
+
+
+def _waiting_elsewhere(connection: Connection, queue: str) -> int:
+    """Count the messages of a queue of RabbitMQ; none where nobody has made the queue yet."""
+    try:
+        with connection.channel() as channel:
+            return int(channel.queue_declare(queue, passive=True).message_count)
+    except connection.channel_errors:
+        return 0
+
+
+def _unacknowledged(client: Any) -> int:
+    return sum(client.hlen(key) for key in client.scan_iter(match="unacked*", _type="hash"))
+
+
+def _covered(client: Any, offerings: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the modes that a bridge listens for, by offering."""
+    found = {}
+    for uuid in offerings:
+        modes = _text(client.get(event_coverage.HEARTBEAT + uuid) or b"")
+        if modes:
+            found[uuid] = tuple(modes.split(","))
+    return found
+
+
+def _waiting_since(client: Any, settings: Settings) -> dict[tuple[str, str], datetime]:
+    """Return since when polls wait in their queues: their markers expire after a known share of the period."""
+    now = datetime.now(UTC)
+    found = {}
+    for slot in table.slots(settings):
+        left_ms = client.pttl(f"{MARKER_PREFIX}{slot.task}:{slot.offering_uuid}")
+        mode = next((mode for mode, task in table.TASK_OF.items() if task == slot.task), None)
+        if mode is None or left_ms < 0:
+            continue
+        # A poll that events cover has a marker of the short period as well.
+        age_s = max(0.0, MARKER_SHARE * slot.period_s - left_ms / 1000)
+        found[slot.offering_uuid, str(mode)] = now - timedelta(seconds=age_s)
+    return found
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""What `status` says of queues, workers, retries and beat of a cluster that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig.celery_process import environment
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
+from tests.cli.operator_site import run_program
+from tests.cluster.conftest import Start
+from tests.cluster.emulated import EmulatedSlurm
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> EmulatedSlurm:
+    return EmulatedSlurm(tmp_path)
+
+
+def test_workers_queues_beat_and_the_next_try_of_an_order(
+    start: Start, config: Path, waldur: SimulatedWaldur, redis_server: RedisServer
+) -> None:
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "One", limits={"cpu": 10})
+    waldur.inject(Fault(method="POST", path="set_backend_id", status=503, times=None))
+    start("worker", "-n", "one@here", "-c", "1", minutes=5)
+    start("beat", minutes=5)
+    env = environment(config, redis_server.url)
+
+    seen: list[dict[str, Any]] = []
+
+    def is_seen() -> bool:
+        said = run_program("status", "--json", "-c", str(config), env=env)
+        seen.append(said.document())
+        return bool(seen[-1]["broker"]["scheduled"] and seen[-1]["offerings"][0]["stuck_orders"])
+
+    wait_until("the order to come back", is_seen)
+    found = seen[-1]
+    broker = found["broker"]
+    assert (broker["problem"], [w["name"] for w in broker["workers"]]) == ("", ["one@here"])
+    assert [(q["name"], q["workers"]) for q in broker["queues"]] == [("site.default", ["one@here"])]
+    assert len(broker["beats"]) == 1
+    (stuck,) = found["offerings"][0]["stuck_orders"]
+    assert (stuck["uuid"], stuck["result"]) == (order, "retry")
+    assert stuck["next_by"] == "a retry of order_process.poll on one@here"
+    assert stuck["next_try"] == broker["scheduled"][0]["due"]
+    out = run_program("status", "-c", str(config), env=env).out
+    assert "served by one@here" in out
+    assert "comes back" in out
