@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes docs/commands.md, docs/actions.md and docs/reference-keys.md from the code: `make docs`. A test holds them to
+"""Writes docs/commands.md, actions.md, errors.md and reference-keys.md from the code: `make docs`. A test holds them to
 it.
 """
 
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from agent.cli.main import COMMANDS, cli
-from agent.core import plans
+from agent.core import errors, plans
 from agent.core.actions import KINDS
 
 FOLDER = Path(__file__).parent
@@ -57,7 +58,59 @@ def actions() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES = {"commands.md": commands, "actions.md": actions, "reference-keys.md": REFERENCE["page"]}
+def error_kinds() -> str:
+    """What becomes of the work after each kind of error."""
+    parts = [
+        "# Errors",
+        "",
+        "The kinds of errors, as the code knows them: they decide what becomes of the work. What a message means, and",
+        "what to do: [troubleshooting](troubleshooting.md). Made by `make docs` from the code.",
+        "",
+        "*Tried again*: a task comes back after 5, 10, 20 … 120 s, ten times, and with every pass; a command of yours",
+        "ends with exit code 1. *Of the host*: the host, its rights or settings are at fault: it fails no order.",
+        "",
+        "| kind | is a | tried again | of the host | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in _below(errors.SiteAgentError):
+        above = kind.__bases__[0].__name__
+        again = "yes" if kind.retryable else "no"
+        if issubclass(kind, errors.WaldurError):
+            again = "yes" if kind is errors.WaldurAnswerError else "no answer, 429 and 5xx"
+        elif issubclass(kind, errors.CommandFailed):
+            again = "when its words tell of an outage"
+        host = "yes" if getattr(kind, "of_host", False) else ""
+        meaning = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split()).replace("|", "\\|")
+        parts.append(f"| `{kind.__name__}` | `{above}` | {again} | {host} | {meaning} |")
+    parts += ["", "## Exit codes of commands", "", "| code | meaning |", "|---|---|"]
+    parts += [
+        "| 0 | done; a plan that is held is no failure |",
+        "| 1 | something needs a look: the lines on stderr say what |",
+    ]
+    parts += [
+        "| 2 | the command line or the configuration is wrong, or no offering has a backend for the mode |"
+    ]
+    parts += [
+        "| 3 | with `--exit-code`: there is something to do, or something differs |",
+        "| 130 | Ctrl-C |",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _below(kind: type[errors.SiteAgentError]) -> Iterator[type[errors.SiteAgentError]]:
+    """The kinds of agent.core.errors, each below the one it belongs to."""
+    for each in kind.__subclasses__():
+        if each.__module__ == errors.__name__:
+            yield each
+            yield from _below(each)
+
+
+PAGES = {
+    "commands.md": commands,
+    "actions.md": actions,
+    "errors.md": error_kinds,
+    "reference-keys.md": REFERENCE["page"],
+}
 
 if __name__ == "__main__":
     for page, text in PAGES.items():

@@ -68,9 +68,11 @@ def words_in_sentences() -> list[Shown]:
     """`plan report` in a sentence is a command, too; a word alone may be anything."""
     pages = [page for page in PAGES if page.name != "commands.md"]
     named = [shown for page in pages for shown in shell_blocks.inline(page, (*OURS, *COMMANDS))]
-    return [
-        shown for shown in named if shown.words[0] in OURS or re.match(r"-|[A-Z]+$|[a-z_-]+$", shown.words[1])
-    ]
+    return [shown for shown in named if shown.words[0] in OURS or _is_no_message(shown)]
+
+
+def _is_no_message(shown: Shown) -> bool:
+    return "…" not in " ".join(shown.words) and bool(re.match(r"-|[A-Z]+$|[a-z_-]+$", shown.words[1]))
 
 
 def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
