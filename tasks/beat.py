@@ -22,6 +22,7 @@ from redis import RedisError
 
 import beat_schedule as table
 from agent.config.model import Mode, Offering
+from agent.host.heartbeat import Heartbeat, Part
 from agent.run.event_coverage import HEARTBEAT_S, Polls, modes_by_events
 from tasks import broker, current, event_coverage
 from tasks.locks import mark_queued
@@ -43,7 +44,7 @@ class SiteScheduler(Scheduler):
             entry.last_run_at = entry.default_now() - period + timedelta(seconds=first_s)
 
     def tick(self, *args: Any, **kwargs: Any) -> Any:
-        """Send what is due, and note in Redis that this beat lives."""
+        """Send what is due, and leave signs of life: in Redis for `status`, in a file for `healthz`."""
         now_s = time.monotonic()
         if now_s - self._heartbeat_s >= HEARTBEAT_S:
             self._heartbeat_s = now_s
@@ -51,7 +52,19 @@ class SiteScheduler(Scheduler):
                 event_coverage.note_beat()
             except RedisError as error:
                 log.debug("no heartbeat: %s", error)
-        return super().tick(*args, **kwargs)
+        wait_s = super().tick(*args, **kwargs)
+        self._sign_of_life.renew()
+        return wait_s
+
+    def close(self) -> None:
+        """End in order."""
+        super().close()
+        self._sign_of_life.end()
+
+    @cached_property
+    def _sign_of_life(self) -> Heartbeat:
+        settings = current.settings()
+        return Heartbeat(settings.state_dir, Part.BEAT, own_file=settings.heartbeat_path)
 
     def install_default_entries(self, data: Any) -> None:
         """Add none: Celery's own entry cleans up results, and there are none."""

@@ -26,6 +26,7 @@ from agent.config.model import Mode, Offering
 from agent.core.backoff import Backoff
 from agent.core.errors import ConfigError, WaldurError
 from agent.core.events import ObjectType, QueueUnavailable
+from agent.host.heartbeat import Heartbeat, Part
 from agent.run import event_coverage
 from agent.waldur.client import WaldurClient
 from agent.waldur.identities import Program
@@ -51,7 +52,9 @@ PREPARED_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class BridgeParts:
-    """What a bridge is made of. `clients` by offering uuid; `instance` tells this bridge apart from others."""
+    """What a bridge is made of. `clients` by offering uuid; `instance` tells this bridge apart from others;
+    `own_file`: touched as a sign of life, where it is not empty.
+    """
 
     offerings: Sequence[Offering]
     clients: dict[str, WaldurClient]
@@ -59,6 +62,7 @@ class BridgeParts:
     outbox: Outbox
     state_dir: Path
     instance: str
+    own_file: str = ""
 
 
 @dataclass(slots=True)
@@ -122,6 +126,7 @@ class Bridge:
         self._last_heartbeats_s = float("-inf")
         # Set when something was prepared: then the next round is at once.
         self._wake = threading.Event()
+        self._heartbeat = Heartbeat(parts.state_dir, Part.BRIDGE, parts.instance, own_file=parts.own_file)
 
     def run(self) -> None:
         """Run until `stop`; then what came is queued and acknowledged, within a bounded time."""
@@ -130,6 +135,7 @@ class Bridge:
             self._start_requests()
             self._update_connections()
             self._send_heartbeats()
+            self._heartbeat.renew()
             self._wake.wait(self._tick_s)
             self._wake.clear()
         self._shut_down()
@@ -289,4 +295,5 @@ class Bridge:
         for connection in connections:
             connection.join(end_s - time.monotonic())
         counts = ", ".join(f"{count} {result}" for result, count in sorted(self.dispatcher.counts.items()))
+        self._heartbeat.end()
         log.info("the bridge ends: %s", counts or "no message was received")

@@ -59,5 +59,6 @@ def _new_bridge(settings: Settings) -> Bridge | None:
             outbox=TaskQueue(),
             state_dir=settings.state_dir,
             instance=Instance(settings.state_dir).name,
+            own_file=settings.heartbeat_path,
         )
     )

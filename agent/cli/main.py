@@ -64,6 +64,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "agent.cli.create_homedirs",
         "Make missing home directories of the offerings' users, and set their quotas.",
     ),
+    "healthz": (
+        "agent.cli.healthz",
+        "Tell probes whether worker, beat and bridge of this host are alive.",
+    ),
     "bridge": ("agent.cli.bridge", "Listen to Waldur's events for all offerings, and queue tasks."),
     "events": ("agent.cli.events", "Look at messages that could not be understood, and try them again."),
     "simulate": ("agent.cli.simulate", "Run a simulated Waldur to try things against."),

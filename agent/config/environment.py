@@ -28,6 +28,7 @@ CELERY_BROKER_URL = "CELERY_BROKER_URL"
 STATE_DIR = "WALDUR_SITE_AGENT_STATE_DIR"
 LOCK_DIR = "WALDUR_SITE_AGENT_LOCK_DIR"
 SYSTEMD_STATE_DIR = "STATE_DIRECTORY"
+HEARTBEAT_PATH = "WALDUR_SITE_AGENT_HEARTBEAT_PATH"
 VERIFY_SSL = "REQUESTS_VERIFY_SSL"
 # Sites with an authority of their own set it for the reference, whose HTTP library reads it.
 CA_FILE = "SSL_CERT_FILE"
@@ -35,7 +36,6 @@ IGNORED_VERIFY_SSL = "WALDUR_VERIFY_SSL"
 # Of the reference, whose loops and watchdog they are for.
 WITHOUT_EFFECT = {
     IGNORED_VERIFY_SSL: f"use `verify_ssl` in YAML, or {VERIFY_SSL}",
-    "WALDUR_SITE_AGENT_HEARTBEAT_PATH": "no file is touched here; `celery -A tasks inspect ping` asks a worker",
     "WALDUR_SITE_AGENT_STOMP_UNHEALTHY_AFTER_MINUTES": "the bridge connects again by itself, and polls go on meanwhile",
     "WALDUR_SITE_AGENT_STOMP_HANDLER_STUCK_AFTER_MINUTES": "tasks have time limits of their own",
     "WALDUR_SITE_AGENT_RESOURCE_STATUS_RECONCILIATION_MINUTES": "each pass over members looks at the states as well; "
@@ -60,6 +60,7 @@ class Variables:
     sentry_environment: str = ""
     broker_url: str = ""
     state_dir: str = ""
+    heartbeat_path: str = ""
     verify_ssl: bool = True
     periods: Periods = field(default_factory=Periods)
 
@@ -81,6 +82,7 @@ def read_variables(environ: Mapping[str, str], findings: Findings) -> Variables:
         broker_url=read(BROKER_URL, field_types.broker_url)
         or read(CELERY_BROKER_URL, field_types.broker_url, ""),
         state_dir=read(STATE_DIR, field_types.text, ""),
+        heartbeat_path=read(HEARTBEAT_PATH, field_types.text, ""),
         verify_ssl=read(VERIFY_SSL, field_types.flag, True),
         periods=Periods(**{name: value for name, value in minutes.items() if value is not None}),
     )

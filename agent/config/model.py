@@ -179,6 +179,7 @@ class Settings:
     log_level: str = "INFO"
     sentry_dsn: Secret | None = None
     sentry_environment: str = ""
+    heartbeat_path: str = ""
     elastic_apm_server_url: str = ""
     reporting_periods: int = 2
     api_key_final_report_days: int = FINAL_REPORT_DAYS

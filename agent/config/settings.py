@@ -82,6 +82,7 @@ def read_settings(
         log_level=variables.log_level or values["log_level"],
         sentry_dsn=Secret(sentry_dsn) if sentry_dsn else None,
         sentry_environment=variables.sentry_environment,
+        heartbeat_path=variables.heartbeat_path,
         elastic_apm_server_url=values["elastic_apm_server_url"],
         reporting_periods=values["reporting_periods"],
         api_key_final_report_days=values["api_key_final_report_days"],

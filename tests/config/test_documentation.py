@@ -45,6 +45,7 @@ VARIABLES = {
     environment.STATE_DIR,
     environment.SYSTEMD_STATE_DIR,
     environment.LOCK_DIR,
+    environment.HEARTBEAT_PATH,
     environment.VERIFY_SSL,
     *environment.WITHOUT_EFFECT,
     environment.SENTRY_DSN,
