@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent.config.model import Problem
+from agent.config.secret import Secret
 from agent.core.actions import ClusterAction
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
 from agent.core.periodic import DesiredSettings, ObservedSettings
 from agent.core.plans import Outcome
-from agent.core.usage import JobUse, Usage, UsageQuery
+from agent.core.usage import Counts, JobUse, Usage, UsageQuery
 
 NAMES = frozenset({Part.QOS, Part.PARTITIONS})
 BULK_PARTS = frozenset(
@@ -162,6 +163,46 @@ class UsageCheck(Protocol):
         Raises BackendError, also where this month cannot be asked for without harm.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class MadeKey:
+    """A key as it was issued. `client_id` names it on the cluster; `secret` is given to Waldur, and kept nowhere."""
+
+    client_id: str
+    secret: Secret
+
+
+class KeyKeeper(Protocol):
+    """Makes and ends keys of resources. A key is known by its account and `client_id`; the secret is in no error, no
+    log and no command line. Keys of an account that is blocked or gone must open nothing.
+    """
+
+    def issue(self, account: str, client_id: str) -> MadeKey:
+        """Make a key of this name, or a new secret for the one that is there; it is resumed with that. The backend may
+        give it another name. Raises BackendError, and then no new secret is of use.
+        """
+        ...
+
+    def set_paused(self, account: str, client_id: str, paused: bool) -> None:
+        """Make a key worth nothing for a while, or of use again. Raises BackendError."""
+        ...
+
+    def end(self, account: str, client_id: str) -> None:
+        """Make a key worth nothing for good; what is gone is ended. Raises BackendError."""
+        ...
+
+    def usage(self, query: UsageQuery) -> Mapping[str, Mapping[str, Counts]]:
+        """Read one month of all keys, by account and `client_id`, counted as limits are. Raises BackendError."""
+        ...
+
+
+@runtime_checkable
+class KeyPower(Protocol):
+    """A backend that makes keys of resources; found by `isinstance`."""
+
+    @property
+    def keys(self) -> KeyKeeper: ...
 
 
 class PeriodicKeeper(Protocol):

@@ -205,12 +205,15 @@ class OfferingUser:
 
 @dataclass(frozen=True, slots=True)
 class KeyCommand:
-    """What Waldur wants done with a key of a resource: `create`, `rotate`, `pause`, `resume`, `update`, `delete`."""
+    """What Waldur wants done with a key of a resource: `create`, `rotate`, `pause`, `resume`, `update`, `delete`.
+    `client_id`: its name on the cluster, empty until it is made.
+    """
 
     uuid: str
     resource_uuid: str
     state: str
     action: str
+    client_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from agent.core import (  # noqa: F401
     association_actions,
     directory_actions,
     host_actions,
+    key_actions,
     periodic_actions,
     usage_actions,
     waldur_actions,

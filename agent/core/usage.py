@@ -99,6 +99,19 @@ class UsageRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyUsageRecord:
+    """A key of a resource with the usage that Waldur has of it in `month` (`2024-03`, empty where it has none), in its
+    units.
+    """
+
+    uuid: str
+    resource: str
+    client_id: str
+    month: str = ""
+    usages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class UserUsageRecord:
     """The share of a user in the usage record `record`."""
 

@@ -250,7 +250,7 @@ class RenewService(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmKeyDeletion(WaldurAction):
-    """Tell Waldur that a resource's key is deleted: nothing of it was ever here."""
+    """Tell Waldur that a resource's key is deleted: it is ended, or was never here."""
 
     verb: ClassVar[str] = "confirm deletion of key"
     target, identifiers = Target.RESOURCE, {}

@@ -23,6 +23,8 @@ from agent.state import mounts, store
 from backends import registry
 from backends.usernames import registry as usernames
 
+WITHOUT_KEYS = frozenset({"slurm", "moab"})
+
 
 def checked(
     path: Path | None, environ: Mapping[str, str], *, strict: bool | None = None, with_logins: bool = True
@@ -89,8 +91,10 @@ def of_state(settings: Settings | None) -> tuple[Problem, ...]:
 
 def of_keys(settings: Settings | None) -> Iterator[Problem]:
     """Yield a warning where somebody wants the usage of single keys of resources reported otherwise than usual."""
-    if settings is not None and settings.api_key_final_report_days != FINAL_REPORT_DAYS:
-        why = "it has no effect: no backend here makes keys of resources, so that none has usage of its own"
+    if settings is None or settings.api_key_final_report_days == FINAL_REPORT_DAYS:
+        return
+    if all(set(offering.backends.values()) <= WITHOUT_KEYS for offering in settings.offerings):
+        why = "it has no effect: slurm and moab make no keys of resources, so that none has usage of its own"
         yield Problem(Severity.WARNING, "api_key_final_report_days", why)
 
 

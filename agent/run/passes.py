@@ -43,6 +43,7 @@ def process_orders(site: Site, *, order_uuid: str | None = None, lock: Lock = la
         provide_for_orders(run)
         if order_uuid is None:
             resume_periodic_limits(run, lock)
+            api_keys.answer_pending(run)
     return run.report
 
 

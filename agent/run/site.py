@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from agent import __version__
 from agent.config.environment import shared_lock_dir
-from agent.config.model import Mode, Offering, Problem, Settings, Severity
+from agent.config.model import FINAL_REPORT_DAYS, Mode, Offering, Problem, Settings, Severity
 from agent.core.errors import ConfigError
 from agent.core.model import AccountingType, Component, OfferingFacts, WaldurComponent
 from agent.core.policy import LimitsSource
@@ -39,7 +39,7 @@ class ProcessCache:
 
     `offering`: what Waldur said of the offering at monotonic `offering_read_s`. `provider_uuid`: None until it is
     asked for. `logged`: the notes that were logged last, by resource, order or mode. `unanswered`: orders on
-    which the site's hook gave no decision.
+    which the site's hook gave no decision. `told_key_usage`: amounts that were told last, by key and month.
     """
 
     offering: OfferingFacts | None = None
@@ -47,6 +47,7 @@ class ProcessCache:
     provider_uuid: str | None = None
     logged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unanswered: set[str] = field(default_factory=set)
+    told_key_usage: dict[tuple[str, str], tuple[tuple[str, str | None], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Site:
     counting_alike: Mapping[str, str] = field(default_factory=dict)
     zone: ZoneInfo = UTC
     reporting_periods: int = 2
+    key_final_report_days: int = FINAL_REPORT_DAYS
     exposes_details: bool = True
     cache: ProcessCache = field(default_factory=ProcessCache)
 
@@ -111,6 +113,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         counting_alike=counting_alike,
         zone=settings.timezone,
         reporting_periods=settings.reporting_periods,
+        key_final_report_days=settings.api_key_final_report_days,
         exposes_details=settings.expose_backend_error_details,
     )
 

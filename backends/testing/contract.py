@@ -32,7 +32,7 @@ from agent.core.errors import BackendError, NotEmpty, PlanRefused, SiteAgentErro
 from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import accounts
-from backends.base import BULK_PARTS, Backend, Scope
+from backends.base import BULK_PARTS, Backend, KeyPower, Scope
 
 CUSTOMER, PROJECT = "c_cust", "p_proj"
 MANY = ("a_many0", "a_many1", "a_many2")
@@ -106,10 +106,10 @@ class Subject:
     `observe()` reads whole. `members`: users by account of the empty cluster. `parents`: accounts that the allocation
     `a_tree` in `p_tree` of `c_tree` brings, with those above them. `new_limits` of that, and `limit_changes` of
     another, one after the other. `settings`: `canonical` is tried with each, and leaves so many `notes` on a wrong
-    limit and a wrong member, where given. `powers`: what it has of `partitions`, `moves`, `qos`; the word `product` is
-    in its errors about the others. `good` and `bad`: actions on the account `a_mix` (member `kim`, 5 of `limit`) and on
-    what is not there; bad ones fail with `errors`. `reads` of a whole `observe`, and `writes`, where their cost is
-    known.
+    limit and a wrong member, where given. `powers`: what it has of `partitions`, `moves`, `qos`, `keys`; the word
+    `product` is in its errors about the others. `good` and `bad`: actions on the account `a_mix` (member `kim`, 5 of
+    `limit`) and on what is not there; bad ones fail with `errors`. `reads` of a whole `observe`, and `writes`, where
+    their cost is known.
     """
 
     connect: Callable[..., Backend]
@@ -344,6 +344,37 @@ class BackendContract:
         left = owning.observe(Scope(frozenset({Part.ACCOUNTS, Part.QOS})))
         assert "a_qos" not in left.accounts
         assert left.qos == observed.qos - {"a_qos"}
+
+    # Keys of resources ----------------------------------------------------------------------------
+
+    def test_a_key_has_one_secret_at_a_time_which_is_in_no_text(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        assert isinstance(backend, KeyPower) == ("keys" in subject.powers)
+        if not isinstance(backend, KeyPower):
+            return
+        first, second = backend.keys.issue("a_mix", "key-1"), backend.keys.issue("a_mix", "key-1")
+        other = backend.keys.issue("a_stay", "key-1")
+        assert len({first.secret, second.secret, other.secret}) == 3
+        for made in (first, second, other):
+            assert made.client_id
+            assert len(made.secret.reveal()) >= 16
+            assert made.secret.reveal() not in f"{made!r} {backend!r} {backend.executed!r}"
+        with pytest.raises(BackendError) as error:
+            backend.keys.issue("a_none", "key-1")
+        assert not error.value.retryable
+
+    def test_a_key_is_paused_resumed_and_ended_again_and_again(self, backend: Backend) -> None:
+        if not isinstance(backend, KeyPower):
+            return
+        name = backend.keys.issue("a_in", "key-2").client_id
+        for paused in (True, True, False, False):
+            backend.keys.set_paused("a_in", name, paused)
+        backend.keys.end("a_in", name)
+        backend.keys.end("a_in", name)
+        backend.keys.end("a_none", name)
+        with pytest.raises(BackendError):
+            backend.keys.set_paused("a_in", name, True)
 
     # Removing -------------------------------------------------------------------------------------
 

@@ -6,8 +6,10 @@ Replace what reads and writes the file by what reads and writes your cluster; do
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Problem, Severity
+from agent.config.secret import Secret
 from agent.core.account_names import fold
 from agent.core.actions import (
     AddMember,
@@ -31,7 +34,8 @@ from agent.core.actions import (
 from agent.core.errors import BackendError, BackendUnavailable, NotEmpty, PlanRefused, SiteAgentError
 from agent.core.model import Account, AccountSpec, AllocationSpec, Association, Health, Part, Snapshot
 from agent.core.plans import Outcome
-from backends.base import BackendContext, Parsed, Scope
+from agent.core.usage import Counts, UsageQuery
+from backends.base import BackendContext, MadeKey, Parsed, Scope
 from backends.failure_propagation import FailurePropagation
 from backends.hierarchy import in_order
 from backends.lock import WriteLock
@@ -58,6 +62,7 @@ class FileBackend:
         self._file = settings.file
         self._lock = WriteLock(context.state_dir, f"file-{settings.file.stem}")
         self.executed: Counter[str] = Counter()
+        self.keys = FileKeys(settings, self._lock)
 
     @property
     def cluster(self) -> str:
@@ -144,6 +149,43 @@ class FileBackend:
         except (OSError, ValueError) as error:
             raise BackendUnavailable(f"the file cluster {self._file} cannot be read: {error}") from error
         return state
+
+
+class FileKeys:
+    """Keys of resources, an optional power: digests in a file of their own. Leave it out where a cluster has none."""
+
+    def __init__(self, settings: FileSettings, lock: WriteLock) -> None:
+        self._cluster = settings.file
+        self._file = settings.file.with_suffix(".keys")
+        self._lock = lock
+
+    def issue(self, account: str, client_id: str) -> MadeKey:
+        if _checked(account) not in json.loads(self._cluster.read_text())["accounts"]:
+            raise BackendError(f"there is no account {account}")
+        secret = secrets.token_urlsafe(32)
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        self._change(account, client_id, {"digest": digest, "paused": False})
+        return MadeKey(client_id, Secret(secret))
+
+    def set_paused(self, account: str, client_id: str, paused: bool) -> None:
+        known = self._read().get(f"{account} {client_id}")
+        if known is None:
+            raise BackendError(f"account {account} has no key {client_id}")
+        self._change(account, client_id, {**known, "paused": paused})
+
+    def end(self, account: str, client_id: str) -> None:
+        self._change(account, client_id, None)
+
+    def usage(self, query: UsageQuery) -> Mapping[str, Mapping[str, Counts]]:
+        return {}
+
+    def _read(self) -> dict[str, Any]:
+        return dict(json.loads(self._file.read_text())) if self._file.exists() else {}
+
+    def _change(self, account: str, client_id: str, key: dict[str, Any] | None) -> None:
+        with self._lock:
+            others = {name: of for name, of in self._read().items() if name != f"{account} {client_id}"}
+            self._file.write_text(json.dumps(others | ({f"{account} {client_id}": key} if key else {})))
 
 
 def _placed(account: AccountSpec) -> AccountSpec:

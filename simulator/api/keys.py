@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""marketplace-resource-api-keys: what an agent that makes no keys may say of them (8.1)."""
+"""marketplace-resource-api-keys: what agents may say of them (8.1)."""
 
 from __future__ import annotations
 
@@ -51,6 +51,40 @@ def delete_key(call: Call) -> Reply:
     return Reply(body={"status": "deleted"})
 
 
+@routes.on("POST", f"{_KEYS}/{{uuid}}/set_key/", since=Age.V8_1)
+def set_key(call: Call) -> Reply:
+    key = _key(call)
+    if key.state in ("Deleting", "Deleted"):
+        raise detail(409, "Valid states for operation: Creating, Updating, OK, Erred.")
+    key.api_key, key.client_id = call.text("api_key"), call.text("client_id") or key.client_id
+    key.state, key.pending_action, key.error_message = "OK", "", ""
+    return Reply(body={"status": "key set"})
+
+
+@routes.on("POST", f"{_KEYS}/{{uuid}}/set_paused/", since=Age.V8_1)
+def pause_key(call: Call) -> Reply:
+    return _settled(_key(call), "Paused")
+
+
+@routes.on("POST", f"{_KEYS}/{{uuid}}/set_ok/", since=Age.V8_1)
+def resume_key(call: Call) -> Reply:
+    return _settled(_key(call), "OK")
+
+
+@routes.on("POST", f"{_KEYS}/{{uuid}}/report_usage/", since=Age.V8_1)
+def report_key_usage(call: Call) -> Reply:
+    key, usages = _key(call), call.body.get("usages")
+    if not isinstance(usages, dict):
+        raise detail(400, "usages: this field is required.")
+    key.usages[call.text("billing_period")] = {str(name): str(amount) for name, amount in usages.items()}
+    return Reply(body={"status": "reported"})
+
+
+def _settled(key: ApiKey, state: str) -> Reply:
+    key.state, key.pending_action, key.error_message = state, "", ""
+    return Reply(body={"status": state.lower()})
+
+
 def _key(call: Call) -> ApiKey:
     return lookup.visible_row(call, call.store.api_keys, "ResourceApiKey", lambda key: _sees(call, key))
 
@@ -68,4 +102,6 @@ def _body(key: ApiKey) -> JsonObject:
         "state": key.state,
         "pending_action": key.pending_action,
         "error_message": key.error_message,
+        "usage_period": max(key.usages, default=None),
+        "current_usages": key.usages[max(key.usages)] if key.usages else {},
     }

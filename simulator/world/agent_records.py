@@ -159,3 +159,5 @@ class ApiKey:
     state: str = "OK"
     error_message: str = ""
     pending_action: str = ""
+    api_key: str = field(default="", repr=False)
+    usages: dict[str, dict[str, str]] = field(default_factory=dict)

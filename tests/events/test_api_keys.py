@@ -60,7 +60,10 @@ def test_a_key_is_refused_and_in_the_journal(waldur: SimulatedWaldur, site: Site
     assert state(waldur) == ("Erred", REFUSED)
     (line,) = [each for each in journal.read(site.state_dir, Query()) if each["cause"] == f"key {KEY}"]
     assert (line["outcome"], line["action"]["action"]) == ("done", "RefuseKey")
-    assert api_keys.answer(site, KEY) == "nothing is wanted of the key any more"
+    assert (
+        api_keys.answer(site, KEY)
+        == "nothing is done about the key: Waldur wants nothing of it, or its resource has no account yet"
+    )
 
 
 def test_a_key_that_shall_go_is_gone(waldur: SimulatedWaldur, site: Site) -> None:

@@ -34,6 +34,7 @@ from agent.run.people import departures, project_directories, usernames
 from agent.run.people import groups as group_mode
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
+from agent.run.usage import keys as usage_of_keys
 from agent.run.usage import mode as usage
 
 # What may differ between two plans that mean the same: words for people. What changes by the second, an action says.
@@ -86,13 +87,20 @@ def _of_orders(site: Site) -> Preview:
     def apply() -> PassReport:
         with engine.passing(site, Mode.ORDER_PROCESS) as run:
             engine.carry_out(run, steps, plan)
+            api_keys.answer_pending(run)
         return run.report
 
+    problems: list[str] = []
+    keys = (
+        _unless_away("keys", problems, lambda: api_keys.plan_pending(site).actions)
+        if gate.may_tell(rules)
+        else ()
+    )
     return Preview(
-        allowed=Plan.of(action for each in going for action in each.actions),
+        allowed=Plan.of([*(action for each in going for action in each.actions), *keys]),
         held=decision.held,
         refused=decision.refused,
-        notes=(*notes, *decision.notes),
+        notes=(*notes, *decision.notes, *problems),
         unplanned=plan.facts.results,
         apply=apply,
     )
@@ -200,11 +208,15 @@ def _of_report(site: Site) -> Preview:
     planned = usage.plan(site)
     decision = gate.decide_dry(site, gate.rules_of(site), usage.MODE, planned)
     skipped = {plan.resource.uuid: plan for month in planned.months for plan in month.plans if plan.skipped}
+    problems: list[str] = []
+    of_keys = _unless_away(
+        "usage of keys", problems, lambda: usage_of_keys.plan(site, lambda: datetime.now(site.zone))
+    )
     return Preview(
-        allowed=Plan.of(decision.allowed),
+        allowed=Plan.of([*decision.allowed, *of_keys]),
         held=decision.held,
         refused=decision.refused,
-        notes=(*planned.notes, *planned.left_alone),
+        notes=(*planned.notes, *planned.left_alone, *problems),
         unplanned=[
             ResourceResult(
                 uuid, Result.STUCK if plan.needs_person else Result.WAITING, plan.account, plan.skipped

@@ -18,7 +18,7 @@ from agent.run.engine import Steps, Work
 from agent.run.gate import UNBOUNDED_S
 from agent.run.results import PassReport, Result
 from agent.run.site import Site
-from agent.run.usage import planning
+from agent.run.usage import keys, planning
 from agent.run.usage.planning import Clock, PlannedReport, ReportFacts
 from agent.run.usage.submission import Submission
 from agent.state import reported_accounts
@@ -51,6 +51,7 @@ def run_pass(
         until_s = max(began_s + seconds, time.monotonic() + SUBMITTING_S)
         is_over = steps(site, clock, interrupted=lambda: time.monotonic() > until_s or interrupted())
         engine.carry_out(run, is_over, planned)
+        keys.submit(run, clock or (lambda: datetime.now(site.zone)))
         _log_news(site, run.report)
     return run.report
 
@@ -64,6 +65,7 @@ def carry_out(site: Site, planned: PlannedReport, clock: Clock | None = None) ->
     """Submit what `plan` has found, maybe a while ago."""
     with engine.passing(site, MODE) as run:
         engine.carry_out(run, steps(site, clock), planned)
+        keys.submit(run, clock or (lambda: datetime.now(site.zone)))
         _log_news(site, run.report)
     return run.report
 

@@ -25,6 +25,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
         cluster="cluster",
         product="file cluster",
         parts=BULK_PARTS - {Part.QOS, Part.USER_LIMITS},
+        powers=frozenset({"keys"}),
     )
 
 

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Keys of resources: what a backend does with them, and what Waldur is told. No action has a secret in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
+from agent.core.model import Part
+from agent.core.policy import Cost
+from agent.core.usage_actions import Amounts, told
+from agent.core.waldur_actions import WaldurAction
+
+KEY_IDS: Mapping[str, str] = {"resource": "resource", "account": "account"}
+
+
+class KeyAction(Action):
+    """Done on the cluster with one key, as its owner asked in Waldur. `client_id`: the key's name there."""
+
+    where: ClassVar[str] = "cluster"
+    target: ClassVar[Target] = Target.RESOURCE
+    parts: ClassVar[frozenset[Part]] = NO_PARTS
+    costs: ClassVar[frozenset[Cost]] = FREE
+    identifiers: ClassVar[Mapping[str, str]] = KEY_IDS
+
+    key: str
+    resource: str
+    account: str
+    client_id: str
+
+    def subject(self) -> str:
+        return f"{self.client_id} of {self.account}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssueKey(KeyAction):
+    """Make a key, or a new secret for one that is there: the old one is worth nothing then."""
+
+    verb: ClassVar[str] = "issue key"
+    effect = Effect.ADD
+    key: str
+    resource: str
+    account: str
+    client_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PauseKey(KeyAction):
+    """Make a key worth nothing until it is resumed."""
+
+    verb: ClassVar[str] = "pause key"
+    effect = Effect.CHANGE
+    key: str
+    resource: str
+    account: str
+    client_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeKey(KeyAction):
+    verb: ClassVar[str] = "resume key"
+    effect = Effect.CHANGE
+    key: str
+    resource: str
+    account: str
+    client_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndKey(KeyAction):
+    """Make a key worth nothing for good. One that is gone already is ended."""
+
+    verb: ClassVar[str] = "end key"
+    effect = Effect.REMOVE
+    key: str
+    resource: str
+    account: str
+    client_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportKey(WaldurAction):
+    """Give Waldur the secret of a key that was issued; the action itself does not know it."""
+
+    verb: ClassVar[str] = "report key"
+    target, identifiers = Target.RESOURCE, {}
+    key: str
+
+    def subject(self) -> str:
+        return self.key
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmKey(WaldurAction):
+    """Tell Waldur that a key is as it asked for: `state` is `paused` or `ok`."""
+
+    verb: ClassVar[str] = "confirm key"
+    target, identifiers = Target.RESOURCE, {}
+    key: str
+    state: str
+
+    def subject(self) -> str:
+        return f"{self.key} {self.state}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportKeyUsage(WaldurAction):
+    """Set what was used with a key in a month, written `2024-03`; amounts in Waldur's units."""
+
+    verb: ClassVar[str] = "report usage of key"
+    target, identifiers = Target.RESOURCE, KEY_IDS
+    key: str
+    resource: str
+    account: str
+    client_id: str
+    month: str
+    before: Amounts = field(default=(), compare=False)
+    after: Amounts
+
+    def subject(self) -> str:
+        return f"{self.client_id} of {self.account} in {self.month}: {told(self.before, self.after)}"
