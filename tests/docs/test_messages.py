@@ -70,6 +70,8 @@ def says(text: str, message: str) -> bool:
         piece for piece in re.split(rf"{GAP}|\.\.\.|UUID|ID|\bN\b|\bM\b", message) if piece.strip(" :;.,`()")
     ]
     place = 0
+    if pieces and max(pieces, key=len).strip() not in text:
+        return False
     for piece in pieces:
         place = text.find(piece.strip(), place)
         if place < 0:
