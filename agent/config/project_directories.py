@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Read `backend_settings.project_directory`: where the directories of allocations are made, and their Lustre quota.
+"""Read `backend_settings.project_directory`: where the directories of allocations are made, and their Lustre
+quota: of a project, or of the group.
 
 No value here stops the agent. What cannot be used is left out with a warning that `config-check` makes an error.
 """
@@ -24,7 +25,8 @@ KEYS = frozenset({
     "enabled", "base_path", "owner", "permissions", "set_gid", "set_acl", "group_owner_source", "group_name",
     "lustre_quota",
 })  # fmt: skip
-QUOTA_KEYS = frozenset({"mount_point", "project_id_offset", *OF_USERS})
+QUOTA_KEYS = frozenset({"mount_point", "quota_type", "project_id_offset", *OF_USERS})
+QUOTA_TYPES = ("project", "group")
 BY_ACCOUNT = "project_id"
 SET_GROUP_ID = 0o2000
 OTHERS_WRITE = 0o002
@@ -72,11 +74,14 @@ def read_project_directories(
     quota = _quota(values["lustre_quota"], quota_path, findings)
     if quota is not None and group_name:
         sentence = (
-            f"the project id is made from the number of the group, and all directories belong to group {group_name}: "
+            f"the quota is that of a group, or of its number, and all directories belong to group {group_name}: "
             f"they would share the quota of one. Set group_owner_source to {BY_ACCOUNT}, or leave lustre_quota out"
         )
         Refusals(quota_path, findings, NO_QUOTA).add("", sentence)
         quota = None
+    if quota is not None and quota.of_group and not values["set_gid"]:
+        sentence = "with `quota_type: group` only files of the group count: set_gid makes them so"
+        findings.warn(below(path, "set_gid"), sentence)
     return DirectoryRules(
         base_path=values["base_path"].rstrip("/"),
         owner=values["owner"],
@@ -95,6 +100,11 @@ def _quota(section: Mapping[Any, Any], path: str, findings: Findings) -> Project
     refused = Refusals(path, findings, NO_QUOTA)
     mount_point = refused.read(given, "mount_point", folder) if "mount_point" in given else "/valhalla"
     offset = refused.read(given, "project_id_offset", _offset) if "project_id_offset" in given else 0
+    kind = refused.read(given, "quota_type", field_types.choice(*QUOTA_TYPES)) or QUOTA_TYPES[0]
+    if kind == QUOTA_TYPES[1]:
+        why = "with `quota_type: group` there is no project id"
+        findings.add(without_effect(section, ("project_id_offset",), path, why))
+        offset = 0
     limits = {
         key: refused.read(given, key, field_types.whole(0, MAX_COUNT)) for key in OF_USERS if key in given
     }
@@ -103,7 +113,8 @@ def _quota(section: Mapping[Any, Any], path: str, findings: Findings) -> Project
         refused.add("", f"no limit is set: give one of {', '.join(OF_USERS)}")
     if refused.any:
         return None
-    return ProjectQuota(mount_point, tuple((OF_USERS[key], str(limits[key])) for key in limits), offset)
+    found = tuple((OF_USERS[key], str(limits[key])) for key in limits)
+    return ProjectQuota(mount_point, found, offset, kind == QUOTA_TYPES[1])
 
 
 def _base_path(value: Any) -> str:

@@ -121,7 +121,7 @@ class MakeProjectDirectory(DirectoryHostAction):
 @dataclass(frozen=True, kw_only=True)
 class SetProjectQuota(DirectoryHostAction):
     """Limit what a project directory may hold (Lustre). `before`: what we set last, else what the file system has;
-    empty for a directory that is new, None where nobody could tell.
+    empty for a directory that is new, None where nobody could tell. `of_group`: `project_id` is the number of a group.
     """
 
     verb: ClassVar[str] = "set project quota"
@@ -132,10 +132,12 @@ class SetProjectQuota(DirectoryHostAction):
     mount_point: str
     before: tuple[tuple[str, str], ...] | None = field(default=(), compare=False)
     limits: tuple[tuple[str, str], ...]
+    of_group: bool = False
 
     def subject(self) -> str:
         limits = " ".join(f"{name}={value}" for name, value in self.limits)
-        return f"of {self.path} (project {self.project_id} on {self.mount_point}) {limits}"
+        whose = "group" if self.of_group else "project"
+        return f"of {self.path} ({whose} {self.project_id} on {self.mount_point}) {limits}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         # A quota that nobody could tell may be a higher one.

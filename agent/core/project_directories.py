@@ -9,24 +9,28 @@ from dataclasses import dataclass
 
 # The name of a folder, and a word on the command line of lfs.
 ACCOUNT = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,254}")
+# What stands in a mark for the offset of a project id.
+GROUP = "group"
 # 0 is "no project" for Lustre, 2**32 - 1 "unchanged".
 MAX_PROJECT_ID = 2**32 - 2
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectQuota:
-    """The Lustre project quota of every project directory; `limits` as in `HomeQuota`, blocks in KiB.
+    """The Lustre quota of every project directory; `limits` as in `HomeQuota`, blocks in KiB.
 
-    The project id is the number of the group plus `id_offset`.
+    The project id is the number of the group plus `id_offset`; `of_group`: the quota is the group's, in the whole file
+    system.
     """
 
     mount_point: str
     limits: tuple[tuple[str, str], ...]
     id_offset: int = 0
+    of_group: bool = False
 
     def mark(self) -> str:
         """Return what the quota depends on, as text from which `quota_of` reads it."""
-        return json.dumps([self.mount_point, self.id_offset, *self.limits])
+        return json.dumps([self.mount_point, GROUP if self.of_group else self.id_offset, *self.limits])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ def quota_of(mark: str) -> ProjectQuota | None:
     """Return the quota that was set under this mark; None where it does not tell."""
     try:
         mount_point, id_offset, *limits = json.loads(mark)
-        return ProjectQuota(
-            str(mount_point), tuple((str(name), str(value)) for name, value in limits), int(id_offset)
-        )
+        of_group = id_offset == GROUP
+        found = tuple((str(name), str(value)) for name, value in limits)
+        return ProjectQuota(str(mount_point), found, 0 if of_group else int(id_offset), of_group)
     except (ValueError, TypeError):
         return None

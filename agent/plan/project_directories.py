@@ -69,7 +69,7 @@ def due(
 
 
 def unrecorded(facts: DirectoryFacts, rules: DirectoryRules) -> Mapping[str, int]:
-    """Return the project ids of directories that stand and whose quota we do not know, by account."""
+    """Return the project ids (groups) of directories that stand and whose quota we do not know, by account."""
     quota = rules.quota
     if quota is None:
         return {}
@@ -125,7 +125,7 @@ def _of_account(
                 gid=gid,
                 mode=f"{rules.mode:04o}",
                 has_acl=rules.has_acl,
-                project_id=project_id,
+                project_id=0 if quota and quota.of_group else project_id,
                 reason="the allocation has none",
             )
         )
@@ -143,6 +143,7 @@ def _of_account(
                     mount_point=quota.mount_point,
                     before=before,
                     limits=quota.limits,
+                    of_group=quota.of_group,
                     reason="the settings have changed" if record.quota else "none has been set yet",
                 )
             )

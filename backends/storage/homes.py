@@ -128,9 +128,11 @@ class HeadNode:
             error = refusal
         return Outcome(action, error, commands, time.monotonic() - started_s)
 
-    def project_limits(self, project_id: int, mount_point: str) -> tuple[tuple[str, str], ...]:
-        """Return the Lustre quota that a project has now, as in `SetProjectQuota`. Raises BackendError."""
-        said = self._read(project_quotas.show(project_id, mount_point))
+    def project_limits(
+        self, project_id: int, mount_point: str, *, of_group: bool = False
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the Lustre quota that a project, or group, has now, as in `SetProjectQuota`. Raises BackendError."""
+        said = self._read(project_quotas.show(project_id, mount_point, of_group=of_group))
         limits = project_quotas.limits_of(said)
         if limits is None:
             raise ParseError("lfs quota", said, "no limits")
@@ -195,7 +197,34 @@ class HeadNode:
         self._checked(project_quotas.tag(path, project_id))
 
     def _set_project_quota(self, action: SetProjectQuota) -> None:
-        """Limit a project, where the directory is of that project: another id is another one's quota."""
+        """Limit a project, or group, where the directory is of it: another id is another one's quota."""
+        if action.of_group:
+            self._require_group(action)
+        else:
+            self._require_tag(action)
+        self._checked(project_quotas.settings(action))
+        said = self._read(
+            project_quotas.show(action.project_id, action.mount_point, of_group=action.of_group)
+        )
+        wrong = project_quotas.differences(said, action.limits)
+        if wrong is None:
+            log.warning("the quota of %s is set and could not be read back: %r", action.path, said[:100])
+        elif wrong:
+            raise NotApplied(f"lfs took the quota of {action.path}, and shows that {'; '.join(wrong)}")
+
+    def _require_group(self, action: SetProjectQuota) -> None:
+        try:
+            gid = os.stat(action.path, follow_symlinks=False).st_gid
+        except OSError as error:
+            raise PlanRefused(f"{action.path} cannot be looked at: {error.strerror}") from error
+        if gid != action.project_id:
+            raise PlanRefused(
+                f"{action.path} belongs to the group {gid}, and {action.project_id} is that of its account: no quota "
+                f"is set. If the directory is the project's, run "
+                f"`chgrp -R {action.project_id} {shlex.quote(action.path)}`"
+            )
+
+    def _require_tag(self, action: SetProjectQuota) -> None:
         said = self._read(project_quotas.show_tag(action.path))
         tag = project_quotas.tag_of(said)
         if tag is None:
@@ -206,13 +235,6 @@ class HeadNode:
                 f"left alone. If the directory is the project's, run "
                 f"`{shlex.join(project_quotas.tag(action.path, action.project_id))}`"
             )
-        self._checked(project_quotas.settings(action))
-        said = self._read(project_quotas.show(action.project_id, action.mount_point))
-        wrong = project_quotas.differences(said, action.limits)
-        if wrong is None:
-            log.warning("the quota of %s is set and could not be read back: %r", action.path, said[:100])
-        elif wrong:
-            raise NotApplied(f"lfs took the quota of {action.path}, and shows that {'; '.join(wrong)}")
 
     def _checked(self, argv: Sequence[str]) -> None:
         _require_success(self._write(argv))

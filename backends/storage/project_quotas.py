@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Lustre project ids and project quotas as command lines, and what lfs prints of them. Pure; `homes` runs them.
+"""Lustre project ids, project and group quotas as command lines, and what lfs prints of them. Pure; `homes` runs them.
 
-`lfs project -d DIR` prints "id flag path", P where files below inherit the id. `lfs quota -q -p ID MOUNT` prints the
-mount point, then used KiB (a star behind it where that is too much), soft and hard limit and grace, and the same for
-files (lustre 2.12 to 2.15).
+`lfs project -d DIR` prints "id flag path", P where files below inherit the id. `lfs quota -q -p ID MOUNT` (-g: of a
+group) prints the mount point, then used KiB (a star behind it where that is too much), soft and hard limit and grace,
+and the same for files (lustre 2.12 to 2.15).
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ def tag_of(said: str) -> int | None:
 
 def settings(action: SetProjectQuota) -> Argv:
     options = [word for name, value in action.limits for word in (LFS_OPTIONS[name], value)]
-    return ("lfs", "setquota", "-p", str(action.project_id), *options, action.mount_point)
+    return ("lfs", "setquota", _kind(action.of_group), str(action.project_id), *options, action.mount_point)
 
 
-def show(project_id: int, mount_point: str) -> Argv:
-    return ("lfs", "quota", "-q", "-p", str(project_id), mount_point)
+def show(project_id: int, mount_point: str, *, of_group: bool = False) -> Argv:
+    return ("lfs", "quota", "-q", _kind(of_group), str(project_id), mount_point)
+
+
+def _kind(of_group: bool) -> str:
+    return "-g" if of_group else "-p"
 
 
 def limits_of(said: str) -> dict[str, str] | None:

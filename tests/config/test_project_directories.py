@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.config.load import LoadResult
-from agent.core.project_directories import DirectoryRules, ProjectQuota
+from agent.core.project_directories import DirectoryRules, ProjectQuota, quota_of
 
 from .samples import OFFERING, Site, changed
 
@@ -53,6 +53,19 @@ def test_one_group_for_all_directories_gets_no_quota_that_they_would_share(site:
     assert found is not None and (found.group_name, found.quota) == ("hpc", None)
     (problem,) = (problem for problem in loaded.problems if problem.path == f"{HERE}.lustre_quota")
     assert "would share the quota of one" in problem.message and problem.strict_error
+
+
+def test_the_quota_of_a_group(site: Site) -> None:
+    loaded = load(site, set_gid=False, lustre_quota={
+        "mount_point": "/l", "quota_type": "group", "block_hardlimit": 1, "project_id_offset": 9
+    })  # fmt: skip
+    found = rules(loaded)
+    assert found is not None
+    assert found.quota == ProjectQuota("/l", (("bhard", "1"),), of_group=True)
+    assert quota_of(found.quota.mark()) == found.quota != ProjectQuota("/l", (("bhard", "1"),))
+    told = {problem.path.removeprefix(HERE): problem.message for problem in loaded.problems}
+    assert "there is no project id" in told[".lustre_quota.project_id_offset"]
+    assert "only files of the group count" in told[".set_gid"]
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,12 @@ class _Provisioning:
         """
         found: dict[str, tuple[tuple[str, str], ...]] = {}
         for account, project_id in planner.unrecorded(facts, self._rules).items():
-            assert self._rules.quota is not None
+            quota = self._rules.quota
+            assert quota is not None
             try:
-                found[account] = self._host.project_limits(project_id, self._rules.quota.mount_point)
+                found[account] = self._host.project_limits(
+                    project_id, quota.mount_point, of_group=quota.of_group
+                )
             except BackendError as error:
                 log.warning(
                     "the present quota of %s of offering %s is not known, so a new one counts as lower (budget "

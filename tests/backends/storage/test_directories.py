@@ -104,6 +104,26 @@ def test_a_directory_of_another_project_keeps_its_quota(world: World, projects: 
     assert world.kept("lustre") == {}
 
 
+def test_the_quota_of_a_group_needs_a_directory_of_the_group_and_no_project_id(
+    world: World, projects: Path
+) -> None:
+    host, of_group = world.head_node(), replace(quota(projects), of_group=True)
+    assert host.apply(make(projects)).error is None
+    assert host.apply(of_group).error is None
+    assert world.calls() == [
+        ["lfs", "setquota", "-g", str(GID), "-b", "900", "-B", "1000", "-I", "50", "/lustre"],
+        ["lfs", "quota", "-q", "-g", str(GID), "/lustre"],
+    ]
+    assert world.kept("lustre") == {f"group {GID}": {"-b": "900", "-B": "1000", "-I": "50"}}
+    assert dict(host.project_limits(GID, "/lustre", of_group=True))["bhard"] == "1000"
+    assert dict(host.project_limits(GID, "/lustre"))["bhard"] == "0"
+    os.chown(projects / "hpc_a", 0, 0)
+    error = host.apply(of_group).error
+    assert isinstance(error, PlanRefused)
+    assert f"belongs to the group 0, and {GID} is that of its account" in str(error)
+    assert f"chgrp -R {GID} {projects}/hpc_a" in str(error)
+
+
 def test_a_limit_that_lfs_does_not_show_is_not_applied(world: World, projects: Path) -> None:
     host = world.head_node()
     assert host.apply(make(projects, project_id=GID)).error is None

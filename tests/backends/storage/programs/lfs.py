@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""lfs setquota and quota for users and projects (limits as KiB or with a unit, the mount point last), lfs project."""
+"""lfs setquota and quota for users, groups, projects (limits as KiB or with a unit, the mount point last), lfs project."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ if words[:1] == ["project"]:
     kept[number] = [words[2], "P"]
     save("lustre_projects", kept)
     end(0)
-if words[:3] == ["quota", "-q", "-p"] and len(words) == 5:
+KINDS = {"-p": "project", "-g": "group"}
+if words[:2] == ["quota", "-q"] and words[2] in KINDS and len(words) == 5:
     if load("file_systems").get(words[4]) != "lustre":
         end(1, f"lfs quota: {words[4]} is not a Lustre mount point\n")
-    mine = load("lustre").get(f"project {words[3]}", {})
+    mine = load("lustre").get(f"{KINDS[words[2]]} {words[3]}", {})
     block, inode = ((mine.get(soft, 0), mine.get(hard, 0)) for soft, hard in (("-b", "-B"), ("-i", "-I")))
     end(0, stdout=f"{words[4]:>15}\n{'4':>23} {block[0]} {block[1]} - 1 {inode[0]} {inode[1]} -\n")
 if words[:2] == ["quota", "-u"] and len(words) == 4:
@@ -37,15 +38,15 @@ if words[:2] == ["quota", "-u"] and len(words) == 4:
         0,
         stdout=f"Disk quotas for usr {words[2]}:\n  {words[3]}  0  {mine.get('-b', 0)}  {mine.get('-B', 0)}\n",
     )
-if words[:1] != ["setquota"] or words[1] not in ("-u", "-p") or len(words) < 6 or len(words) % 2:
+if words[:1] != ["setquota"] or words[1] not in ("-u", *KINDS) or len(words) < 6 or len(words) % 2:
     end(1, "usage: lfs setquota {-u|-g|-p} NAME [-b SOFT] [-B HARD] [-i SOFT] [-I HARD] MOUNT\n")
 name, options, mount = words[2], words[3:-1], words[-1]
 if load("file_systems").get(mount) != "lustre":
     end(25, f"setquota failed: {mount}: Inappropriate ioctl for device\n")
-if words[1] == "-p":
+if words[1] in KINDS:
     if not name.isdigit() or not 0 < int(name) < 2**32 - 1:
-        end(22, f"lfs setquota: invalid project ID '{name}'\n")
-    name = f"project {name}"
+        end(22, f"lfs setquota: invalid {KINDS[words[1]]} ID '{name}'\n")
+    name = f"{KINDS[words[1]]} {name}"
 elif user(name) is None:
     end(22, f"lfs setquota: unknown user '{name}'\n")
 limits = dict(zip(options[::2], options[1::2], strict=True))
