@@ -70,10 +70,10 @@ class ResumeKey(KeyAction):
 
 @dataclass(frozen=True, kw_only=True)
 class EndKey(KeyAction):
-    """Make a key worth nothing for good. One that is gone already is ended."""
+    """Make a key worth nothing for good, as its owner asked. One that is gone already is ended."""
 
     verb: ClassVar[str] = "end key"
-    effect = Effect.REMOVE
+    effect = Effect.CHANGE
     key: str
     resource: str
     account: str

@@ -69,6 +69,16 @@ from agent.core.host_actions import (
     SetProjectQuota,
     SetQuota,
 )
+from agent.core.key_actions import (
+    ConfirmKey,
+    EndKey,
+    IssueKey,
+    KeyAction,
+    PauseKey,
+    ReportKey,
+    ReportKeyUsage,
+    ResumeKey,
+)
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.plans import Outcome, Plan, action_from_json
 from agent.core.usage_actions import ReportUsage, ReportUserUsage
@@ -95,7 +105,18 @@ from agent.core.waldur_actions import (
     WaldurAction,
 )
 
+ONE_KEY = {"key": "k", "resource": "r", "account": "a", "client_id": "c"}
 RENDERED: list[tuple[Action, str]] = [
+    (IssueKey(**ONE_KEY), "issue key c of a"),
+    (PauseKey(**ONE_KEY), "pause key c of a"),
+    (ResumeKey(**ONE_KEY), "resume key c of a"),
+    (EndKey(**ONE_KEY), "end key c of a"),
+    (ReportKey(key="k"), "report key k"),
+    (ConfirmKey(key="k", state="paused"), "confirm key k paused"),
+    (
+        ReportKeyUsage(**ONE_KEY, month="2024-03", before=(("cpu", "1.00"),), after=(("cpu", "2.00"),)),
+        "report usage of key c of a in 2024-03: cpu 1.00 -> 2.00",
+    ),
     (CreateAccount(account="a", parent="p"), "create account a below p"),
     (CreateAccount(account="a", parent="p", description="d", organization="o"), "create account a below p"),
     (MoveAccount(account="a", before="p", after="q"), "move account a from p to q"),
@@ -270,7 +291,7 @@ def test_an_action_is_one_stable_line_with_its_reason_in_brackets(action: Action
 
 
 def test_an_action_belongs_to_one_place() -> None:
-    places = (ClusterAction, WaldurAction, DirectoryAction, HostAction)
+    places = (ClusterAction, WaldurAction, DirectoryAction, HostAction, KeyAction)
     assert all(sum(issubclass(kind, place) for place in places) == 1 for kind in ALL_KINDS)
     assert all("account" in {f.name for f in dataclasses.fields(k)} for k in kinds(ClusterAction))
 
