@@ -11,7 +11,8 @@ NOT_TRIED = "not tried: the accounting database does not answer"
 
 
 class FailurePropagation:
-    """Stop everything after an outage; all in an account that could not be made; and what awaits an end that did not
+    """Stop everything after an outage; all in an account that could not be made, and what needs its QoS to begin at
+    zero where that failed; and what awaits an end that did not
     come: the removal of a member whose jobs or default account still need it, of an account with such members, or
     with others below it that stay.
 
@@ -31,7 +32,7 @@ class FailurePropagation:
         if isinstance(error, BackendUnavailable):
             self._outage = True
         for thing in action.things(action.makes):
-            if thing.kind is Kind.ACCOUNT:
+            if thing.kind in (Kind.ACCOUNT, Kind.FRESH_QOS):
                 self._unmade[thing] = error
         if isinstance(error, BackendError):
             for thing in action.things(action.ends):

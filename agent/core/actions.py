@@ -72,6 +72,7 @@ class Kind(Enum):
     MEMBER = "member"
     DEFAULT = "default account"
     QOS = "QoS"
+    FRESH_QOS = "QoS that begins at zero"
     JOBS = "jobs"
     SUBMISSION = "submission"
     DEFAULT_PARTITION = "partition of the default account"
@@ -352,7 +353,7 @@ class SetQos(ClusterAction):
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_BLOCKED})
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS), Ref(Kind.FRESH_QOS))
     account: str
     before: tuple[str, ...] = field(default=(), compare=False)
     after: tuple[str, ...]
@@ -426,7 +427,8 @@ class AddMember(ClusterAction):
     effect, target, phase = Effect.ADD, Target.USER, Phase.JOIN
     parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
     makes = (Ref(Kind.MEMBER, of="user"),)
-    needs = (Ref(Kind.ACCOUNT), Ref(Kind.ACCOUNT, "default_account"))
+    # Nobody joins an account whose QoS shall hold its limits and could not begin: there would be none.
+    needs = (Ref(Kind.ACCOUNT), Ref(Kind.ACCOUNT, "default_account"), Ref(Kind.FRESH_QOS))
     account: str
     user: str
     default_account: str = ""

@@ -26,12 +26,14 @@ from agent.core.policy import Cost
 @dataclass(frozen=True, kw_only=True)
 class ResetQosUsage(ClusterAction):
     """Forget what was counted for the QoS of an account: one of its name may have been used before. It comes before the
-    account gets the QoS, so that a pass which is cut off between the two does it again.
+    account gets the QoS, so that a pass which is cut off between the two, or is refused here, does it again: neither
+    the QoS nor members are added without it.
     """
 
     verb: ClassVar[str] = "reset usage of QoS"
     effect, target, phase = Effect.CHANGE, Target.CLUSTER, Phase.PLACE
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    makes = (Ref(Kind.FRESH_QOS),)
     needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
     account: str
 

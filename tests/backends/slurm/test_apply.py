@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.actions import ClusterAction, CreateAccount, MoveDefaultAccount
+from agent.core.actions import ClusterAction, CreateAccount, CreateQos, MoveDefaultAccount, SetQos
+from agent.core.association_actions import ResetQosUsage
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -261,6 +262,26 @@ def test_what_belongs_to_an_account_that_could_not_be_made_is_not_tried(node: He
         ["add", "account", "name=b"],
         ["add", "user", "name=ann"],
     ]
+
+
+def test_a_qos_that_cannot_begin_at_zero_is_given_to_nobody_and_nobody_joins(node: HeadNode) -> None:
+    """What a QoS of that name had counted would be used up of the new limit; without the QoS there is no limit."""
+    node.rules(
+        Rule("name=b set RawUsage=0", 1, stderr=" no\n"), Rule("name=a,b set RawUsage=0", 1, stderr=" no\n")
+    )
+    wanted: list[ClusterAction] = [account("a"), account("b")]
+    for name in ("a", "b"):
+        wanted += [
+            CreateQos(account=name),
+            ResetQosUsage(account=name),
+            SetQos(account=name, after=("normal", name), default=name),
+            join(name, "ann"),
+        ]
+    assert errors(applied(node, wanted)) == dict.fromkeys(
+        ["reset usage of QoS b", "set QoS b none -> normal,b default b", "add member ann to b"],
+        "CommandFailed",
+    )
+    assert not [line for line in node.writes() if "qos=normal,b" in line]
 
 
 def test_a_name_that_slurm_cannot_take_harms_nobody_else(node: HeadNode) -> None:

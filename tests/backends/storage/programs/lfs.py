@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""lfs setquota and quota for users, groups, projects (limits as KiB or with a unit, the mount point last), lfs project."""
+"""lfs setquota and quota for users, groups, projects (KiB or with a unit, the mount point last), lfs project."""
 
 from __future__ import annotations
 
