@@ -301,8 +301,8 @@ class Snapshot:
     any (part USER_LIMITS, which a cluster that keeps none never has). `used`: what counts against the limits of the
     accounts asked about (part USAGE). `member_qos`: of associations that have QoS of their own (part ASSOCIATIONS).
     `made_qos`: those of `qos` that say themselves that they were made for the account of their name, `foreign_qos`:
-    for that of another cluster, as all clusters of a slurmdbd share their QoS. `partitions` (part PARTITIONS): asked
-    for where a plan names some.
+    for that of another cluster, as all clusters of a slurmdbd share their QoS. `qos_limits`: limits of made QoS that
+    shall hold none (part QOS). `partitions` (part PARTITIONS): asked for where a plan names some.
     """
 
     cluster: str
@@ -315,6 +315,7 @@ class Snapshot:
     qos: frozenset[str] = frozenset()
     made_qos: frozenset[str] = frozenset()
     foreign_qos: frozenset[str] = frozenset()
+    qos_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
     partitions: frozenset[str] = frozenset()
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
@@ -345,6 +346,7 @@ class Snapshot:
         changes: dict[str, Any] = {}
         if Part.QOS in found:
             changes |= {"qos": seen.qos, "made_qos": seen.made_qos, "foreign_qos": seen.foreign_qos}
+            changes |= {"qos_limits": seen.qos_limits}
         if Part.PARTITIONS in found:
             changes |= {"partitions": seen.partitions}
         return replace(self, complete=self.complete | found, **changes)

@@ -144,11 +144,21 @@ def _own_qos(
         return None, (why,)
     standing = snapshot.accounts.get(account)
     has_other_limits = standing is not None and bool(standing.limits) and not standing.limits_on_qos
-    notes = (
+    notes: tuple[str, ...] = (
         (f"the limits of account {account} stay on the account, where they were before apply_limits_to_qos",)
         if settings.own_qos.holds_limits and has_other_limits
         else ()
     )
+    if not settings.own_qos.holds_limits and (left := snapshot.qos_limits.get(account)):
+        where = f"where name={account}"
+        on_cluster = f" cluster={settings.cluster_name}" if settings.cluster_name else ""
+        values = ",".join(f"{tres}={value}" for tres, value in sorted(left.items()))
+        none = ",".join(f"{tres}=-1" for tres in sorted(left))
+        notes += (
+            f"QoS {account} has the limits {values}, which go on to count: apply_limits_to_qos is not set any more, "
+            f"and nobody maintains them. Move them: sacctmgr modify account {where}{on_cluster} set "
+            f"GrpTRESMins={values}; then sacctmgr modify qos {where} set GrpTRESMins={none}",
+        )
     return replace(settings.own_qos, name=account), notes
 
 

@@ -55,6 +55,8 @@ class Reader:
         whole = replace(whole, made_qos=made, foreign_qos=foreign)
         if self._is_limited_by_qos and qos:
             whole = _limited_by_qos(whole, qos)
+        else:
+            whole = replace(whole, qos_limits={name: qos[name].limits for name in made if qos[name].limits})
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
             return whole
         listed = whole.default_accounts

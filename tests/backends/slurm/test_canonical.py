@@ -303,6 +303,18 @@ def test_where_no_partition_of_the_offering_can_be_used_nobody_gets_all_of_them(
         spelled(replace(SPEC, requested=requested), **ENFORCED)
 
 
+def test_limits_that_apply_limits_to_qos_left_behind_are_told_with_the_way_to_move_them() -> None:
+    left = replace(SNAPSHOT, qos_limits={"a_one": {"mem": 5, "cpu": 60}, "a_two": {"cpu": 1}})
+    own = {"enabled": True, "skip_qos_swap": True}
+    spec = replace(SPEC, limits={"cpu": 60}, notes=(), members=("ann",))
+    (note,) = canonical(slurm_settings(qos_management=own, cluster_name="c1"), spec, left).notes
+    assert "QoS a_one has the limits cpu=60,mem=5, which go on to count" in note
+    assert "sacctmgr modify account where name=a_one cluster=c1 set GrpTRESMins=cpu=60,mem=5; then" in note
+    assert note.endswith("sacctmgr modify qos where name=a_one set GrpTRESMins=cpu=-1,mem=-1")
+    holding = slurm_settings(qos_management={**own, "apply_limits_to_qos": True})
+    assert canonical(holding, spec, left).notes == ()
+
+
 def test_the_own_qos_is_named_like_the_account() -> None:
     spec = spelled(qos_management={"enabled": True, "flags": "NoDecay", "max_jobs": 5})
     assert spec.own_qos == OwnQos("a_one", "NoDecay", (("MaxJobs", "5"),))

@@ -238,6 +238,20 @@ def test_check_raises_where_nothing_can_be_known_now(node: HeadNode) -> None:
         node.backend().check()
 
 
+def test_limits_that_were_left_on_a_qos_of_ours_are_seen(node: HeadNode) -> None:
+    node.answer("assoc", f"{ROOT}c1|d|||root|||d|d|\n")
+    node.answer("user", "root|root\n")
+    node.answer(
+        "qos",
+        "normal||x\nc|cpu=9|c\nd|cpu=60,mem=2000M|waldur-site-cluster: account d on c1\n"
+        "e|cpu=9|waldur-site-cluster: account e on c2\n",
+    )
+    assert node.backend(OWN_QOS).observe().qos_limits == {"d": {"cpu": 60, "mem": 2000}}
+    limiting = {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}}
+    snapshot = node.backend(limiting).observe()
+    assert (snapshot.qos_limits, snapshot.accounts["d"].limits) == ({}, {"cpu": 60, "mem": 2000})
+
+
 def test_limits_are_those_of_the_accounts_own_qos_unless_it_was_limited_before(node: HeadNode) -> None:
     node.answer(
         "assoc",
