@@ -24,8 +24,6 @@ from backends.slurm.rest.access import read as read_access
 POLICIES = ("common", "individual", "none")
 MODES = ("cli", "rest")
 EMULATOR_URL = "http://localhost:8080"
-# slurmrestd cannot end the association without a partition alone: an empty name means all of them.
-NOT_BY_REST = ("default_partition", "enforce_offering_partitions", "qos_enforcement_enabled")
 NO_RESET = "slurmrestd cannot reset raw usage (RawUsage=0)"
 QOS_LIMITS = {
     "grp_tres": "GrpTRES",
@@ -210,12 +208,10 @@ def _rest(
     if not loaded["cluster_name"]:
         sentence = "is missing: slurmrestd has no cluster of its own, as slurm.conf has, so `rest` needs it"
         problems.append(Problem(Severity.ERROR, f"{path}.cluster_name", sentence))
-    for key in NOT_BY_REST:
-        if loaded[key]:
-            sentence = "associations of members with a QoS or partition are kept by commands only: leave it out, or use"
-            problems.append(Problem(Severity.ERROR, f"{path}.{key}", f"{sentence} `execution_mode: cli`"))
     if own_qos and own_qos.holds_limits:
-        sentence = "limits of a QoS are kept by commands only: leave it out, or use `execution_mode: cli`"
+        sentence = (
+            "slurmrestd cannot reset what a QoS has counted: leave it out, or use `execution_mode: cli`"
+        )
         problems.append(Problem(Severity.ERROR, f"{path}.qos_management.apply_limits_to_qos", sentence))
     limits = raw.get("periodic_limits")
     if isinstance(limits, Mapping) and limits.get("enabled") and not _emulator_url(limits):

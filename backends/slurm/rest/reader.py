@@ -41,8 +41,14 @@ class RestReader:
             wanted.append(self.tree)
         if Part.TRES in scope.parts:
             wanted.append(lambda: Snapshot(self.cluster, tres=self.tres(), complete=frozenset({Part.TRES})))
-        if Part.QOS in scope.parts and self._settings.own_qos:
+        keys = self._settings
+        names_qos = Part.QOS in scope.names and keys.qos_enforcement_enabled
+        if names_qos or (Part.QOS in scope.parts and keys.own_qos):
             wanted.append(self._qos)
+        if Part.PARTITIONS in scope.names and (
+            keys.default_partition or keys.enforce_offering_partitions or keys.qos_enforcement_enabled
+        ):
+            wanted.append(self._partitions)
         if scope.jobs_of:
             wanted.append(lambda: self._active_jobs(scope.jobs_of))
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
@@ -54,7 +60,8 @@ class RestReader:
         return parse(self._client.read("slurmdb/associations/", params), self.cluster)
 
     def tree(self) -> Snapshot:
-        return self.rows().snapshot(self.cluster)
+        enforces = self._settings.qos_enforcement_enabled
+        return self.rows().snapshot(self.cluster, with_inherited_qos=enforces)
 
     def tres(self) -> frozenset[str]:
         """Return the names of what the cluster tracks. Raises BackendError."""
@@ -88,6 +95,16 @@ class RestReader:
             foreign_qos=foreign,
             complete=frozenset({Part.QOS}),
         )
+
+    def _partitions(self) -> Snapshot:
+        """Read the partitions from slurmctld: slurmdbd knows none, and takes any name. Raises BackendError."""
+        found = set()
+        for item in items(self._client.read("slurm/partitions/"), "partitions"):
+            name = item.get("name")
+            if not isinstance(name, str) or not name:
+                raise ParseError("GET slurm/partitions/", str(item)[:80], "a partition has no name")
+            found.add(fold(name))
+        return Snapshot(self.cluster, partitions=frozenset(found), complete=frozenset({Part.PARTITIONS}))
 
     def users_of_qos(self) -> dict[str, list[str]]:
         """Return who has each QoS, on all clusters: QoS belong to none. Raises BackendError."""

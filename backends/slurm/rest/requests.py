@@ -31,7 +31,8 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
-from agent.core.errors import BackendError
+from agent.core.association_actions import KeepDefaultAccount, RemovePartition, SetMemberQos
+from agent.core.errors import BackendError, PlanRefused
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetFairshare, SetPeriodicLimits
 from backends.hierarchy import levels
@@ -51,6 +52,11 @@ from backends.slurm.rest.rows import (
 )
 
 ASSOCIATIONS = "slurmdb/associations/"
+# An empty name means all of them: the others would go along.
+NO_BASE_ROW = (
+    "slurmrestd cannot end the association of {user} in {account} that is good for all partitions, and leave the "
+    "others. End it by hand: sacctmgr delete user where name={user} account={account} cluster={cluster} partition=''"
+)
 NONE_AT_ALL = {"set": True, "infinite": False, "number": 0}
 LISTS = {
     LimitType.GRP_TRES_MINS: GROUP_MINUTES,
@@ -85,6 +91,10 @@ class RequestBuilder:
         """Raise PlanRefused for a name that SLURM cannot take, BackendError for an action without a request."""
         if type(action) not in KINDS or (isinstance(action, SetLimits) and action.on_qos):
             raise BackendError(f"slurmrestd has no request for {action.verb}")
+        if isinstance(action, RemovePartition) and not action.partition:
+            raise PlanRefused(
+                NO_BASE_ROW.format(user=action.user, account=action.account, cluster=self._cluster)
+            )
         names = {
             "account": ("account", "parent", "default_account"),
             "user": ("user",),
@@ -99,7 +109,10 @@ class RequestBuilder:
         )
         for partition in getattr(action, "partitions", ()):
             checked("partition", partition)
-        for name in (*getattr(action, "qos", ()), *(action.after if isinstance(action, SetQos) else ())):
+        if isinstance(action, RemovePartition):
+            checked("partition", action.partition)
+        after = action.after if isinstance(action, SetQos | SetMemberQos) else ()
+        for name in (*getattr(action, "qos", ()), *after):
             checked("QoS", name)
         if isinstance(action, SetLimits | SetUserLimits | SetPeriodicLimits):
             for tres, _ in action.after:
@@ -215,7 +228,9 @@ class RequestBuilder:
             rows=tuple(row for row in made if row.key not in rows.by_key),
         )  # fmt: skip
 
-    def move_defaults(self, actions: Sequence[MoveDefaultAccount], rows: Rows) -> list[Request]:
+    def move_defaults(
+        self, actions: Sequence[MoveDefaultAccount | KeepDefaultAccount], rows: Rows
+    ) -> list[Request]:
         there = [a for a in actions if rows.of_user(a.account, a.user)]
         return [
             Request(
@@ -240,6 +255,18 @@ class RequestBuilder:
                 gone = {row.key for a in group for row in rows.of_user(a.account, a.user)}
                 params = (*self._where(accounts), ("user", ",".join(users)))
                 found.append(Request(tuple(group), "DELETE", ASSOCIATIONS, params, gone=frozenset(gone)))
+        return found
+
+    def remove_partitions(self, actions: Sequence[RemovePartition], rows: Rows) -> list[Request]:
+        """Return requests that end associations with named partitions: one for all users of an account who lose one."""
+        found = []
+        there = [a for a in actions if (a.account, a.user, a.partition) in rows.folded]
+        for group in grouped(there, lambda a: (a.account, a.partition)).values():
+            for some in portioned([group]):
+                users = ",".join(sorted({a.user for a in some}))
+                params = (*self._where([some[0].account]), ("user", users), ("partition", some[0].partition))
+                gone = frozenset(rows.folded[a.account, a.user, a.partition] for a in some)
+                found.append(Request(tuple(some), "DELETE", ASSOCIATIONS, params, gone=gone))
         return found
 
     def delete_accounts(self, actions: Sequence[DeleteAccount], rows: Rows) -> list[Request]:
@@ -268,7 +295,7 @@ def _member_submission(limit: Mapping[str, Any]) -> Callable[[Any, Row], Change]
     return lambda _, row: (row, {"jobs": {"total": limit}})
 
 
-def _qos_of(action: SetQos, row: Row) -> Change:
+def _qos_of(action: SetQos | SetMemberQos, row: Row) -> Change:
     new = replace(row, qos=tuple(action.after), default_qos=action.default)
     return new, {"default": {"qos": action.default}}
 
@@ -276,6 +303,7 @@ def _qos_of(action: SetQos, row: Row) -> Change:
 ROW_CHANGES: Mapping[type[ClusterAction], Callable[[Any, Row], Change]] = {
     MoveAccount: lambda a, row: (replace(row, parent=a.after), {"parent_account": a.after}),
     SetQos: _qos_of,
+    SetMemberQos: _qos_of,
     SetLimits: lambda a, row: (row.with_limits(GROUP_MINUTES, a.after), {}),
     SetUserLimits: lambda a, row: (row.with_limits(JOB_MINUTES, a.after), {}),
     AllowSubmission: _submission(UNLIMITED),
@@ -296,6 +324,8 @@ BUILDERS: Mapping[type[ClusterAction], Callable[[RequestBuilder, Any, Rows], lis
     CreateAccount: RequestBuilder.create_accounts,
     AddMember: RequestBuilder.add_members,
     MoveDefaultAccount: RequestBuilder.move_defaults,
+    KeepDefaultAccount: RequestBuilder.move_defaults,
+    RemovePartition: RequestBuilder.remove_partitions,
     RemoveMember: RequestBuilder.remove_members,
     DeleteAccount: RequestBuilder.delete_accounts,
     CreateQos: lambda builder, actions, _rows: builder.create_qos(actions),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from agent.core.account_names import fold
@@ -36,7 +37,9 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: of an account where `user` is empty. `share` None: the account's above."""
+    """One row: of an account where `user` is empty. `share` None: the account's above. `counted_qos`: its own QoS, or
+    those that it inherits.
+    """
 
     account: str
     user: str = ""
@@ -48,6 +51,7 @@ class Row:
     tres: Mapping[Path, Limits] = field(default_factory=dict)
     submit_limit: int | None = None
     share: int | None = None
+    counted_qos: MemberQos | None = None
 
     @property
     def key(self) -> Key:
@@ -76,11 +80,16 @@ class Row:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
     """The rows of one cluster by key, with their own values only."""
 
     by_key: Mapping[Key, Row]
+
+    @cached_property
+    def folded(self) -> Mapping[Key, Key]:
+        """Return the keys by themselves with the partition in lower case, as snapshots have it."""
+        return {(account, user, fold(name)): (account, user, name) for account, user, name in self.by_key}
 
     def account(self, name: str) -> Row | None:
         return self.by_key.get((name, "", ""))
@@ -88,15 +97,19 @@ class Rows:
     def of_user(self, account: str, user: str) -> list[Row]:
         return [row for key, row in self.by_key.items() if key[:2] == (account, user)]
 
-    def snapshot(self, cluster: str) -> Snapshot:
-        """Return the accounts, associations, default accounts and limits of users."""
+    def snapshot(self, cluster: str, *, with_inherited_qos: bool = False) -> Snapshot:
+        """Return the accounts, associations, default accounts and limits of users. `with_inherited_qos`: the QoS that
+        count for members. What equals the account's may be their own, which nobody could tell from none.
+        """
         accounts, found, defaults, user_limits, member_qos = {}, set(), {}, {}, {}
         for row in self.by_key.values():
             if row.user:
                 place = Association(row.account, row.user, fold(row.partition))
                 found.add(place)
-                if row.qos or row.default_qos:
-                    member_qos[place] = MemberQos(frozenset(map(fold, row.qos)), fold(row.default_qos))
+                if with_inherited_qos and row.counted_qos:
+                    member_qos[place] = row.counted_qos
+                elif row.qos or row.default_qos:
+                    member_qos[place] = _folded(row)
                 if row.is_default:
                     defaults[row.user] = row.account
                 if limits := row.tres.get(JOB_MINUTES):
@@ -144,7 +157,8 @@ def parse(document: Mapping[str, Any], cluster: str) -> Rows:
             raise ParseError(
                 READ, row.user or row.account, f"its account {row.parent or row.account} is missing"
             )
-        own[row.key] = _own(row, above) if above else row
+        counted = replace(row, counted_qos=_folded(row)) if row.user else row
+        own[row.key] = _own(counted, above) if above else counted
     return Rows(own)
 
 
@@ -157,6 +171,10 @@ def users_of_qos(document: Mapping[str, Any]) -> dict[str, list[str]]:
         for name in {*map(fold, _texts(item.get("qos"))), fold(default)} - {""}:
             found.setdefault(name, []).append(where)
     return found
+
+
+def _folded(row: Row) -> MemberQos:
+    return MemberQos(frozenset(map(fold, row.qos)), fold(row.default_qos))
 
 
 def _own(row: Row, above: Row) -> Row:

@@ -17,11 +17,13 @@ from agent.core.actions import (
     BlockMember,
     CancelJobs,
     CreateAccount,
+    CreateQos,
     SetLimits,
     SetUserLimits,
 )
+from agent.core.association_actions import KeepDefaultAccount, RemovePartition, SetMemberQos
 from agent.core.errors import PlanRefused, SiteAgentError
-from agent.core.model import Part
+from agent.core.model import MemberQos, Part
 from agent.core.periodic import LimitType, ObservedSettings
 from agent.core.periods import Month
 from agent.core.usage import UsageQuery
@@ -260,3 +262,36 @@ def test_the_emulator_takes_them_instead_and_the_cluster_keeps_its_own(
     with pytest.raises(SiteAgentError, match="emulator_base_url") as raised:
         send(through, waldur, fairshare=1)
     assert raised.value.retryable
+
+
+def test_partitions_and_qos_of_members_are_kept_but_for_the_association_of_all_partitions(
+    on_rest: Connect,
+) -> None:
+    backend = on_rest(qos_enforcement_enabled=True, enforce_offering_partitions=True)
+    made(on_rest, "a_rows", "ann", "bob")
+    names = backend.observe(Scope(frozenset(), names=frozenset({Part.QOS, Part.PARTITIONS})))
+    assert "normal" in names.qos
+    first, second = sorted(names.partitions)[:2]
+    done = backend.apply([
+        AddMember(account="a_rows", user="ann", partitions=(first, second)),
+        CreateQos(account="a_rows_fast"),
+    ])  # fmt: skip
+    assert [outcome.error for outcome in done] == [None, None]
+    wanted = MemberQos(frozenset({"a_rows_fast", "normal"}), "a_rows_fast")
+    change = SetMemberQos(
+        account="a_rows", user="ann", after=("a_rows_fast", "normal"), default="a_rows_fast"
+    )
+    keep = KeepDefaultAccount(account="a_rows", user="ann")
+    assert [outcome.error for outcome in backend.apply([change, keep])] == [None, None]
+    seen = backend.observe(TREE)
+    assert {row.partition for row in seen.rows_of("a_rows", "ann")} == {"", first, second}
+    assert {seen.member_qos[row] for row in seen.rows_of("a_rows", "ann")} == {wanted}
+    assert {seen.member_qos[row].names for row in seen.rows_of("a_rows", "bob")} == {frozenset({"normal"})}
+    removal = [RemovePartition(account="a_rows", user="ann", partition=name) for name in (first, "")]
+    named, base = sorted(backend.apply(removal), key=lambda outcome: outcome.error is not None)
+    assert (named.action, named.error) == (removal[0], None)
+    assert isinstance(base.error, PlanRefused)
+    assert "sacctmgr delete user where name=ann account=a_rows cluster=" in str(base.error)
+    left = backend.observe(TREE)
+    assert {row.partition for row in left.rows_of("a_rows", "ann")} == {"", second}
+    assert {row.partition for row in left.rows_of("a_rows", "bob")} == {""}

@@ -62,13 +62,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "v0.0.40 (SLURM 23.11) or later is needed",
     ),
     (with_access(api_version="43"), "s.rest_api.api_version", "they read like v0.0.43"),
-    ({**REST, "default_partition": "main"}, "s.default_partition", "use `execution_mode: cli`"),
-    ({**REST, "enforce_offering_partitions": True}, "s.enforce_offering_partitions", "kept by commands only"),
-    ({**REST, "qos_enforcement_enabled": True}, "s.qos_enforcement_enabled", "kept by commands only"),
     (
         {**REST, "qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}},
         "s.qos_management.apply_limits_to_qos",
-        "kept by commands only",
+        "cannot reset what a QoS has counted",
     ),
     (with_access(timeout=0), "s.rest_api.timeout", "0"),
     (
