@@ -295,3 +295,36 @@ def test_partitions_and_qos_of_members_are_kept_but_for_the_association_of_all_p
     left = backend.observe(TREE)
     assert {row.partition for row in left.rows_of("a_rows", "ann")} == {"", second}
     assert {row.partition for row in left.rows_of("a_rows", "bob")} == {""}
+
+
+def test_members_get_the_partitions_and_the_qos_of_now_and_are_in_step(
+    rest_access: Access, waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    """The QoS that the order names is the account's as well: nobody can tell whose it is, and nothing is written."""
+    through = site(
+        waldur, tmp_path, rest_access,
+        qos_enforcement_enabled=True, enforce_offering_qos=True, enforce_offering_partitions=True,
+    )  # fmt: skip
+    first, second = sorted(
+        through.backend.observe(Scope(frozenset(), names=frozenset({Part.PARTITIONS}))).partitions
+    )[:2]
+    offering = waldur.store.offerings[waldur.seed.offering_uuid]
+    offering.partitions = [first]
+    before = set(through.backend.observe(TREE).accounts)
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "Rows", limits={"cpu": 10, "mem": 2})
+    assert [o.result for o in passes.process_orders(through).orders] == [Result.DONE]
+    (name,) = [new for new in set(through.backend.observe(TREE).accounts) - before if new.startswith("a_")]
+    resource = waldur.order(order).resource_uuid
+    for partition, qos in ((first, ""), (second, "normal")):
+        offering.partitions = [partition]
+        waldur.site.change("resources", resource, attributes={"qos": qos} if qos else {})
+        through.cache.offering = None
+        for _ in range(3):
+            report = passes.sync_members(through)
+            assert report.error is None
+            mine = [o for o in report.outcomes if o.action.ids().get("account") == name]
+            assert [o for o in mine if o.error] == []
+        assert [o.action.line() for o in mine if o.action.where == "cluster"] == []
+        rows = [row for row in through.backend.observe(TREE).associations if row.account == name]
+        assert len(rows) == 2
+        assert {row.partition for row in rows} == {partition}
