@@ -80,6 +80,9 @@ def _jobs_for(object_type: ObjectType, document: Mapping[str, Any], offering_uui
             # A person may be in any project of the offering: one pass over all, whatever the number of persons.
             _uuid(document, "offering_user_uuid")
             return [Job(JobKind.MEMBERSHIP, offering_uuid)]
+        case ObjectType.PROJECT_GROUP:
+            # Groups are made as a whole: which of them it is about does not matter, and a switch is about none.
+            return [Job(JobKind.MEMBERSHIP, offering_uuid)]
         case ObjectType.OFFERING_RESOURCES_SYNC:
             # Somebody has forced it in Waldur: accounts that the cluster has lost are made again, too.
             return [*full_pass(offering_uuid), Job(JobKind.REBUILD, offering_uuid)]

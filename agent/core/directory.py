@@ -65,3 +65,58 @@ class DirectoryPeople:
     groups: tuple[tuple[str, int | None], ...] = ()
     stale: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     obstacles: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderGroup:
+    """A group that Waldur has for a project of the provider. `gid`: None where Waldur has no number for it yet.
+
+    `offerings`: the provider's offerings where the project has resources; `organization`: the slug, empty where the
+    project is gone.
+    """
+
+    name: str
+    gid: int | None
+    members: frozenset[str] = frozenset()
+    offerings: frozenset[str] = frozenset()
+    organization: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupParent:
+    """An entry that lists the groups whose project has resources at `offerings`; empty: at this offering."""
+
+    dn: str
+    attribute: str = "member"
+    offerings: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderGroupRules:
+    """How a directory follows the groups that Waldur has for projects. `is_add_only`: nobody leaves one; `adopts`: a
+    group with another number gets Waldur's; `description`: names the organization, with `{slug}` in it.
+    """
+
+    is_add_only: bool = False
+    adopts: bool = False
+    description: str = ""
+    parents: tuple[GroupParent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProviderGroups:
+    """What a directory holds of such groups, by their names in Waldur.
+
+    `holders`: other entries by a group's number; `elsewhere`: groups of the same name in another place; `obstacles`:
+    why a name cannot be a group's; `people`: members who have an entry, None where they need none; `refused`: why a
+    user can be no member; `parents`: the groups that each entry lists, by its DN, None where there is no such entry.
+    """
+
+    groups: Mapping[str, DirectoryGroup] = field(default_factory=dict)
+    holders: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    people: frozenset[str] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parents: Mapping[str, frozenset[str] | None] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
 from agent.core.model import Part, Snapshot
-from agent.core.policy import Cost, PolicyRules
+from agent.core.policy import Charge, Cost, PolicyRules
 from agent.core.waldur_actions import WaldurAction
 
 NOBODY: Mapping[str, str] = {}
@@ -251,15 +251,16 @@ class EnableUser(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateGroup(DirectoryAction):
-    """Make the group of an allocation, named like its account."""
+    """Make the group of an allocation, named like its account, or of a project with the number that Waldur has."""
 
     verb: ClassVar[str] = "create group"
     effect, target = Effect.ADD, Target.GROUP
     costs, identifiers = FREE, GROUP_ID
     group: str
+    gid: int | None = None
 
     def subject(self) -> str:
-        return self.group
+        return self.group if self.gid is None else f"{self.group} with gid {self.gid}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,6 +298,72 @@ class DeleteGroup(DirectoryAction):
 
     def subject(self) -> str:
         return self.group
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptGroupNumber(DirectoryAction):
+    """Give a project's group the number that Waldur has: files on disk keep the old one, and its members lose them."""
+
+    verb: ClassVar[str] = "adopt group number"
+    effect, target = Effect.CHANGE, Target.GROUP
+    costs, identifiers = frozenset({Cost.GROUP_MEMBERS_REMOVED}), GROUP_ID
+    group: str
+    before: int
+    after: int
+
+    def subject(self) -> str:
+        return f"of {self.group}: gid {self.before} -> {self.after}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeGroup(DirectoryAction):
+    """Let a project's group name its organization. `before`: what it says of that now, and will not any more."""
+
+    verb: ClassVar[str] = "describe group"
+    effect, target = Effect.CHANGE, Target.GROUP
+    costs, identifiers = FREE, GROUP_ID
+    group: str
+    before: tuple[str, ...] = ()
+    after: str
+
+    def subject(self) -> str:
+        return f"{self.group}: {self.after}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListGroup(DirectoryAction):
+    """List a project's group in another entry of the directory (`project_groups.parents`)."""
+
+    verb: ClassVar[str] = "list group"
+    effect, target = Effect.ADD, Target.GROUP
+    costs, identifiers = FREE, GROUP_ID
+    group: str
+    parent: str
+
+    def subject(self) -> str:
+        return f"{self.group} in {self.parent}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelistGroup(DirectoryAction):
+    """Take a project's group out of an entry that lists it. `members`: who may lose something by that."""
+
+    verb: ClassVar[str] = "delist group"
+    effect, target = Effect.REMOVE, Target.GROUP
+    costs, identifiers = frozenset({Cost.GROUP_MEMBERS_REMOVED}), GROUP_ID
+    group: str
+    parent: str
+    members: tuple[str, ...] = field(default=(), compare=False)
+
+    def subject(self) -> str:
+        return f"{self.group} in {self.parent}"
+
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        whose = self.members or ("",)
+        return tuple(Charge(Cost.GROUP_MEMBERS_REMOVED, self.group, user) for user in whose)
 
 
 def _asked(offering_user: str, words: str) -> str:

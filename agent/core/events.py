@@ -24,6 +24,7 @@ class ObjectType(StrEnum):
     OFFERING_RESOURCES_SYNC = "offering_resources_sync"
     PERIODIC_LIMITS = "resource_periodic_limits"
     KEY_ROTATION = "resource_api_key_rotation"
+    PROJECT_GROUP = "service_provider_project_group"
 
 
 class JobKind(StrEnum):

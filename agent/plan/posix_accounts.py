@@ -41,10 +41,13 @@ NOTHING_SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedPeople:
-    """`told`: what an operator must look at, in words; nothing is done about it."""
+    """`told`: what an operator must look at, in words; nothing is done about it. `unclear`: usernames whose entry does
+    not agree with Waldur, so that it may be somebody else's.
+    """
 
     actions: tuple[DirectoryAction, ...] = ()
     told: tuple[str, ...] = ()
+    unclear: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +72,24 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
     """Return what makes the directory as Waldur has it."""
     people = live(users)
     if people and all(user.posix is None for user in people):
-        return PlannedPeople(told=(NOTHING_SHOWN,))
+        return PlannedPeople(told=(NOTHING_SHOWN,), unclear=frozenset(user.username for user in people))
     shared = _shared(people)
     logins = frozenset(user.waldur_username for user in people)
     entries = {entry.name: entry for entry in seen.entries}
     actions: list[DirectoryAction] = []
     told: list[str] = []
+    unclear: set[str] = set()
     for user in people:
         name, posix = user.username, user.posix or PosixAccount()
         if posix.uid is None or posix.gid is None:
+            unclear.add(name)
             if not rules.skips_missing:
                 told.append(f"{name}: Waldur has no uidnumber or primarygroup for it")
         elif is_system_number(posix.uid) or is_system_number(posix.gid):
+            unclear.add(name)
             told.append(f"{name}: Waldur has uid {posix.uid} and gid {posix.gid}, which belong to the system")
         elif obstacle := seen.obstacles.get(name) or shared.get(user.uuid):
+            unclear.add(name)
             told.append(f"{name}: {obstacle}")
         else:
             person = _Person(
@@ -91,7 +98,9 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
             planned = _of_person(person, seen, rules, logins)
             actions += planned.actions
             told += planned.told
-    return PlannedPeople(tuple(actions), tuple(told))
+            if planned.told or any(isinstance(each, (RenameUser, AdoptNumbers)) for each in planned.actions):
+                unclear.add(name)
+    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear))
 
 
 def _shared(people: Sequence[OfferingUser]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from agent.config.model import Mode, Offering
 from agent.core.events import ObjectType
+from backends.usernames import registry
 
 # Three heartbeats come while one is valid.
 HEARTBEAT_S = 15.0
@@ -59,6 +60,8 @@ def wanted_types(offering: Offering) -> tuple[ObjectType, ...]:
         found += ORDERS
     if Mode.MEMBERSHIP_SYNC in modes:
         found += MEMBERSHIP
+        if registry.has_provider_groups(offering):
+            found.append(ObjectType.PROJECT_GROUP)
     if has_events(offering) and offering.resource_import_enabled:
         found.append(ObjectType.IMPORTABLE_RESOURCES)
     sets_limits = offering.periodic_limits_enabled and offering.backend_of(Mode.ORDER_PROCESS)

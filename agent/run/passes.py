@@ -114,6 +114,7 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
         leaving = departures_of(synced.plan.facts, synced.seen, synced.unremovable)
         people.end_accounts(run, leaving, synced.plan.facts.waldur.offering)
     if synced.plan.is_whole:
+        people.provide_project_groups(run, synced.plan.facts.waldur.users)
         api_keys.answer_all(run, synced.plan.facts.waldur.resources)
 
 

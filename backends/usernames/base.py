@@ -15,7 +15,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from agent.core.directory import AccountRules, DirectoryGroup, DirectoryPeople
+from agent.core.directory import (
+    AccountRules,
+    DirectoryGroup,
+    DirectoryPeople,
+    ProviderGroup,
+    ProviderGroupRules,
+    SeenProviderGroups,
+)
 from agent.core.directory_actions import DirectoryAction
 from agent.core.model import OfferingUser
 from agent.core.plans import Outcome
@@ -141,4 +148,38 @@ class GroupPlugin(Protocol):
 
     def groups(self, settings: Any) -> GroupDirectory:
         """Return the directory's groups, not yet opened."""
+        ...
+
+
+class ProviderGroupDirectory(Protocol):
+    """Groups that Waldur has for projects of the provider."""
+
+    def open(self) -> None:
+        """Connect and log in. Raises BackendUnavailable."""
+        ...
+
+    def close(self) -> None:
+        """Release what `open` took. Safe to repeat."""
+        ...
+
+    @property
+    def rules(self) -> ProviderGroupRules:
+        """Return how the directory follows them."""
+        ...
+
+    def read(self, groups: Sequence[ProviderGroup]) -> SeenProviderGroups:
+        """Return what there is of these groups, and what is in their way. Raises BackendError."""
+        ...
+
+    def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
+        """Carry the actions out for groups that were read. Return one outcome for each."""
+        ...
+
+
+@runtime_checkable
+class ProviderGroupPlugin(Protocol):
+    """A username plugin whose directory may hold groups that Waldur has for projects."""
+
+    def provider_groups(self, settings: Any) -> ProviderGroupDirectory | None:
+        """Return these groups, not yet opened; None where the settings want none."""
         ...

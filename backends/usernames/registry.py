@@ -17,6 +17,8 @@ from backends import plugins
 from backends.usernames.base import (
     GroupDirectory,
     GroupPlugin,
+    ProviderGroupDirectory,
+    ProviderGroupPlugin,
     UsernameBackend,
     UsernameContext,
     UsernamePlugin,
@@ -64,6 +66,23 @@ def groups(offering: Offering) -> GroupDirectory | None:
         return None
     plugin = load(LDAP)
     return plugin.groups(_settings(plugin, offering)) if isinstance(plugin, GroupPlugin) else None
+
+
+def provider_groups(offering: Offering) -> ProviderGroupDirectory | None:
+    """Return the groups of Waldur's projects in the offering's directory, not yet opened; None where the site wants
+    none. Raises ConfigError.
+    """
+    if offering.backend_settings.get(LDAP) is None:
+        return None
+    plugin = load(LDAP)
+    if not isinstance(plugin, ProviderGroupPlugin):
+        return None
+    return plugin.provider_groups(_settings(plugin, offering))
+
+
+def has_provider_groups(offering: Offering) -> bool:
+    """Return whether the site wants the groups of Waldur's projects in its directory."""
+    return ldap.wants_provider_groups(offering.backend_settings)
 
 
 def _settings(plugin: UsernamePlugin, offering: Offering) -> Any:

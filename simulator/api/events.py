@@ -29,7 +29,7 @@ _OBJECT_TYPES = (
     "course_account",
     "resource_periodic_limits",
 )
-_SINCE_8_1 = ("offering_resources_sync", "resource_api_key_rotation")
+_SINCE_8_1 = ("offering_resources_sync", "resource_api_key_rotation", "service_provider_project_group")
 
 
 @routes.on("GET", "event-subscriptions/", since=Age.V8_0)

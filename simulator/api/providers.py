@@ -7,7 +7,7 @@ from datetime import datetime
 
 from simulator.api.filters import Filters, text_has, text_is, uuid_is
 from simulator.render.offerings import project_body, provider_body
-from simulator.render.people import key_body, project_permission_body
+from simulator.render.people import key_body, project_group_body, project_permission_body
 from simulator.render.view import pick
 from simulator.rules import access, lookup, members, offering_user_rules
 from simulator.rules.errors import bad_field, forbidden, unknown_object
@@ -15,9 +15,10 @@ from simulator.rules.integration import status_word
 from simulator.rules.lookup import page_of, view_of
 from simulator.server.routes import Call, Reply, Routes
 from simulator.world.agent_records import IntegrationStatus
+from simulator.world.ages import Age
 from simulator.world.clock import wire_time
 from simulator.world.identifiers import as_uuid
-from simulator.world.records import Grant, JsonObject, Project, ResourceState, SshKey, User
+from simulator.world.records import Grant, JsonObject, Project, ProjectGroup, ResourceState, SshKey, User
 from simulator.world.store import ServiceProvider
 
 routes = Routes()
@@ -76,6 +77,28 @@ def list_project_permissions(call: Call) -> Reply:
     grants = [g for p in projects for g in call.store.active_grants(p.uuid)]
     rows = _GRANT_FILTERS.apply(grants, call.query)
     return page_of(call, rows, lambda g: project_permission_body(view_of(call), g), has_fields=False)
+
+
+@routes.on("GET", "marketplace-service-provider-project-groups/", since=Age.V8_1)
+def list_project_groups(call: Call) -> Reply:
+    """Return every group of the provider, in use or not; nothing for who neither owns it nor manages an offering."""
+    store = call.store
+    offerings = {
+        provider.uuid: store.offerings.where("customer", provider.customer_uuid)
+        for provider in store.providers
+    }
+    filters: Filters[ProjectGroup] = Filters(
+        service_provider_uuid=uuid_is(lambda g: g.provider_uuid),
+        project_uuid=uuid_is(lambda g: g.project_uuid),
+    )
+    rows = [
+        group
+        for group in filters.apply(store.project_groups, call.query)
+        if any(access.provides(store, call.user, offering) for offering in offerings[group.provider_uuid])
+    ]
+    for wanted in call.query.get("provider_offering_uuid", [])[-1:]:
+        rows = [g for g in rows if as_uuid(wanted) in {o.uuid for o in offerings[g.provider_uuid]}]
+    return page_of(call, rows, lambda g: project_group_body(view_of(call), g))
 
 
 @routes.on("POST", "marketplace-service-providers/{uuid}/set_offerings_username/")

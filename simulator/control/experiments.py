@@ -27,6 +27,7 @@ from simulator.world.records import (
     OfferingUserState,
     Order,
     OrderType,
+    ProjectGroup,
     Resource,
     SharedAccount,
     SshKey,
@@ -272,6 +273,28 @@ class SiteControl(_Control):
                 email=f"{username}@example.org",
             )
             return store.accounts.add(account).uuid
+
+    def add_project_group(self, project_uuid: str, name: str, gid: int | None) -> str:
+        """Give a project a group of the seeded offering's provider (8.1.3)."""
+        with self._locked_store() as store:
+            customer_uuid = store.offerings[self._seeded.offering_uuid].customer_uuid
+            (provider,) = store.providers.where("customer", customer_uuid)
+            now = store.clock.now()
+            group = ProjectGroup(
+                uuid=store.uuids.new(),
+                provider_uuid=provider.uuid,
+                project_uuid=project_uuid,
+                name=name,
+                gid=gid,
+                created=now,
+                modified=now,
+            )
+            return store.project_groups.add(group).uuid
+
+    def remove_project_group(self, uuid: str) -> None:
+        """Delete a group in Waldur; its number is given to nobody else."""
+        with self._locked_store() as store:
+            store.project_groups.remove(store.project_groups[uuid])
 
     def add_user_limit(self, resource_uuid: str, username: str, *, component_type: str, limit: float) -> str:
         with self._locked_store() as store:

@@ -42,6 +42,7 @@ class _Seen:
     accounts: dict[str, Any] = field(default_factory=dict)
     requests: frozenset[str] = frozenset()
     keys: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, Any] = field(default_factory=dict)
 
 
 class Changes:
@@ -64,6 +65,7 @@ class Changes:
             *self._of_accounts(before, now),
             *self._of_requests(before, now),
             *self._of_keys(before, now),
+            *self._of_groups(before, now),
         ]
 
     def _look(self) -> _Seen:
@@ -78,6 +80,7 @@ class Changes:
             accounts={a.uuid: (a.username, a.state) for a in store.accounts},
             requests=frozenset(r.uuid for r in store.import_requests),
             keys={k.uuid: k.state for k in store.api_keys},
+            groups={g.uuid: (g.provider_uuid, g.project_uuid, g.name, g.gid) for g in store.project_groups},
         )
 
     def _of_orders(self, before: _Seen, now: _Seen) -> Iterator[Message]:
@@ -159,6 +162,26 @@ class Changes:
                 "client_id": key.client_id,
             }
             yield Message("resource_api_key_rotation", resource.offering_uuid, payload)
+
+    def _of_groups(self, before: _Seen, now: _Seen) -> Iterator[Message]:
+        """One message for each offering of the provider."""
+        for uuid in sorted({*before.groups, *now.groups}):
+            old, new = before.groups.get(uuid), now.groups.get(uuid)
+            if old == new:
+                continue
+            provider_uuid, project_uuid, name, gid = before.groups[uuid] if new is None else new
+            customer_uuid = self._store.providers[provider_uuid].customer_uuid
+            payload = {
+                "action": "create" if old is None else "delete" if new is None else "update",
+                "service_provider_uuid": provider_uuid,
+                "customer_uuid": customer_uuid,
+                "project_group_uuid": uuid,
+                "project_uuid": project_uuid,
+                "name": name,
+                "gid": gid,
+            }
+            for offering in self._store.offerings.where("customer", customer_uuid):
+                yield Message("service_provider_project_group", offering.uuid, payload)
 
     def _username_message(self, row: OfferingUser) -> Message:
         projects = {g.scope_uuid for g in self._store.active_roles(row.user_uuid)}

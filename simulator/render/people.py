@@ -11,8 +11,23 @@ from typing import Any
 from simulator.render.resources import role_name
 from simulator.render.view import View
 from simulator.world.clock import wire_time
-from simulator.world.records import Grant, JsonObject, OfferingUser, SharedAccount, SshKey, User
+from simulator.world.records import (
+    Grant,
+    JsonObject,
+    OfferingUser,
+    OfferingUserState,
+    ProjectGroup,
+    ResourceState,
+    SharedAccount,
+    SshKey,
+    User,
+)
 from simulator.world.table import Table
+
+_LEAVING = (
+    OfferingUserState.REQUESTED_DELETION, OfferingUserState.DELETING, OfferingUserState.DELETED,
+    OfferingUserState.ERROR_DELETING,
+)  # fmt: skip
 
 EXPOSABLE_FIELDS = (
     "username",
@@ -122,6 +137,43 @@ def project_permission_body(view: View, grant: Grant) -> JsonObject:
         "user_email": user.email,
     }
     return body | {"role_name": grant.role} if view.age.is_modern else body
+
+
+def project_group_body(view: View, group: ProjectGroup) -> JsonObject:
+    """Return the group of a project at a provider, with the usernames of its members at the provider's offerings."""
+    store = view.store
+    provider, project = store.providers[group.provider_uuid], store.projects[group.project_uuid]
+    owner, customer = store.customers[provider.customer_uuid], store.customers[project.customer_uuid]
+    offerings = store.offerings.where("customer", provider.customer_uuid)
+    gone = (ResourceState.TERMINATED, ResourceState.CREATING)
+    using = {r.offering_uuid for r in store.resources.where("project", project.uuid) if r.state not in gone}
+    used = [offering for offering in offerings if offering.uuid in using]
+    people = {grant.user_uuid for grant in store.active_grants(project.uuid)}
+    members = {
+        row.username
+        for offering in offerings
+        for row in store.offering_users.where("offering", offering.uuid)
+        if row.user_uuid in people and row.username and not row.is_restricted and row.state not in _LEAVING
+    }
+    return {
+        "url": view.link("marketplace-service-provider-project-groups", group.uuid),
+        "uuid": group.uuid,
+        "name": group.name,
+        "gid": group.gid,
+        "in_use": bool(used),
+        "service_provider_uuid": provider.uuid,
+        "service_provider_name": owner.name,
+        "project_uuid": project.uuid,
+        "project_name": project.name,
+        "project_slug": project.slug,
+        "customer_uuid": customer.uuid,
+        "customer_name": customer.name,
+        "customer_slug": customer.slug,
+        "offerings": [{"uuid": offering.uuid, "name": offering.name} for offering in used],
+        "members": sorted(members),
+        "created": wire_time(group.created),
+        "modified": wire_time(group.modified),
+    }
 
 
 def offering_user_body(view: View, row: OfferingUser) -> JsonObject:

@@ -303,6 +303,19 @@ class OfferingUser:
 
 
 @dataclass(kw_only=True)
+class ProjectGroup:
+    """A group with a number that a provider has for a project (8.1.3); it stays when the project uses it no more."""
+
+    uuid: str
+    provider_uuid: str
+    project_uuid: str
+    name: str
+    created: datetime
+    modified: datetime
+    gid: int | None = None
+
+
+@dataclass(kw_only=True)
 class ComponentUsage:
     uuid: str
     resource_uuid: str

@@ -75,6 +75,7 @@ class Store:
         self.offering_users: Table[rows.OfferingUser] = Table(
             pair=lambda o: (o.offering_uuid, o.user_uuid), offering=lambda o: o.offering_uuid
         )
+        self.project_groups: Table[rows.ProjectGroup] = Table(provider=lambda g: g.provider_uuid)
         self.usages: Table[rows.ComponentUsage] = Table(resource=lambda u: u.resource_uuid)
         self.user_usages: Table[rows.UserUsage] = Table(usage=lambda u: u.component_usage_uuid)
         self.user_limits: Table[rows.UserUsageLimit] = Table(resource=lambda u: u.resource_uuid)

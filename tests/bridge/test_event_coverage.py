@@ -26,6 +26,7 @@ MEMBERS = {
         "offering_resources_sync",
     )
 }
+DIRECTORY = {"uri": "ldaps://ldap", "bind_dn": "cn=a", "bind_password": "b", "base_dn": "dc=c"}
 BOTH = {"stomp_enabled": True, "membership_sync_backend": "slurm"}
 
 
@@ -54,6 +55,12 @@ def offering(folder: Path, backend: dict[str, Any] | None = None, **keys: Any) -
             MEMBERS,
         ),
         ({"resource_import_enabled": True}, {}, set()),
+        (BOTH, {"ldap": DIRECTORY}, ORDERS | MEMBERS),
+        (
+            BOTH,
+            {"ldap": {**DIRECTORY, "project_groups": {"enabled": True}}},
+            ORDERS | MEMBERS | {"service_provider_project_group"},
+        ),
     ],
 )
 def test_types(tmp_path: Path, keys: dict[str, Any], backend: dict[str, Any], types: set[str]) -> None:

@@ -60,11 +60,30 @@ def test_a_wrong_word_about_the_emulator_never_means_the_real_cluster(
 LDAP = {"uri": "ldaps://ldap.example.com", "bind_dn": "cn=a", "bind_password": "b", "base_dn": "dc=c"}
 
 
-@pytest.mark.parametrize(("key", "value"), [("project_groups", {"enabled": True})])
-def test_accounts_of_a_directory(tmp_path: Path, key: str, value: object) -> None:
-    _, problems = told(tmp_path, "backend_settings.ldap", {**LDAP, key: value})
-    ((path, sentence),) = problems.items()
-    assert path.startswith(f"backend_settings.ldap.{key}") and "is not served yet" in sentence
+@pytest.mark.parametrize(
+    ("groups", "place", "sentence"),
+    [
+        ({"membership": "all"}, "membership", "use one of sync, add_only"),
+        ({"member_attribute": "member"}, "object_classes", "needs groupOfNames or groupOfMembers"),
+        ({"parents": [{"dn": "cluster"}]}, "parents[0].dn", "is no DN"),
+        (
+            {"parents": [{"dn": "cn=a", "offering_uuids": ["x"]}]},
+            "parents[0].offering_uuids[0]",
+            "'x' is no uuid",
+        ),
+        ({"organization_description": "org"}, "organization_description", "use {slug} once"),
+        ({"organization_description": "{slug}"}, "organization_description", "has no word beside {slug}"),
+    ],
+)
+def test_groups_of_projects_in_a_directory(
+    tmp_path: Path, groups: dict[str, object], place: str, sentence: str
+) -> None:
+    _, problems = told(
+        tmp_path, "backend_settings.ldap", {**LDAP, "project_groups": {"enabled": True, **groups}}
+    )
+    ((path, words),) = problems.items()
+    assert path == f"backend_settings.ldap.project_groups.{place}"
+    assert sentence in words
 
 
 def test_a_misspelt_key_of_groups_is_named_where_they_are_off(tmp_path: Path) -> None:

@@ -68,6 +68,11 @@ MEANINGS = [
         ],
     ),
     (
+        "service_provider_project_group",
+        {"action": "switch", "service_provider_uuid": OTHER, "project_groups_enabled": True},
+        [Job(JobKind.MEMBERSHIP, OFFERING)],
+    ),
+    (
         "resource_api_key_rotation",
         {"api_key_uuid": OTHER, "action": "rotate"},
         [Job(JobKind.KEY_ROTATION, OFFERING, request_uuid=OTHER)],

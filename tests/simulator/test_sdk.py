@@ -100,6 +100,19 @@ def test_service_provider(world: SimpleNamespace) -> None:
     assert world.waldur.people.account(member).username == "renamed"
 
 
+def test_project_groups(world: SimpleNamespace) -> None:
+    world.waldur.site.add_project_group(world.project, "physics", 20001)
+    world.waldur.site.add_project_group(world.waldur.people.add_project("other"), "zoo", None)
+    listed = "marketplace_service_provider_project_groups/list"
+    found = {group.name: group for group in world.sdk(listed, provider_offering_uuid=world.offering)}
+    assert (found["physics"].gid, found["zoo"].gid) == (20001, None)
+    assert (found["physics"].in_use, found["zoo"].in_use) == (True, False)
+    assert [offering.uuid for offering in found["physics"].offerings] == [world.offering]
+    # One of the three members has no name.
+    assert len(found["physics"].members) == 2
+    assert Sdk(world.waldur, "consumer")(listed) == []
+
+
 def test_order_life(world: SimpleNamespace) -> None:
     sdk, waldur = world.sdk, world.waldur
     uuid = waldur.place_create_order(world.project, "fresh", limits={"cpu": 5})

@@ -15,7 +15,7 @@ from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.run.gate import Pass
-from agent.run.people import departures, groups, homes, project_directories, usernames
+from agent.run.people import departures, groups, homes, project_directories, provider_groups, usernames
 from agent.run.results import ProvisioningReport
 
 
@@ -37,6 +37,11 @@ def name_people(
 def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts) -> None:
     """End the accounts at the offering of people who are in none on the cluster any more."""
     _add_to_report(run, "deletion of users", departures.provision(run, leaving, facts))
+
+
+def provide_project_groups(run: Pass, users: Sequence[OfferingUser]) -> None:
+    """Make the groups that Waldur has for projects in the site's directory. `users`: all of the offering."""
+    _add_to_report(run, "project groups", provider_groups.provision(run, users))
 
 
 def provide(run: Pass, desired: DesiredGroups, users: Iterable[str], *, is_whole: bool) -> None:

@@ -30,7 +30,7 @@ from agent.run.membership.planning import PlannedSync
 from agent.run.membership.progress import MembershipProgress
 from agent.run.orders import mode as orders
 from agent.run.orders.progress import allowed_part, wait_reason
-from agent.run.people import departures, project_directories, usernames
+from agent.run.people import departures, project_directories, provider_groups, usernames
 from agent.run.people import groups as group_mode
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
@@ -136,6 +136,13 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
             held.extend(allowed.held)
             return allowed.allowed
 
+        def project_groups() -> Sequence[Action]:
+            planned = provider_groups.plan(site, waldur.users)
+            notes.extend(f"project groups: {words}" for words in planned.told)
+            allowed = gate.decide_dry(site, rules, provider_groups.KEY, planned)
+            held.extend(allowed.held)
+            return allowed.allowed
+
         names = _unless_away("usernames", notes, named)
         groups = _unless_away("groups", notes, lambda: group_mode.plan(site, desired).actions)
         folders = _unless_away(
@@ -143,6 +150,8 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
             notes,
             lambda: project_directories.plan(site, desired.members.keys()).actions,
         )
+        if plan.is_whole:
+            groups = (*groups, *_unless_away("project groups", notes, project_groups))
         deletions = _unless_away("deletion of users", notes, lambda: _deletions(site, plan, decision))
         endings = [
             action

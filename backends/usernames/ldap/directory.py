@@ -261,6 +261,20 @@ def beside(dn: str, rdn: str) -> str:
     return f"{rdn},{parent}"
 
 
+def normal(dn: str) -> tuple[tuple[str, str], ...]:
+    """Return what two spellings of one DN have in common."""
+    try:
+        return tuple((name.lower(), value.strip().lower()) for name, value, _ in parse_dn(dn, strip=True))
+    except errors.LDAPInvalidDnError:
+        return (("", dn.lower()),)
+
+
+def name_of(dn: str, attribute: str) -> str:
+    """Return the value of this attribute in an entry's own name; empty where it is named by another one."""
+    first = next(iter(normal(dn)), ("", ""))
+    return first[1] if first[0] == attribute.lower() else ""
+
+
 def any_of(attribute: str, values: Iterable[str]) -> Iterator[str]:
     """Yield filters that match entries with one of these values, FILTER_VALUES in each."""
     listed = list(dict.fromkeys(values))

@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.base import Parsed
-from backends.usernames.base import GroupDirectory, UsernameBackend, UsernameContext
+from backends.usernames.base import (
+    GroupDirectory,
+    ProviderGroupDirectory,
+    UsernameBackend,
+    UsernameContext,
+)
 from backends.usernames.ldap import schema
 from backends.usernames.ldap.backend import LdapUsernames
 from backends.usernames.ldap.project_groups import ProjectGroups
+from backends.usernames.ldap.provider_groups import ProviderGroups
 from backends.usernames.ldap.schema import LdapSettings
 
 
@@ -25,6 +31,10 @@ class LdapPlugin:
 
     def groups(self, settings: LdapSettings) -> GroupDirectory:
         return ProjectGroups(settings)
+
+    def provider_groups(self, settings: LdapSettings) -> ProviderGroupDirectory | None:
+        wanted = settings.provider_groups
+        return ProviderGroups(settings, wanted) if wanted is not None else None
 
 
 plugin = LdapPlugin()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,27 +18,21 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, vali
 
 from agent.config.findings import without_effect
 from agent.config.model import Problem, Severity
-from agent.config.not_served import NotServed, not_served, unknown_below
 from agent.config.secret import Secret
 from agent.core.directory import AccountRules, OnMismatch
 from backends.base import Parsed
 from backends.usernames.candidates import NameFormat, pattern_of
+from backends.usernames.ldap import provider_group_schema
+from backends.usernames.ldap.provider_group_schema import ProviderGroupSettings, ProviderGroupsSchema
 from backends.usernames.sections import NameFormatField, parsed_section
 
 KEY = "ldap"
 SETTING_KEYS = frozenset({KEY})
+GROUPS = "project_groups"
 USER_CLASSES = ("inetOrgPerson", "organizationalPerson", "person", "posixAccount", "top")
 USER_GROUP_CLASSES = ("groupOfNames", "nsMemberOf", "organizationalUnit", "posixGroup", "top")
 PROJECT_GROUP_CLASSES = ("posixGroup", "top")
 RANGES = ("uid_range", "gid_range")
-# Keys of the reference's 1.0.8: without them other numbers are given, or entries are deleted that shall be kept.
-NOT_SERVED = {
-    "project_groups.enabled": NotServed("the groups of Waldur's projects would be missing"),
-}
-PROJECT_GROUP_KEYS = frozenset({
-    "enabled", "ou", "object_classes", "member_attribute", "membership", "on_gid_mismatch", "parents",
-    "organization_description",
-})  # fmt: skip
 SOURCES = ("ldap", "waldur")
 ON_MISSING = ("error", "skip")
 WALDUR_SOURCE_KEYS = frozenset({"on_missing_posix_ids", "on_posix_mismatch", "personal_groups"})
@@ -97,7 +91,8 @@ class LdapSettings:
     """`people` and `groups` are whole DNs below `base_dn`. `ca_file` empty: the CAs that the system trusts.
 
     `account_rules`: how the directory follows the accounts that Waldur has; None where these are made here.
-    `empty_member`: the DN that stands in a groupOfNames without anybody.
+    `empty_member`: the DN that stands in a groupOfNames without anybody. `provider_groups`: the groups that Waldur has
+    for projects, None where they are not wanted.
     """
 
     uri: str
@@ -124,6 +119,7 @@ class LdapSettings:
     user_classes: tuple[str, ...]
     user_group_classes: tuple[str, ...]
     project_group_classes: tuple[str, ...]
+    provider_groups: ProviderGroupSettings | None
     welcome: WelcomeMail | None
 
 
@@ -234,6 +230,7 @@ class LdapSchema(_Section):
     user_object_classes = _classes(USER_CLASSES)
     user_group_object_classes = _classes(USER_GROUP_CLASSES)
     project_group_object_classes = _classes(PROJECT_GROUP_CLASSES)
+    project_groups = fields.Nested(ProviderGroupsSchema, load_default=None)
     welcome_email = fields.Nested(WelcomeMailSchema, load_default=None)
 
     @validates_schema(skip_on_field_errors=False)
@@ -261,14 +258,10 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     if section is None:
         return Parsed(None, (Problem(Severity.ERROR, place, "LDAP settings are required: uri, bind_dn, "
                                      "bind_password, base_dn"),))  # fmt: skip
+    if isinstance(section, Mapping) and section.get(GROUPS) is False:
+        section = {**section, GROUPS: None}
     loaded, problems = parsed_section(LdapSchema(), section, place)
-    known = {f"{place}.{name.partition('.')[0]}" for name in NOT_SERVED}
-    refused = [replace(p, severity=Severity.ERROR, message=p.message.split("; until")[0], stops=frozenset())
-               for p in not_served(section, NOT_SERVED, place)]  # fmt: skip
-    unknown = unknown_below(section, {"project_groups": PROJECT_GROUP_KEYS}, place)
-    misspelt = (p for p in unknown if p.severity is Severity.WARNING)
-    problems = (*(p for p in problems if p.path not in known), *misspelt, *refused)
-    if loaded is None or refused:
+    if loaded is None:
         return Parsed(None, problems)
     base_dn = loaded["base_dn"]
     follows = loaded["account_source"] == "waldur"
@@ -309,13 +302,21 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         user_classes=tuple(loaded["user_object_classes"]),
         user_group_classes=tuple(loaded["user_group_object_classes"]),
         project_group_classes=tuple(loaded["project_group_object_classes"]),
+        provider_groups=provider_group_schema.settings_of(loaded[GROUPS], base_dn),
         welcome=_welcome(loaded["welcome_email"]),
     )
+    of_groups = provider_group_schema.warnings(loaded[GROUPS], f"{place}.{GROUPS}")
     idle: Iterable[Problem] = ()
     if not settings.remove_user_on_deactivate:
         why = "without `remove_user_on_deactivate: true` accounts stay as they are"
         idle = without_effect(section, ("on_departure",), place, why)
-    return Parsed(settings, (*problems, *_warnings(section, loaded, place), *idle))
+    return Parsed(settings, (*problems, *_warnings(section, loaded, place), *of_groups, *idle))
+
+
+def wants_provider_groups(raw: Mapping[str, Any]) -> bool:
+    """Return whether `backend_settings` want the groups of Waldur's projects, and can be used."""
+    settings = parse(raw, "").settings if raw.get(KEY) is not None else None
+    return settings is not None and settings.provider_groups is not None
 
 
 def _welcome(loaded: Mapping[str, Any] | None) -> WelcomeMail | None:

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""Provision the groups that Waldur has for projects in the site's directory (`ldap.project_groups`), once in a pass
+over everything. What does not agree is told and left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from agent.core.actions import Action
+from agent.core.directory import ProviderGroup, SeenProviderGroups
+from agent.core.errors import NotApplied, SiteAgentError
+from agent.core.model import OfferingUser, Snapshot
+from agent.core.plans import Outcome
+from agent.plan import posix_accounts
+from agent.plan import provider_groups as planner
+from agent.plan.policy.rules import PolicyContext
+from agent.run import engine
+from agent.run.engine import Portion, Steps, Work
+from agent.run.gate import Pass
+from agent.run.people import usernames
+from agent.run.results import ProvisioningReport
+from agent.run.site import Site
+from agent.waldur import provider_groups as waldur_groups
+from backends.usernames import registry
+from backends.usernames.base import AccountDirectory, ProviderGroupDirectory
+
+log = logging.getLogger(__name__)
+
+KEY = "project groups"
+# Actions that are written and read back together.
+AT_ONCE = 500
+LACKING = (
+    "this Waldur has no project groups of providers (servers do since 8.1.3): those of the directory are left as they "
+    "are"
+)
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """`unclear`: usernames whose entry may be somebody else's. `groups` None: the server has none."""
+
+    groups: Sequence[ProviderGroup] | None
+    seen: SeenProviderGroups
+    unclear: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class PlannedGroups:
+    """`told`: what differs and is left as it is."""
+
+    actions: Sequence[Action]
+    told: Sequence[str]
+    snapshot: Snapshot
+    facts: GroupFacts
+    is_whole: bool = True
+    context: PolicyContext = field(default_factory=PolicyContext)
+
+
+def provision(run: Pass, users: Sequence[OfferingUser]) -> ProvisioningReport:
+    """Make the groups as Waldur has them. Raises no SiteAgentError: see `error` and the outcomes."""
+    site, outcomes = run.site, list[Outcome]()
+    error: SiteAgentError | None = None
+    try:
+        with _opened(site) as directory:
+            if directory is None:
+                return ProvisioningReport()
+            told = tuple(engine.reconcile(run, _steps(site, directory, users, outcomes)).plan.told)
+        if site.cache.logged.get(KEY, ()) != told:
+            for words in told:
+                log.warning("project groups of offering %s: %s", site.offering.name, words)
+            site.cache.logged[KEY] = told
+        run.report.notes += [f"project groups: {words}" for words in told]
+    except SiteAgentError as raised:
+        log.error("project groups of offering %s: %s", site.offering.name, raised)
+        error = raised
+    return ProvisioningReport(tuple(outcomes), error)
+
+
+def plan(site: Site, users: Sequence[OfferingUser]) -> PlannedGroups:
+    """Return what `provision` would do now. Changes nothing. Raises SiteAgentError."""
+    with _opened(site) as directory:
+        if directory is None:
+            seen = SeenProviderGroups()
+            return PlannedGroups((), (), Snapshot(site.backend.cluster), GroupFacts(None, seen))
+        return engine.plan_of(_steps(site, directory, users, []))
+
+
+def _steps(
+    site: Site, directory: ProviderGroupDirectory, users: Sequence[OfferingUser], outcomes: list[Outcome]
+) -> Steps[GroupFacts, PlannedGroups]:
+    def observe() -> GroupFacts:
+        groups = waldur_groups.listed(site.client)
+        if not groups:
+            return GroupFacts(groups, SeenProviderGroups())
+        return GroupFacts(groups, directory.read(groups), _unclear(site, users))
+
+    def planned(facts: GroupFacts) -> PlannedGroups:
+        found = (
+            planner.PlannedGroups(told=(LACKING,))
+            if facts.groups is None
+            else planner.changes(facts.groups, facts.seen, directory.rules, site.offering.uuid, facts.unclear)
+        )
+        return PlannedGroups(found.actions, found.told, Snapshot(site.backend.cluster), facts)
+
+    def portions(work: Work[PlannedGroups]) -> Iterator[Portion]:
+        allowed = work.decision.allowed
+        for first in range(0, len(allowed), AT_ONCE):
+            yield Portion(tuple(allowed[first : first + AT_ONCE]))
+
+    def read_back(work: Work[PlannedGroups], _portion: Portion, done: Sequence[Outcome]) -> None:
+        """Look once more: what would be planned again has not happened."""
+        facts = work.plan.facts
+        again = planned(GroupFacts(facts.groups, directory.read(facts.groups or ()), facts.unclear))
+        left = set(again.actions)
+        for outcome in done:
+            error = outcome.error
+            if error is None and outcome.action in left:
+                error = NotApplied(f"the directory does not show it: {outcome.action.line()}")
+            outcomes.append(Outcome(outcome.action, error))
+
+    def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
+        outcomes.extend(Outcome(action, error) for action in portion.actions)
+
+    return Steps(
+        key=KEY,
+        observe=observe,
+        plan=planned,
+        portions=portions,
+        apply=directory.apply,
+        read_back=read_back,
+        failed=failed,
+        tell=engine.nothing_to_tell,
+    )
+
+
+def _unclear(site: Site, users: Sequence[OfferingUser]) -> frozenset[str]:
+    """Return the usernames whose entries do not agree with Waldur, where the directory follows it. Raises
+    SiteAgentError.
+    """
+    if site.offering.username_backend != registry.LDAP:
+        return frozenset()
+    with usernames.opened(site, {}, None) as backend:
+        if not isinstance(backend, AccountDirectory) or backend.account_rules is None:
+            return frozenset()
+        people = posix_accounts.live(users)
+        return posix_accounts.changes(people, backend.read_accounts(people), backend.account_rules).unclear
+
+
+@contextmanager
+def _opened(site: Site) -> Iterator[ProviderGroupDirectory | None]:
+    """Connect the offering's directory; yield None where it holds no groups of projects."""
+    directory = registry.provider_groups(site.offering)
+    if directory is None:
+        yield None
+        return
+    try:
+        directory.open()
+        yield directory
+    finally:
+        directory.close()
