@@ -312,3 +312,35 @@ def test_without_numbers_of_waldur_leavers_may_be_disabled_as_well(
     inside = looker.group("door")
     assert inside is not None and len(inside.all("member")) == len(names)
     assert passed(site) == []
+
+
+@pytest.mark.parametrize("how", ["disable", "delete"])
+def test_access_groups_hold_the_dn_that_an_entry_has(
+    waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, looker: Looker, how: str
+) -> None:
+    """The entry stands deeper than `people_ou`, where the site's own people have moved it."""
+    one = logins(waldur)[0]
+    give(waldur, one, "ann", 5001)
+    waldur.site.change("offerings", waldur.seed.offering_uuid, plugin_options={})
+    place, door = f"ou=Physics,ou=People,{BASE}", f"cn=door,ou=Groups,{BASE}"
+    deep = f"uid=ann,{place}"
+    looker.directory.add(place, ["organizationalUnit", "top"], {"ou": ["Physics"]})
+    looker.directory.add(door, ["groupOfNames", "top"], {"cn": ["door"], "member": [BASE, deep]})
+    values = {"cn": "ann", "sn": "ann", "uidNumber": "5001", "gidNumber": "6001", "homeDirectory": "/"}
+    looker.directory.add(
+        deep,
+        ["inetOrgPerson", "posixAccount", "top"],
+        {"uid": ["ann"], "employeeNumber": [one], **{key: [value] for key, value in values.items()}},
+    )
+    access = {"access_groups": [{"name": "door", "attribute": "member"}]}
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, **access, on_departure=how))
+    with usernames.opened(site, {}, None) as backend:
+        assert backend is not None
+        (outcome,) = backend.apply([DeactivateUser(user="ann", login=one, uid=5001)])
+    assert outcome.error is None
+    inside = looker.group("door")
+    assert inside is not None and inside.all("member") == (BASE,)
+    if how == "disable":
+        assert "enable user" in [outcome.action.verb for outcome in passed(site)]
+        inside = looker.group("door")
+        assert inside is not None and set(inside.all("member")) == {BASE, deep}

@@ -175,7 +175,7 @@ class FollowedPeople:
             "shadowExpire": [(REPLACE, [])],
             "description": [(DELETE, [DISABLED])],
         }
-        self._groups.join_access(action.user)
+        self._groups.join_access(action.user, entry.dn)
         with suppress(NotThere):
             self._directory.modify(entry.dn, changes)
 

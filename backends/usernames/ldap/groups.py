@@ -17,7 +17,7 @@ from backends.usernames.ldap.directory import (
     NotThere,
     equals,
 )
-from backends.usernames.ldap.schema import AccessGroup, LdapSettings
+from backends.usernames.ldap.schema import LdapSettings
 
 log = logging.getLogger(__name__)
 
@@ -31,20 +31,20 @@ class GroupWriter:
         self._directory = directory
         self._settings = settings
 
-    def join_access(self, username: str) -> None:
-        """Add a user to the access groups; one that refuses is logged."""
+    def join_access(self, username: str, dn: str) -> None:
+        """Add a user, whose entry has this DN, to the access groups; one that refuses is logged."""
         for access in self._settings.access_groups:
+            group = self._directory.group_dn(access.name)
             try:
-                self.join(
-                    self._directory.group_dn(access.name), access.attribute, self._value(access, username)
-                )
+                self.join(group, access.attribute, dn if access.attribute == DNS else username)
             except BackendError as error:
                 log.warning("LDAP: user %s is not in the access group %s: %s", username, access.name, error)
 
-    def leave_access(self, username: str) -> None:
-        """Take a user out of the access groups. Raises BackendError."""
+    def leave_access(self, username: str, dn: str) -> None:
+        """Take a user, whose entry has or had this DN, out of the access groups. Raises BackendError."""
         for access in self._settings.access_groups:
-            self.leave(self._directory.group_dn(access.name), access.attribute, self._value(access, username))
+            group = self._directory.group_dn(access.name)
+            self.leave(group, access.attribute, dn if access.attribute == DNS else username)
 
     def leave_all(self, username: str, dn: str, keep: Set[str]) -> None:
         """Take a user out of every group but those of `keep` (DNs). Raises BackendError."""
@@ -83,9 +83,6 @@ class GroupWriter:
         except ClassViolation:
             steps = [(ADD, [self._settings.empty_member]), (DELETE, [value])]
             self._directory.modify(group_dn, {attribute: steps})
-
-    def _value(self, access: AccessGroup, username: str) -> str:
-        return self._directory.user_dn(username) if access.attribute == DNS else username
 
     def _holding(self, attribute: str, value: str) -> list[LdapEntry]:
         return self._directory.search(self._settings.base_dn, equals(attribute, value), ["cn"])

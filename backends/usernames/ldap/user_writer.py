@@ -119,15 +119,16 @@ class UserWriter:
         if settings.waldur_username_attribute:
             values[settings.waldur_username_attribute] = user.waldur_username
         attributes = {attribute: [value] for attribute, value in values.items() if value}
+        dn = self._directory.user_dn(name)
         try:
-            self._directory.add(self._directory.user_dn(name), settings.user_classes, attributes)
+            self._directory.add(dn, settings.user_classes, attributes)
         except BackendError as error:
             if has_new_group and not error.retryable:
                 self._roll_back(name)
             if isinstance(error, AlreadyThere):
                 raise NameTaken(str(error)) from error
             raise
-        self._groups.join_access(name)
+        self._groups.join_access(name, dn)
         return made
 
     def remove(self, action: DeactivateUser) -> None:
@@ -137,7 +138,7 @@ class UserWriter:
         """
         username, entry = action.user, self._reader.leaver(action)
         follows = self._settings.account_rules is not None
-        self._groups.leave_access(username)
+        self._groups.leave_access(username, entry.dn if entry else self._directory.user_dn(username))
         if entry is not None:
             self._delete(entry.dn)
         for personal in self._reader.groups_named(username):
