@@ -18,7 +18,8 @@ from typing import Protocol
 from uuid import uuid4
 
 from agent.config.model import Mode, Offering
-from agent.core.actions import Action
+from agent.core.account_names import fold
+from agent.core.actions import Action, Effect
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.policy import Charge, PolicyMode, PolicyRules
@@ -38,12 +39,15 @@ from agent.run.site import Site
 from agent.state import charges, empty_answers, held_plans, left_out, pauses
 from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
 from agent.state.store import Source, Store, reading
+from backends.usernames import nss
 
 log = logging.getLogger(__name__)
 
 UNBOUNDED_S = float("inf")
 
 SHOWN = 3
+# Where users are added to accounts and groups; homes look at uids themselves.
+JOINED = frozenset({"cluster", "directory"})
 
 
 class Planned(Protocol):
@@ -184,7 +188,21 @@ def _decided(
         waiting=tuple(waits),
         figures={each.plan: each.figures for each in found},
     )
+    context = replace(context, system_users=_system_users(plan.actions))
     return decide_on(plan.actions, plan.snapshot, rules, earlier, context, history)
+
+
+def _system_users(actions: Iterable[Action]) -> frozenset[str]:
+    """Return the users of the system on this host among those whom a plan adds to accounts and groups.
+
+    Who is one by name is protected anyway. A name that this host does not know is taken for a person's.
+    """
+    joining = {
+        fold(user)
+        for action in actions
+        if action.effect is Effect.ADD and action.where in JOINED and (user := action.ids().get("user"))
+    }
+    return frozenset(filter(nss.is_system_user, joining))
 
 
 def _joined(waits: Sequence[WaitingPlan], approved: Set[str]) -> list[WaitingPlan]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import pwd
 from dataclasses import replace
 from typing import Any
 
@@ -373,6 +374,24 @@ def test_who_joins_between_our_two_reads_stays(world: World, monkeypatch: pytest
     monkeypatch.setattr(world.backend, "observe", late)
     assert world.sync().error is None
     assert "latecomer" in world.members("a_one")
+
+
+def test_a_user_of_the_system_joins_nothing_whatever_its_name(world: World) -> None:
+    """Debian's `daemon` has uid 1, and is no name that the agent knows."""
+    assert pwd.getpwnam("daemon").pw_uid < 1000
+    world.allocate("one")
+    world.settled()
+    world.join("daemon")
+    world.join("newcomer")
+    # Who is in already was not added here, and is left in peace.
+    world.stray("games", "a_one")
+    world.join("games")
+    report = world.sync()
+    assert world.members("a_one") == {*TEAM, "newcomer", "games"}
+    (refused,) = report.refused
+    assert refused.sentence == "user daemon is one of the system on this host, by its uid: it joins nothing"
+    assert not report.failed
+    assert "daemon" in "".join(r.action.line() for r in preview(world.site, Mode.MEMBERSHIP_SYNC).refused)
 
 
 def test_what_is_left_out_by_the_mode_is_not_called_well(make_world: WorldFactory) -> None:

@@ -50,7 +50,8 @@ class PolicyContext:
     `has_gaps`: something could not be planned, so that a plan which is not made again is not known to be gone.
     `sees_nothing`: Waldur listed nothing at all, which may be a mistake of its own.
     `needs_approval`: why all of this plan but what only tells Waldur waits for a person. `unrecorded`: why costs to
-    people cannot be written down now, so that nothing that has any may happen.
+    people cannot be written down now, so that nothing that has any may happen. `system_users`: users of the system on
+    this host, of those whom the plan adds to something.
     """
 
     named: frozenset[str] = frozenset()
@@ -61,6 +62,7 @@ class PolicyContext:
     sees_nothing: bool = False
     needs_approval: str = ""
     unrecorded: str = ""
+    system_users: frozenset[str] = frozenset()
 
     @property
     def ordered(self) -> frozenset[str]:
@@ -129,6 +131,9 @@ class RuleBook:
             return None
         if fold(user) in self.rules.protected_users:
             return Violation(Why.PROTECTED, f"user {user} is protected")
+        if action.effect is Effect.ADD and fold(user) in self.context.system_users:
+            words = f"user {user} is one of the system on this host, by its uid: it joins nothing"
+            return Violation(Why.PROTECTED, words)
         if _matches(fold(user), self.rules.ignore_users):
             return Violation(Why.IGNORED, f"user {user} matches ignore_users")
         return None
