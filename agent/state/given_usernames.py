@@ -6,7 +6,7 @@ Servers of 2024 blank all usernames when the offering's options are edited (5.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from agent.state.store import Source, note, reading
 
@@ -16,6 +16,17 @@ def of_offering(source: Source, offering_uuid: str) -> dict[str, str]:
     with reading(source) as db:
         rows = db.rows("SELECT person, username FROM given_usernames WHERE offering = ?", offering_uuid)
     return {row["person"]: row["username"] for row in rows}
+
+
+def of_offerings(source: Source, offerings: Collection[str]) -> dict[str, str]:
+    """Return whose each username is that was given at one of these offerings, the person's uuid by the username. Raises
+    StateError.
+    """
+    if not offerings:
+        return {}
+    with reading(source) as db:
+        rows = db.rows("SELECT offering, person, username FROM given_usernames ORDER BY offering, person")
+    return {row["username"]: row["person"] for row in rows if row["offering"] in offerings}
 
 
 def write(source: Source, offering_uuid: str, given: Mapping[str, str]) -> bool:

@@ -54,13 +54,15 @@ def states(client: WaldurClient, wanted: Iterable[str]) -> dict[str, str]:
 
 
 def has_name_elsewhere(client: WaldurClient, user: OfferingUser, customer_uuid: str) -> bool:
-    """Return whether the person has the same name at another offering of the provider, and not on the way out there."""
-    params = [("user_uuid", user.user_uuid), ("provider_uuid", customer_uuid)]
+    """Return whether this person, or another one, has the same name at an offering of the provider, and is not on the
+    way out there.
+    """
+    # `query` finds what has the name somewhere in it.
+    params = [("query", user.username), ("provider_uuid", customer_uuid)]
     params += [("field", name) for name in ("uuid", "user_uuid", "username", "state", "is_restricted")]
     others = (records.offering_user(item) for item in client.pages(PATH, params, order=OLDEST_FIRST))
     return any(
-        other.user_uuid == user.user_uuid
-        and other.uuid != user.uuid
+        other.uuid != user.uuid
         and fold(other.username) == fold(user.username)
         and not other.is_on_the_way_out
         for other in others

@@ -241,9 +241,11 @@ class Directory(Scripted):
         return [Outcome(action, self.refusal) for action in actions]
 
 
-def test_a_name_that_the_person_has_at_another_offering_stays_in_the_directory(
-    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_stranger", [False, True])
+def test_a_name_that_somebody_has_at_another_offering_stays_in_the_directory(
+    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stranger: bool
 ) -> None:
+    """The same person, or another one who has the same name there."""
     install(tmp_path, monkeypatch)
     directory = Directory()
     scripted.plugin.backend = directory
@@ -255,6 +257,8 @@ def test_a_name_that_the_person_has_at_another_offering_stays_in_the_directory(
         other = replace(store.offerings[row.offering_uuid], uuid=store.uuids.new())
         store.offerings.add(other)
         elsewhere = {"uuid": store.uuids.new(), "offering_uuid": other.uuid, "state": S.OK}
+        if is_stranger:
+            elsewhere["user_uuid"] = next(user.uuid for user in store.users if user.uuid != row.user_uuid)
         store.offering_users.add(replace(row, **elsewhere))
     world.sync()
     with store.lock:

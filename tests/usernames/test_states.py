@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.config.model import Mode
+from agent.core.actions import only
 from agent.core.directory_actions import AssignUsername, BeginUsername, FailUsername, UpdateProfile
 from agent.core.errors import (
     AccountLinkingRequired,
@@ -19,6 +21,7 @@ from agent.core.errors import (
 )
 from agent.run import engine
 from agent.run.people import usernames
+from agent.state import given_usernames
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from tests.usernames.conftest import (
@@ -70,6 +73,30 @@ def test_a_plan_shows_all_of_it_and_changes_nothing(waldur: SimulatedWaldur, sit
     report = settled(site)
     assert sorted(map(str, planned)) == sorted(str(outcome.action) for outcome in report.outcomes)
     assert usernames.plan(site, listed(site), facts(site)).actions == ()
+
+
+def test_two_people_at_two_offerings_of_one_cluster_never_get_one_name(
+    waldur: SimulatedWaldur, site_for: SiteFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None of them is on the cluster yet. Who has a name at the other offering has the same one here."""
+    site = replace(site_for("template"), neighbours={"b": "Beside"})
+    planned = only(AssignUsername, usernames.plan(site, listed(site), facts(site)).actions)
+    persons = {user.uuid: user.user_uuid for user in listed(site)}
+    wanted = {persons[action.offering_user]: action.username for action in planned}
+    mine, taken = sorted(wanted)[:2]
+    given_usernames.write(site.state_dir, "b", {"stranger": wanted[taken], mine: wanted[mine]})
+    given_usernames.write(site.state_dir, "c", {"faraway": wanted[mine]})
+    settled(site)
+    names = {user.user_uuid: user.username for user in listed(site)}
+    assert names[taken] not in ("", wanted[taken])
+    assert names[mine] == wanted[mine]
+    # Waldur itself can give a name twice: that is told, in each pass.
+    given_usernames.write(site.state_dir, "b", {"stranger": names[mine]})
+    for _ in range(2):
+        with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+            usernames.provision(run, listed(site), facts(site))
+        assert [note for note in run.report.notes if f"have one username: {names[mine]}. Each can" in note]
+    assert caplog.text.count("have one username") == 1
 
 
 OUTCOMES = {

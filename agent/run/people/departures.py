@@ -129,7 +129,7 @@ class _Endings:
         )
 
     def _observe(self) -> Sequence[Departure]:
-        """Look which of the names the person has at another offering of the provider as well: these stay."""
+        """Look which of the names somebody has at another offering of the provider as well: these stay."""
         if not isinstance(self._backend, UserDirectory):
             return self._leaving
         client, customer = self._site.client, self._facts.customer_uuid

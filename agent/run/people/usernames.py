@@ -110,6 +110,7 @@ def provision(
     provisioning = _UsernameProvisioning(site, users, members)
     try:
         provisioning.names.recall()
+        provisioning.names.tell_shared(run)
         with opened(site, provisioning.names.reserved, snapshot) as backend:
             if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
                 provisioning.note(posix_accounts.provision(run, backend, users, facts))
