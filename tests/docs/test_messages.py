@@ -38,7 +38,7 @@ def texts() -> tuple[frozenset[str], frozenset[str]]:
         tree = ast.parse(path.read_text())
         docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.expr) and node not in docstrings:
+            if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and node not in docstrings:
                 found.add(text_of(node))
             if (
                 isinstance(node, ast.Call)
