@@ -26,7 +26,7 @@ from agent.core.errors import (
 )
 from agent.observability import logs
 from agent.run.results import PassReport
-from tasks import arguments
+from tasks import arguments, starts
 from tasks.limits import COUNTDOWN_MAX_S
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class SiteTask(Task):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             arguments.check(self.name, self.run, args, kwargs)
+            starts.check(self.name, args, self.request)
             with logs.about(str(args[0]) if args else ""):
                 return super().__call__(*args, **kwargs)
         except SoftTimeLimitExceeded:

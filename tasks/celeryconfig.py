@@ -41,6 +41,7 @@ accept_content = ["json"]
 result_accept_content = ["json"]
 task_send_sent_event = True
 
+worker_consumer = "tasks.consumer:SiteConsumer"
 worker_prefetch_multiplier = 1
 worker_disable_prefetch = True
 worker_send_task_events = True

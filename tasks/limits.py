@@ -11,3 +11,5 @@ LOCK_TTL_S = TASK_TIME_LIMIT_S + 30
 # Above the hard limit and above the longest countdown, or Redis hands a task out twice.
 VISIBILITY_TIMEOUT_S = 900
 COUNTDOWN_MAX_S = 300
+# A task that was begun so often and never ended has ended its workers.
+STARTS_AT_MOST = 5

@@ -12,6 +12,7 @@ import sys
 from typing import Any, NoReturn
 
 from celery import signals
+from kombu import transport as transports
 from kombu.utils.functional import maybe_list
 
 import beat_schedule as table
@@ -24,6 +25,13 @@ from tasks.app import app
 from tasks.current import needs_logins, program, settings
 
 log = logging.getLogger(__name__)
+
+# Of a worker. Beat and bridge read no messages.
+CHECKED_TRANSPORTS = {
+    "redis": "tasks.consumer:RedisTransport",
+    "rediss": "tasks.consumer:RedisTransport",
+    "sentinel": "tasks.consumer:SentinelTransport",
+}
 
 
 @signals.setup_logging.connect
@@ -65,6 +73,7 @@ def _set_node_name(sender: str, options: dict[str, Any], **_: Any) -> None:
                 f"{', '.join(unknown)}{hint}; its queues are: {', '.join(known)}"
             )
     broker.set_node_name(sender)
+    transports.TRANSPORT_ALIASES.update(CHECKED_TRANSPORTS)
 
 
 @signals.celeryd_after_setup.connect

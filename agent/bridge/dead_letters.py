@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 
 ID_LENGTH = 12
 LOGGED_AT_MOST = 1000
-# Below `state_dir`: the bridge may run as another user than the worker, who has a file of its own.
-FOLDER = "bridge"
 
 
 def letter(received: Received, reason: str) -> DeadLetter:
@@ -50,7 +48,7 @@ class DeadLetters:
     """The dead letters of one `state_dir`. Several processes may use them: each access is a transaction."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._store = Store(state_dir / FOLDER)
+        self._store = Store(state_dir / dead_letters.FOLDER)
         # Ids that went into the log instead.
         self._logged: set[str] = set()
 

@@ -14,9 +14,9 @@ import secrets
 import socket
 from pathlib import Path
 
-from agent.bridge.dead_letters import FOLDER
 from agent.core.errors import StateError
 from agent.host import files
+from agent.state.dead_letters import FOLDER
 
 log = logging.getLogger(__name__)
 

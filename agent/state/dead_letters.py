@@ -13,6 +13,8 @@ from dataclasses import astuple, dataclass
 from agent.state.store import Db, Source, reading, writing
 
 KEPT_AT_MOST = 1000
+# Below `state_dir`: the bridge may run as another user than the worker, who has a file of its own.
+FOLDER = "bridge"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Celery's consumer and kombu's transports for Redis, which end a worker for no message.
+
+What is no JSON, has not the form of a message, or is damaged ends Celery 5.6: it is given back, and ends the next
+worker, too. Here it is refused, and the queue goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery.worker.consumer import Consumer
+from kombu.transport import redis
+
+from tasks.refusals import refuse
+
+log = logging.getLogger(__name__)
+
+REASON_LETTERS = 500
+# What reading a damaged message raises.
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
+
+
+class SiteConsumer(Consumer):
+    """Celery's consumer of tasks, which ends for no message."""
+
+    def create_task_handler(self, *args: Any) -> Callable[[Any], None]:
+        handle = super().create_task_handler(*args)
+
+        def handle_or_refuse(message: Any) -> None:
+            try:
+                handle(message)
+            except UNREADABLE as error:
+                self._refuse(message, f"it cannot be read ({type(error).__name__}: {error})")
+
+        return handle_or_refuse
+
+    def on_unknown_message(self, body: Any, message: Any) -> None:
+        self._refuse(message, "it is no task")
+
+    def on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
+        self._refuse(message, f"there is no task {str((message.headers or {}).get('task'))[:80]!r} here")
+
+    def on_invalid_task(self, body: Any, message: Any, exc: Exception) -> None:
+        self._refuse(message, f"{type(exc).__name__}: {exc}")
+
+    def on_decode_error(self, message: Any, exc: Exception) -> None:
+        self._refuse(message, f"it cannot be read ({exc})")
+
+    def _refuse(self, message: Any, reason: str) -> None:
+        body = message.body
+        queue = (message.delivery_info or {}).get("routing_key") or "of this worker"
+        refuse(str(queue), body if isinstance(body, bytes) else str(body).encode(), reason[:REASON_LETTERS])
+        if not message.acknowledged:
+            message.reject_log_error(log, self.connection_errors)
+
+
+class _CheckedChannel:
+    """Takes what is no JSON out of a queue."""
+
+    def _brpop_read(self, **options: Any) -> Any:
+        try:
+            return super()._brpop_read(**options)  # type: ignore[misc]
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            found = error.doc if isinstance(error, json.JSONDecodeError) else error.object
+            refuse("of this worker", found if isinstance(found, bytes) else found.encode(), "it is no JSON")
+            return True
+
+
+class _CheckedDelivery:
+    """Delivers only what has the form of a message."""
+
+    channels: list[Any]
+
+    def _deliver(self, message: Any, queue: str) -> None:
+        try:
+            made = self.channels[0].Message(message, channel=self.channels[0])
+            _ = made.delivery_info["exchange"], made.delivery_info["routing_key"], dict(made.headers)
+        except UNREADABLE as error:
+            reason = f"it has not the form of a message ({type(error).__name__}: {error})"
+            refuse(queue, json.dumps(message).encode(), reason)
+            return
+        super()._deliver(message, queue)  # type: ignore[misc]
+
+
+class _Channel(_CheckedChannel, redis.Channel):
+    pass
+
+
+class _SentinelChannel(_CheckedChannel, redis.SentinelChannel):
+    pass
+
+
+class RedisTransport(_CheckedDelivery, redis.Transport):
+    Channel = _Channel
+
+
+class SentinelTransport(_CheckedDelivery, redis.SentinelTransport):
+    Channel = _SentinelChannel

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""Messages that somebody puts into the queue by hand: each is refused in words and kept, and the queue goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.state.dead_letters import FOLDER, listed
+from agent.state.store import Store
+from rig.celery_process import REPOSITORY, CeleryProcess, environment
+from rig.processes import wait_until
+from rig.redis_server import RedisServer
+from rig.site import configuration
+from simulator.server.waldur import SimulatedWaldur
+from tasks.limits import STARTS_AT_MOST
+from tests.cluster.emulated import EmulatedSlurm, settings, variables
+
+pytestmark = pytest.mark.real_part
+# Every second one has ended workers of Celery 5.6, some of them one after the other.
+INJECT = """
+import json, sys
+from tasks import broker
+from tasks.app import app
+offering, order, starts = sys.argv[1:]
+client, queue = broker.client(), "site.default"
+def send(name, *args, **options):
+    app.send_task(name, args, queue=queue, **options)
+def message(body="e30=", headers={}, **properties):
+    delivery = {"exchange": "", "routing_key": queue}
+    known = {"delivery_mode": 2, "delivery_info": delivery, "delivery_tag": str(len(body)), "body_encoding": "base64"}
+    return {"body": body, "content-type": "application/json", "content-encoding": "utf-8", "headers": headers,
+            "properties": {**known, **properties}}
+raw = [
+    "garbage", b"\\xff\\xfe", "[1, 2]", '{"a": 1}', '{"body": "e30=", "headers": null, "properties": null}', message(),
+    message("e30", correlation_id="x", reply_to=""),
+    message("bm9qc29u", {"task": "report.poll", "id": "x", "lang": "py"}, correlation_id="x", reply_to=""),
+    message("%%%", {"task": "report.poll", "id": "x", "lang": "py"}, correlation_id="x", reply_to=""),
+]
+for each in raw:
+    client.lpush(queue, each if isinstance(each, str | bytes) else json.dumps(each))
+send("order_process.order", offering, order, serializer="yaml")
+app.conf.accept_content = ["json", "pickle"]
+send("order_process.order", offering, order, serializer="pickle")
+send("os.system", "reboot")
+send("order_process.order", "f" * 32, order)
+send("order_process.order", offering, "a" * 8_000_000)
+# As the broker hands out what a killed worker had begun.
+send("order_process.order", offering, "0" * 32, task_id="again")
+begun = json.loads(client.lpop(queue))
+begun["properties"]["delivery_info"]["redelivered"] = True
+for number in range(int(starts) + 1):
+    begun["properties"]["delivery_tag"] = f"again{number}"
+    client.lpush(queue, json.dumps(begun))
+send("order_process.order", offering, order)
+"""
+
+
+def test_each_is_refused_and_kept_and_the_queue_goes_on(redis_server: RedisServer, tmp_path: Path) -> None:
+    slurm = EmulatedSlurm(tmp_path)
+    redis_server.flush()
+    with SimulatedWaldur() as waldur:
+        env = environment(
+            configuration(waldur, tmp_path, backend=settings(slurm)), redis_server.url, variables(slurm)
+        )
+        order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10}, slug="one")
+        arguments = (waldur.seed.offering_uuid, order, str(STARTS_AT_MOST))
+        subprocess.run([sys.executable, "-c", INJECT, *arguments], env=env, cwd=REPOSITORY, check=True)
+        worker = CeleryProcess("worker", tmp_path / "worker.log", env, "--without-mingle", "--without-gossip")
+        try:
+            worker.start()
+            wait_until("the order behind them is done", lambda: waldur.order(order).state.value == "done")
+            assert worker.process.poll() is None
+        finally:
+            worker.stop()
+            print(worker.output())
+    letters = [letter.reason for letter in listed(Store(tmp_path / "state" / FOLDER))]
+    assert [reason.partition(" (")[0] for reason in letters] == [
+        "it is no JSON",
+        "it is no JSON",
+        *["it has not the form of a message"] * 3,
+        "it is no task",
+        "it has not the form of a message",
+        "it cannot be read",
+        "it cannot be read",
+        "ContentDisallowed: Refusing to deserialize untrusted content of type yaml",
+        "ContentDisallowed: Refusing to deserialize untrusted content of type pickle",
+        "there is no task 'os.system' here",
+        "order_process.order was begun 5 times and ended its worker each time",
+    ]
+    said = worker.output()
+    assert said.count(" is not run: ") == len(letters), (
+        "the last is told otherwise, one more is its arguments'"
+    )
+    assert f"offering {'f' * 32} is not in the configuration" in said
+    assert "so it is not begun again: look for" in said
+    assert redis_server.command("EXISTS site.default unacked:celery") == b":0\r\n"
