@@ -79,6 +79,7 @@ def _set_node_name(sender: str, options: dict[str, Any], **_: Any) -> None:
 @signals.celeryd_after_setup.connect
 def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     _check_schedule()
+    _warn_without_redis()
     program()
     queues = set(instance.app.amqp.queues.consume_from)
     served = [offering for offering in settings().offerings if table.queue_name(offering.queue) in queues]
@@ -101,6 +102,15 @@ def _check_worker(sender: str, instance: Any, **_: Any) -> None:
 @signals.beat_init.connect
 def _check_beat(**_: Any) -> None:
     _check_schedule()
+    _warn_without_redis()
+
+
+def _warn_without_redis() -> None:
+    if not broker.uses_redis():
+        log.warning(
+            "the broker is not Redis: polls run also while a bridge listens, what waits is queued once more with each "
+            "period, months of history are loaded with --local only, and locks hold on this host only"
+        )
 
 
 def _check_schedule() -> None:

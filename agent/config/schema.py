@@ -17,7 +17,14 @@ from agent.config import field_types
 from agent.config.findings import Findings, below, key_name, unknown_keys
 from agent.config.model import FINAL_REPORT_DAYS, Mode
 from agent.core.periodic import LimitType
-from agent.core.policy import LimitCuts, LimitsSource, PolicyMode, PolicyRules, UsageDecreases
+from agent.core.policy import (
+    JournalFailures,
+    LimitCuts,
+    LimitsSource,
+    PolicyMode,
+    PolicyRules,
+    UsageDecreases,
+)
 from agent.core.usage import UsageSource
 
 ACCOUNTING_TYPES = ("usage", "limit", "one")
@@ -127,6 +134,7 @@ class PolicySchema(SectionSchema):
     budgets = key(field_types.mapping, {})
     limit_cuts = key(field_types.choice(*LimitCuts), LimitCuts.HOLD.value)
     usage_decreases = key(field_types.choice(*UsageDecreases), UsageDecreases.HOLD.value)
+    journal_failures = key(field_types.choice(*JournalFailures), JournalFailures.GO_ON.value)
     protected_users = key(field_types.names, ())
     protected_accounts = key(field_types.names, ())
     ignore_users = key(field_types.names, ())

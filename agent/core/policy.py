@@ -28,6 +28,13 @@ class LimitCuts(StrEnum):
     ALLOW = "allow"
 
 
+class JournalFailures(StrEnum):
+    """What happens while the journal cannot be written: a full disk, a read-only folder."""
+
+    GO_ON = "go_on"
+    STOP = "stop"
+
+
 class UsageDecreases(StrEnum):
     """What becomes of a usage figure below the one that Waldur has already: somebody may have been billed for that."""
 
@@ -139,6 +146,7 @@ class PolicyRules:
     budgets: Mapping[Cost, Budget] = field(default_factory=lambda: dict(BUDGETS))
     limit_cuts: LimitCuts = LimitCuts.HOLD
     usage_decreases: UsageDecreases = UsageDecreases.HOLD
+    journal_failures: JournalFailures = JournalFailures.GO_ON
     protected_users: frozenset[str] = SYSTEM_USERS
     protected_accounts: frozenset[str] = frozenset({"root"})
     ignore_users: frozenset[str] = frozenset()

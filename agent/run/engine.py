@@ -22,6 +22,7 @@ from agent.core.errors import (
     BackendUnavailable,
     PassUnfinished,
     SiteAgentError,
+    StateError,
     WaldurError,
     WaldurLacks,
 )
@@ -113,6 +114,10 @@ class Work(Generic[Plan]):
         withheld = [action for action in portion.actions if not self.allows(action)]
         if withheld:
             raise AssertionError(f"not allowed by the policy: {withheld[0].render()}")
+        try:
+            self.run.reserve_journal()
+        except StateError as error:
+            raise PassUnfinished(str(error)) from error
         try:
             outcomes = list(self.steps.apply(portion.actions))
         except BackendError as error:
@@ -218,6 +223,8 @@ def plan_of(steps: Steps[Facts, Plan]) -> Plan:
 def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:
     """Decide on a plan and carry out the allowed part of it, portion by portion."""
     work = Work(run, steps, plan)
+    if work.decision.allowed:
+        run.reserve_journal()
     while (fewer := steps.announce(work)) is not None:
         work.decide(fewer)
     for portion in steps.portions(work):

@@ -22,7 +22,7 @@ from agent.core.account_names import fold
 from agent.core.actions import Action, Effect
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
-from agent.core.policy import Charge, PolicyMode, PolicyRules
+from agent.core.policy import Charge, JournalFailures, PolicyMode, PolicyRules
 from agent.plan.policy.gate import (
     ID_LENGTH,
     Decision,
@@ -36,7 +36,7 @@ from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state import charges, empty_answers, held_plans, left_out, pauses
+from agent.state import charges, empty_answers, held_plans, journal, left_out, pauses
 from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
 from agent.state.store import Source, Store, reading
 from backends.usernames import nss
@@ -96,6 +96,11 @@ class Pass:
     @property
     def is_late(self) -> bool:
         return time.monotonic() > self.until_s
+
+    def reserve_journal(self) -> None:
+        """See to it that what is done next can be written down, where the rules want that. Raises StateError."""
+        if self.rules.journal_failures is JournalFailures.STOP:
+            journal.reserve(self.site.state_dir)
 
 
 def rules_of(site: Site) -> PolicyRules:

@@ -9,6 +9,7 @@ and goes on.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import getpass
 import json
@@ -24,7 +25,7 @@ from typing import Any, Protocol
 from agent.config.model import Mode, Offering
 from agent.config.secret import mask_url
 from agent.core.actions import Action, only
-from agent.core.errors import StateError
+from agent.core.errors import StateError, StateUnwritable
 from agent.core.plans import Outcome
 from agent.core.printable import printable_json
 from agent.core.usage_actions import ReportUsage
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES = 10 * 2**20
 FILES = 10
+# Given up where the disk is full, so that what is being carried out is written down.
+RESERVE = ".reserve"
+RESERVE_BYTES = 256 * 1024
 ORDER_IN_REASON = re.compile(r"\border ([0-9a-f]{32})\b")
 
 
@@ -143,6 +147,26 @@ def told_in(line: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def reserve(state_dir: Path) -> None:
+    """Set room on the disk aside for the lines of what is done next. Raises StateUnwritable, StateError."""
+    path = state_dir / "journal" / RESERVE
+    try:
+        with files.acting_as_owner(state_dir):
+            files.make_folder(path.parent)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+            finally:
+                os.close(descriptor)
+            # The journal itself may be what cannot be written.
+            _append_to(_files(state_dir)[0], "")
+    except OSError as error:
+        raise StateUnwritable(
+            f"the journal in {path.parent} cannot be written ({error.strerror}), and nothing is changed without it "
+            "(policy.journal_failures is stop): make room, or set go_on"
+        ) from error
+
+
 def note(state_dir: Path, offering: Offering | None, text: str, *, by: str, mode: str = "") -> None:
     """Write down what a person did to the policy: approved, revoked, paused, resumed; None: of all offerings."""
     line: dict[str, Any] = {
@@ -202,7 +226,14 @@ def _append(state_dir: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         with files.acting_as_owner(state_dir):
             files.make_folder(path.parent)
             _rotate(state_dir)
-            _append_to(path, text)
+            try:
+                _append_to(path, text)
+            except OSError as error:
+                room = path.parent / RESERVE
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not room.exists():
+                    raise
+                room.unlink()
+                _append_to(path, text)
     except OSError as error:
         log.warning("the journal %s cannot be written: %s", path, error.strerror)
     except StateError as error:
@@ -216,8 +247,10 @@ def _append_to(path: Path, text: str) -> None:
         # The size of a file grows in the middle of another's write: without the lock a line would look cut.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         payload = (_line_end(descriptor) + text).encode("utf-8", "backslashreplace")
-        if os.write(descriptor, payload) < len(payload):
-            log.warning("the journal %s is cut: the disk is full", path)
+        written = os.write(descriptor, payload)
+        if written < len(payload):
+            os.truncate(descriptor, os.fstat(descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
 
