@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import click
 
-from benchmarks import events, fuzz, history, membership, orders, report, usage, worker
+from benchmarks import chaos, events, fuzz, history, membership, orders, report, usage, worker
 from benchmarks.parts import Parts, real_parts
 
 
@@ -30,6 +30,7 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "history": history.run,
     "report": report.run,
     "events": events.run,
+    "chaos": chaos.run,
     "memory": worker.run_memory,
     "kills": worker.run_kills,
     "steps": _every_step,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,25 +189,29 @@ class EventKillsRun:
         return self._record.exists() and time.time() - self._record.stat().st_mtime > self._setup.quiet_s
 
     def _faults(self) -> list[str]:
-        """Return orders that are not done, and accounts with other members than Waldur wants."""
-        orders = [(uuid, self._waldur.order(uuid).state.value) for uuid in self._orders]
-        found = [f"order {uuid} is {state}" for uuid, state in orders if state != "done"]
-        rows = self._setup.slurm.run("sacctmgr", "-nP", "show", "assoc", "format=account,user").stdout
-        has: dict[str, set[str]] = {}
-        for account, user in (row.split("|") for row in rows.splitlines()):
-            has.setdefault(account, set()).update({user} if user else set())
-        store = self._waldur.store
-        with store.lock:
-            names = {row.user_uuid: row.username for row in store.offering_users}
-            wanted = {
-                resource.backend_id: {names[g.user_uuid] for g in store.active_grants(resource.project_uuid)}
-                for resource in store.resources
-            }
-        return found + [
-            f"{account} has {sorted(has.get(account, ()))}, not {sorted(users)}"
-            for account, users in wanted.items()
-            if has.get(account) != users
-        ]
+        return differences(self._setup.slurm, self._waldur, self._orders)
+
+
+def differences(slurm: SlurmCluster, waldur: SimulatedWaldur, order_uuids: Sequence[str]) -> list[str]:
+    """Return orders that are not done, and accounts with other members than Waldur wants."""
+    orders = [(uuid, waldur.order(uuid).state.value) for uuid in order_uuids]
+    found = [f"order {uuid} is {state}" for uuid, state in orders if state != "done"]
+    rows = slurm.run("sacctmgr", "-nP", "show", "assoc", "format=account,user").stdout
+    has: dict[str, set[str]] = {}
+    for account, user in (row.split("|") for row in rows.splitlines()):
+        has.setdefault(account, set()).update({user} if user else set())
+    store = waldur.store
+    with store.lock:
+        names = {row.user_uuid: row.username for row in store.offering_users}
+        wanted = {
+            resource.backend_id: {names[g.user_uuid] for g in store.active_grants(resource.project_uuid)}
+            for resource in store.resources
+        }
+    return found + [
+        f"{account} has {sorted(has.get(account, ()))}, not {sorted(users)}"
+        for account, users in wanted.items()
+        if has.get(account) != users
+    ]
 
 
 def run(setup: KillSetup, *, events: int, rounds: int, seed: int = 1) -> EventKillsResult:

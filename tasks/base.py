@@ -76,6 +76,7 @@ class SiteTask(Task):
     """Takes identifiers only as arguments. A task whose error may pass retries itself; Flower shows the retries."""
 
     throws = (SiteAgentError,)
+    Request = "tasks.consumer:SiteRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:

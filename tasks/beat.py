@@ -30,11 +30,13 @@ from tasks.locks import mark_queued
 log = logging.getLogger(__name__)
 
 START_SPREAD_S = 5.0
+CLOCKS_APART_S = 30.0
 MODE_OF = {task: mode for mode, task in table.TASK_OF.items()}
 
 
 class SiteScheduler(Scheduler):
     _heartbeat_s = float("-inf")
+    _clocks_told = False
 
     def setup_schedule(self) -> None:
         self.merge_inplace(self.app.conf.beat_schedule)
@@ -85,10 +87,11 @@ class SiteScheduler(Scheduler):
         if not self._mark(entry, offering_uuid):
             log.debug("%s of %s waits in the queue already", entry.task, offering_uuid)
             return None
-        if is_covered:
-            # The next one comes a full period later: it does not expire with the short one.
-            entry = copy.copy(entry)
-            entry.options = {**entry.options, "expires": self._polls.full_period_s}
+        # The next one of a covered mode comes a full period later: it does not expire with the short one.
+        lives_s = self._polls.full_period_s if is_covered else entry.options["expires"]
+        entry = copy.copy(entry)
+        # By Redis's clock, and so for workers of all hosts.
+        entry.options = {**entry.options, "expires": lives_s + self._clock_offset_s()}
         try:
             sent = super().apply_async(entry, producer=producer, advance=advance, **options)
         except SchedulingError:  # whatever the broker raised: beat's own class wraps all of it
@@ -108,6 +111,16 @@ class SiteScheduler(Scheduler):
     @cached_property
     def _polls(self) -> Polls:
         return Polls(60 * current.settings().periods.reconciliation_minutes, time.monotonic())
+
+    def _clock_offset_s(self) -> float:
+        offset_s = broker.clock_offset_s()
+        is_far = abs(offset_s) > CLOCKS_APART_S
+        if is_far and not self._clocks_told:
+            log.warning(
+                "this host's clock and Redis's are %.0f s apart: does NTP run on both?", abs(offset_s)
+            )
+        self._clocks_told = is_far
+        return offset_s
 
     def _mark(self, entry: ScheduleEntry, offering_uuid: str) -> bool:
         if not broker.uses_redis():

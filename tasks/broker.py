@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from functools import cache
 from typing import Any
 
@@ -73,6 +74,18 @@ def recover_predecessor() -> None:
             freed,
             len(tags),
         )
+
+
+def clock_offset_s() -> float:
+    """Return how far Redis's clock is ahead of this host's; 0 with another broker, or where it does not answer."""
+    if not uses_redis():
+        return 0.0
+    try:
+        seconds, microseconds = client().time()
+    except RedisError as error:
+        log.debug("the clock of Redis cannot be read: %s", error)
+        return 0.0
+    return float(seconds + microseconds / 1e6 - time.time())
 
 
 def urgent_waits(queue: str, below: int) -> bool:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery.worker.consumer import Consumer
+from celery.worker.request import Request
 from kombu.transport import redis
 
+from tasks import broker
 from tasks.refusals import refuse
 
 log = logging.getLogger(__name__)
@@ -56,6 +59,25 @@ class SiteConsumer(Consumer):
         refuse(str(queue), body if isinstance(body, bytes) else str(body).encode(), reason[:REASON_LETTERS])
         if not message.acknowledged:
             message.reject_log_error(log, self.connection_errors)
+
+
+class SiteRequest(Request):
+    """A received task. It expires by Redis's clock, which beat goes by: with this host's clock ahead by more than a
+    period no poll would ever run.
+    """
+
+    def maybe_expire(self) -> bool | None:
+        if self.expires is not None and datetime.now(self.expires.tzinfo) > self.expires:
+            offset_s = broker.clock_offset_s()
+            if datetime.now(self.expires.tzinfo) + timedelta(seconds=offset_s) <= self.expires:
+                log.warning(
+                    "this host's clock and Redis's are %.0f s apart: %s has not expired. Does NTP run on both?",
+                    abs(offset_s),
+                    self.name,
+                )
+                return None
+        expired: bool | None = super().maybe_expire()
+        return expired
 
 
 class _CheckedChannel:
