@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Kill workers, beats, bridges, Redis, slurmdbd and Waldur at random, while orders are placed and members come and go.
+"""Kill workers, beats, bridges, Redis, its data, slurmdbd and Waldur at random, while orders are placed and members
+come and go.
 
 Two workers, two beats and two bridges run throughout. The tests run a tenth of it, the benchmark all of it.
 """
@@ -27,7 +28,8 @@ from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 
-VICTIMS = ("worker", "beat", "bridge", "redis", "slurmdbd", "waldur")
+# `data`: all that is in Redis.
+VICTIMS = ("worker", "beat", "bridge", "redis", "data", "slurmdbd", "waldur")
 AWAY_S = (0.2, 2.0)
 END_S = 150
 DONE = "POST marketplace-orders/{uuid}/set_state_done/"
@@ -109,6 +111,9 @@ class ChaosRun:
         elif victim == "redis":
             self._redis.kill()
             again = self._redis.start
+        elif victim == "data":
+            self._redis.flush()
+            return
         elif victim == "slurmdbd":
             os.kill(self._setup.slurm.servers.pid("slurmdbd"), signal.SIGKILL)
             self._setup.slurm.stop_slurmdbd()

@@ -27,14 +27,14 @@ from tests.cluster.emulated import EmulatedSlurm, settings, variables
 pytestmark = pytest.mark.real_part
 ORDERS = 4
 QUEUE = "site.default"
-# The last one waits for its time at the worker.
+# The first one is held until its time, long after this test.
 SEND = """
 import sys
 from tasks.orders import enqueue_order, order
-offering, *uuids, last = sys.argv[1:]
+offering, later, *uuids = sys.argv[1:]
+order.apply_async((offering, later), queue="site.default", countdown=300)
 for uuid in uuids:
     enqueue_order(offering, uuid)
-order.apply_async((offering, last), queue="site.default", countdown=5)
 """
 
 
@@ -63,32 +63,36 @@ def test_they_are_back_when_the_worker_is(broker_url: str, tmp_path: Path) -> No
         ]
         command = [sys.executable, "-c", SEND, waldur.seed.offering_uuid, *orders]
         subprocess.run(command, env=env, cwd=REPOSITORY, check=True)
-        waldur.inject(Fault(kind=FaultKind.DELAY, latency_ms=250, times=None))
-        worker = CeleryProcess(
-            *("worker", tmp_path / "worker.log", env),
-            *("--without-mingle", "--without-gossip", "--concurrency", "1"),
-        )
+        waldur.inject(Fault(kind=FaultKind.DELAY, latency_ms=200, times=None))
+        worker = CeleryProcess("worker", tmp_path / "worker.log", env, "--without-mingle", "--without-gossip")
+        _, *due = orders
         try:
             worker.start()
-            wait_until(
-                "one is under way", lambda: "executing" in {waldur.order(o).state.value for o in orders}
-            )
-            if broker_url.startswith("redis"):
-                held = redis.Redis.from_url(broker_url)
-                wait_until("two are held", lambda: unacknowledged(held) == 2)
+            wait_until("one is under way", lambda: "executing" in states(waldur, due))
             worker.kill()
+            held = unacknowledged(broker_url)
+            assert held is None or held >= 2, "one is carried out, one waits for its time"
             waldur.faults.clear()
             worker.start()
-            wait_until("all are done", lambda: all(waldur.order(o).state.value == "done" for o in orders))
+            wait_until("all that are due are done", lambda: states(waldur, due) == {"done"})
+            if held is not None:
+                wait_until("one waits for its time", lambda: unacknowledged(broker_url) == 1)
         finally:
             worker.stop()
             print(worker.output())
-        if broker_url.startswith("redis"):
-            assert "1 locks freed, 2 tasks put back" in worker.output()
-            assert unacknowledged(held) == held.llen(QUEUE) == 0
-        else:
-            assert "the broker is not Redis: polls run also while a bridge listens" in worker.output()
+    if held is None:
+        assert "the broker is not Redis: polls run also while a bridge listens" in worker.output()
+    else:
+        assert f"locks freed, {held} tasks put back" in worker.output()
 
 
-def unacknowledged(client: redis.Redis) -> int:
+def states(waldur: SimulatedWaldur, orders: list[str]) -> set[str]:
+    return {waldur.order(uuid).state.value for uuid in orders}
+
+
+def unacknowledged(broker_url: str) -> int | None:
+    """How many tasks workers of Redis hold; of RabbitMQ nobody knows it at once."""
+    if not broker_url.startswith("redis"):
+        return None
+    client = redis.Redis.from_url(broker_url)
     return sum(client.hlen(key) for key in client.scan_iter(match="unacked*", _type="hash"))
