@@ -54,9 +54,7 @@ def connected(settings: Settings) -> Connection:
     current.use(settings)
     # What the workers have, with less patience.
     options = {**app.conf.broker_transport_options, "socket_timeout": CONNECT_S}
-    connection = Connection(
-        settings.broker_url.reveal(), connect_timeout=CONNECT_S, transport_options=options
-    )
+    connection = Connection(app.conf.broker_url, connect_timeout=CONNECT_S, transport_options=options)
     try:
         connection.ensure_connection(max_retries=1, timeout=CONNECT_S)
         if is_redis(connection):

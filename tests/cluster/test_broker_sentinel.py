@@ -29,7 +29,7 @@ ACROSS = """
 import sys
 from agent.config.model import Mode
 from agent.core.events import QueueUnavailable
-from tasks import broker, event_coverage
+from tasks import broker, current, event_coverage, inspection
 offering = sys.argv[1]
 def told():
     try:
@@ -43,7 +43,7 @@ print(*taken, pipe.set("written", "last").execute_command("WAIT", 1, 20000).exec
 sys.stdin.readline()
 print(told(), ",".join(event_coverage.covered_modes(offering)), broker.locks().take("x"), flush=True)
 locks.release("x")
-print(broker.locks().take("x"), flush=True)
+print(broker.locks().take("x"), inspection.look(current.settings()).beats is not None, flush=True)
 """
 
 
@@ -97,7 +97,7 @@ def test_a_failover_in_the_middle_of_work(sentinel: Sentinel, tmp_path: Path) ->
                 wait_until("all sentinels name the new master", sentinel.has_switched)
                 script.stdin.write("\n")
                 script.stdin.close()
-                assert script.stdout.read() == "2 order_process False\nTrue\n"
+                assert script.stdout.read() == "2 order_process False\nTrue True\n"
             waldur.faults.clear()
             wait_until("the order is done", lambda: waldur.order(first).state.value == "done")
             second = waldur.place_create_order(project, "two", limits={"cpu": 10}, slug="two")

@@ -38,16 +38,14 @@ OPERATOR = """
 import sys
 from agent.core.periods import Month
 from agent.run.backfill.month import LoadOptions
-from tasks import backfill, broker, current, month_queue
-from tasks.app import app
+from tasks import backfill, broker, current, inspection, month_queue
 from tasks.month_status import MonthState, MonthStatus, RunStatus
 assert month_queue.unavailable_reason(current.settings()) == ""
 status = RunStatus(broker.client(), "0af3")
 status.write({"2024-01": MonthStatus(MonthState.QUEUED)})
 backfill.enqueue_month(sys.argv[1], Month.parse("2024-01"), "0af3", LoadOptions())
-client = broker.client()
-waiting = sum(client.hlen(key) for key in client.scan_iter(match="unacked*", _type="hash"))
-print(len(status.read(["2024-01"])), waiting >= 0, len(app.control.ping(timeout=3, limit=1)))
+seen = inspection.look(current.settings())
+print(len(status.read(["2024-01"])), seen.problem, len(seen.workers), len(seen.beats), len(seen.covered))
 """
 # A user, and what it may not do: keys and commands of others.
 REFUSED = [
@@ -117,7 +115,8 @@ def test_each_role_works_with_its_own_user_and_reads_nobody_elses_keys(
         worker = running[0]
         try:
             wait_until("the worker is ready", lambda: " ready." in worker.output())
-            for role, script, said in (("bridge", BRIDGE, "True"), ("operator", OPERATOR, "1 True 1")):
+            wait_until("beat runs", lambda: any(admin.scan_iter(match="site-beat:*")))
+            for role, script, said in (("bridge", BRIDGE, "True"), ("operator", OPERATOR, "1  1 1 1")):
                 command = [sys.executable, "-c", script, waldur.seed.offering_uuid]
                 done = subprocess.run(
                     command, env=env(role), cwd=REPOSITORY, capture_output=True, text=True, check=False
