@@ -7,11 +7,11 @@ nobody took in that time is replaced by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.config.model import Mode, Settings
+from agent.config.model import Mode, Offering, Settings
 
 TASK_OF: Mapping[Mode, str] = {
     Mode.ORDER_PROCESS: "order_process.poll",
@@ -50,8 +50,19 @@ def queue_name(queue: str) -> str:
     return f"site.{queue}"
 
 
-def slots(settings: Settings) -> list[Slot]:
-    """Return the passes of every offering, then the drift reports of those with a mode that changes the cluster."""
+def all_modes(_offering: Offering) -> frozenset[Mode]:
+    """Return every mode: a beat starts all that the configuration has a backend for."""
+    return frozenset(Mode)
+
+
+def slots(settings: Settings, modes_of: Callable[[Offering], frozenset[Mode]] = all_modes) -> list[Slot]:
+    """Return the passes of every offering, then the drift reports of those with a mode that changes the cluster.
+    `modes_of`: the modes that are started here; drift is of all those that change the cluster, or not reported.
+    """
+    wanted = {
+        offering.uuid: {m for m in TASK_OF if offering.backend_of(m) and m not in offering.stopped}
+        for offering in settings.offerings
+    }
     found = [
         Slot(
             name=f"{mode}:{offering.uuid}",
@@ -63,10 +74,11 @@ def slots(settings: Settings) -> list[Slot]:
         )
         for offering in settings.offerings
         for mode in TASK_OF
-        if offering.backend_of(mode) and mode not in offering.stopped
+        if mode in wanted[offering.uuid] & modes_of(offering)
     ]
     for offering in settings.offerings:
-        if any(offering.backend_of(mode) and mode not in offering.stopped for mode in STEERING):
+        steering = wanted[offering.uuid].intersection(STEERING)
+        if steering and steering <= modes_of(offering):
             found.append(
                 Slot(
                     name=f"drift:{offering.uuid}",
@@ -80,7 +92,9 @@ def slots(settings: Settings) -> list[Slot]:
     return found
 
 
-def entries(settings: Settings) -> dict[str, dict[str, Any]]:
+def entries(
+    settings: Settings, modes_of: Callable[[Offering], frozenset[Mode]] = all_modes
+) -> dict[str, dict[str, Any]]:
     """Return the entries as Celery reads them in `beat_schedule`."""
     return {
         slot.name: {
@@ -89,5 +103,5 @@ def entries(settings: Settings) -> dict[str, dict[str, Any]]:
             "args": (slot.offering_uuid,),
             "options": {"queue": slot.queue, "priority": slot.priority, "expires": slot.period_s},
         }
-        for slot in slots(settings)
+        for slot in slots(settings, modes_of)
     }

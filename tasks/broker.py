@@ -38,6 +38,17 @@ def uses_redis() -> bool:
     return bool(app.connection_for_write().transport.driver_type == "redis")
 
 
+def is_embedded() -> bool:
+    """Return whether the queue is in the memory of this process (`tasks.embedded`)."""
+    return bool(app.connection_for_write().transport.driver_type == "memory")
+
+
+def waiting_here() -> int:
+    """Return how many tasks wait in the memory of this process."""
+    with app.connection_for_read() as connection:
+        return sum(connection.default_channel._size(queue.name) for queue in app.conf.task_queues)
+
+
 @cache
 def _client_of(_pid: int) -> Any:
     return app.connection_for_write().default_channel.client

@@ -9,10 +9,12 @@ from kombu import Exchange, Queue
 
 import beat_schedule as table
 from tasks import sentinel
-from tasks.current import settings
+from tasks.current import modes_of, settings
 from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_TIMEOUT_S
 
 broker_url, _sentinel_options = sentinel.connection(settings().broker_url.reveal())
+_is_redis = broker_url.startswith(("redis", "sentinel", "valkey"))
+_is_embedded = broker_url.startswith("memory")
 # Our own variable and the file were weighed already; Celery would let this one win over both.
 os.environ.pop("CELERY_BROKER_URL", None)
 imports = (
@@ -42,8 +44,9 @@ result_accept_content = ["json"]
 task_send_sent_event = True
 
 worker_consumer = "tasks.consumer:SiteConsumer"
-worker_prefetch_multiplier = 1
-worker_disable_prefetch = True
+# Celery confirms the end of a task of an embedded queue within 2 s only: meanwhile it goes on with the next one.
+worker_prefetch_multiplier = 4 if _is_embedded else 1
+worker_disable_prefetch = _is_redis
 worker_send_task_events = True
 worker_hijack_root_logger = False
 worker_redirect_stdouts = False
@@ -57,7 +60,7 @@ worker_max_memory_per_child = 58_000
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
 
-beat_schedule = table.entries(settings())
+beat_schedule = table.entries(settings(), modes_of)
 beat_scheduler = "tasks.beat:SiteScheduler"
 beat_max_loop_interval = 5
 
@@ -75,6 +78,7 @@ broker_transport_options = (
         "queue_order_strategy": "priority",
         **_sentinel_options,
     }
-    if broker_url.startswith(("redis", "sentinel", "valkey"))
-    else {}
+    if _is_redis
+    # Seconds between two looks into the memory of an embedded queue; RabbitMQ takes none of these.
+    else ({"polling_interval": 0.1} if _is_embedded else {})
 )

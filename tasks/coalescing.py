@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from tasks.locks import HeldLocks, held
 
 log = logging.getLogger(__name__)
 
+# Of an embedded queue: until which monotonic second a task about a subject counts as waiting.
+_waiting_here: dict[str, float] = {}
 MARKER, RERUN, RETRY = "site-event:", "site-rerun:", "site-retry:"
 WAITING = b"waiting"
 # A marker outlives its task's start only where the task was lost: events are ignored for that long.
@@ -45,8 +48,7 @@ return 1
 def send_once(subject: str, publish: Callable[[], None]) -> bool:
     """Publish a task about `subject`; False when one waits already. Raises RedisError, and what `publish` raises."""
     if not broker.uses_redis():
-        publish()
-        return True
+        return _send_once_here(subject, publish)
     client, key = broker.client(), MARKER + subject
     provisional = f"provisional {uuid.uuid4().hex}"
     if not client.set(key, provisional, nx=True, px=PROVISIONAL_MS) and client.get(key) == WAITING:
@@ -56,6 +58,17 @@ def send_once(subject: str, publish: Callable[[], None]) -> bool:
         client.eval(CONFIRM, 1, key, provisional, WAITING, WAITING_MS)
     except RedisError as error:
         log.debug("duplicates of %s cannot be recognised: %s", subject, error)
+    return True
+
+
+def _send_once_here(subject: str, publish: Callable[[], None]) -> bool:
+    """Publish, unless a task about `subject` waits in the memory of this process; with another broker always."""
+    now_s = time.monotonic()
+    if broker.is_embedded():
+        if _waiting_here.get(subject, 0.0) > now_s:
+            return False
+        _waiting_here[subject] = now_s + WAITING_MS / 1000
+    publish()
     return True
 
 
@@ -69,6 +82,7 @@ def single_flight(task: SiteTask, subject: str, *, is_poll: bool = False) -> Ite
     try:
         with held(broker.locks()) as locks:
             is_ours = locks.take(subject) or (not is_poll and _request_rerun(task, subject, locks))
+            _waiting_here.pop(subject, None)
             if is_ours and broker.uses_redis():
                 # From now on an event queues a new task: it may tell what comes after our reading.
                 _best_effort(lambda client: client.delete(MARKER + subject))

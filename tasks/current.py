@@ -6,10 +6,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 
+import beat_schedule as table
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.run import configuration, presence
@@ -34,12 +35,20 @@ def needs_logins(words: Sequence[str]) -> bool:
 
 # Settings that a command of ours has read already, with its own `-c`.
 _given: list[Settings] = []
+# The modes of an offering that this process serves, and beat starts.
+_modes_of: list[Callable[[Offering], frozenset[Mode]]] = []
 
 
-def use(loaded: Settings) -> None:
-    """Use these settings in this process. Call it before the first use of `settings`."""
+def use(loaded: Settings, modes_of: Callable[[Offering], frozenset[Mode]] | None = None) -> None:
+    """Use these settings in this process, for all modes or for some. Call it before the first use of `settings`."""
     _given[:] = [loaded]
+    _modes_of[:] = [modes_of] if modes_of else []
     settings.cache_clear()
+
+
+def modes_of(offering: Offering) -> frozenset[Mode]:
+    """Return the modes of an offering that this process serves."""
+    return _modes_of[0](offering) if _modes_of else table.all_modes(offering)
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterable
 
 from redis import RedisError
@@ -18,6 +19,9 @@ from agent.core.events import QueueUnavailable
 from agent.run import event_coverage
 from tasks import broker
 
+# Of a bridge in this process: until which monotonic second they count, and the modes. The queue is here, too: it can
+# lose nothing that the bridge would not lose with it.
+_here: dict[str, tuple[float, frozenset[Mode]]] = {}
 BEAT = "site-beat:"
 HEARTBEAT, COUNT = "site-heartbeat:", "site-heartbeat-count:"
 COUNT_TTL_S = 86_400
@@ -27,6 +31,8 @@ def send_heartbeat(offering_uuid: str, modes: Iterable[Mode]) -> int:
     """Tell beat which modes events cover. Return how many heartbeats of the offering Redis has counted, of all bridges;
     0 with another broker. Raises QueueUnavailable.
     """
+    if broker.is_embedded():
+        _here[offering_uuid] = (time.monotonic() + event_coverage.HEARTBEAT_VALID_S, frozenset(modes))
     if not broker.uses_redis():
         return 0
     covered, key = ",".join(sorted(modes)), COUNT + offering_uuid
@@ -42,7 +48,8 @@ def send_heartbeat(offering_uuid: str, modes: Iterable[Mode]) -> int:
 def covered_modes(offering_uuid: str) -> frozenset[Mode]:
     """Return the modes whose events a bridge listens to now. Raises RedisError."""
     if not broker.uses_redis():
-        return frozenset()
+        until_s, modes = _here.get(offering_uuid, (0.0, frozenset()))
+        return modes if time.monotonic() < until_s else frozenset()
     covered = (broker.client().get(HEARTBEAT + offering_uuid) or b"").decode().split(",")
     return frozenset(mode for mode in Mode if mode in covered)
 

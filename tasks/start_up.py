@@ -22,7 +22,7 @@ from agent.observability import apm, logs, sentry
 from agent.run import site as sites
 from tasks import broker
 from tasks.app import app
-from tasks.current import needs_logins, program, settings
+from tasks.current import modes_of, needs_logins, program, settings
 
 log = logging.getLogger(__name__)
 
@@ -83,13 +83,19 @@ def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     program()
     queues = set(instance.app.amqp.queues.consume_from)
     served = [offering for offering in settings().offerings if table.queue_name(offering.queue) in queues]
-    problems = [problem for mode in table.TASK_OF for problem in sites.unusable(served, mode)]
+    problems = [
+        problem
+        for mode in table.TASK_OF
+        for problem in sites.unusable([o for o in served if mode in modes_of(o)], mode)
+    ]
     for problem in problems:
         log.log(logging.WARNING if problem.severity is Severity.WARNING else logging.ERROR, "%s", problem)
-    wanted = {(o.path, mode) for o in served for mode in table.TASK_OF if o.backend_of(mode)}
+    wanted = {(o.path, mode) for o in served for mode in modes_of(o) if o.backend_of(mode)}
     stopped = {(problem.path, mode) for problem in problems for mode in problem.stops}
     is_idle = bool(wanted) and wanted == stopped
-    fatal = [problem.message for problem in problems if is_idle or problem.severity is Severity.ERROR]
+    # No other host takes the tasks of an embedded queue: an offering that cannot be served there stops no other one.
+    is_refused = len(served) == 1 or not broker.is_embedded()
+    fatal = [p.message for p in problems if is_idle or (is_refused and p.severity is Severity.ERROR)]
     if fatal:
         _refuse(f"worker {sender} does not start: {'; '.join(fatal)}")
     for mode in table.TASK_OF:

@@ -33,7 +33,7 @@ def command(config_file: Path | None) -> int:
         os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
     settings = load_settings(config_file)
     log_shipping.set_up(settings)
-    bridge = _new_bridge(settings)
+    bridge = new_bridge(settings)
     if bridge is None:
         echo("no offering here has stomp_enabled or mqtt_enabled: there is nothing to listen to", err=True)
         return 2
@@ -43,7 +43,7 @@ def command(config_file: Path | None) -> int:
     return 0
 
 
-def _new_bridge(settings: Settings) -> Bridge | None:
+def new_bridge(settings: Settings) -> Bridge | None:
     """Return the bridge of these settings; None where no offering has events."""
     # Imported here: Celery reads its settings from the file that the variable names.
     from tasks.events import TaskQueue

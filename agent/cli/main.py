@@ -112,8 +112,10 @@ def main() -> NoReturn:
     sys.exit(run(words))
 
 
-def run(words: list[str], command: click.Command = cli, name: str = "") -> int:
-    """Run one command line and return its exit code; of one command where that is given, under a name of its own."""
+def run(words: list[str], command: click.Command = cli, name: str = "", *, config_error: int = 2) -> int:
+    """Run one command line and return its exit code; of one command where that is given, under a name of its own.
+    `config_error`: the code of a wrong configuration.
+    """
     called = os.path.basename(sys.argv[0])
     program = name or (called if called == PROGRAM else "manage.py")
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -128,7 +130,7 @@ def run(words: list[str], command: click.Command = cli, name: str = "") -> int:
         return error.exit_code
     except ConfigError as error:
         echo(*str(error).split("\n"), err=True)
-        return 2
+        return config_error
     except SiteAgentError as error:
         echo(f"error: {error}", err=True)
         return 1

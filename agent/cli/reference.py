@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: MIT
-"""The reference's console scripts under their own names and options, so that a site's habits keep working."""
+"""The reference's console scripts under their own names and options, so that a site's habits keep working.
+
+Their exit codes are the reference's: a wrong configuration is 1, a wrong option 2, and what fails for one component,
+home or month only is told, with 0.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from agent.cli import arguments
 from agent.cli.main import run
 
 MODES = ("order_process", "report", "membership_sync", "event_process")
+CONFIG_ERROR = 1
+
+
+def site_agent() -> NoReturn:
+    """`waldur_site_agent [-m MODE] [-c FILE] [--dry-run]`: one service without a broker."""
+    _run("waldur_site_agent", "agent.cli.site_agent", sys.argv[1:])
 
 
 def load_components() -> NoReturn:
     """`waldur_site_load_components [-m MODE] [-c FILE]`; options of `load-components` are understood too."""
     _as_before(
         "waldur_site_load_components",
-        "load-components",
+        "load_components",
         "Create or update the offerings' components in Waldur, as `manage.py load-components` does.",
+        "--components-may-fail",
     )
 
 
@@ -26,23 +39,30 @@ def create_homedirs() -> NoReturn:
     """`waldur_site_create_homedirs [-m MODE] [-c FILE]`; options of `create-homedirs` are understood too."""
     _as_before(
         "waldur_site_create_homedirs",
-        "create-homedirs",
+        "create_homedirs",
         "Make the missing home directories of the offerings' users, as `manage.py create-homedirs` does.",
+        "--homes-may-fail",
     )
 
 
 def load_historical_usage() -> NoReturn:
     """`waldur_site_load_historical_usage`: options of `historical-usage`; as before, failed months end with 0."""
     arguments.blank_typed(sys.argv[1:])
-    from agent.cli.backfill.historical_usage import command
+    words = ["--months-may-fail", *sys.argv[1:]]
+    _run("waldur_site_load_historical_usage", "agent.cli.backfill.historical_usage", words)
 
-    sys.exit(run(["--months-may-fail", *sys.argv[1:]], command, "waldur_site_load_historical_usage"))
 
-
-def _as_before(script: str, command: str, description: str) -> NoReturn:
+def _as_before(script: str, module: str, description: str, *more: str) -> NoReturn:
+    """Run a command with the two options that all scripts have; the mode says nothing there."""
     parser = argparse.ArgumentParser(prog=script, description=description)
     parser.add_argument("-m", "--mode", choices=MODES, help="accepted and ignored, as before")
+    command = module.replace("_", "-")
     parser.add_argument("-c", "--config-file", metavar="FILE", help=f"default: as of `manage.py {command}`")
     given, others = parser.parse_known_args()
     file = ["--config-file", given.config_file] if given.config_file else []
-    sys.exit(run([command, *file, *others]))
+    _run(script, f"agent.cli.{module}", [*file, *more, *others])
+
+
+def _run(script: str, module: str, words: Sequence[str]) -> NoReturn:
+    command = importlib.import_module(module).command
+    sys.exit(run(list(words), command, script, config_error=CONFIG_ERROR))
