@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent.host import broker_program
 from rig import processes
 from rig.parts import REQUIRED, find_program, require
 from rig.processes import RealPartError
-from simulator.demo import parts
 
 
 class RedisServer:
@@ -138,4 +138,4 @@ def _program() -> str:
     """Return the machine's server, else the demo's; with REQUIRE_REAL_SERVICES=1 the test fails instead."""
     if REQUIRED:
         require("redis")
-    return find_program("redis-server|valkey-server") or parts.embedded_broker()
+    return find_program("redis-server|valkey-server") or broker_program.find()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from celery import signals
@@ -16,7 +17,7 @@ from kombu import transport as transports
 from kombu.utils.functional import maybe_list
 
 import beat_schedule as table
-from agent.config.model import Mode, Offering, Severity
+from agent.config.model import Mode, Offering, Problem, Severity
 from agent.core.errors import BackendError, SiteAgentError
 from agent.observability import apm, logs, sentry
 from agent.run import site as sites
@@ -83,26 +84,27 @@ def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     program()
     queues = set(instance.app.amqp.queues.consume_from)
     served = [offering for offering in settings().offerings if table.queue_name(offering.queue) in queues]
-    problems = [
-        problem
-        for mode in table.TASK_OF
-        for problem in sites.unusable([o for o in served if mode in modes_of(o)], mode)
-    ]
+    pairs = [(o, mode) for mode in table.TASK_OF for o in served if mode in modes_of(o)]
+    problems = [problem for offering, mode in pairs for problem in sites.unusable([offering], mode)]
+    wanted = {(offering.path, mode) for offering, mode in pairs if offering.backend_of(mode)}
+    stopped = {(problem.path, mode) for problem in problems for mode in problem.stops}
+    # No other host takes the tasks of an embedded queue: an offering that cannot be served there stops no other one.
+    are_alone = len(served) == 1 or not broker.is_embedded()
+    if fatal := _fatal(problems, is_idle=bool(wanted) and wanted == stopped, are_alone=are_alone):
+        _refuse(f"worker {sender} does not start: {'; '.join(fatal)}")
+    for offering, mode in pairs:
+        if (offering.path, mode) in wanted - stopped:
+            _log_health(offering, mode)
+    broker.recover_predecessor()
+
+
+def _fatal(problems: Sequence[Problem], *, is_idle: bool, are_alone: bool) -> list[str]:
+    """Log the problems, and return those that keep a worker from starting: all where it would have nothing to do, else
+    the errors, where nothing else would be stopped by them.
+    """
     for problem in problems:
         log.log(logging.WARNING if problem.severity is Severity.WARNING else logging.ERROR, "%s", problem)
-    wanted = {(o.path, mode) for o in served for mode in modes_of(o) if o.backend_of(mode)}
-    stopped = {(problem.path, mode) for problem in problems for mode in problem.stops}
-    is_idle = bool(wanted) and wanted == stopped
-    # No other host takes the tasks of an embedded queue: an offering that cannot be served there stops no other one.
-    is_refused = len(served) == 1 or not broker.is_embedded()
-    fatal = [p.message for p in problems if is_idle or (is_refused and p.severity is Severity.ERROR)]
-    if fatal:
-        _refuse(f"worker {sender} does not start: {'; '.join(fatal)}")
-    for mode in table.TASK_OF:
-        for offering in served:
-            if (offering.path, mode) in wanted - stopped:
-                _log_health(offering, mode)
-    broker.recover_predecessor()
+    return [p.message for p in problems if is_idle or (are_alone and p.severity is Severity.ERROR)]
 
 
 @signals.beat_init.connect

@@ -21,9 +21,9 @@ from agent.cli import options
 from agent.cli.options import json_option, print_json
 from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
+from agent.host.children import Stopped, StopRequest
 from simulator.demo import scenario
 from simulator.demo.clusters import CLUSTERS, DemoCluster
-from simulator.demo.parts import DemoStopped, StopRequest
 from simulator.demo.scenario import Demo
 
 TIMEOUT_S = 50.0
@@ -56,7 +56,7 @@ def command(once: bool, as_json: bool, keep: bool, backend: str) -> int:
     code = 1
     try:
         code = _demo(folder, console, CLUSTERS[backend], stop_request, once=once, as_json=as_json)
-    except DemoStopped:
+    except Stopped:
         _print(console, "stopped before the end")
         code = STOPPED
     except SiteAgentError as error:
@@ -170,7 +170,7 @@ def _wait_for_end(demo: Demo, console: Console) -> bool:
     try:
         while not demo.children.dead():
             demo.stop_request.pause(0.5)
-    except DemoStopped:
+    except Stopped:
         _print(console, "stopping")
         return True
     _print(console, f"{', '.join(demo.children.dead())} ended", style="red")

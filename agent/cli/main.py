@@ -68,6 +68,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "agent.cli.healthz",
         "Tell probes whether worker, beat and bridge of this host are alive.",
     ),
+    "cluster": (
+        "agent.cli.cluster",
+        "Run broker, worker, beat and bridge of a one-machine site in the foreground.",
+    ),
     "bridge": ("agent.cli.bridge", "Listen to Waldur's events for all offerings, and queue tasks."),
     "events": ("agent.cli.events", "Look at messages that could not be understood, and try them again."),
     "simulate": ("agent.cli.simulate", "Run a simulated Waldur to try things against."),

