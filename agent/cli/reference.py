@@ -16,6 +16,8 @@ from typing import NoReturn
 from agent.cli import arguments
 from agent.cli.main import run
 
+# agent.config.model.Mode, without what that imports.
+MEMBERSHIP_SYNC = "membership_sync"
 MODES = ("order_process", "report", "membership_sync", "event_process")
 CONFIG_ERROR = 1
 
@@ -50,6 +52,41 @@ def load_historical_usage() -> NoReturn:
     arguments.blank_typed(sys.argv[1:])
     words = ["--months-may-fail", *sys.argv[1:]]
     _run("waldur_site_load_historical_usage", "agent.cli.backfill.historical_usage", words)
+
+
+def sync_offering_users() -> NoReturn:
+    """`waldur_sync_offering_users [-m MODE] [-c FILE]`: usernames only."""
+    _as_before(
+        "waldur_sync_offering_users",
+        "sync_offering_users",
+        "Give usernames to the offerings' people who have none yet.",
+    )
+
+
+def sync_resource_limits() -> NoReturn:
+    """`waldur_sync_resource_limits [-m MODE] [-c FILE]`: one pass over members, which limits are a part of."""
+    _as_before(
+        "waldur_sync_resource_limits",
+        "run",
+        "Bring limits, and with them members and states, in step: `manage.py run membership_sync --once`.",
+        MEMBERSHIP_SYNC,
+        "--once",
+    )
+
+
+def test_order() -> NoReturn:
+    """`waldur_site_test_order`: make an order from a template and check it."""
+    _run("waldur_site_test_order", "agent.cli.order_check", sys.argv[1:])
+
+
+def healthz() -> NoReturn:
+    """`waldur_site_healthz`: the probes of containers."""
+    _run("waldur_site_healthz", "agent.cli.probe", sys.argv[1:])
+
+
+def export_plugin_catalogue() -> NoReturn:
+    """`waldur_site_export_plugin_catalogue [-o FILE]`."""
+    _run("waldur_site_export_plugin_catalogue", "agent.cli.catalogue", sys.argv[1:])
 
 
 def _as_before(script: str, module: str, description: str, *more: str) -> NoReturn:

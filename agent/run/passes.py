@@ -66,6 +66,15 @@ def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> Sequen
     return people.name_people(run, facts.users, facts.offering, snapshot, members)
 
 
+def name_offering_users(site: Site) -> PassReport:
+    """Give names to the people of the offering who have none yet, as a pass over members does first, and nothing else.
+    It is no pass of its own: `status` goes on showing the last one.
+    """
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject="usernames", is_recorded=False) as run:
+        membership.observe(site, PassScope(), lambda facts, snapshot: name_people(run, facts, snapshot))
+    return run.report
+
+
 def members_of(facts: MembershipFacts, snapshot: Snapshot) -> frozenset[str]:
     """Return who is in the offering's accounts on the cluster, without service and course accounts that are known."""
     others: set[str] = set()

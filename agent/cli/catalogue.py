@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""`waldur_site_export_plugin_catalogue`: the installed backends and the keys that they read, for forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent import __version__
+from agent.cli.output import echo
+from agent.config.schema import BACKEND_SETTINGS, COMPONENT, OFFERING
+from agent.config.secret import is_secret_key
+from agent.core.errors import SiteAgentError
+from backends import registry
+from backends.base import ComponentKeys
+from backends.usernames import registry as usernames
+
+VERSION = 1
+CLUSTER_ROLES = ("order_processing", "membership_sync", "reporting")
+NAME_ROLES = ("username_management",)
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Default: stdout.")
+def command(output: Path | None) -> int:
+    """Export the installed backends with the keys of their settings and components, as JSON. Exit code 1, and nothing
+    is written, when one of them cannot be loaded.
+    """
+    plugins, errors = [], []
+    for name, entry in sorted(registry.installed().items()):
+        try:
+            plugin = registry.load(name)
+        except SiteAgentError as error:
+            errors.append(str(error))
+            continue
+        own = plugin.component_keys if isinstance(plugin, ComponentKeys) else ()
+        settings = {*BACKEND_SETTINGS.fields, *plugin.setting_keys}
+        plugins.append(_plugin(entry, CLUSTER_ROLES, settings, {*COMPONENT.fields, *own}))
+    for name, entry in sorted(usernames.installed().items()):
+        try:
+            plugins.append(_plugin(entry, NAME_ROLES, usernames.load(name).setting_keys, ()))
+        except SiteAgentError as error:
+            errors.append(str(error))
+    if errors:
+        echo(*(f"error: {error}" for error in errors), err=True)
+        return 1
+    catalogue = {
+        "catalogue_version": VERSION,
+        "agent_version": __version__,
+        "offering_secret_fields": sorted(filter(is_secret_key, OFFERING.fields)),
+        "plugins": plugins,
+    }
+    text = json.dumps(catalogue, indent=2, sort_keys=True)
+    if output is None:
+        echo(*text.split("\n"))
+    else:
+        output.write_text(f"{text}\n", encoding="utf-8")
+    return 0
+
+
+def _plugin(
+    entry: EntryPoint, roles: Iterable[str], settings: Iterable[str], components: Iterable[str]
+) -> Mapping[str, Any]:
+    return {
+        "name": entry.name,
+        "package": entry.dist.name if entry.dist else None,
+        "version": entry.dist.version if entry.dist else None,
+        "roles": list(roles),
+        "settings_schema": _schema(settings),
+        "component_schema": _schema(components),
+        "secret_settings": sorted(filter(is_secret_key, settings)),
+    }
+
+
+def _schema(keys: Iterable[str]) -> Mapping[str, Any]:
+    """Return a JSON schema of the keys. Their values are judged by `config-check`, which says more than a type."""
+    return {"type": "object", "properties": {key: {} for key in sorted(keys)}}

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""`waldur_site_healthz`: the probes of the reference's containers, liveness and readiness."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from pathlib import Path
+
+import click
+
+from agent.cli import healthz
+from agent.cli.options import config_option
+from agent.cli.output import echo
+from agent.config.environment import HEARTBEAT_PATH
+from agent.config.model import Offering
+from agent.core.errors import SiteAgentError
+from agent.run import configuration
+from agent.run.site import client
+from agent.waldur.me import whoami
+
+READY_S = 5.0
+
+
+@click.command()
+@config_option
+@click.option(
+    "--max-age",
+    type=float,
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of the last sign of life.",
+)
+@click.option(
+    "--readiness-timeout", type=float, default=READY_S, show_default=True, metavar="SECONDS",
+    help="So long Waldur may take to answer.",
+)  # fmt: skip
+@click.option(
+    "--heartbeat-path", metavar="FILE", help="Look at this file. Default: the signs of all parts here."
+)
+@click.option("--liveness-only", is_flag=True, help="Do not ask Waldur.")
+def command(
+    config_file: Path | None,
+    max_age: float,
+    readiness_timeout: float,
+    heartbeat_path: str | None,
+    liveness_only: bool,
+) -> int:
+    """Tell whether the agent lives, and whether Waldur answers for one offering at least. Exit code 1 when not."""
+    settings, _ = configuration.usable(config_file, os.environ)
+    file = heartbeat_path or os.environ.get(HEARTBEAT_PATH, "").strip()
+    found = (
+        [healthz.of_file(Path(file), max_age)] if file else healthz.of_parts(settings.state_dir, (), max_age)
+    )
+    problems = [each.line() for each in found if each.problem]
+    if not problems and not liveness_only and not _is_any_reached(settings.offerings, readiness_timeout):
+        problems = [f"Waldur answers for no offering within {readiness_timeout:g} s"]
+    echo(*problems, err=True)
+    if not problems:
+        echo("healthy")
+    return 1 if problems else 0
+
+
+def _is_any_reached(offerings: tuple[Offering, ...], timeout_s: float) -> bool:
+    """Return whether Waldur answers for one offering whose token it knows. What is slower than the time counts as away,
+    and nobody waits for it.
+    """
+    answers: queue.Queue[bool] = queue.Queue()
+    for offering in offerings:
+        threading.Thread(target=lambda each=offering: answers.put(_is_reached(each)), daemon=True).start()
+    until_s = time.monotonic() + timeout_s
+    for _ in offerings:
+        try:
+            if answers.get(timeout=max(0.0, until_s - time.monotonic())):
+                return True
+        except queue.Empty:
+            return False
+    return False
+
+
+def _is_reached(offering: Offering) -> bool:
+    waldur = client(offering, "healthz")
+    try:
+        whoami(waldur)
+    except SiteAgentError as error:
+        echo(f"offering {offering.name}: {error}", err=True)
+        return False
+    finally:
+        waldur.close()
+    return True
