@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import click
@@ -13,6 +14,8 @@ from agent.cli.bridge import new_bridge
 from agent.cli.options import config_option, load_settings, print_unserved
 from agent.cli.plan import plan_offering
 from agent.config.model import Settings
+from agent.host import running
+from agent.host.running import Agent
 from agent.run import services
 from agent.run.services import Service
 
@@ -49,6 +52,9 @@ def command(mode: str, config_file: Path | None, dry_run: bool) -> int:
             service,
             ", ".join(served) or "none",
         )
+    others = [agent for agent in running.agents() if agent.pid != os.getpid()]
+    for sentence in services.clashes(settings, [*others, Agent(os.getpid(), service, is_service=True)]):
+        log.warning("%s", sentence)
     # Imported here: Celery takes its settings from what was loaded above.
     from tasks import embedded
 

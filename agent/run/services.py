@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which service takes care of which mode of an offering, as in the reference: pure.
+"""Which service takes care of which mode of an offering, as in the reference, and which go together: pure.
 
 An offering with events (`stomp_enabled`, `mqtt_enabled`) belongs to event_process and is left out by the services that
 poll, so that order_process, membership_sync and report make a whole, or event_process and report.
@@ -7,11 +7,14 @@ poll, so that order_process, membership_sync and report make a whole, or event_p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 
 from agent.config.model import Mode, Offering, Settings
-from agent.run.event_coverage import modes_by_events
+from agent.host.running import Agent
+from agent.run.event_coverage import modes_by_events, wanted_types
 
 
 class Service(StrEnum):
@@ -40,3 +43,48 @@ def needed(settings: Settings) -> Mapping[Service, tuple[str, ...]]:
         for service in Service
     }
     return {service: names for service, names in found.items() if names}
+
+
+def clashes(settings: Settings, running: Sequence[Agent]) -> tuple[str, ...]:
+    """Return a sentence for each thing that is wrong with the agents of this host that have this configuration: work
+    that two of them do, and work that nobody does. Nothing where none runs.
+    """
+    own = os.path.abspath(settings.source)
+    here = [agent for agent in running if not agent.config or os.path.abspath(agent.config) == own]
+    foreign = [
+        f"process {agent.pid} (`waldur_site_agent -m {agent.role}`) belongs to another installation: two agents work "
+        "on the same offerings. Stop and disable its unit"
+        for agent in here
+        if not agent.is_ours
+    ]
+    served = Counter(agent.role for agent in here if agent.is_ours and agent.is_service)
+    parts = {agent.role for agent in here if not agent.is_service}
+    return (*foreign, *_of_services(settings, served, parts), *_of_bridge(settings, parts))
+
+
+def _of_services(settings: Settings, served: Counter[str], parts: Set[str]) -> Iterator[str]:
+    """Yield what is wrong with the services of one process each, in view of the `parts` of a cluster beside them."""
+    for role, count in served.items():
+        if count > 1:
+            yield f"{count} processes run `waldur_site_agent -m {role}`: stop all but one"
+    if served and parts:
+        yield (
+            f"`waldur_site_agent` ({', '.join(sorted(served))}) runs beside {', '.join(sorted(parts))}: both do the "
+            "same work. Stop and disable the units of waldur_site_agent"
+        )
+    elif served:
+        for service, names in needed(settings).items():
+            if not served[service]:
+                yield f"nobody serves {service} ({', '.join(names)}): start `waldur_site_agent -m {service}`"
+
+
+def _of_bridge(settings: Settings, parts: Set[str]) -> Iterator[str]:
+    """Yield what is wrong with the bridge: nothing below `cluster`, which starts one where it is needed."""
+    names = [offering.name for offering in settings.offerings if wanted_types(offering)]
+    if "bridge" in parts and not names:
+        yield "the bridge runs, and no offering has stomp_enabled or mqtt_enabled: stop it"
+    if "beat" in parts and names and parts.isdisjoint({"bridge", "cluster"}):
+        yield (
+            f"no bridge runs on this host for {', '.join(names)}: where none runs on another one, events are not "
+            "listened to, and orders and members are polled"
+        )

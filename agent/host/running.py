@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""Which agents run on this host, by the list of processes: ours, and the reference's services of the same name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+SCRIPT = "waldur_site_agent"
+PROGRAMS = ("waldur-site-cluster", "manage.py")
+CONFIG = "WALDUR_SITE_AGENT_CONFIG"
+USUAL_MODE = "order_process"
+MODE_OPTIONS, CONFIG_OPTIONS = ("-m", "--mode"), ("-c", "--config-file", "--config")
+# Of `celery -A tasks`, and of our own program.
+CELERY_ROLES, OUR_ROLES = ("worker", "beat"), ("bridge", "cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One process. `role`: the mode of a service, or worker, beat, bridge, cluster. `config`: the file that it was
+    given, empty where that is not to be seen. `is_ours`: it belongs to this installation.
+    """
+
+    pid: int
+    role: str
+    is_service: bool
+    config: str = ""
+    is_ours: bool = True
+
+
+def agents(proc: Path = PROC) -> list[Agent]:
+    """Return the agents of this host, but for the children of workers. Processes that end meanwhile are left out."""
+    found = []
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            words = [
+                word.decode("utf-8", "replace") for word in (folder / "cmdline").read_bytes().split(b"\0")
+            ]
+            agent = _agent(int(folder.name), words[:-1], folder)
+        except OSError:
+            continue
+        if agent is not None:
+            found.append(agent)
+    roles = {(agent.role, agent.pid) for agent in found}
+    return [agent for agent in found if (agent.role, _parent(proc, agent.pid)) not in roles]
+
+
+def _agent(pid: int, words: Sequence[str], folder: Path) -> Agent | None:
+    """Return the agent that these words started; None for any other program."""
+    started = [Path(word).name for word in words[:3]]
+    if SCRIPT in started[:2]:
+        script = words[started.index(SCRIPT)]
+        is_ours = Path(script).parent == Path(sys.executable).parent
+        mode = _option(words, MODE_OPTIONS) or USUAL_MODE
+        return Agent(pid, mode, True, _option(words, CONFIG_OPTIONS) or _configured(folder), is_ours)
+    if "tasks" in words and "-A" in words:
+        role = next((word for word in words if word in CELERY_ROLES), "")
+    elif any(program in started for program in PROGRAMS) or "agent.cli.main" in " ".join(words[:3]):
+        role = next((word for word in words if word in OUR_ROLES), "")
+    else:
+        return None
+    config = _option(words, CONFIG_OPTIONS) if role in OUR_ROLES else ""
+    return Agent(pid, role, False, config or _configured(folder)) if role else None
+
+
+def _option(words: Sequence[str], names: Sequence[str]) -> str:
+    """Return the value of an option in any way to write it; empty where it is not given."""
+    return next(_values(words, names), "")
+
+
+def _values(words: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    for place, word in enumerate(words):
+        if word in names:
+            yield from words[place + 1 : place + 2]
+        for name in names:
+            if name.startswith("--") and word.startswith(f"{name}="):
+                yield word.partition("=")[2]
+            elif len(name) == 2 and word.startswith(name) and len(word) > 2:
+                yield word[2:]
+
+
+def _configured(folder: Path) -> str:
+    """Return the file that the environment of a process names; empty where we may not look."""
+    try:
+        variables = (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    prefix = f"{CONFIG}=".encode()
+    return next((v[len(prefix) :].decode("utf-8", "replace") for v in variables if v.startswith(prefix)), "")
+
+
+def _parent(proc: Path, pid: int) -> int:
+    try:
+        return int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
