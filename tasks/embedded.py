@@ -72,7 +72,7 @@ class _Companions:
         try:
             body()
         except Exception:  # as in the message loop: without its clock the process would idle for ever
-            log.exception("internal error of the agent; it ends, to be started anew")
+            log.exception("internal error of the agent; please report it with the lines below")
             self.failed = True
             self._stop_asked.set()
 
