@@ -114,7 +114,7 @@ def _check_beat(**_: Any) -> None:
 
 
 def _warn_without_redis() -> None:
-    if not broker.uses_redis():
+    if not broker.uses_redis() and not broker.is_embedded():
         log.warning(
             "the broker is not Redis: polls run also while a bridge listens, what waits is queued once more with each "
             "period, months of history are loaded with --local only, and locks hold on this host only"
