@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import pages
 from agent.cli.usage import page as usage_page
 from agent.plan.usage.figures import Sheet
 from rig.parts import require
@@ -47,7 +48,7 @@ def boxes(browser: Browser, selector: str) -> list[dict[str, float]]:
 @pytest.mark.parametrize("width", [320, 375, 1200])
 def test_a_page_is_drawn_and_fits(browser: Browser, page: Path, count: int, months: int, width: int) -> None:
     sheet = many(count, months)
-    usage_page.write(page, [view(sheet)], {}, with_users=True)
+    pages.write(page, usage_page.render([view(sheet)], with_users=True))
     browser.open(page, width=width)
     assert browser.requests == [page.as_uri(), "data:,"] or browser.requests == [page.as_uri()]
     assert browser.complaints == []
@@ -66,7 +67,7 @@ def test_bars_are_as_long_as_they_say(browser: Browser, page: Path) -> None:
         account(name, figures=figures({"cpu": {PRESENT: f"{share}.00"}}), limits={"cpu": Decimal(100)})
         for name, share in (("a", 75), ("b", 50), ("c", 5))
     ]
-    usage_page.write(page, [view(Sheet((CPU,), (PRESENT,), tuple(accounts)))], {})
+    pages.write(page, usage_page.render([view(Sheet((CPU,), (PRESENT,), tuple(accounts)))]))
     browser.open(page)
     fills, tracks = boxes(browser, ".bars.accounts .fill"), boxes(browser, ".bars.accounts .track")
     shares = [fill["width"] / track["width"] for fill, track in zip(fills, tracks, strict=True)]
@@ -75,7 +76,7 @@ def test_bars_are_as_long_as_they_say(browser: Browser, page: Path) -> None:
 
 @pytest.mark.parametrize(("width", "months"), [(360, 7), (360, 12), (360, 30), (1200, 36)])
 def test_letters_do_not_overlap(browser: Browser, page: Path, width: int, months: int) -> None:
-    usage_page.write(page, [view(many(20, months))], {})
+    pages.write(page, usage_page.render([view(many(20, months))]))
     browser.open(page, width=width)
     for selector in ("svg.months .amount", "svg.months .month", ".accounts .who", ".accounts .value"):
         found = [box for box in boxes(browser, f"section:first-of-type {selector}") if box["width"]]
@@ -88,7 +89,7 @@ def test_letters_do_not_overlap(browser: Browser, page: Path, width: int, months
 def test_names_cannot_become_part_of_the_page(browser: Browser, page: Path) -> None:
     months = figures({"cpu": {PRESENT: "5.00"}})
     one = account(EVIL, title=EVIL, figures=months, users={EVIL: months})
-    usage_page.write(page, [view(Sheet((CPU,), (PRESENT,), (one,)))], {EVIL: EVIL})
+    pages.write(page, usage_page.render([view(Sheet((CPU,), (PRESENT,), (one,)))], {EVIL: EVIL}))
     browser.open(page)
     assert browser.evaluate("document.title") == "Usage: Larch HPC, November 2026"
     assert browser.evaluate("document.querySelectorAll('script, img').length") == 0
@@ -107,7 +108,7 @@ def test_what_got_past_would_be_forbidden(browser: Browser, page: Path) -> None:
 
 
 def test_it_can_be_read_in_the_dark_and_on_paper(browser: Browser, page: Path) -> None:
-    usage_page.write(page, [view(many(3))], {})
+    pages.write(page, usage_page.render([view(many(3))]))
     seen = {}
     for name, is_dark, media in (
         ("day", False, "screen"),

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from setuptools import Distribution
 
+from agent.cli import pages
+from agent.cli.pages import PageNotWritten
 from agent.cli.usage import charts, sections
 from agent.cli.usage import page as usage_page
-from agent.cli.usage.page import PageNotWritten
 from agent.core.errors import WaldurError
 from agent.core.periods import Month
 from agent.core.usage import UsageSource
@@ -173,10 +174,10 @@ def test_columns_stand_in_the_chart_and_lines_at_round_amounts(highest: str, mon
 
 def test_a_file_is_for_its_owner_and_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "usage.html"
-    usage_page.write(path, [view(many(1))], {})
+    pages.write(path, usage_page.render([view(many(1))]))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
-    usage_page.write(path, [view(many(2))], {})
+    pages.write(path, usage_page.render([view(many(2))]))
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert list(tmp_path.iterdir()) == [path]
 
@@ -188,7 +189,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (link, tmp_path / "fifo", tmp_path, tmp_path / "no" / "such"):
         with pytest.raises(PageNotWritten):
-            usage_page.write(path, [view(many(1))], {})
+            pages.write(path, usage_page.render([view(many(1))]))
     assert link.is_symlink() and target.read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fifo", "link", "target"]
 
@@ -210,4 +211,4 @@ def test_an_installed_package_has_the_template(monkeypatch: pytest.MonkeyPatch) 
     build = distribution.get_command_obj("build_py")
     build.ensure_finalized()
     files = {name for _, _, _, names in build.get_data_files_without_manifest() for name in names}
-    assert {f"pages/{usage_page.TEMPLATE}", f"pages/{usage_page.STYLE}"} <= files
+    assert {path.name for path in Path(pages.__file__).parent.glob("*.[cj]*")} <= files

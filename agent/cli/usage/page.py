@@ -1,95 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""Usage as one page for a browser: everything is in the file, nothing is fetched, no script runs.
-
-The page names people (their usernames), so a new file is for its owner only; one that is there keeps its mode.
-What Waldur or the cluster say is text and never markup, and the page's own policy forbids whatever would get past.
-"""
+"""Usage as one page for a browser."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import os
-import stat
-import tempfile
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from agent import __version__
+from agent.cli import pages
 from agent.cli.usage import sections
-from agent.core.errors import SiteAgentError
-from agent.core.printable import printable
 from agent.run.usage.view import UsageView
-
-FOLDER = "pages"
-TEMPLATE = "usage.html.j2"
-STYLE = "usage.css"
-MODE = 0o600
-
-
-class PageNotWritten(SiteAgentError):
-    """The page cannot be put where it was asked for."""
-
-
-def write(
-    path: Path, views: Sequence[UsageView], failed: Mapping[str, str], *, with_users: bool = False
-) -> None:
-    """Put the page at `path`, whole or not at all. Raises PageNotWritten."""
-    if not path.parent.is_dir():
-        raise PageNotWritten(f"{path} cannot be written: there is no folder {path.parent}; none is made")
-    text = render(views, failed, with_users=with_users)
-    made = ""
-    try:
-        mode = _mode_of(path)
-        descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(text)
-        os.replace(made, path)
-    except OSError as error:
-        if made:
-            Path(made).unlink(missing_ok=True)
-        raise PageNotWritten(f"{path} cannot be written: {error.strerror}") from error
 
 
 def render(
     views: Sequence[UsageView], failed: Mapping[str, str] | None = None, *, with_users: bool = False
 ) -> str:
     """Return the page as HTML. `failed`: offerings that could not be read, with the reason."""
-    environment = Environment(
-        loader=PackageLoader("agent.cli.usage", FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = resources.files("agent.cli.usage").joinpath(FOLDER, STYLE).read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
-    return environment.get_template(TEMPLATE).render(
+    return pages.render(
+        "usage",
         offerings=[sections.offering(view, with_users=with_users) for view in views],
         failed=dict(failed or {}),
-        style=style,
-        style_digest=digest,
-        version=__version__,
     )
-
-
-def _printable(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _mode_of(path: Path) -> int:
-    """Return the mode that the file has, or gets. Raises PageNotWritten where something else than a file is there."""
-    try:
-        there = path.lstat()
-    except FileNotFoundError:
-        return MODE
-    if not stat.S_ISREG(there.st_mode):
-        raise PageNotWritten(f"{path} is no ordinary file, and is not replaced by one")
-    return stat.S_IMODE(there.st_mode)

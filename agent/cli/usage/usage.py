@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from agent.cli import pages
 from agent.cli.options import (
     config_option,
     json_option,
@@ -125,7 +126,7 @@ def command(
         each.print_problems()
     if page is not None and views:
         failed = {each.offering.name: str(each.error) for each in usages if each.error}
-        usage_page.write(page, views, failed, with_users=with_users)
+        pages.write(page, usage_page.render(views, failed, with_users=with_users))
         echo(f"written to {page}", err=True)
     return 0 if all(each.is_whole for each in usages) else 1
 

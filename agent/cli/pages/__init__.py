@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""Write pages for a browser: everything is in the file, nothing is fetched, no script runs.
+
+A page names people, so a new file is for its owner only; one that is there keeps its mode. What Waldur or the cluster
+say is text and never markup, and the page's own policy forbids whatever would get past.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from agent import __version__
+from agent.core.errors import SiteAgentError
+from agent.core.printable import printable
+
+MODE = 0o600
+
+
+class PageNotWritten(SiteAgentError):
+    """The page cannot be put where it was asked for."""
+
+
+def render(name: str, *, refresh_s: int = 0, **content: Any) -> str:
+    """Return the page of this name as HTML; with `refresh_s` a browser loads it again after so many seconds."""
+    environment = Environment(
+        loader=PackageLoader("agent.cli", "pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    folder = resources.files(__name__)
+    style = "".join(folder.joinpath(each).read_text(encoding="utf-8") for each in ("base.css", f"{name}.css"))
+    return environment.get_template(f"{name}.html.j2").render(
+        **content,
+        refresh_s=refresh_s,
+        style=style,
+        style_digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
+        version=__version__,
+    )
+
+
+def write(path: Path, text: str) -> None:
+    """Put a page at `path`, whole or not at all. Raises PageNotWritten."""
+    if not path.parent.is_dir():
+        raise PageNotWritten(f"{path} cannot be written: there is no folder {path.parent}; none is made")
+    made = ""
+    try:
+        mode = _mode_of(path)
+        descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+        os.replace(made, path)
+    except OSError as error:
+        if made:
+            Path(made).unlink(missing_ok=True)
+        raise PageNotWritten(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _mode_of(path: Path) -> int:
+    """Return the mode that the file has, or gets. Raises PageNotWritten where something else than a file is there."""
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return MODE
+    if not stat.S_ISREG(there.st_mode):
+        raise PageNotWritten(f"{path} is no ordinary file, and is not replaced by one")
+    return stat.S_IMODE(there.st_mode)
