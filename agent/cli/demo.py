@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import signal
 import tempfile
@@ -24,6 +23,7 @@ from agent.core.model import Snapshot
 from agent.host.children import Stopped, StopRequest
 from simulator.demo import scenario
 from simulator.demo.clusters import CLUSTERS, DemoCluster
+from simulator.demo.day import Day
 from simulator.demo.scenario import Demo
 
 TIMEOUT_S = 50.0
@@ -84,10 +84,16 @@ def _demo(
             demo.measure_event()
         summary = demo.summary()
         if not as_json:
-            _print_result(demo, console, time.monotonic() - started_s, runs_on=not once)
+            _print_result(demo, console, time.monotonic() - started_s)
+        day = Day(demo)
+        if summary["ok"]:
+            summary["faults"] += _play(day, console, once=once)
+            summary["ok"] = not summary["faults"]
+        summary["seconds_per_scene"] = day.seconds
         for fault in summary["faults"]:
             _print(console, fault, style="red")
         if not once:
+            _print_addresses(demo, day, console)
             is_complete = _wait_for_end(demo, console)
     if as_json:
         print_json(summary)
@@ -113,8 +119,8 @@ def _table(demo: Demo) -> Table:
     return table
 
 
-def _print_result(demo: Demo, console: Console, seconds: float, *, runs_on: bool) -> None:
-    """Print what happened and, while it `runs_on`, the addresses of everything."""
+def _print_result(demo: Demo, console: Console, seconds: float) -> None:
+    """Print what became of the orders."""
     console.print(_tree(demo.cluster()))
     _print(
         console,
@@ -132,14 +138,33 @@ def _print_result(demo: Demo, console: Console, seconds: float, *, runs_on: bool
             "One more order went by an event, through mosquitto and the bridge: "
             f"{demo.event_latency_s:.1f} s from Waldur to {demo.kind.tool} and back.",
         )
-    if not runs_on:
-        return
+
+
+def _play(day: Day, console: Console, *, once: bool) -> list[str]:
+    """Play the day, write its pages, and return what is wrong, a sentence each. Where it ends by itself, the plan is
+    approved in the end.
+    """
+    try:
+        for scene in day.scenes():
+            _print(console, day.play(scene))
+        faults = day.faults()
+        day.write_pages(runs_on=not once)
+        if once:
+            _print(console, day.approve())
+    except SiteAgentError as error:
+        return [str(error)]
+    return faults
+
+
+def _print_addresses(demo: Demo, day: Day, console: Console) -> None:
+    """Print where everything is that goes on running, and what to try on it."""
     for sentence in (
         f"Flower: {demo.flower_url} (user demo, password {demo.flower_password})",
         f"Waldur: {demo.waldur.url}",
         f"configuration and logs: {demo.folder}",
-        "For `status`, `plan` and the other commands on it, paste this into a shell:",
-        *(f"export {name}={shlex.quote(value)}" for name, value in demo.own_environment.items()),
+        *(f"{title}: {path.as_uri()}" for title, path in day.pages.items()),
+        f"In another shell, paste `. {demo.activation}`, and try:",
+        *(f"  waldur-site-cluster {words}" for words in day.commands()),
     ):
         _print(console, sentence)
 

@@ -6,12 +6,12 @@ queues, workers and beat, from the broker. Where it is away, one line says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from agent.cli import status_page
 from agent.cli.approve import plan_lines
 from agent.cli.moments import age, until
 from agent.cli.options import (
@@ -24,31 +24,37 @@ from agent.cli.options import (
     select_offerings,
 )
 from agent.cli.output import echo
+from agent.cli.pass_text import pass_text
 from agent.config.model import Mode
 from agent.run import status
 from agent.run.status import BrokerStatus, ModeStatus, OfferingStatus, SiteStatus, StuckOrder
 
 PASSES_SHOWN = 3
 LEFT_OUT_SHOWN = 3
-HOMES_WAIT = {
-    "waiting": "for users that this head node does not know yet",
-    "unknown": "could not be looked up",
-    "later": "left for the next pass",
-    "failed": "failed",
-}
 
 
 @click.command()
 @config_option
 @offering_option
 @json_option
-def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
+@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write a page for a browser instead, with this month's usage against the limits.")  # fmt: skip
+@click.option("--every", "every_s", type=click.IntRange(5, 3600), metavar="SECONDS",
+              help="With --html: write it again every so often, until Ctrl-C; the browser keeps up.")  # fmt: skip
+def command(
+    config_file: Path | None, offering_uuid: str | None, as_json: bool, page: Path | None, every_s: int | None
+) -> int:
     """Show each offering's mode, what waits for a person or for time and why, the last passes, queues and workers."""
     # Imported here: only who needs the broker pays for its libraries.
     from tasks import inspection
 
+    if every_s is not None and page is None:
+        raise click.UsageError("--every is for a page: add --html FILE.")
     settings = load_settings(config_file)
     offerings = select_offerings(settings, offering_uuid)
+    if page is not None:
+        status_page.keep(page, settings, offerings, lambda: inspection.look(settings), every_s)
+        return 0
     found = status.of_site(settings, offerings, inspection.look(settings))
     if as_json:
         print_json(found.as_json())
@@ -145,22 +151,7 @@ def _broker_lines(found: BrokerStatus) -> Iterator[str]:
 
 
 def _pass_lines(mode: Mode, entry: Mapping[str, Any]) -> list[str]:
-    """Return what one pass did to orders or resources, by kind where no resource needed anything; then homes that are
-    not there yet, and failures.
-    """
-    try:
-        ended = f"{age(datetime.fromisoformat(entry['ended']))} ago"
-    except (KeyError, TypeError, ValueError):
-        ended = "some time ago"
-    results = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
-    actions = number(entry.get("actions", 0), "action")
-    done = f"{results or 'nothing to do'}, {actions}"
-    if not results and entry.get("actions"):
-        kinds = ", ".join(f"{count} {verb}" for verb, count in (entry.get("kinds") or {}).items())
-        done = f"{entry.get('in_step', 0)} in step, {actions}{f' ({kinds})' if kinds else ''}"
-    subject = f" of {entry['subject']}" if entry.get("subject") else ""
-    lines = [f"  {mode}{subject}: {entry.get('result')} {ended}: {done}, {entry.get('seconds')} s"]
-    homes = entry.get("homes") or {}
-    if waits := [f"{homes[state]} {text}" for state, text in HOMES_WAIT.items() if homes.get(state)]:
-        lines.append(f"    homes wait: {', '.join(waits)}")
-    return [*lines, *(f"    {failure}" for failure in entry.get("failures", ()))]
+    found = pass_text(entry)
+    subject = f" of {found.subject}" if found.subject else ""
+    line = f"  {mode}{subject}: {found.result} {found.ended}: {found.done}, {found.seconds}"
+    return [line, *(f"    {each}" for each in found.more)]

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,15 @@ SCENARIO: dict[str, Any] = {"customers": 2, "projects_per_customer": 1, "members
 
 @dataclass(frozen=True)
 class DemoCluster:
-    """`title` and `tool` are for people; `start` makes it in a folder; `orders` are names with their limits."""
+    """`title` and `tool` are for people; `start` makes it in a folder; `use` lets a job of a user have run in an
+    account; `orders` are names with their limits.
+    """
 
     backend: str
     title: str
     tool: str
     start: Callable[[Path], Started]
+    use: Callable[[Path, str, str], None]
     scenario: Scenario
     components: Mapping[str, Mapping[str, Any]]
     orders: Sequence[tuple[str, Mapping[str, int]]]
@@ -35,8 +41,27 @@ def _slurm(folder: Path) -> Started:
     return {"slurm_bin_path": str(commands), "default_account_policy": "none"}, environment
 
 
+def _use_slurm(folder: Path, account: str, user: str) -> None:
+    """Let two hours on a node have ended: 128 core-hours. Raises DemoError."""
+    commands, environment = parts.emulated_cluster(folder)
+    done = subprocess.run(
+        [commands / "slurm-emulator"],
+        input=f"usage_inject {user} 2 {account}\nquit\n",
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise parts.DemoError(f"the emulator runs no job of {user} in {account}: {done.stderr.strip()}")
+
+
 def _moab(folder: Path) -> Started:
     return {"moab_bin_path": str(StandIn(folder / "mam").bin)}, {}
+
+
+def _use_moab(folder: Path, account: str, user: str) -> None:
+    StandIn(folder / "mam").charge(account, user, "128.00", datetime.now(UTC))
 
 
 SLURM = DemoCluster(
@@ -44,6 +69,7 @@ SLURM = DemoCluster(
     title="the emulated SLURM",
     tool="sacctmgr",
     start=_slurm,
+    use=_use_slurm,
     scenario=Scenario(**SCENARIO),
     components={
         "cpu": {"measured_unit": "core-hours", "accounting_type": "limit", "label": "CPU", "unit_factor": 60},
@@ -73,6 +99,7 @@ MOAB = DemoCluster(
     title="the stand-in MAM",
     tool="mam-deposit",
     start=_moab,
+    use=_use_moab,
     scenario=Scenario(
         **SCENARIO,
         components=(ComponentSpec(type="deposit", name="Deposit (EUR)", measured_unit="EUR"),),

@@ -21,7 +21,6 @@ from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState
 
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin"
-BRIDGE = ("-c", "from agent.cli.main import main; main()", "bridge")
 ARRIVAL_TIMEOUT_S = 15.0
 PAUSE_S = 0.01
 
@@ -54,7 +53,7 @@ def start_bridge(
     children: parts.Children, waldur: SimulatedWaldur, port: int, environment: dict[str, str]
 ) -> None:
     waldur.publish_to(MqttBroker("127.0.0.1", port))
-    children.start("bridge", [sys.executable, *BRIDGE], environment)
+    children.start("bridge", [sys.executable, *parts.COMMAND, "bridge"], environment)
 
 
 def wait_for_bridge(children: parts.Children) -> None:

@@ -23,6 +23,8 @@ from agent.host.children import start as start_child
 
 STOP_TIMEOUT_S = 10.0
 SACCTMGR = "sacctmgr"
+# What follows the interpreter for a command of the operator's.
+COMMAND = ("-c", "from agent.cli.main import main; main()")
 
 
 class DemoError(SiteAgentError):

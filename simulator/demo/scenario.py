@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,6 +33,8 @@ from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState
 
 POLL_PERIOD_MINUTES = 0.05
+# Of passes over members and of reports, which read the cluster each time.
+SLOWER_PERIOD_MINUTES = 0.2
 # What a site may have set for its real agent: the demo connects to nothing outside itself.
 ISOLATION = {
     "NO_PROXY": "127.0.0.1",
@@ -70,6 +74,17 @@ class Demo:
     @property
     def config(self) -> Path:
         return self.folder / "site.yaml"
+
+    @property
+    def activation(self) -> Path:
+        """A file that leads the commands of a shell to this demo."""
+        return self.folder / "activate"
+
+    def write_activation(self) -> None:
+        self.activation.touch(mode=0o600)
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.own_environment.items()]
+        lines.append(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH")
+        self.activation.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def place_orders(self) -> None:
         projects = self.waldur.seed.project_uuids
@@ -168,6 +183,8 @@ def running(folder: Path, kind: DemoCluster, stop_request: StopRequest) -> Itera
                 "WALDUR_SITE_AGENT_BROKER_URL": broker_url,
                 "WALDUR_SITE_AGENT_STATE_DIR": str(folder / "state"),
                 "WALDUR_SITE_AGENT_ORDER_PROCESS_PERIOD_MINUTES": str(POLL_PERIOD_MINUTES),
+                "WALDUR_SITE_AGENT_MEMBERSHIP_SYNC_PERIOD_MINUTES": str(SLOWER_PERIOD_MINUTES),
+                "WALDUR_SITE_AGENT_REPORT_PERIOD_MINUTES": str(SLOWER_PERIOD_MINUTES),
             }
             environment = {**os.environ, **ISOLATION, **own}
             demo = Demo(folder, kind, waldur, stop_request, children, broker, environment, own)
@@ -210,7 +227,10 @@ def _write_configuration(demo: Demo, settings: dict[str, Any]) -> None:
         "waldur_offering_uuid": waldur.seed.offering_uuid,
         "order_processing_backend": backend,
         "membership_sync_backend": backend,
+        "reporting_backend": backend,
         "backend_type": backend,
+        # Small, so that a plan is held.
+        "policy": {"max_removed_accounts": 1},
         **(demo_events.offering_keys(port) if port is not None else {}),
         "backend_settings": {
             "default_account": "root",

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -15,20 +13,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import requests
-from rich.console import Console
 
-from agent.cli.demo import _print_result
-from agent.core.model import Snapshot
-from simulator.demo.clusters import SLURM
 from simulator.demo.events import SYSTEM_FOLDERS
-from simulator.demo.scenario import Demo
 from tests.cli.demo_process import PARTS, DemoProcess, demo
-from tests.cli.operator_site import PROGRAMS, REPOSITORY
+from tests.cli.operator_site import PROGRAMS
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}
 # There is no redis-server here, so the embedded broker is taken.
@@ -92,8 +83,10 @@ def test_once_ends_by_itself_with_one_line_of_json(demos: Demos) -> None:
     (line,) = running.out().splitlines()
     shown = json.loads(line)
     assert set(shown) == {
-        *("ok", "faults", "orders", "seconds_per_order", "event_latency_s", "broker", "flower"),
+        *("ok", "faults", "orders", "seconds_per_order", "seconds_per_scene", "event_latency_s", "broker"),
+        "flower",
     }
+    assert list(shown["seconds_per_scene"]) == ["members", "usage", "held", "approved"]
     assert shown["event_latency_s"] > 0
     assert (shown["ok"], shown["faults"], shown["orders"]) == (True, [], {"done": 5})
     assert len(shown["seconds_per_order"]) == 5
@@ -109,6 +102,7 @@ def test_the_same_orders_go_to_a_stand_in_mam(demos: Demos) -> None:
     running.has_left_nothing()
     shown = json.loads(running.out())
     assert (shown["ok"], shown["faults"], shown["orders"]) == (True, [], {"done": 5})
+    assert list(shown["seconds_per_scene"]) == ["members", "usage", "held", "approved"]
     assert "a_protein-folding" in running.err()
 
 
@@ -122,18 +116,18 @@ def test_it_runs_until_ctrl_c_on_the_embedded_broker_and_without_mosquitto(demos
     assert requests.get(url, timeout=60).status_code == 401
     assert requests.get(url, auth=("demo", "wrong"), timeout=60).status_code == 401
     assert requests.get(url, auth=("demo", password), timeout=60).status_code == 200
-    pasted = dict(re.findall(r"^export (\w+)=(\S*)$", said, re.MULTILINE))
-    assert "WALDUR_SITE_AGENT_CONFIG" in pasted
-    shell = {
-        "PATH": os.environ["PATH"],
-        "LANG": "C.UTF-8",
-        **{n: shlex.split(v)[0] for n, v in pasted.items()},
-    }
-    for words in (["status"], ["plan", "order_process"], ["plan", "membership_sync"]):
-        argv = [sys.executable, "manage.py", *words]
-        done = subprocess.run(argv, cwd=REPOSITORY, env=shell, capture_output=True, text=True, check=False)
+    (activate,) = re.findall(r"^In another shell, paste `(\. \S+/activate)`, and try:$", said, re.MULTILINE)
+    tried = re.findall(r"^  (waldur-site-cluster [^#\n]*)", said, re.MULTILINE)
+    assert [line.split()[1] for line in tried] == ["approve", "status", "plan", "usage", "audit"]
+    shell = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+    for line in (tried[1], *tried):
+        argv = ["/bin/sh", "-c", f"{activate} && {line}"]
+        done = subprocess.run(argv, env=shell, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert "Demo cluster" in done.stdout
+        assert "Demo cluster" in done.stdout or "a_protein-folding" in done.stdout
+    pages = dict(re.findall(r"^(Status|Usage): file://(\S+)$", said, re.MULTILINE))
+    assert "waldur-site-cluster approve" in Path(pages["Status"]).read_text()
+    assert "a_protein-folding" in Path(pages["Usage"]).read_text()
     assert any("valkey-server" in line for line in running.command_lines())
     assert "5 orders went from Waldur through beat, valkey-server and the worker to sacctmgr" in said
     if running.prefix or shutil.which("mosquitto", path=SYSTEM_FOLDERS) is None:
@@ -206,18 +200,3 @@ def test_a_broker_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> No
         assert "configuration and logs are in" in running.out()
         assert len(running.leftovers()) == 1, "the log that was named is still there"
         running.has_left_nothing()
-
-
-@pytest.mark.parametrize("runs_on", [True, False])
-def test_addresses_are_told_only_of_what_goes_on_running(runs_on: bool) -> None:
-    said = io.StringIO()
-    ended = SimpleNamespace(
-        cluster=lambda: Snapshot("demo"), kind=SLURM, ended={}, broker="redis-server", flower_url="http://127.0.0.1:1/",
-        flower_password="hush", waldur=SimpleNamespace(url="http://127.0.0.1:2/api/"), folder="/tmp/gone",
-        event_latency_s=1.25, mosquitto_port=1883, own_environment={"STATE": "b c"},
-    )  # fmt: skip
-    _print_result(cast(Demo, ended), Console(file=said, width=200), 1.0, runs_on=runs_on)
-    assert "orders went from Waldur through beat, redis-server" in said.getvalue()
-    assert "through mosquitto and the bridge: 1.2 s from Waldur to sacctmgr" in said.getvalue()
-    for gone in ("Flower", "hush", "http://127.0.0.1:2", "/tmp/gone", "export STATE='b c'\n"):
-        assert (gone in said.getvalue()) == runs_on

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""What a pass did, in words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agent.cli.moments import age
+from agent.cli.options import number
+
+HOMES_WAIT = {
+    "waiting": "for users that this head node does not know yet",
+    "unknown": "could not be looked up",
+    "later": "left for the next pass",
+    "failed": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PassText:
+    """One pass in words. `done`: what it did, by kind where no resource needed anything; `more`: homes that are not
+    there yet, and failures.
+    """
+
+    ended: str
+    result: str
+    done: str
+    seconds: str
+    more: tuple[str, ...]
+    subject: str = ""
+
+
+def pass_text(entry: Mapping[str, Any]) -> PassText:
+    """Return what is written of a pass. Damaged: raises AttributeError, KeyError, TypeError, ValueError."""
+    try:
+        ended = f"{age(datetime.fromisoformat(entry['ended']))} ago"
+    except (KeyError, TypeError, ValueError):
+        ended = "some time ago"
+    results = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
+    actions = number(entry.get("actions", 0), "action")
+    done = f"{results or 'nothing to do'}, {actions}"
+    if not results and entry.get("actions"):
+        kinds = ", ".join(f"{count} {verb}" for verb, count in (entry.get("kinds") or {}).items())
+        done = f"{entry.get('in_step', 0)} in step, {actions}{f' ({kinds})' if kinds else ''}"
+    homes = entry.get("homes") or {}
+    waits = [f"{homes[state]} {text}" for state, text in HOMES_WAIT.items() if homes.get(state)]
+    more = [f"homes wait: {', '.join(waits)}"] if waits else []
+    return PassText(
+        ended,
+        str(entry.get("result")),
+        done,
+        f"{entry.get('seconds')} s",
+        (*more, *map(str, entry.get("failures", ()))),
+        str(entry.get("subject") or ""),
+    )

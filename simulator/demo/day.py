@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""A day at the site after its first orders: people come and go, jobs run and are reported, and a plan is held."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.config import load
+from agent.run.status import waiting_plans
+from simulator.demo.parts import COMMAND, DemoError
+from simulator.demo.scenario import Demo
+
+SCENE_TIMEOUT_S = 40.0
+PAUSE_S = 0.3
+STATUS_EVERY_S = "10"
+NEWCOMER = "newcomer"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`play` does what people do in Waldur; `seen` tells whether it has come true; `told` is for the audience."""
+
+    name: str
+    play: Callable[[], None]
+    seen: Callable[[], bool]
+    told: Callable[[], str]
+
+
+class Day:
+    """The scenes of a day, on a demo whose orders are done. `held`: the id of the plan that waits."""
+
+    def __init__(self, demo: Demo) -> None:
+        self._demo = demo
+        self._resources = [demo.waldur.order(uuid).resource_uuid for uuid in demo.orders]
+        self._leaver = ""
+        self.held = ""
+        self.pages: dict[str, Path] = {}
+        self.seconds: dict[str, float] = {}
+
+    def scenes(self) -> Iterator[Scene]:
+        yield Scene("members", self._people_move, self._people_are_seen, self._people_told)
+        yield Scene("usage", self._jobs_run, self._usage_is_reported, self._usage_told)
+        yield Scene("held", self._terminate_two, self._plan_is_held, self._held_told)
+
+    def play(self, scene: Scene) -> str:
+        """Play a scene and return what is told of it. Raises DemoError when it does not come true, and DemoStopped."""
+        started_s = time.monotonic()
+        scene.play()
+        while not scene.seen():
+            if time.monotonic() - started_s > SCENE_TIMEOUT_S:
+                raise DemoError(f"the scene `{scene.name}` did not come true in {SCENE_TIMEOUT_S:.0f} s")
+            self._demo.stop_request.pause(PAUSE_S)
+        self.seconds[scene.name] = round(time.monotonic() - started_s, 1)
+        return scene.told()
+
+    def approve(self) -> str:
+        """Approve the held plan as an operator does, and wait until it is carried out."""
+
+        def is_gone() -> bool:
+            gone = {self._account(uuid) for uuid in self._resources[-2:]}
+            return gone.isdisjoint(self._demo.cluster().accounts)
+
+        told = "It was approved, and the next pass carried it out."
+        return self.play(
+            Scene("approved", lambda: self._command("approve", self.held), is_gone, lambda: told)
+        )
+
+    def write_pages(self, *, runs_on: bool) -> None:
+        """Write the pages of usage and status; while the demo `runs_on`, the second one is kept up to date."""
+        folder, environment = self._demo.folder, self._demo.environment
+        usage, status = folder / "usage.html", folder / "status.html"
+        self._command("usage", "--users", "--html", str(usage))
+        self._command("status", "--html", str(status))
+        self.pages = {"Status": status, "Usage": usage}
+        self._demo.write_activation()
+        if runs_on:
+            keep = [sys.executable, *COMMAND, "status", "--html", str(status), "--every", STATUS_EVERY_S]
+            self._demo.children.start("status page", keep, environment)
+
+    def commands(self) -> list[str]:
+        """Return what is worth trying now, without the name of the program."""
+        account = self._account(self._resources[0])
+        shown = [
+            "status                 # what you see on the page of that name",
+            "plan membership_sync --commands",
+            "usage                  # by account and month, against the limits",
+            f"audit --account {account}   # who changed it, when and why",
+        ]
+        return [
+            *([f"approve {self.held}         # let the two allocations end"] if self.held else []),
+            *shown,
+        ]
+
+    def _command(self, *words: str) -> None:
+        """Run a command as an operator does. Raises DemoError."""
+        argv = [sys.executable, *COMMAND, *words]
+        done = subprocess.run(argv, env=self._demo.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DemoError(f"`{' '.join(words)}` ended with {done.returncode}: {done.stderr.strip()}")
+
+    def _people_move(self) -> None:
+        waldur = self._demo.waldur
+        project = waldur.seed.project_uuids[0]
+        members = waldur.store.active_grants(project)
+        user = waldur.store.users[members[-1].user_uuid]
+        row = waldur.people.account(user.username)
+        self._leaver = row.username if row else ""
+        waldur.people.add_member(project, NEWCOMER, account=NEWCOMER)
+        waldur.people.remove_member(project, user.username)
+
+    def _people_are_seen(self) -> bool:
+        users = self._demo.cluster().users_of(self._account(self._resources[0]))
+        return NEWCOMER in users and self._leaver not in users
+
+    def _people_told(self) -> str:
+        return (
+            f"{NEWCOMER} joined a project in Waldur and {self._leaver} left it: its accounts on the cluster agree "
+            f"after {self.seconds['members']:.1f} s."
+        )
+
+    def _jobs_run(self) -> None:
+        snapshot = self._demo.cluster()
+        for resource in self._resources[:2]:
+            account = self._account(resource)
+            self._demo.kind.use(self._demo.folder, account, min(snapshot.users_of(account)))
+
+    def _usage_is_reported(self) -> bool:
+        usages = self._demo.waldur.store.usages
+        return all(any(row.usage for row in usages.where("resource", uuid)) for uuid in self._resources[:2])
+
+    def _usage_told(self) -> str:
+        names = " and ".join(self._account(uuid) for uuid in self._resources[:2])
+        return f"Jobs ran in {names}: Waldur knows what they used after {self.seconds['usage']:.1f} s."
+
+    def _terminate_two(self) -> None:
+        for uuid in self._resources[-2:]:
+            self._demo.waldur.orders.place_terminate(uuid)
+
+    def _plan_is_held(self) -> bool:
+        settings = load.require(self._demo.config, self._demo.environment)
+        waiting = waiting_plans(settings)
+        self.held = waiting[0].plan.id if waiting else ""
+        return bool(self.held)
+
+    def _held_told(self) -> str:
+        names = " and ".join(self._account(uuid) for uuid in self._resources[-2:])
+        return (
+            "Two allocations were terminated in Waldur at once. The policy of this site lets one go without a word, "
+            f"so nothing is deleted: {names} wait for `approve {self.held}`."
+        )
+
+    def faults(self) -> list[str]:
+        """Return what is wrong with a plan that is held, a sentence each."""
+        there = self._demo.cluster().accounts
+        lost = [name for uuid in self._resources[-2:] if (name := self._account(uuid)) not in there]
+        return [f"account {name} is deleted, and nobody approved it" for name in lost]
+
+    def _account(self, resource_uuid: str) -> str:
+        return self._demo.waldur.resource(resource_uuid).backend_id
