@@ -7,6 +7,7 @@ Every part is a child of the demo, listens on loopback only, and is stopped by t
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import signal
 import socket
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from agent.core.errors import SiteAgentError
@@ -22,6 +24,7 @@ from agent.host.children import StopRequest
 from agent.host.children import start as start_child
 
 STOP_TIMEOUT_S = 10.0
+PORTS = range(15_000, 32_000)
 SACCTMGR = "sacctmgr"
 # What follows the interpreter for a command of the operator's.
 COMMAND = ("-c", "from agent.cli.main import main; main()")
@@ -114,9 +117,14 @@ def celery(role: str, *options: str) -> list[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of loopback that is free now: below those that the kernel gives to outgoing connections (32768
+    and up on Linux), where somebody's connection could take it before its server does.
+    """
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise DemoError(f"no free port was found between {PORTS[0]} and {PORTS[-1]}")
 
 
 def listens(port: int) -> bool:
