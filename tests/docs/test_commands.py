@@ -254,7 +254,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
             ((held,),) = state.execute("SELECT id FROM held_plans").fetchall()
         yield Prepared({
             "UUID": waldur.seed.offering_uuid, "ORDER": order, "RESOURCE": waldur.order(order).resource_uuid,
-            "PLAN": held, "8b028d96707c": held, "2024-12-31": "2024-01-31", "FILE": str(folder / "plan.json"),
+            "PLAN": held, "8b028d96707c": held,
+            "status.html": str(folder / "status.html"), "2024-12-31": "2024-01-31", "FILE": str(folder / "plan.json"),
             "/etc/waldur/waldur-site-agent-config.yaml": config, "/root/staff-token": str(staff),
         })  # fmt: skip
     logging.captureWarnings(False)
