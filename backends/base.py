@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent.config.model import Problem
 from agent.config.secret import Secret
 from agent.core.actions import ClusterAction
+from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
 from agent.core.periodic import DesiredSettings, ObservedSettings
 from agent.core.plans import Outcome
@@ -203,6 +205,15 @@ class KeyPower(Protocol):
 
     @property
     def keys(self) -> KeyKeeper: ...
+
+
+@runtime_checkable
+class ClusterChecks(Protocol):
+    """A backend that can tell more of its cluster than `check` does; found by `isinstance`."""
+
+    def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
+        """Return looks by name. Each returns what it found, or what the cluster's clock shows; raises BackendError."""
+        ...
 
 
 class PeriodicKeeper(Protocol):

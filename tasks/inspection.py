@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,10 +17,14 @@ from redis import RedisError
 
 import beat_schedule as table
 from agent.config.model import Settings
+from agent.core.checks import Check, ok, problem, unknown, warning
 from agent.core.errors import SiteAgentError
+from agent.run import event_coverage as coverage
+from agent.run.diagnosis.probes import Probe
 from agent.run.status import BrokerStatus, QueueStatus, TaskStatus, WorkerStatus
 from tasks import current, event_coverage
 from tasks.app import app
+from tasks.limits import LOCK_TTL_S, TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_TIMEOUT_S
 from tasks.locks import MARKER_PREFIX, MARKER_SHARE
 
 log = logging.getLogger(__name__)
@@ -26,6 +32,19 @@ log = logging.getLogger(__name__)
 # The longest wait for a broker that is away, and for answers of workers.
 CONNECT_S = 3.0
 ANSWER_S = 1.5
+BROKER_REMEDY = (
+    "start the broker (systemctl status redis); check host, port, password and TLS of `broker_url`"
+)
+# A worker that has other values of these loses tasks, or does them twice.
+COMPARED = (
+    "task_acks_late",
+    "task_reject_on_worker_lost",
+    "task_time_limit",
+    "task_soft_time_limit",
+    "task_serializer",
+    "accept_content",
+    "worker_prefetch_multiplier",
+)
 AWAY: tuple[type[Exception], ...] = (OperationalError, RedisError, OSError)
 
 
@@ -181,10 +200,10 @@ def _unacknowledged(client: Any) -> int:
 def _covered(client: Any, offerings: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the modes that a bridge listens for, by offering."""
     found = {}
-    for uuid in offerings:
-        modes = _text(client.get(event_coverage.HEARTBEAT + uuid) or b"")
+    for offering_uuid in offerings:
+        modes = _text(client.get(event_coverage.HEARTBEAT + offering_uuid) or b"")
         if modes:
-            found[uuid] = tuple(modes.split(","))
+            found[offering_uuid] = tuple(modes.split(","))
     return found
 
 
@@ -205,3 +224,107 @@ def _waiting_since(client: Any, settings: Settings) -> dict[tuple[str, str], dat
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def probes(settings: Settings, seen: BrokerStatus) -> Iterator[Probe]:
+    """Yield the checks of the broker and of what runs behind it; `seen` was asked before."""
+    yield Probe("broker", lambda: _broker(settings, seen), BROKER_REMEDY)
+    if not seen.problem:
+        yield Probe("workers", lambda: _workers(seen), BROKER_REMEDY)
+        yield Probe("worker settings", lambda: _worker_settings(settings), "restart the workers")
+        yield Probe("beat", lambda: _beat(seen), BROKER_REMEDY)
+        yield Probe("bridge", lambda: _bridge(settings, seen), BROKER_REMEDY)
+
+
+def _broker(settings: Settings, seen: BrokerStatus) -> Iterator[Check]:
+    if seen.problem:
+        yield problem("broker", seen.problem, BROKER_REMEDY)
+        return
+    with connected(settings) as connection:
+        started_s = time.monotonic()
+        with connection.SimpleBuffer(f"site-doctor-{uuid.uuid4().hex}") as queue:
+            queue.put({"asked": "doctor"})
+            answer = queue.get(timeout=CONNECT_S)
+            answer.ack()
+        took_ms = 1000 * (time.monotonic() - started_s)
+        yield ok("broker", f"{seen.url}: a message came back in {took_ms:.0f} ms")
+        if is_redis(connection):
+            yield from _redis(connection.default_channel.client)
+
+
+def _redis(client: Any) -> Iterator[Check]:
+    """Check that Redis throws no queue away: https://redis.io/docs/latest/develop/reference/eviction/"""
+    try:
+        policy = _text(client.config_get("maxmemory-policy").get("maxmemory-policy", ""))
+        is_kept = _text(client.config_get("appendonly").get("appendonly", ""))
+    except RedisError as error:
+        yield unknown("broker", f"whether Redis keeps its data cannot be asked ({error})")
+        return
+    if policy and policy != "noeviction":
+        said = f"Redis drops data when its memory is full (maxmemory-policy {policy}): tasks may vanish"
+        yield problem("broker", said, "set `maxmemory-policy noeviction` in redis.conf")
+    if is_kept == "no":
+        said = (
+            "Redis forgets its queues when it restarts (appendonly no): the next passes repair what is lost"
+        )
+        yield warning("broker", said, "set `appendonly yes` in redis.conf")
+
+
+def _workers(seen: BrokerStatus) -> Iterator[Check]:
+    for queue in seen.queues:
+        if queue.workers:
+            yield ok(
+                "workers", f"{queue.name} is served by {', '.join(queue.workers)}, {queue.waiting} waiting"
+            )
+        else:
+            said = f"no worker serves the queue {queue.name} ({queue.waiting} waiting)"
+            yield problem(
+                "workers", said, f"start one on its head node: celery -A tasks worker -Q {queue.name}"
+            )
+
+
+def _worker_settings(settings: Settings) -> Iterator[Check]:
+    """Compare Celery's settings of all workers with those of this version, and look whether they fit together."""
+    name = "worker settings"
+    if not TASK_SOFT_TIME_LIMIT_S < TASK_TIME_LIMIT_S < LOCK_TTL_S < VISIBILITY_TIMEOUT_S:
+        yield problem(name, "the times of tasks/limits.py do not fit together", "install the release again")
+    wanted = {key: app.conf[key] for key in COMPARED}
+    with connected(settings) as connection:
+        answers = _ask(connection, "conf")
+    for worker, found in sorted(answers.items()):
+        unlike = [
+            f"{key} is {found.get(key)!r} there, {wanted[key]!r} here"
+            for key in COMPARED
+            if found.get(key) != wanted[key]
+        ]
+        if unlike:
+            remedy = "restart it with the same version, and without options of its own for these"
+            yield problem(name, f"{worker}: {'; '.join(unlike)}", remedy)
+        else:
+            yield ok(name, f"{worker} has those of this version")
+
+
+def _beat(seen: BrokerStatus) -> Iterator[Check]:
+    if seen.beats is None:
+        yield unknown("beat", "this broker keeps no heartbeats; `passes` tells whether passes come")
+    elif not seen.beats:
+        said = "no beat has been heard of in the last minute, so no pass is started"
+        yield problem("beat", said, "start one: celery -A tasks beat")
+    else:
+        yield ok("beat", f"runs as {', '.join(seen.beats)}")
+
+
+def _bridge(settings: Settings, seen: BrokerStatus) -> Iterator[Check]:
+    for offering in settings.offerings:
+        wanted = sorted(coverage.modes_by_events(offering))
+        if not wanted:
+            continue
+        covered = seen.covered.get(offering.uuid, ())
+        missing = [mode for mode in wanted if mode not in covered]
+        if missing:
+            said = (
+                f"no bridge listens to the events of {offering.name} for {', '.join(missing)}: it is polled"
+            )
+            yield warning("bridge", said, "start `manage.py bridge`, or look at its log")
+        else:
+            yield ok("bridge", f"listens to the events of {offering.name} for {', '.join(covered)}")

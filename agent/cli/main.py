@@ -35,7 +35,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "plan": ("agent.cli.plan", "Show what a pass would do; change nothing."),
     "apply": ("agent.cli.apply", "Carry out a plan from a file, if it is still the same plan."),
     "drift": ("agent.cli.drift", "Report how the cluster differs from what Waldur wants; change nothing."),
-    "status": ("agent.cli.status", "Show modes, pauses, held plans and the last passes; needs no broker."),
+    "status": ("agent.cli.status", "Show passes, stuck orders, held plans, queues and workers."),
+    "doctor": ("agent.cli.doctor", "Check host, broker, workers, beat and offerings; say what to do."),
+    "diagnose-account": (
+        "agent.cli.diagnose_account",
+        "Compare one account with Waldur, field by field; print what mends it.",
+    ),
+    "explain": ("agent.cli.explain", "Say why a person can, or cannot, use an allocation."),
+    "diagnostics": ("agent.cli.diagnostics", "Check each offering: Waldur, rights, components, SLURM."),
     "approve": ("agent.cli.approve", "List the plans that wait for a person, or approve one."),
     "pause": ("agent.cli.pause", "Leave an offering alone for a while, or let it go on."),
     "rebuild": (

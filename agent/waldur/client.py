@@ -80,6 +80,10 @@ class WaldurClient:
             raise WaldurAnswerError(f"GET {path}: the answer is not an object", method="GET", path=path)
         return document
 
+    def header(self, path: str, name: str, params: Params = ()) -> str:
+        """Return a header of the answer to a GET; empty where it has none. Raises WaldurError."""
+        return str(self._send("GET", path, params=params).headers.get(name, ""))
+
     def pages(
         self, path: str, params: Params = (), *, order: str = "", is_paged: bool = True
     ) -> Iterator[Mapping[str, Any]]:

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
+from agent.waldur import records
 from agent.waldur.client import WaldurClient
 
 PATH = "users/me/"
@@ -20,3 +24,49 @@ def whoami(client: WaldurClient) -> Me:
     """Return the token's user. Raises WaldurError. Servers of 2024 show `is_staff` to staff only."""
     record = client.get(PATH, [("field", "username"), ("field", "is_staff")])
     return Me(str(record.get("username") or "unknown"), record.get("is_staff") is True)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role of the user: `expires` None where it has no end."""
+
+    role: str
+    scope_type: str
+    scope_uuid: str
+    scope_name: str
+    expires: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The token's user with all roles."""
+
+    username: str
+    full_name: str
+    is_staff: bool
+    roles: tuple[Role, ...]
+
+
+def account(client: WaldurClient) -> Account:
+    """Return the token's user with all roles. Raises WaldurError."""
+    wanted = ("username", "full_name", "is_staff", "permissions")
+    record = client.get(PATH, [("field", name) for name in wanted])
+    listed = record.get("permissions")
+    roles = [_role(item) for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
+    return Account(
+        str(record.get("username") or "unknown"),
+        str(record.get("full_name") or ""),
+        record.get("is_staff") is True,
+        tuple(roles),
+    )
+
+
+def _role(item: Mapping[str, Any]) -> Role:
+    """Return a role. Servers leave out fields that the user may not see."""
+    return Role(
+        role=str(item.get("role_name") or "a role"),
+        scope_type=str(item.get("scope_type") or "scope"),
+        scope_uuid=records.hex_text(item, "scope_uuid"),
+        scope_name=str(item.get("scope_name") or ""),
+        expires=records.moment(item, "expiration_time"),
+    )

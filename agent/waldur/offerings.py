@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
@@ -44,6 +45,23 @@ def facts(client: WaldurClient) -> OfferingFacts:
             status=404,
             detail=error.detail,
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The offering as people know it."""
+
+    name: str
+    state: str
+    customer_name: str
+
+
+def summary(client: WaldurClient) -> Summary:
+    """Return the offering's name, state and provider. Raises WaldurError as `facts` does."""
+    facts(client)
+    wanted = ("name", "state", "customer_name")
+    record = client.get(f"{PATH}{client.offering_uuid}/", [("field", name) for name in wanted])
+    return Summary(*(str(record.get(name) or "") for name in wanted))
 
 
 def plan_quotas(client: WaldurClient, plan_uuid: str) -> dict[str, int]:

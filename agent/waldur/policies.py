@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from agent.core.errors import WaldurLacks
 from agent.core.periodic import Granularity
+from agent.waldur import records
 from agent.waldur.client import WaldurClient
 
 PATH = "marketplace-slurm-periodic-usage-policies/"
@@ -20,6 +23,30 @@ def granularity(client: WaldurClient, policy_uuid: str) -> Granularity | None:
     """Return the policy's period, None where it has a period that we do not know. Raises WaldurError."""
     found = client.get(f"{PATH}{policy_uuid}/", [("field", "period")]).get("period")
     return GRANULARITIES.get(found) if isinstance(found, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicPolicy:
+    """A policy as Waldur shows it. `values`: its fields by API name, as they came."""
+
+    uuid: str
+    granularity: Granularity | None
+    values: Mapping[str, Any]
+
+
+def of_offering(client: WaldurClient) -> PeriodicPolicy | None:
+    """Return the offering's policy, the first of several; None where it has none, or the server knows no such policies
+    (2024). Raises WaldurError.
+    """
+    try:
+        found = next(client.pages(PATH, [("scope_uuid", client.offering_uuid)]), None)
+    except WaldurLacks:
+        return None
+    if found is None:
+        return None
+    period = found.get("period")
+    known = GRANULARITIES.get(period) if isinstance(period, int) else None
+    return PeriodicPolicy(records.uuid(found, "a policy"), known, found)
 
 
 def report(

@@ -46,7 +46,7 @@ def order(record: Json) -> Order:
         plan_uuid=hex_text(record, "plan_uuid"),
         limits=_limits(record),
         attributes=_map(record, "attributes"),
-        created=_time(record, "created"),
+        created=moment(record, "created"),
         error_message=_text(record, "error_message"),
     )
 
@@ -74,9 +74,9 @@ def resource(record: Json) -> Resource:
         restrict_member_access=bool(record.get("restrict_member_access")),
         has_allocation=record.get("resource_type") == "SLURM.Allocation",
         error_message=_text(record, "error_message"),
-        last_sync=_time(record, "last_sync"),
-        created=_time(record, "created"),
-        end_date=_time(record, "end_date"),
+        last_sync=moment(record, "last_sync"),
+        created=moment(record, "created"),
+        end_date=moment(record, "end_date"),
         offering_uuid=hex_text(record, "offering_uuid"),
         has_api_keys=record.get("has_api_keys") is True,
     )
@@ -241,7 +241,7 @@ def _maps(record: Json, key: str, what: str) -> list[Json]:
     return value
 
 
-def _time(record: Json, key: str) -> datetime | None:
+def moment(record: Json, key: str) -> datetime | None:
     """A moment or a date (`2027-01-31`), None where it is missing or no date."""
     value = record.get(key)
     if not isinstance(value, str):

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from agent.core.actions import ClusterAction
+from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
 from backends.base import BackendContext, PeriodicKeeper, Scope
 from backends.lock import WriteLock
 from backends.process import Runner
-from backends.slurm import parse
+from backends.slurm import checks, parse
 from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import CommandBuilder
@@ -130,3 +132,6 @@ class SlurmBackend:
             names,
             lambda: self.observe(Scope(parts=frozenset({Part.ACCOUNTS}))),
         )
+
+    def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
+        return checks.checks(self._runner, self._programs)

@@ -64,6 +64,7 @@ class Programs:
         self.squeue = f"{folder}squeue"
         self.scontrol = f"{folder}scontrol"
         self.sreport = f"{folder}sreport"
+        self.sdiag = f"{folder}sdiag"
         # Without --immediate and with no input, 22.05 asks its question for ever; some reads ask one, too.
         self.sacctmgr_write = (self.sacctmgr, "--immediate", "--parsable2", "--noheader")
         self.sacctmgr_read = self.sacctmgr_write

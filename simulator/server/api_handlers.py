@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -95,6 +96,7 @@ class ApiHandler(FaultyHandler):
                 reply = self.respond()
                 processor.settle(self._store)
                 self._store.changed()
+                self.set_header("Date", format_datetime(self._store.clock.now().astimezone(UTC), usegmt=True))
         except ApiError as error:
             return Reply(status=error.status, body=error.body, headers=error.headers, is_page=error.is_page)
         return reply

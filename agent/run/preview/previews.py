@@ -44,7 +44,8 @@ SPOKEN = frozenset({"reason"})
 @dataclass(frozen=True, slots=True)
 class Preview:
     """A pass over everything of one offering. `happens` is what the policy lets through, `unplanned` what nobody can
-    plan now. `apply` carries it out, once, and asks the policy again.
+    plan now. `apply` carries it out, once, and asks the policy again. `sync`: what a pass over members was planned
+    from, None for other modes.
     """
 
     allowed: Plan
@@ -53,6 +54,7 @@ class Preview:
     notes: tuple[str, ...]
     unplanned: Sequence[OrderResult | ResourceResult]
     apply: Callable[[], PassReport]
+    sync: PlannedSync | None = None
 
 
 def preview(site: Site, mode: Mode) -> Preview:
@@ -187,6 +189,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
             for uuid, error in plan.unread.items()
         ],
         apply=apply,
+        sync=plan,
     )
 
 

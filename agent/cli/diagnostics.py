@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""`diagnostics`: checks of each offering, of Waldur and of its cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent.cli import checks_text
+from agent.cli.options import (
+    config_option,
+    json_option,
+    load_settings,
+    offering_option,
+    select_offerings,
+)
+from agent.run.diagnosis import offering, probes
+
+
+@click.command()
+@config_option
+@offering_option
+@json_option
+def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) -> int:
+    """Check each offering: token and rights, components, orders, clocks, SLURM. Exit code 1 when something is wrong."""
+    settings = load_settings(config_file)
+    listed = select_offerings(settings, offering_uuid)
+    found = probes.run(probe for each in listed for probe in offering.probes(settings, each))
+    return checks_text.show(found, as_json=as_json)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""`explain USER RESOURCE`: from the role in Waldur to the limits on the cluster, on one screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agent.cli.options import (
+    config_option,
+    json_option,
+    load_settings,
+    offering_option,
+    print_error,
+    print_json,
+    select_offerings,
+)
+from agent.cli.output import echo
+from agent.config.model import Mode
+from agent.core.errors import SiteAgentError
+from agent.run.diagnosis import person
+from agent.run.diagnosis.person import Explanation
+from agent.run.site import connect
+
+
+@click.command()
+@click.argument("user")
+@click.argument("resource_name", metavar="RESOURCE")
+@config_option
+@offering_option
+@json_option
+def command(
+    user: str, resource_name: str, config_file: Path | None, offering_uuid: str | None, as_json: bool
+) -> int:
+    """Say in one sentence why USER can, or cannot, use RESOURCE. USER is a username, e-mail or uuid; RESOURCE an
+    account, name, slug or uuid. Changes nothing. Exit code 1 when something is wrong.
+    """
+    settings = load_settings(config_file)
+    failed = False
+    for offering in select_offerings(settings, offering_uuid):
+        if not offering.backend_of(Mode.MEMBERSHIP_SYNC):
+            continue
+        try:
+            site = connect(settings, offering, Mode.MEMBERSHIP_SYNC)
+            resource = person.find_resource(site, resource_name)
+            found = person.explain(site, user, resource) if resource else None
+        except SiteAgentError as error:
+            print_error(offering, error)
+            failed = True
+            continue
+        if found is not None:
+            if as_json:
+                print_json(_document(found))
+            else:
+                _print(found)
+            return 0 if found.is_fine else 1
+    if failed:
+        return 1
+    raise SiteAgentError(
+        f"no offering of the configuration with a membership_sync_backend has a resource {resource_name!r} in Waldur: "
+        "name it by its account, name, slug or uuid"
+    )
+
+
+def _document(found: Explanation) -> dict[str, object]:
+    return {
+        "user": found.user,
+        "resource": found.resource.uuid,
+        "account": found.resource.backend_id,
+        "is_fine": found.is_fine,
+        "verdict": found.verdict,
+        "chain": [
+            {"link": link.name, "found": link.found, "broken": link.broken or None} for link in found.links
+        ],
+        "next_pass": list(found.coming),
+    }
+
+
+def _print(found: Explanation) -> None:
+    echo(f"{found.user} and {found.resource.name}")
+    for link in found.links:
+        mark = "x" if link.broken else " "
+        echo(f"  {mark} {link.name + ':':<18}{link.found}", fg="red" if link.broken else None)
+    for line in found.coming:
+        echo(f"    {'next pass:':<18}{line}")
+    echo(found.verdict, fg="green" if found.is_fine else "red")

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: MIT
+"""Checks of one offering: Waldur and the token, the offering and its components, orders, clocks, the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from math import isfinite
+
+from agent.config.model import Mode, Offering, Settings
+from agent.core.checks import Check, ok, problem, unknown, warning
+from agent.core.errors import WaldurError
+from agent.core.model import OfferingFacts, Part
+from agent.core.units import targets_of
+from agent.plan.components import Change, changes
+from agent.run import site as sites
+from agent.run.diagnosis.probes import Probe, run
+from agent.run.site import Site
+from agent.state.store import stamp
+from agent.waldur import clock, me, offerings, orders
+from agent.waldur.client import WaldurClient
+from agent.waldur.me import Account
+from backends import registry
+from backends.base import ClusterChecks, Scope
+
+OWNER = "CUSTOMER.OWNER"
+RIGHTS = (
+    "make the token's user an owner of the provider (CUSTOMER.OWNER), or give it a role there with the rights of "
+    "docs/rights.md"
+)
+ENDS_SOON = timedelta(days=14)
+# munge refuses credentials that are older than this, so commands fail from here on.
+SKEW_MAX = timedelta(minutes=5)
+SKEW_NOTED = timedelta(seconds=30)
+NETWORK = "check waldur_api_url, the network, proxies and waldur_api_token; then run this again"
+CLUSTER = "check that slurmdbd runs (systemctl status slurmdbd), and that this host reaches it: `sacctmgr show cluster`"
+
+
+def probes(settings: Settings, offering: Offering) -> Iterator[Probe]:
+    """Yield the checks of an offering. Each reads for itself what it needs, so that none depends on another."""
+    about = offering.name
+    client = sites.client(offering, "diagnostics")
+    yield Probe("Waldur token", lambda: _token(client), NETWORK, about)
+    yield Probe("Waldur rights", lambda: _rights(client, offering), NETWORK, about)
+    yield Probe("offering", lambda: _offering(client), NETWORK, about)
+    yield Probe("components", lambda: _components(client, offering), NETWORK, about)
+    yield Probe("orders", lambda: _orders(client), NETWORK, about)
+    yield Probe("clock of Waldur", lambda: _waldur_clock(client), NETWORK, about)
+    yield from _cluster_probes(settings, offering)
+
+
+def skew(name: str, whose: str, there: datetime, here: datetime) -> Check:
+    """Compare another clock with this host's."""
+    off = there - here
+    direction = "ahead of" if off > timedelta() else "behind"
+    said = f"the clock of {whose} is {abs(off.total_seconds()):.0f} s {direction} this host's"
+    if abs(off) > SKEW_MAX:
+        return problem(
+            name,
+            said,
+            "set both clocks by NTP (chronyc tracking): munge refuses messages, tokens expire early",
+        )
+    if abs(off) > SKEW_NOTED:
+        return warning(name, said, "set both clocks by NTP (chronyc tracking)")
+    return ok(name, f"agrees with this host to {abs(off.total_seconds()):.0f} s")
+
+
+def _token(client: WaldurClient) -> Iterator[Check]:
+    name, user = "Waldur token", me.account(client)
+    staff = ", staff" if user.is_staff else ""
+    listed = "; ".join(f"{r.role} of {r.scope_type} {r.scope_name or r.scope_uuid}" for r in user.roles)
+    yield ok(name, f"{user.username} ({user.full_name}{staff}): {listed or 'no roles'}")
+    for role in user.roles:
+        if role.expires is not None and role.expires - datetime.now(UTC) < ENDS_SOON:
+            end = f"the role {role.role} of {role.scope_type} {role.scope_name} ends at {stamp(role.expires)}"
+            yield warning(name, end, "renew the role in Waldur before that")
+
+
+def _rights(client: WaldurClient, offering: Offering) -> Iterator[Check]:
+    user = me.account(client)
+    try:
+        facts = offerings.facts(client)
+    except WaldurError as error:
+        if error.status not in (403, 404):
+            raise
+        said = (
+            "may not see the offering: it has no role of it or its provider, or waldur_offering_uuid is wrong"
+        )
+        yield problem("Waldur rights", f"{user.username} {said}", RIGHTS)
+        return
+    yield _judged_rights(user, facts, has_orders=bool(offering.backend_of(Mode.ORDER_PROCESS)))
+
+
+def _judged_rights(user: Account, facts: OfferingFacts, *, has_orders: bool) -> Check:
+    name = "Waldur rights"
+    if user.is_staff:
+        return ok(name, f"{user.username} is staff and may do everything")
+    at_provider = sorted(r.role for r in user.roles if r.scope_uuid == facts.customer_uuid)
+    at_offering = sorted(r.role for r in user.roles if r.scope_uuid == facts.uuid)
+    if OWNER in at_provider:
+        return ok(name, f"{user.username} is an owner of the provider")
+    if at_provider:
+        roles = ", ".join(at_provider)
+        said = f"{user.username} has the role {roles} of the provider; Waldur does not tell which rights a role has"
+        return ok(name, f"{said}, docs/rights.md lists those that are needed")
+    if at_offering and not has_orders:
+        return ok(name, f"{user.username} has the role {', '.join(at_offering)} of the offering")
+    if at_offering:
+        roles = ", ".join(at_offering)
+        said = f"{user.username} has the role {roles} of the offering only: not every server lets it approve orders"
+        return warning(name, said, RIGHTS)
+    return problem(name, f"{user.username} has no role of the offering or its provider", RIGHTS)
+
+
+def _offering(client: WaldurClient) -> Iterator[Check]:
+    found = offerings.summary(client)
+    said = f"{found.name} ({client.offering_uuid}) of {found.customer_name or 'an unknown provider'}, {found.state}"
+    if found.state in ("Active", "Paused"):
+        yield ok("offering", said)
+    else:
+        yield warning("offering", said, "activate the offering in Waldur: nobody can order from it now")
+
+
+def _components(client: WaldurClient, offering: Offering) -> Iterator[Check]:
+    known = registry.with_known_components(offering).components
+    present = offerings.facts(client).components
+    listed = ", ".join(sorted(component.type for component in present)) or "none"
+    found = False
+    for change in changes(known.values(), present):
+        if change.change is Change.CREATE:
+            found = True
+            said = f"{change.name} is configured and not in Waldur (there: {listed})"
+            yield problem("components", said, "`load-components` brings the configured ones into Waldur")
+        elif change.change is Change.UPDATE:
+            found = True
+            differs = ", ".join(
+                f"{key} is {there!r} in Waldur, {wanted!r} here"
+                for key, (there, wanted) in change.differences.items()
+            )
+            said = f"{change.name}: {differs}"
+            yield warning("components", said, "`load-components` brings the configured ones into Waldur")
+    for component in known.values():
+        if not isfinite(component.unit_factor) or component.unit_factor <= 0:
+            found = True
+            said = f"{component.name} has the unit_factor {component.unit_factor}, which makes no limit"
+            yield problem("components", said, "give it a unit_factor above 0")
+    if not found:
+        yield ok("components", f"Waldur has all that are configured: {', '.join(sorted(known)) or 'none'}")
+
+
+def _orders(client: WaldurClient) -> Iterator[Check]:
+    found = orders.actionable(client)
+    kinds = ", ".join(
+        f"{order.type} {order.resource_name or order.uuid} ({order.state})" for order in found[:5]
+    )
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    yield ok(
+        "orders", f"{len(found)} wait for the agent: {kinds}{more}" if found else "none waits for the agent"
+    )
+
+
+def _waldur_clock(client: WaldurClient) -> Iterator[Check]:
+    name, there = "clock of Waldur", clock.now(client)
+    yield (
+        skew(name, "Waldur", there, datetime.now(UTC)) if there else unknown(name, "its answers name no time")
+    )
+
+
+def _cluster_probes(settings: Settings, offering: Offering) -> Iterator[Probe]:
+    """Yield the checks of each backend of the offering, of those that serve several modes once."""
+    modes = {backend: mode for mode in reversed(Mode) if (backend := offering.backend_of(mode))}
+    for backend, mode in sorted(modes.items()):
+        yield from _of_backend(settings, offering, mode, f"cluster ({backend})")
+
+
+def _of_backend(settings: Settings, offering: Offering, mode: Mode, name: str) -> Iterator[Probe]:
+    made: list[Site] = []
+
+    def health() -> Iterator[Check]:
+        made.append(sites.connect(settings, offering, mode))
+        yield from _health(name, made[0])
+
+    about = offering.name
+    yield Probe(name, health, CLUSTER, about)
+    # Without a site the check above has told why.
+    yield Probe("TRES", lambda: _tres(made[0]) if made else (), CLUSTER, about)
+    yield Probe(name, lambda: _details(made[0]) if made else (), CLUSTER, about)
+
+
+def _details(site: Site) -> list[Check]:
+    """Return what the backend's own checks find, each on its own."""
+    if not isinstance(site.backend, ClusterChecks):
+        return []
+    looks = site.backend.checks().items()
+    return run(Probe(name, _of_cluster(name, look), CLUSTER) for name, look in looks)
+
+
+def _of_cluster(name: str, look: Callable[[], Check | datetime]) -> Callable[[], Iterable[Check]]:
+    """Return the look of a backend's own check; a moment that it returns is what its clock shows."""
+
+    def looked() -> Iterable[Check]:
+        found = look()
+        return [found if isinstance(found, Check) else skew(name, "slurmctld", found, datetime.now(UTC))]
+
+    return looked
+
+
+def _health(name: str, site: Site) -> Iterator[Check]:
+    health = site.backend.check()
+    for said in health.problems:
+        yield problem(name, said, "correct backend_settings, or make on the cluster what is missing")
+    for said in health.warnings:
+        yield warning(name, said, "write it into backend_settings")
+    if not health.problems:
+        yield ok(name, f"{health.cluster} answers, version {health.version or 'unknown'}")
+
+
+def _tres(site: Site) -> Iterator[Check]:
+    snapshot = site.backend.observe(Scope(frozenset({Part.TRES})))
+    if Part.TRES not in snapshot.complete:
+        return
+    wanted = {tres: c.name for c in site.offering.components.values() for tres in targets_of(c)}
+    missing = sorted(set(wanted) - snapshot.tres)
+    for tres in missing:
+        known = ", ".join(sorted(snapshot.tres))
+        said = f"the component {wanted[tres]} limits {tres}, which the cluster does not have (it has {known})"
+        remedy = (
+            "add it to AccountingStorageTRES in slurm.conf and restart slurmctld, or correct the component"
+        )
+        yield problem("TRES", said, remedy)
+    if not missing:
+        yield ok("TRES", f"the cluster has all that components limit: {', '.join(sorted(wanted)) or 'none'}")

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: MIT
+"""Explain why a person can, or cannot, use an allocation: from the role in Waldur to the limits on the cluster, and the
+first link of that chain that is broken.
+
+The facts and the plan are those of the membership pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agent.core.account_names import fold
+from agent.core.actions import ClusterAction
+from agent.core.errors import BackendError, SiteAgentError
+from agent.core.model import OfferingUser, Resource, Snapshot, TeamMember
+from agent.plan.membership import ResourceCase
+from agent.run.preview import previews
+from agent.run.preview.previews import Preview
+from agent.run.site import Site
+from agent.waldur import members, resources
+from backends.base import Scope
+
+# Who an account belongs to is asked of all its states but the end.
+STATES = (*resources.HANDLED, *resources.IN_PROGRESS)
+
+
+class NothingFound(SiteAgentError):
+    """Waldur knows no such resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One step from Waldur to the cluster. `broken`: what is wrong with it, as a sentence; empty where nothing is."""
+
+    name: str
+    found: str
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`verdict`: the sentence that says what is wrong. `coming`: what the next pass would do about the person."""
+
+    user: str
+    resource: Resource
+    links: tuple[Link, ...]
+    verdict: str
+    coming: tuple[str, ...] = ()
+
+    @property
+    def is_fine(self) -> bool:
+        return not any(link.broken for link in self.links)
+
+
+def find_resource(site: Site, wanted: str) -> Resource | None:
+    """Return the resource of this uuid, account, name or slug; None where the offering has none. Raises WaldurError."""
+    listed = resources.listed(site.client, STATES, fields=resources.SYNC_FIELDS)
+    name = fold(wanted)
+    for found in (
+        [r for r in listed if r.uuid == name.replace("-", "")],
+        [r for r in listed if fold(r.backend_id) == name],
+        [r for r in listed if r.slug == name],
+        [r for r in listed if r.name == wanted],
+    ):
+        if found:
+            if len(found) > 1:
+                uuids = ", ".join(resource.uuid for resource in found)
+                raise NothingFound(f"{wanted!r} could be several resources; name one by its uuid: {uuids}")
+            return found[0]
+    return None
+
+
+def explain(site: Site, person: str, resource: Resource) -> Explanation:
+    """Follow the chain for one person and one resource. Changes nothing. Raises SiteAgentError where Waldur or the
+    cluster cannot be read.
+    """
+    if resource.state in resources.HANDLED and resource.backend_id:
+        preview = previews.preview_of_resource(site, resource.uuid)
+        assert preview.sync is not None
+        team = preview.sync.facts.waldur.teams.get(resource.uuid, ())
+        if isinstance(team, SiteAgentError):
+            raise team
+    else:
+        preview = None
+        team = members.team(site.client, resource.uuid)
+    # A pass reads no logins and e-mails where it makes no usernames.
+    user = find_user(members.offering_users(site.client, with_persons=True), person)
+    links = [
+        *_waldur_links(person, user, team, resource, _closes(preview)),
+        *(
+            _cluster_links(site, preview, fold(user.username if user else person), resource)
+            if preview
+            else ()
+        ),
+    ]
+    coming = tuple(_coming(preview, fold(user.username if user else person))) if preview else ()
+    broken = next((link.broken for link in links if link.broken), "")
+    name = user.username if user and user.username else person
+    if broken and coming:
+        broken = f"{broken} The next pass over members would change that: {coming[0]}."
+    verdict = (
+        broken or f"Nothing is wrong: {name} can submit jobs with `--account={fold(resource.backend_id)}`."
+    )
+    return Explanation(name, resource, tuple(links), verdict, coming)
+
+
+def find_user(users: Sequence[OfferingUser], person: str) -> OfferingUser | None:
+    """Return the offering user of this username on the cluster, login in Waldur, e-mail or uuid."""
+    name = fold(person)
+    for found in (
+        [u for u in users if fold(u.username) == name],
+        [u for u in users if name.replace("-", "") in (u.uuid, u.user_uuid)],
+        [u for u in users if name in (fold(u.waldur_username), fold(u.email))],
+    ):
+        if found and name:
+            return found[0]
+    return None
+
+
+def _waldur_links(
+    person: str, user: OfferingUser | None, team: Sequence[TeamMember], resource: Resource, has_effect: bool
+) -> Iterator[Link]:
+    project = resource.project_name or resource.project_uuid
+    member = next(
+        (m for m in team if (user and m.user_uuid == user.user_uuid) or fold(m.username) == fold(person)),
+        None,
+    )
+    if member is None:
+        known = (
+            "Waldur knows the account" if user else f"Waldur knows nobody called {person} at this offering"
+        )
+        said = f"{person} has no role in the project {project}, so no access is meant ({known})."
+        yield Link("Waldur role", f"none in project {project}", said)
+    else:
+        yield Link("Waldur role", f"{member.role or 'member'} in project {project}")
+    if user is None:
+        said = f"{person} has no user at this offering yet: Waldur makes one when the person joins a project."
+        yield Link("offering user", "none", "" if member is None else said)
+    else:
+        yield _user_link(user)
+    yield _resource_link(resource, has_effect=has_effect)
+
+
+def _user_link(user: OfferingUser) -> Link:
+    state = f", {user.state}" if user.state else ""
+    found = f"{user.username or '(no username)'}{state}{', restricted' if user.is_restricted else ''}"
+    who = user.username or user.waldur_username or user.uuid
+    if user.is_on_the_way_out:
+        return Link(
+            "offering user", found, f"The account of {who} at the offering is being deleted ({user.state})."
+        )
+    if user.is_restricted:
+        said = f"The provider has restricted {who}: lift that in Waldur (offering, users)."
+        return Link("offering user", found, said)
+    if not user.username:
+        said = f"{who} has no username yet: it is made by the site (username_management_backend), or set in Waldur."
+        return Link("offering user", found, said)
+    return Link("offering user", found)
+
+
+def _closes(preview: Preview | None) -> bool:
+    """Return whether the site's settings do something about a resource that Waldur has paused."""
+    plans = preview.sync.plans if preview and preview.sync else ()
+    return any(each.spec and (each.spec.state.submission is False or each.spec.state.qos) for each in plans)
+
+
+def _resource_link(resource: Resource, *, has_effect: bool) -> Link:
+    """`has_effect`: pausing closes the account, by the site's settings."""
+    words = [str(resource.state)]
+    words += ["paused"] * resource.paused + ["downscaled"] * resource.downscaled
+    words += ["closed to members"] * resource.restrict_member_access
+    found = f"{resource.name} ({resource.uuid}): {', '.join(words)}"
+    name = resource.name
+    if resource.state not in resources.HANDLED:
+        return Link(
+            "resource",
+            found,
+            f"An order is at work on {name} ({resource.state}): wait for it, or see `status`.",
+        )
+    if not resource.backend_id:
+        return Link(
+            "resource",
+            found,
+            f"{name} names no account yet (its backend id is empty): its order is not done.",
+        )
+    if resource.restrict_member_access:
+        return Link("resource", found, f"{name} is closed to its members in Waldur (restrict_member_access).")
+    if resource.paused and has_effect:
+        return Link(
+            "resource",
+            found,
+            f"{name} is paused in Waldur: lift that there, and the next pass opens the account.",
+        )
+    return Link("resource", found)
+
+
+def _cluster_links(site: Site, preview: Preview, user: str, resource: Resource) -> Iterator[Link]:
+    assert preview.sync is not None
+    seen, account = preview.sync.snapshot, fold(resource.backend_id)
+    standing = seen.accounts.get(account)
+    if standing is None:
+        said = f"The account {account} is not on the cluster {seen.cluster}: `rebuild` makes it again."
+        yield Link("account", "none", said)
+        return
+    yield Link("account", f"{account} below {standing.parent}")
+    rows = sorted(row.partition or "all partitions" for row in seen.rows_of(account, user))
+    if rows:
+        yield Link("association", f"{user} in {account} on {', '.join(rows)}")
+    else:
+        yield Link("association", "none", _missing(preview, user, account, preview.sync.plans[0].case))
+    default = seen.default_accounts.get(user)
+    noted = "" if default == account else f" (not this one: jobs need `--account={account}`)"
+    yield Link("default account", f"{default}{noted}" if default else "none")
+    yield from _qos_and_limits(site, seen, user, account, resource)
+
+
+def _missing(preview: Preview, user: str, account: str, case: ResourceCase) -> str:
+    """Say why somebody is not in an account, as the plan has it."""
+    about = [a for a in preview.sync.actions if getattr(a, "user", "") == user] if preview.sync else []
+    for plan in preview.held:
+        if any(action in plan.actions for action in about):
+            why = f"the step is held as plan {plan.id} ({plan.reason}); `approve {plan.id}` releases it"
+            return f"{user} is not in {account}: {why}."
+    for refused in preview.refused:
+        if refused.action in about:
+            return (
+                f"{user} is not in {account}, and the site's policy leaves the step out: {refused.sentence}."
+            )
+    if user not in case.members.wanted:
+        return f"{user} is not in {account}, and is not meant to be."
+    return f"{user} is not in {account} on the cluster, though Waldur says so."
+
+
+def _qos_and_limits(
+    site: Site, seen: Snapshot, user: str, account: str, resource: Resource
+) -> Iterator[Link]:
+    standing = seen.accounts[account]
+    qos = ", ".join(sorted(seen.qos_of(account))) or "none"
+    yield Link("QoS", f"{qos}; default {seen.default_qos_of(account) or 'none'}")
+    closed = ""
+    if standing.submit_limit == 0:
+        why = " (downscaled or paused in Waldur)" if resource.downscaled or resource.paused else ""
+        closed = f"The account {account} takes no new jobs: GrpSubmitJobs is 0{why}."
+    yield Link("submission", "closed" if closed else "open", closed)
+    limits = {**standing.limits}
+    own = seen.user_limits.get((account, user), {})
+    try:
+        used = site.backend.observe(Scope(frozenset(), usage_of=frozenset({account}))).used.get(account, {})
+    except BackendError:
+        used = {}
+    told = ", ".join(f"{tres}={value}{_used(used, tres)}" for tres, value in sorted(limits.items()))
+    spent = [tres for tres, value in sorted(limits.items()) if tres in used and used[tres] >= value]
+    full = ""
+    if spent:
+        names = ", ".join(spent)
+        full = f"The limit of {account} for {names} is used up: jobs wait until it is raised or usage decays."
+    yield Link("limits", told or "none", full)
+    if own:
+        yield Link(f"limits of {user}", ", ".join(f"{tres}={value}" for tres, value in sorted(own.items())))
+
+
+def _used(used: dict[str, int] | object, tres: str) -> str:
+    return f" ({used[tres]} used)" if isinstance(used, dict) and tres in used else ""
+
+
+def _coming(preview: Preview, user: str) -> Iterator[str]:
+    """Yield what the next pass would do to this person's place, or to the account as a whole."""
+    for action in preview.allowed:
+        if isinstance(action, ClusterAction) and getattr(action, "user", user) == user:
+            yield action.line()
