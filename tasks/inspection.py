@@ -75,7 +75,7 @@ def connected(settings: Settings) -> Connection:
     options = {**app.conf.broker_transport_options, "socket_timeout": CONNECT_S}
     connection = Connection(app.conf.broker_url, connect_timeout=CONNECT_S, transport_options=options)
     try:
-        connection.ensure_connection(max_retries=1, timeout=CONNECT_S)
+        connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=CONNECT_S)
         if is_redis(connection):
             connection.default_channel.client.ping()
     except (*AWAY, *connection.connection_errors) as error:

@@ -18,7 +18,7 @@ KEYS = [
 ]
 
 
-def test_an_account_that_agrees(site: Site) -> None:
+def test_an_account_that_agrees_and_those_that_one_side_does_not_have(site: Site) -> None:
     said = site.run("diagnose-account", ACCOUNT, "-v")
     assert said.code == 0
     lines = said.out.splitlines()
@@ -32,9 +32,18 @@ def test_an_account_that_agrees(site: Site) -> None:
         "OVERALL: OK",
     ):
         assert expected in lines, said.out
+    absent = site.run("diagnose-account", "a_nothing", "--json")
+    document = absent.document()
+    assert (absent.code, document["overall_status"]) == (1, "missing")
+    assert document["slurm_info"]["error"] == "Account 'a_nothing' not found in SLURM cluster"
+    assert document["waldur_info"]["error"] == "No Waldur resource found with backend_id 'a_nothing'"
+    only_here = site.run("diagnose-account", "p_project-1-1")
+    assert only_here.code == 1
+    assert "OVERALL: MISSING" in only_here.out
+    assert "nothing could be compared" in only_here.out
 
 
-def test_what_differs_is_mended_by_the_commands_of_the_plan(site: Site) -> None:
+def test_what_differs_is_mended_by_the_commands_of_the_plan_and_the_policy_is_shown(site: Site) -> None:
     gone = site.members[1]
     site.sacctmgr("delete", "user", gone, f"account={ACCOUNT}")
     site.sacctmgr("add", "user", "intruder", f"account={ACCOUNT}")
@@ -51,6 +60,12 @@ def test_what_differs_is_mended_by_the_commands_of_the_plan(site: Site) -> None:
     for command in planned:
         assert site.slurm.run("sh", "-c", command).returncode == 0
     assert site.run("diagnose-account", ACCOUNT).code == 0
+    site.waldur.site.add_policy()
+    policy = site.run("diagnose-account", ACCOUNT, "--json").document()["policy_info"]
+    assert (policy["exists"], policy["limit_type"], policy["error"]) == (True, "GrpTRESMins", None)
+    assert (
+        "  Grace Ratio:        0.2 (20% overconsumption allowed)" in site.run("diagnose-account", ACCOUNT).out
+    )
 
 
 def test_a_paused_account_is_no_mismatch_once_it_is_closed(site: Site) -> None:
@@ -65,24 +80,3 @@ def test_a_paused_account_is_no_mismatch_once_it_is_closed(site: Site) -> None:
     site.run("run", "membership_sync", "--once")
     assert qos() == ("paused", "paused")
     assert "One is paused in Waldur" in site.run("explain", site.members[0], ACCOUNT).out.splitlines()[-1]
-
-
-def test_accounts_that_one_side_does_not_have(site: Site) -> None:
-    absent = site.run("diagnose-account", "a_nothing", "--json")
-    document = absent.document()
-    assert (absent.code, document["overall_status"]) == (1, "missing")
-    assert document["slurm_info"]["error"] == "Account 'a_nothing' not found in SLURM cluster"
-    assert document["waldur_info"]["error"] == "No Waldur resource found with backend_id 'a_nothing'"
-    only_here = site.run("diagnose-account", "p_project-1-1")
-    assert only_here.code == 1
-    assert "OVERALL: MISSING" in only_here.out
-    assert "nothing could be compared" in only_here.out
-
-
-def test_the_policy_is_shown(site: Site) -> None:
-    site.waldur.site.add_policy()
-    policy = site.run("diagnose-account", ACCOUNT, "--json").document()["policy_info"]
-    assert (policy["exists"], policy["limit_type"], policy["error"]) == (True, "GrpTRESMins", None)
-    assert (
-        "  Grace Ratio:        0.2 (20% overconsumption allowed)" in site.run("diagnose-account", ACCOUNT).out
-    )

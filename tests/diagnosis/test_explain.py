@@ -11,7 +11,7 @@ def verdict(site: Site, person: str, resource: str = ACCOUNT) -> tuple[int, str]
     return said.code, said.out.splitlines()[-1]
 
 
-def test_whoever_may_submit_is_told_how(site: Site) -> None:
+def test_whoever_may_submit_is_told_how_and_others_that_they_have_no_role(site: Site) -> None:
     said = site.run("explain", site.members[0], "One")
     assert said.code == 0
     assert [line[4:].partition(":")[0] for line in said.out.splitlines()[1:-1]] == [
@@ -29,6 +29,11 @@ def test_whoever_may_submit_is_told_how(site: Site) -> None:
         0,
         f"Nothing is wrong: {site.members[0]} can submit jobs with `--account={ACCOUNT}`.",
     )
+    code, said_of_others = verdict(site, "nobody")
+    assert (code, said_of_others.startswith("nobody has no role in the project Project 1-1")) == (1, True)
+    elsewhere = site.run("explain", site.members[0], "a_two")
+    assert elsewhere.code == 1
+    assert "has a resource 'a_two' in Waldur: name it by its account" in elsewhere.err
 
 
 def test_a_member_who_is_missing_on_the_cluster(site: Site) -> None:
@@ -39,11 +44,6 @@ def test_a_member_who_is_missing_on_the_cluster(site: Site) -> None:
         f"{gone} is not in {ACCOUNT} on the cluster, though Waldur says so. The next pass over members would change "
         f"that: add member {gone} to {ACCOUNT}.",
     )
-
-
-def test_somebody_without_a_role(site: Site) -> None:
-    code, said = verdict(site, "nobody")
-    assert (code, said.startswith("nobody has no role in the project Project 1-1")) == (1, True)
 
 
 def test_somebody_without_a_username(site: Site) -> None:
@@ -61,9 +61,3 @@ def test_an_account_that_takes_no_jobs(site: Site) -> None:
     code, said = verdict(site, site.members[0])
     assert code == 1
     assert said.startswith(f"The account {ACCOUNT} takes no new jobs: GrpSubmitJobs is 0.")
-
-
-def test_a_resource_that_no_offering_has(site: Site) -> None:
-    said = site.run("explain", site.members[0], "a_two")
-    assert said.code == 1
-    assert "has a resource 'a_two' in Waldur: name it by its account" in said.err
