@@ -242,7 +242,7 @@ def _maps(record: Json, key: str, what: str) -> list[Json]:
 
 
 def moment(record: Json, key: str) -> datetime | None:
-    """A moment or a date (`2027-01-31`), None where it is missing or no date."""
+    """Return a moment or a date (`2027-01-31`), None where it is missing or no date."""
     value = record.get(key)
     if not isinstance(value, str):
         return None
