@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Writes docs/commands.md, actions.md, errors.md and reference-keys.md from the code: `make docs`. A test holds them to
-it.
+"""Writes docs/commands.md, actions.md, errors.md, metrics.md and reference-keys.md from the code: `make docs`. A test
+holds them to it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import click
 from agent.cli.main import COMMANDS, cli
 from agent.core import errors, plans
 from agent.core.actions import KINDS
+from agent.observability.metrics import METRICS, Origin
 
 FOLDER = Path(__file__).parent
 REFERENCE = runpy.run_path(str(FOLDER / "reference_keys.py"))
@@ -105,10 +106,37 @@ def _below(kind: type[errors.SiteAgentError]) -> Iterator[type[errors.SiteAgentE
             yield from _below(each)
 
 
+def metrics() -> str:
+    """What Prometheus can be told."""
+    parts = [
+        "# Metrics",
+        "",
+        "Made by `make docs` from the code. [Monitoring](monitoring.md) tells how to get at them. Moments are seconds",
+        "since 1970: `time() - x` is an age. Labels `offering` are UUIDs; `waldur_site_offering_info` has their names.",
+        "",
+    ]
+    told_by = {
+        Origin.HEAD_NODE: ("Of each head node", "By `metrics`, from the state file and the signs of life."),
+        Origin.BROKER: ("Of the queues", "By `metrics` as well, where the broker is Redis."),
+        Origin.BRIDGE: ("Of the bridge", "By `bridge --metrics`."),
+    }
+    for origin, (title, who) in told_by.items():
+        parts += [f"## {title}", "", who, "", "| metric | type | labels | meaning |", "|---|---|---|---|"]
+        parts += [
+            f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} "
+            f"| {metric.meaning} |"
+            for metric in METRICS.values()
+            if metric.origin is origin
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
 PAGES = {
     "commands.md": commands,
     "actions.md": actions,
     "errors.md": error_kinds,
+    "metrics.md": metrics,
     "reference-keys.md": REFERENCE["page"],
 }
 

@@ -25,9 +25,11 @@ class ArgumentsRefused(SiteAgentError):
     """A message that nobody of this cluster sends."""
 
 
-def check(task: str, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Check what a task is called with, by the names of its parameters. Raises ArgumentsRefused, and ConfigError for an
-    offering that is not in the configuration of this process.
+def check(
+    task: str, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, str]:
+    """Check what a task is called with, by the names of its parameters. Return the identifiers in it, for the log.
+    Raises ArgumentsRefused, and ConfigError for an offering that is not in the configuration of this process.
     """
     try:
         given = inspect.signature(run).bind(*args, **kwargs).arguments
@@ -38,6 +40,8 @@ def check(task: str, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
             CHECKS[name](value)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _refused(task, f"{name} is {repr(value)[:80]}") from error
+    ids = {name.removesuffix("_uuid"): value for name, value in given.items() if name.endswith("_uuid")}
+    return {**ids, **({"month": given["month_name"]} if "month_name" in given else {})}
 
 
 def _refused(task: str, problem: str) -> ArgumentsRefused:

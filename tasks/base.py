@@ -24,7 +24,7 @@ from agent.core.errors import (
     PassUnfinished,
     SiteAgentError,
 )
-from agent.observability import logs
+from agent.observability import logs, sentry
 from agent.run.results import PassReport
 from tasks import arguments, starts
 from tasks.limits import COUNTDOWN_MAX_S
@@ -79,40 +79,65 @@ class SiteTask(Task):
     Request = "tasks.consumer:SiteRequest"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            arguments.check(self.name, self.run, args, kwargs)
-            starts.check(self.name, args, self.request)
-            with logs.about(str(args[0]) if args else ""):
-                return super().__call__(*args, **kwargs)
-        except SoftTimeLimitExceeded:
-            self.come_back(
-                OutOfTime("the pass took longer than a task may; what it did stays, the rest goes on")
-            )
-        except SiteAgentError as error:
-            log.error("%s %s: %s", self.name, repr(args)[:ARGUMENTS_SHOWN], error)
-            raise
+        with logs.about(task=self.name, task_id=str(self.request.id or "")):
+            try:
+                ids = arguments.check(self.name, self.run, args, kwargs)
+                starts.check(self.name, args, self.request)
+                sentry.tag(task=self.name, **ids)
+                with logs.about(**ids):
+                    return super().__call__(*args, **kwargs)
+            except SoftTimeLimitExceeded:
+                self.come_back(
+                    OutOfTime("the pass took longer than a task may; what it did stays, the rest goes on")
+                )
+            except SiteAgentError as error:
+                log.error("%s %s: %s", self.name, repr(args)[:ARGUMENTS_SHOWN], error)
+                raise
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        """Queue the task. Events, and so Flower, tell its identifiers; of documents only that there is one."""
+        shown = tuple(each if isinstance(each, str) else f"<{type(each).__name__}>" for each in args or ())
+        options.setdefault("argsrepr", repr(shown))
+        return super().apply_async(args, kwargs, **options)
 
     def finish(self, report: PassReport) -> dict[str, int]:
         """Log the pass, and retry where something in it may work later. Raises the error that ended the pass."""
-        if report.results:
-            # Orders that the policy lets wait are logged once, when they are held.
-            log.log(
-                logging.INFO if report.outcomes or report.failed else logging.DEBUG,
-                "%s of offering %s: %s%s in %.1f s, %d requests, %d cluster commands",
-                report.mode,
-                report.offering_name,
-                ", ".join(f"{count} {result}" for result, count in sorted(report.counted().items())),
-                "".join(f", plan {plan.id} is held" for plan in report.held),
-                report.effort.seconds,
-                report.effort.requests.total(),
-                report.effort.commands.total(),
-            )
+        self._log(report)
         error = report.retryable_error
         if error is not None:
             self.come_back(error)
         if report.error is not None:
             raise report.error
         return dict(report.counted())
+
+    @staticmethod
+    def _log(report: PassReport) -> None:
+        """Log a line for the pass, where it did something or something failed; orders that the policy lets wait are
+        logged once, when they are held.
+        """
+        done = sum(outcome.done and not outcome.action.is_routine for outcome in report.outcomes)
+        has_news = done or report.failed or (report.results and report.outcomes)
+        results = [f"{count} {result}" for result, count in sorted(report.counted().items())]
+        requests, commands = report.effort.requests.total(), report.effort.commands.total()
+        log.log(
+            logging.INFO if has_news else logging.DEBUG,
+            "%s of offering %s: %s%s in %.1f s, %d requests, %d cluster commands",
+            report.mode,
+            report.offering_name,
+            ", ".join(results) or f"{done} actions",
+            "".join(f", plan {plan.id} is held" for plan in report.held),
+            report.effort.seconds,
+            requests,
+            commands,
+            extra={
+                "mode": str(report.mode),
+                "actions": done,
+                "failed": sum(not outcome.done for outcome in report.outcomes),
+                "seconds": round(report.effort.seconds, 3),
+                "requests": requests,
+                "commands": commands,
+            },
+        )
 
     def come_back(self, error: SiteAgentError) -> None:
         """Raise Celery's Retry, or the error itself after the last attempt, and where the next pass comes before a

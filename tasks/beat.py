@@ -23,6 +23,7 @@ from redis import RedisError
 import beat_schedule as table
 from agent.config.model import Mode, Offering
 from agent.host.heartbeat import Heartbeat, Part
+from agent.observability import sentry
 from agent.run.event_coverage import HEARTBEAT_S, Polls, modes_by_events
 from tasks import broker, current, event_coverage
 from tasks.locks import mark_queued
@@ -31,12 +32,14 @@ log = logging.getLogger(__name__)
 
 START_SPREAD_S = 5.0
 CLOCKS_APART_S = 30.0
+# Between two signs of life to Sentry, where the site has monitors there.
+CHECK_IN_MINUTES = 5
 MODE_OF = {task: mode for mode, task in table.TASK_OF.items()}
 
 
 class SiteScheduler(Scheduler):
-    _heartbeat_s = float("-inf")
     _clocks_told = False
+    _heartbeat_s = _check_in_s = float("-inf")
 
     def setup_schedule(self) -> None:
         self.merge_inplace(self.app.conf.beat_schedule)
@@ -56,6 +59,9 @@ class SiteScheduler(Scheduler):
                 log.debug("no heartbeat: %s", error)
         wait_s = super().tick(*args, **kwargs)
         self._sign_of_life.renew()
+        if now_s - self._check_in_s >= 60 * CHECK_IN_MINUTES:
+            self._check_in_s = now_s
+            sentry.check_in("waldur-site-beat", is_well=True, every_minutes=CHECK_IN_MINUTES)
         return wait_s
 
     def close(self) -> None:

@@ -13,7 +13,8 @@ from functools import cache
 import beat_schedule as table
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import ConfigError, SiteAgentError
-from agent.run import configuration, presence
+from agent.observability import sentry
+from agent.run import configuration, event_coverage, presence
 from agent.run import site as sites
 from agent.run.results import PassReport
 from agent.run.site import Site
@@ -90,10 +91,25 @@ def program() -> Program:
 
 
 def show(offering_uuid: str, mode: Mode, report: PassReport) -> None:
-    """Tell Waldur that this mode of an offering lives, after a pass that reached it. What fails is logged."""
+    """Tell Waldur that this mode of an offering lives, after a pass that reached it, and Sentry's monitor how the pass
+    ended. What fails is logged.
+    """
+    sentry.check_in(
+        f"{mode}-{offering_uuid}",
+        is_well=not report.failed,
+        every_minutes=_minutes_between_polls(offering_uuid, mode),
+        seconds=report.effort.seconds,
+    )
     if report.error is not None:
         return
     try:
         presence.show(site(offering_uuid, mode), mode, program(), datetime.now(UTC))
     except SiteAgentError as error:
         log.warning("Waldur is not told that %s of offering %s runs: %s", mode, offering_uuid, error)
+
+
+def _minutes_between_polls(offering_uuid: str, mode: Mode) -> float:
+    """Return how long two polls are apart at most: with events there is one in each reconciliation period."""
+    periods = settings().periods
+    by_events = mode in event_coverage.modes_by_events(offering(offering_uuid))
+    return max(periods.minutes_of(mode), periods.reconciliation_minutes if by_events else 0)

@@ -123,9 +123,9 @@ def _look(settings: Settings, connection: Connection, url: str) -> BrokerStatus:
         workers=workers,
         running=_tasks(_ask(connection, "active", names), _running),
         scheduled=_tasks(_ask(connection, "scheduled", names), _scheduled),
-        unacknowledged=_unacknowledged(redis) if redis else None,
+        unacknowledged=unacknowledged(redis) if redis else None,
         beats=beats(connection),
-        covered=_covered(redis, offerings) if redis else {},
+        covered=covered(redis, offerings) if redis else {},
         waiting_since=_waiting_since(redis, settings) if redis else {},
     )
 
@@ -193,12 +193,13 @@ def _waiting_elsewhere(connection: Connection, queue: str) -> int:
         return 0
 
 
-def _unacknowledged(client: Any) -> int:
+def unacknowledged(client: Any) -> int:
+    """Return how many messages workers have taken and not acknowledged. Raises RedisError."""
     return sum(client.hlen(key) for key in client.scan_iter(match="unacked*", _type="hash"))
 
 
-def _covered(client: Any, offerings: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the modes that a bridge listens for, by offering."""
+def covered(client: Any, offerings: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the modes that a bridge listens for, by offering. Raises RedisError."""
     found = {}
     for offering_uuid in offerings:
         modes = _text(client.get(event_coverage.HEARTBEAT + offering_uuid) or b"")

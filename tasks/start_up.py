@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+import time
 from typing import Any, NoReturn
 
 from celery import signals
@@ -33,12 +34,20 @@ CHECKED_TRANSPORTS = {
     "rediss": "tasks.consumer:RedisTransport",
     "sentinel": "tasks.consumer:SentinelTransport",
 }
+# In the headers of each message: when it was sent, in seconds since 1970, for the metrics.
+QUEUED_AT = "queued_at"
+
+
+@signals.before_task_publish.connect
+def _note_time(headers: dict[str, Any] | None = None, **_: Any) -> None:
+    if headers is not None:
+        headers[QUEUED_AT] = round(time.time(), 3)
 
 
 @signals.setup_logging.connect
 def _set_up_logging(**_: Any) -> None:
     """Connecting this signal keeps Celery from putting its own handlers on the root logger."""
-    logs.set_up(settings().log_level)
+    logs.set_up(settings().log_level, settings().log_format)
     sentry.set_up(settings())
     if client := apm.set_up(settings()):
         # Imported here: only sites with an APM server have it.

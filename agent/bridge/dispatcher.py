@@ -17,6 +17,7 @@ from agent.bridge.model import Gap, Outbox, Received
 from agent.core.backoff import Backoff
 from agent.core.errors import ConfigError
 from agent.core.events import Job, ObjectType, QueueUnavailable
+from agent.observability import logs
 from agent.state.dead_letters import DeadLetter
 
 log = logging.getLogger(__name__)
@@ -50,8 +51,10 @@ class Dispatcher:
 
     def _run(self) -> None:
         while (item := self._inbox.get()) is not None:
+            offering = item.offering_uuid if isinstance(item, Gap) else item.source.offering_uuid
             try:
-                self.handle(item)
+                with logs.about(offering=offering):
+                    self.handle(item)
             except Exception:  # the message loop: one message must not end the others
                 log.exception("internal error; the message becomes a dead letter: %.200r", item)
                 self.counts["faults"] += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 
 from agent.bridge.decode import MAX_BYTES
 from agent.bridge.model import Gap, Received
@@ -24,19 +25,21 @@ class Inbox:
     """Filled by the connections, emptied by one dispatcher."""
 
     def __init__(self) -> None:
-        self._items: queue.SimpleQueue[Received | Gap | None] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[tuple[float, Received | Gap | None]] = queue.SimpleQueue()
+        # When that came, monotonic, which the dispatcher has in hand: nothing in the inbox is older.
+        self._in_hand_s: float | None = None
         self._gaps: set[str] = set()
         self._lock = threading.Lock()
 
     def put(self, received: Received) -> None:
-        self._items.put(received)
+        self._put(received)
 
     def put_volatile(self, received: Received) -> bool:
         """Add a message that no broker keeps. Without room it is left out, a gap noted, and False returned."""
         if self._items.qsize() >= VOLATILE_AT_MOST:
             self.put_gap(Gap(received.source.offering_uuid, "more came than could be queued"))
             return False
-        self._items.put(received)
+        self._put(received)
         return True
 
     def put_gap(self, gap: Gap) -> None:
@@ -45,18 +48,27 @@ class Inbox:
             if gap.offering_uuid in self._gaps:
                 return
             self._gaps.add(gap.offering_uuid)
-        self._items.put(gap)
+        self._put(gap)
 
     def get(self) -> Received | Gap | None:
         """Wait for the next item and return it; None once `end` was called and everything before it was taken."""
-        item = self._items.get()
+        self._in_hand_s = None
+        self._in_hand_s, item = self._items.get()
         if isinstance(item, Gap):
             with self._lock:
                 self._gaps.discard(item.offering_uuid)
         return item
 
     def end(self) -> None:
-        self._items.put(None)
+        self._put(None)
+
+    def lag_s(self) -> float:
+        """Return the age of what came first and is not queued as a task yet; 0 when there is nothing."""
+        since_s = self._in_hand_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def _put(self, item: Received | Gap | None) -> None:
+        self._items.put((time.monotonic(), item))
 
     def __len__(self) -> int:
         return self._items.qsize()

@@ -10,10 +10,11 @@ import logging
 import operator
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agent import __version__
 from agent.bridge.connection import BrokerConnection
 from agent.bridge.dead_letters import DeadLetters
 from agent.bridge.dispatcher import Dispatcher
@@ -27,6 +28,8 @@ from agent.core.backoff import Backoff
 from agent.core.errors import ConfigError, WaldurError
 from agent.core.events import ObjectType, QueueUnavailable
 from agent.host.heartbeat import Heartbeat, Part
+from agent.observability import logs
+from agent.observability.metrics import Sample
 from agent.run import event_coverage
 from agent.waldur.client import WaldurClient
 from agent.waldur.identities import Program
@@ -48,6 +51,14 @@ DRAIN_S = 10.0
 # All connections together, after the last acknowledgement.
 CLOSE_S = 5.0
 PREPARED_AT_ONCE = 4
+# Labels of metrics, and what the dispatcher counts under.
+MESSAGES = {
+    "understood": "understood",
+    "settled": "settled",
+    "dead_letter": "dead letters",
+    "fault": "faults",
+}
+JOBS = {"queued": "queued", "merged": "waiting already"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +168,22 @@ class Bridge:
         ]
         return frozenset(kind for source in active for kind in source.types)
 
+    def figures(self) -> Iterator[Sample]:
+        """Yield the metrics of this process."""
+        yield Sample("build_info", 1, (__version__,))
+        counts = self.dispatcher.counts.copy()
+        for result, counted in MESSAGES.items():
+            yield Sample("bridge_messages_total", counts[counted], (result,))
+        for result, counted in JOBS.items():
+            yield Sample("bridge_jobs_total", counts[counted], (result,))
+        yield Sample("bridge_gaps_total", counts["gaps"])
+        yield Sample("bridge_inbox_messages", len(self._inbox))
+        yield Sample("bridge_lag_seconds", self._inbox.lag_s())
+        for uuid, state in self._states.items():
+            wanted = len(event_coverage.wanted_types(state.registration.offering))
+            yield Sample("bridge_event_types", wanted, (uuid, "wanted"))
+            yield Sample("bridge_event_types", len(self.listened_to(uuid)), (uuid, "listened"))
+
     def _start_requests(self) -> None:
         """Ask Waldur for what is due, in threads that nobody waits for: a silent Waldur must not hold up the end."""
         now_s = time.monotonic()
@@ -169,6 +196,10 @@ class Bridge:
 
     def _prepare(self, state: _OfferingState) -> None:
         """Have Waldur prepare one offering, or renew its service; whatever comes of it, there is a next time."""
+        with logs.about(offering=state.registration.offering.uuid):
+            self._prepare_now(state)
+
+    def _prepare_now(self, state: _OfferingState) -> None:
         offering, now_s = state.registration.offering, time.monotonic()
         wait_s = RENEW_SERVICE_S
         state.repair_s = float("inf")

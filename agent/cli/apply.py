@@ -10,6 +10,7 @@ import click
 from agent.cli.options import config_option, json_option, load_settings, number, print_json
 from agent.cli.output import echo
 from agent.core.errors import ConfigError
+from agent.run import log_shipping
 from agent.run.preview import files as plan_files
 from agent.run.preview.previews import preview
 from agent.run.results import summary
@@ -23,6 +24,7 @@ from agent.run.site import connect
 def command(file: Path, config_file: Path | None, as_json: bool) -> int:
     """Carry out the plan in FILE, which `plan --out` wrote. Refused when the cluster or Waldur moved since."""
     settings = load_settings(config_file)
+    log_shipping.set_up(settings)
     looked_at = plan_files.read(file)
     offering = settings.offering(looked_at.offering)
     if offering is None:

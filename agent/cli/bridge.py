@@ -12,9 +12,11 @@ import click
 
 from agent.bridge.instance import Instance
 from agent.bridge.service import Bridge, BridgeParts
-from agent.cli.options import config_option, load_settings
+from agent.cli.options import BRIDGE_METRICS_PORT, LOOPBACK, config_option, load_settings, parse_address
 from agent.cli.output import echo
 from agent.config.model import Settings
+from agent.observability.endpoint import Endpoint
+from agent.observability.metrics import SiteCollector
 from agent.run import event_coverage, log_shipping
 from agent.run import site as sites
 from agent.waldur.identities import Program
@@ -27,8 +29,15 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 @click.command()
 @config_option
-def command(config_file: Path | None) -> int:
+@click.option(
+    "--metrics",
+    "address",
+    metavar="HOST:PORT",
+    help=f"Serve metrics of the bridge there, such as {LOOPBACK}:{BRIDGE_METRICS_PORT}. Default: nowhere.",
+)
+def command(config_file: Path | None, address: str | None) -> int:
     """Listen to Waldur's events (STOMP or MQTT) for all offerings that have them, and queue tasks."""
+    where = parse_address(address, BRIDGE_METRICS_PORT) if address else None
     if config_file is not None:
         os.environ[CONFIG_VARIABLE] = str(config_file.absolute())
     settings = load_settings(config_file)
@@ -39,8 +48,23 @@ def command(config_file: Path | None) -> int:
         return 2
     for stop in STOPS:
         signal.signal(stop, lambda *_: bridge.stop())
+    endpoint = _serve(bridge, where) if where else None
     bridge.run()
+    if endpoint is not None:
+        endpoint.close()
     return 0
+
+
+def _serve(bridge: Bridge, address: tuple[str, int]) -> Endpoint | None:
+    """Serve the metrics; None, with a warning, where that is not possible: events go on without."""
+    try:
+        endpoint = Endpoint(SiteCollector({"bridge": bridge.figures}, ()), address)
+    except OSError as error:
+        log.warning("no metrics are served at %s:%d: %s", *address, error.strerror or error)
+        return None
+    endpoint.start()
+    log.info("metrics of the bridge: %s", endpoint.url)
+    return endpoint
 
 
 def new_bridge(settings: Settings) -> Bridge | None:

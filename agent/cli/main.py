@@ -71,6 +71,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "agent.cli.create_homedirs",
         "Make missing home directories of the offerings' users, and set their quotas.",
     ),
+    "metrics": (
+        "agent.cli.metrics",
+        "Print or serve what Prometheus is told of passes, held plans and queues.",
+    ),
     "healthz": (
         "agent.cli.healthz",
         "Tell probes whether worker, beat and bridge of this host are alive.",

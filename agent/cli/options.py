@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,6 +30,13 @@ log = logging.getLogger(__name__)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PIPE_WIDTH = 1000
+# Where metrics are served unless somebody says otherwise.
+LOOPBACK = "127.0.0.1"
+METRICS_PORT = 9464
+BRIDGE_METRICS_PORT = 9465
+ADDRESS = re.compile(
+    r"(?:(\[[0-9a-fA-F:.]+\]|[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*)(?::|$))?(\d{1,5})?"
+)
 # The exit code of `--exit-code` when there is something to do, or something differs.
 EXIT_CHANGES = 3
 
@@ -64,6 +72,16 @@ def parse_uuid(_context: click.Context, parameter: click.Parameter, text: str | 
         raise click.BadParameter(f"{text!r} is not a uuid", param=parameter) from error
 
 
+def parse_address(text: str, port: int) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `PORT`, `HOST` or `[V6]:PORT`; loopback and `port` where it names none.
+    Raises click's BadParameter.
+    """
+    found = ADDRESS.fullmatch(text)
+    if not text or found is None or int(found[2] or port) > 65535:
+        raise click.BadParameter(f"{text!r} is no address such as {LOOPBACK}:{port}")
+    return (found[1] or LOOPBACK).strip("[]"), int(found[2] or port)
+
+
 def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")(function)
 
@@ -75,7 +93,7 @@ def exit_code_option(condition: str) -> Callable[[Function], Function]:
 def load_settings(config_file: Path | None) -> Settings:
     """Return the settings, with logs and Sentry set up as they say. Raises ConfigError with every problem."""
     settings, warnings = configuration.usable(config_file, os.environ)
-    logs.set_up(settings.log_level)
+    logs.set_up(settings.log_level, settings.log_format)
     sentry.set_up(settings)
     apm.set_up(settings)
     for warning in warnings:

@@ -20,6 +20,7 @@ from agent.cli.output import echo
 from agent.cli.run import print_passes
 from agent.config.model import Mode
 from agent.core.errors import SiteAgentError
+from agent.run import log_shipping
 from agent.run.membership import rebuild
 from agent.run.results import PassReport, summary
 from agent.run.site import connect
@@ -38,6 +39,7 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
     members are those that Waldur has now. What stands is left alone. Exit code 1 when something needs a look.
     """
     settings = load_settings(config_file)
+    log_shipping.set_up(settings)
     passed = []
     for offering in select_offerings(settings, offering_uuid):
         if not offering.backend_of(MODE):

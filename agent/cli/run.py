@@ -26,6 +26,7 @@ from agent.cli.options import (
 from agent.cli.output import echo
 from agent.config.model import Mode, Offering
 from agent.core.errors import SiteAgentError
+from agent.run import log_shipping
 from agent.run.passes import PASSES
 from agent.run.results import OrderResult, PassReport, ResourceResult, summary
 from agent.run.site import connect
@@ -52,6 +53,7 @@ def command(mode: str, once: bool, config_file: Path | None, offering_uuid: str 
             "add --once. Passes that repeat are run by `celery -A tasks worker` and `celery -A tasks beat`."
         )
     settings = load_settings(config_file)
+    log_shipping.set_up(settings)
     served = [o for o in select_offerings(settings, offering_uuid) if o.backend_of(Mode(mode))]
     passed = []
     for offering in served:

@@ -23,6 +23,7 @@ STATE_FOLDER = Path("/var/lib/waldur-site-cluster")
 # Gone with the next start of the host, as the locks in it are.
 LOCK_FOLDER = Path("/run/waldur-site-cluster")
 LOG_LEVEL = "WALDUR_SITE_AGENT_LOG_LEVEL"
+LOG_FORMAT = "WALDUR_SITE_AGENT_LOG_FORMAT"
 BROKER_URL = "WALDUR_SITE_AGENT_BROKER_URL"
 CELERY_BROKER_URL = "CELERY_BROKER_URL"
 STATE_DIR = "WALDUR_SITE_AGENT_STATE_DIR"
@@ -56,6 +57,7 @@ class Variables:
     """What the environment says; None or empty where it says nothing."""
 
     log_level: str | None = None
+    log_format: str = ""
     sentry_dsn: str = ""
     sentry_environment: str = ""
     broker_url: str = ""
@@ -77,6 +79,7 @@ def read_variables(environ: Mapping[str, str], findings: Findings) -> Variables:
     minutes = {name: read(text, field_types.number(above=0)) for name, text in PERIODS.items()}
     return Variables(
         log_level=read(LOG_LEVEL, field_types.log_level),
+        log_format=read(LOG_FORMAT, field_types.choice("json", "text"), ""),
         sentry_dsn=read(SENTRY_DSN, field_types.secret_url, ""),
         sentry_environment=read(SENTRY_ENVIRONMENT, field_types.text, ""),
         broker_url=read(BROKER_URL, field_types.broker_url)

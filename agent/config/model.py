@@ -177,8 +177,10 @@ class Settings:
     source: str = ""
     timezone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
     log_level: str = "INFO"
+    log_format: str = ""
     sentry_dsn: Secret | None = None
     sentry_environment: str = ""
+    sentry_monitors: bool = False
     heartbeat_path: str = ""
     elastic_apm_server_url: str = ""
     reporting_periods: int = 2

@@ -103,6 +103,7 @@ class RootSchema(SectionSchema):
     sentry_dsn = key(field_types.secret_url, "")
     sentry_dsn_file = key(field_types.text, "")
     sentry_dsn_env = key(field_types.text, "")
+    sentry_monitors = key(field_types.flag, False)
     elastic_apm_server_url = key(field_types.optional_url, "")
     timezone = key(field_types.time_zone, field_types.time_zone("UTC"))
     global_proxy = key(field_types.secret_text, "")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Log lines: one JSON object each for machines, one readable line each for a terminal. On stderr, in UTC.
 
-The JSON keys are those that sites know: event, level, logger, timestamp, exception, and what a record adds.
+The JSON keys are those that sites know: event, level, logger, timestamp, exception, and what a record adds; and what
+the lines are about (`about`): offering, mode, order, resource, task and its id.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
@@ -28,20 +30,29 @@ QUIET = (
 QUIETER = "urllib3.connectionpool"
 
 
+# What `log_format` may be.
+JSON, TEXT = "json", "text"
 # The handler that `log_shipping` adds.
 SHIPPER = "log_shipping"
-# The uuid of the offering that the lines of now are about, for `log_shipping`; empty outside of tasks.
-offering_of_lines: ContextVar[str] = ContextVar("offering of the lines", default="")
+_context: ContextVar[Mapping[str, str]] = ContextVar("what the lines are about", default=MappingProxyType({}))
 
 
 @contextmanager
-def about(offering_uuid: str) -> Iterator[None]:
-    """Mark the lines that are logged in the body as those of one offering."""
-    token = offering_of_lines.set(offering_uuid)
+def about(**fields: str | None) -> Iterator[None]:
+    """Mark the lines that are logged in the body: with the offering, order, resource, task and the like that they are
+    about. Empty fields are left out; what an outer block says holds on.
+    """
+    told = {name: value for name, value in fields.items() if value}
+    token = _context.set({**_context.get(), **told})
     try:
         yield
     finally:
-        offering_of_lines.reset(token)
+        _context.reset(token)
+
+
+def context() -> Mapping[str, str]:
+    """Return what the lines of now are about, by field; nothing outside of tasks and passes."""
+    return _context.get()
 
 
 class JsonLines(JsonFormatter):
@@ -49,6 +60,8 @@ class JsonLines(JsonFormatter):
         self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
     ) -> None:
         super().add_fields(log_data, record, message_dict)
+        for name, value in context().items():
+            log_data.setdefault(name, value)
         log_data["event"] = log_data.pop("message", record.getMessage())
         log_data["level"] = record.levelname.lower()
         log_data["logger"] = record.name
@@ -64,7 +77,9 @@ class ReadableLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's own name)
         record.message = printable(record.message)
-        return super().formatMessage(record)
+        line = super().formatMessage(record)
+        known = {name: value for name, value in context().items() if value not in record.message}
+        return f"{line} [{', '.join(f'{k} {v}' for k, v in known.items())}]" if known else line
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
         return _indented(super().formatException(ei))
@@ -78,10 +93,13 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {printable(line)}" for line in text.split("\n"))
 
 
-def set_up(level: str) -> None:
-    """Replace the root logger's handlers. A terminal gets readable lines, everything else JSON."""
+def set_up(level: str, form: str = "") -> None:
+    """Replace the root logger's handlers. `form`: `json` or `text`; empty: a terminal gets readable lines, everything
+    else JSON.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(ReadableLines() if sys.stderr.isatty() else JsonLines())
+    is_readable = form == TEXT if form else sys.stderr.isatty()
+    handler.setFormatter(ReadableLines() if is_readable else JsonLines())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())

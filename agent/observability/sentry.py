@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 from agent import __version__
 from agent.config.model import Settings
 from agent.config.secret import MIN_SECRET_LENGTH, is_secret_key, passwords_in, secret_values
+from agent.observability import logs
 
 REDACTED = "[REDACTED]"
+# Of what a line of the log is about, what events are grouped and searched by.
+TAGS = ("offering", "mode", "task", "task_id", "order", "resource", "project", "month")
 
 _SECRET_PARAMETER = re.compile(
     r"((?:secret|secret[_-]?key|api[_-]?key|token|password|passcode)=)[^&\s\"']+", re.IGNORECASE
@@ -21,8 +25,17 @@ _SECRET_PARAMETER = re.compile(
 _PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)(?!\d{1,5}/)\S+@")
 
 
+# Whether errors are sent from this process, and check-ins as well.
+_is_on = _has_monitors = False
+# A monitor that is late by less than this, in minutes, is not missed: queue and pass take their time.
+MARGIN_MINUTES = 10
+
+
 def set_up(settings: Settings) -> None:
     """Does nothing without a DSN. Sends what is logged as ERROR, and exceptions that end a task."""
+    global _is_on, _has_monitors
+    _is_on = settings.sentry_dsn is not None
+    _has_monitors = _is_on and settings.sentry_monitors
     if not settings.sentry_dsn:
         return
     # Imported here: 3.5 MB in each process of the pool, which only sites with a DSN shall pay.
@@ -38,8 +51,54 @@ def set_up(settings: Settings) -> None:
         send_default_pii=False,
         integrations=[LoggingIntegration(event_level=logging.ERROR)],
         before_breadcrumb=lambda crumb, _: redacted(crumb, secrets),
-        before_send=lambda event, _: redacted(event, secrets),
+        before_send=lambda event, _: _tagged(redacted(event, secrets)),
     )
+
+
+def tag(**fields: str) -> None:
+    """Put tags on what this task sends from now on, also after its own code has ended."""
+    if not _is_on:
+        return
+    import sentry_sdk
+
+    for name, value in fields.items():
+        if name in TAGS and value:
+            sentry_sdk.set_tag(name, value)
+
+
+def check_in(monitor: str, *, is_well: bool, every_minutes: float, seconds: float | None = None) -> None:
+    """Tell Sentry's monitor that something recurring has been; Sentry makes the monitor where it has none. Does nothing
+    without `sentry_monitors`.
+    """
+    if not _has_monitors:
+        return
+    from sentry_sdk.crons import capture_checkin
+
+    capture_checkin(
+        monitor_slug=monitor,
+        status="ok" if is_well else "error",
+        duration=seconds,
+        monitor_config={
+            "schedule": {
+                "type": "interval",
+                "value": max(1, math.ceil(every_minutes)),
+                "unit": "minute",
+            },
+            "checkin_margin": MARGIN_MINUTES,
+            "failure_issue_threshold": 2,
+            "recovery_threshold": 1,
+            "timezone": "UTC",
+        },
+    )
+
+
+def _tagged(event: Any) -> Any:
+    """Return an event with tags of what it is about: the offering, the mode, the task."""
+    known = {name: value for name, value in logs.context().items() if name in TAGS}
+    tags = event.get("tags")
+    if known and (tags is None or isinstance(tags, dict)):
+        event["tags"] = {**(tags or {}), **known}
+    return event
 
 
 def redacted(value: Any, secrets: Iterable[str] = ()) -> Any:

@@ -28,10 +28,11 @@ from agent.core.errors import (
 )
 from agent.core.plans import Outcome
 from agent.core.waldur_actions import WaldurAction
+from agent.observability import logs
 from agent.plan.policy.gate import Decision
 from agent.run import gate
 from agent.run.gate import UNBOUNDED_S, Pass, Planned
-from agent.run.record import record
+from agent.run.record import count, record
 from agent.run.results import PassReport
 from agent.run.site import Site, effort_of
 from agent.state import journal
@@ -41,6 +42,8 @@ from agent.waldur.client import WaldurClient
 log = logging.getLogger(__name__)
 
 REFINEMENTS_AT_MOST = 3
+# What a line of the log about an action is found by.
+LOGGED_IDS = ("order", "resource", "account", "user")
 
 Request = Callable[[WaldurClient, Any], Any]
 Facts = TypeVar("Facts")
@@ -132,14 +135,14 @@ class Work(Generic[Plan]):
         self.report.outcomes += outcomes
         journal.record(self.site, self.run.mode, outcomes, cause=self.run.cause)
         for outcome in outcomes:
-            if outcome.error is None:
-                log.log(
-                    logging.DEBUG if outcome.action.is_routine else logging.INFO,
-                    "%s",
-                    outcome.action.render(),
-                )
+            action, error = outcome.action, outcome.error
+            ids = {name: value for name, value in journal.ids_of(action).items() if name in LOGGED_IDS}
+            ids["action"] = type(action).__name__
+            if error is None:
+                level = logging.DEBUG if action.is_routine else logging.INFO
+                log.log(level, "%s", action.render(), extra={**ids, "outcome": "done"})
             else:
-                log.warning("failed: %s: %s", outcome.action.render(), outcome.error)
+                log.warning("failed: %s: %s", action.render(), error, extra={**ids, "outcome": "failed"})
 
 
 def nothing_to_refine(_facts: Any, _plan: Any) -> None:
@@ -244,7 +247,7 @@ def passing(
 ) -> Iterator[Pass]:
     """Run a pass from its beginning to its record. A SiteAgentError of the body ends the pass and is in its report."""
     report = PassReport(mode, site.offering.uuid, site.offering.name)
-    with effort_of(site) as report.effort:
+    with logs.about(offering=site.offering.uuid, mode=mode), effort_of(site) as report.effort:
         run = Pass(
             site, mode, gate.rules_of(site), report, subject=subject, until_s=time.monotonic() + seconds
         )
@@ -254,3 +257,5 @@ def passing(
             report.error = error
     if is_recorded:
         record(site.state_dir, report, subject=subject)
+    elif report.outcomes:
+        count(site.state_dir, report)

@@ -19,7 +19,7 @@ from agent import __version__
 from agent.config.model import LogShipping, Offering, Settings
 from agent.core.errors import SiteAgentError, WaldurError, WaldurLacks
 from agent.http.connections import Timeouts
-from agent.observability.logs import SHIPPER, offering_of_lines
+from agent.observability.logs import SHIPPER, context
 from agent.observability.sentry import redacted, secrets_of
 from agent.waldur import agent_logs, identities
 from agent.waldur.agent_logs import LINES_AT_ONCE, LogLine
@@ -72,7 +72,7 @@ class LogShipper(logging.Handler):
             self._pid, self._thread, self._stop = os.getpid(), None, threading.Event()
             self._lines.clear()
             self._bytes = self._dropped = 0
-        offering = offering_of_lines.get()
+        offering = context().get("offering", "")
         offering = offering if offering in self._known else self._usual
         if not offering or record.name.startswith(NEVER_SHIPPED):
             return

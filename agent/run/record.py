@@ -1,34 +1,27 @@
 # SPDX-License-Identifier: MIT
-"""Record how a pass ended: for `status` in the state store, for Prometheus in text files in `state_dir/metrics`.
+"""Record how a pass ended, for `status`, and what it did, for the metrics: both in the state file.
 
-Files need no port and no process of their own: node_exporter reads them (`--collector.textfile.directory`). What
-cannot be written is a warning.
+What cannot be written is a warning.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from prometheus_client.core import CollectorRegistry, Gauge
-from prometheus_client.exposition import write_to_textfile
-
-from agent.core.errors import StateError
-from agent.host import files
 from agent.run.results import PassReport, Result
-from agent.state import passes
+from agent.state import counts, passes
+from agent.state.counts import SECONDS_UP_TO, Figure
 from agent.state.store import stamp
-
-log = logging.getLogger(__name__)
 
 FAILURES_SHOWN = 10
 ORDERS_KEPT = 100
-LABELS = ("offering", "name", "mode")
+# What may stand in the path of a request as it is; whatever else does is an identifier.
+_WORD = re.compile(r"[a-z_-]{1,60}|\{uuid\}|")
 
 
 def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
@@ -59,9 +52,14 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
     }
     is_eventful = any(entry[what] for what in ("failures", "results", "actions", "held"))
     idle = entry["result"] == "ok" and not is_eventful
-    passes.add(state_dir, report.offering_uuid, report.mode, entry, idle=idle)
-    if not subject:
-        write_metrics(state_dir, report)
+    passes.add(
+        state_dir,
+        report.offering_uuid,
+        report.mode,
+        entry,
+        idle=idle,
+        sums=sums(report, is_whole=not subject),
+    )
 
 
 def _unfinished(report: PassReport, before: Sequence[Mapping[str, Any]], now: str) -> list[dict[str, str]]:
@@ -76,42 +74,42 @@ def _unfinished(report: PassReport, before: Sequence[Mapping[str, Any]], now: st
     ]
 
 
-def write_metrics(state_dir: Path, report: PassReport) -> None:
-    """Write the metrics of a pass over everything of an offering for node_exporter's textfile collector."""
-    folder = state_dir / "metrics"
-    path = folder / f"{report.offering_uuid}-{report.mode}.prom"
-    try:
-        with files.acting_as_owner(state_dir):
-            files.make_folder(folder)
-            write_to_textfile(str(path), metrics(report))
-    except OSError as error:
-        log.warning("%s cannot be written: %s", path, error.strerror)
-    except StateError as error:
-        log.warning("%s cannot be written: %s", path, error)
+def count(state_dir: Path, report: PassReport) -> None:
+    """Add what was done beside the passes over orders, members and usage to the sums."""
+    counts.add(state_dir, report.offering_uuid, report.mode, _work(report))
 
 
-def metrics(report: PassReport) -> CollectorRegistry:
-    """Return what dashboards and alerts need to know of a pass."""
-    registry = CollectorRegistry()
-    whose = (report.offering_uuid, report.offering_name, str(report.mode))
+def sums(report: PassReport, *, is_whole: bool) -> dict[tuple[Figure, str, str], float]:
+    """Return what a pass adds to the sums of its offering and mode; how long it took only for one over everything."""
+    found = _work(report)
+    kind = "all" if is_whole else "part"
+    outcome = "error" if report.error is not None else "failed" if report.failed else "ok"
+    found[Figure.PASSES, kind, outcome] = 1
+    for order in report.orders:
+        found[Figure.RESULTS, "order", order.result] += 1
+    for resource in report.resources:
+        found[Figure.RESULTS, "resource", resource.result] += 1
+    if is_whole:
+        seconds = report.effort.seconds
+        bound = next((bound for bound in SECONDS_UP_TO if seconds <= bound), float("inf"))
+        found[Figure.SECONDS_UP_TO, str(bound), ""] = 1
+        found[Figure.SECONDS, "", ""] = seconds
+    return found
 
-    def gauge(name: str, meaning: str, value: float) -> None:
-        Gauge(f"waldur_site_{name}", meaning, LABELS, registry=registry).labels(*whose).set(value)
 
-    def gauges(name: str, meaning: str, label: str, values: dict[str, int]) -> None:
-        made = Gauge(f"waldur_site_{name}", meaning, (*LABELS, label), registry=registry)
-        for kind, value in sorted(values.items()):
-            made.labels(*whose, kind).set(value)
+def _work(report: PassReport) -> dict[tuple[Figure, str, str], float]:
+    found: dict[tuple[Figure, str, str], float] = defaultdict(float)
+    for outcome in report.outcomes:
+        name = type(outcome.action).__name__
+        found[Figure.ACTIONS, name, "done" if outcome.done else "failed"] += 1
+    for request, number in report.effort.requests.items():
+        found[Figure.REQUESTS, _bounded(request), ""] += number
+    for command, number in report.effort.commands.items():
+        found[Figure.COMMANDS, command, ""] += number
+    return found
 
-    gauge("pass_end_timestamp_seconds", "When the last pass ended.", time.time())
-    gauge("pass_duration_seconds", "How long it took.", report.effort.seconds)
-    gauge("pass_failed", "1 when an operator should look at it.", float(report.failed))
-    gauge("resources_in_step", "Resources that needed nothing.", report.in_step)
-    gauge("held_plans", "Plans that wait for `approve`.", len(report.held))
-    gauge("held_actions", "Actions of these plans.", sum(len(plan.actions) for plan in report.held))
-    gauge("refused_actions", "Actions that the policy leaves out.", len(report.refused))
-    gauges("results", "Orders or resources by what became of them.", "result", dict(report.counted()))
-    gauges("homes", "Users by what became of their homes.", "state", dict(report.homes))
-    gauges("cluster_commands", "Processes that the pass started.", "kind", dict(report.effort.commands))
-    gauges("waldur_requests", "Requests that the pass sent.", "request", dict(report.effort.requests))
-    return registry
+
+def _bounded(request: str) -> str:
+    """Return the method and path of a request without names in it, of which there may be any number."""
+    method, _, path = request.partition(" ")
+    return f"{method} {'/'.join(p if _WORD.fullmatch(p) else '{id}' for p in path.split('/'))}"

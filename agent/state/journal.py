@@ -99,10 +99,10 @@ def record(site: Where, mode: Mode, outcomes: Sequence[Outcome], *, cause: str =
         _line(
             site,
             mode,
-            f"order {order}" if (order := _ids(outcome.action).get("order")) else cause,
+            f"order {order}" if (order := ids_of(outcome.action).get("order")) else cause,
             outcome="done" if outcome.done else "failed",
             error=str(outcome.error) if outcome.error else None,
-            ids=_ids(outcome.action),
+            ids=ids_of(outcome.action),
             action=outcome.action.as_json(),
             commands=[_shown(command) for command in outcome.commands],
             duration_s=round(outcome.duration_s, 3),
@@ -298,7 +298,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _ids(action: Action) -> dict[str, str]:
+def ids_of(action: Action) -> dict[str, str]:
     """Return what the action is known by, and the order in its reason where it names none."""
     order = ORDER_IN_REASON.search(action.reason)
     return {**({"order": order.group(1)} if order else {}), **action.ids()}

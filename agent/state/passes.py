@@ -5,17 +5,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from agent.state import columns
+from agent.state import columns, counts
+from agent.state.counts import Sums
 from agent.state.store import Db, Source, note, recall
 
 KEPT = 10
 
 
-def add(source: Source, offering_uuid: str, mode: str, entry: Mapping[str, Any], *, idle: bool) -> bool:
-    """Write down how a pass ended. Passes that found nothing to do replace each other. False, with a warning, where it
-    cannot be written.
+def add(
+    source: Source,
+    offering_uuid: str,
+    mode: str,
+    entry: Mapping[str, Any],
+    *,
+    idle: bool,
+    sums: Sums = MappingProxyType({}),
+) -> bool:
+    """Write down how a pass ended, and add to the sums of what passes did. Passes that found nothing to do replace each
+    other. False, with a warning, where it cannot be written.
     """
     which = (offering_uuid, mode)
 
@@ -34,6 +44,7 @@ def add(source: Source, offering_uuid: str, mode: str, entry: Mapping[str, Any],
             "(SELECT number FROM passes WHERE offering = ? AND mode = ? ORDER BY number DESC LIMIT ?)",
             *(*which, *which, KEPT),
         )
+        counts.add(db, offering_uuid, mode, sums)
 
     return note(source, "the last pass", work)
 

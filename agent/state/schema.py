@@ -308,8 +308,20 @@ CREATE TABLE told_members (
 )
 """
 
+SIXTH = """
+CREATE TABLE pass_counts (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  figure TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  outcome TEXT NOT NULL,
+  value REAL NOT NULL,
+  PRIMARY KEY (offering, mode, figure, kind, outcome)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
 
 
 def statements(script: str) -> list[str]:

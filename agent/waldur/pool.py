@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 from agent.core.errors import WaldurError
@@ -23,8 +24,11 @@ def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answ
         except WaldurError as error:
             return error
 
+    # Threads begin with an empty context; their lines in the log are about the same as ours.
     distinct = list(dict.fromkeys(keys))
     if len(distinct) < 2:
         return {key: attempt(key) for key in distinct}
     with ThreadPoolExecutor(max_workers=POOL_SIZE) as pool:
-        return dict(zip(distinct, pool.map(attempt, distinct), strict=True))
+        contexts = [copy_context() for _ in distinct]
+        answers = pool.map(lambda context, key: context.run(attempt, key), contexts, distinct)
+        return dict(zip(distinct, answers, strict=True))

@@ -40,6 +40,7 @@ SECTIONS = {
 VARIABLES = {
     load.CONFIG_VARIABLE,
     environment.LOG_LEVEL,
+    environment.LOG_FORMAT,
     environment.BROKER_URL,
     environment.CELERY_BROKER_URL,
     environment.STATE_DIR,

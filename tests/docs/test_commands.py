@@ -33,7 +33,7 @@ from tests.docs import shell_blocks
 from tests.docs.shell_blocks import Shown
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-GENERATED = {"commands.md", "reference-keys.md", "actions.md"}
+GENERATED = {"commands.md", "reference-keys.md", "actions.md", "metrics.md"}
 PAGES = sorted(
     [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
 )
@@ -47,6 +47,7 @@ NOT_RUN = {
     "simulate": "stays in the foreground",
     "demo": "stays in the foreground; tests/cli/test_demo.py runs it",
     "create-homedirs": "makes homes on this machine; tests/cli/test_create_homedirs.py runs it",
+    "metrics": "stays in the foreground with --serve; tests/observability/test_metrics.py runs it",
     "events": "needs messages of a bridge; tests/bridge runs it",
 }
 # Exit codes on the site of `prepared`, where they are not 0.
@@ -54,6 +55,7 @@ ENDS_WITH: Mapping[str, int] = {
     "doctor": 1,  # no broker
     "diagnose-account a_one -v": 1,  # leavers wait for an approval
     "explain ffrost5 a_one": 1,  # one of them
+    "healthz": 1,  # nothing runs
 }
 # What belongs to the machine: checked by nothing but the eye.
 OF_THE_MACHINE = {

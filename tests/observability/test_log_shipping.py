@@ -5,24 +5,32 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from celery import Celery
 
-from agent.config.model import LogShipping, Settings
+from agent.bridge.dead_letters import DeadLetters
+from agent.bridge.dispatcher import Dispatcher
+from agent.bridge.inbox import Inbox
+from agent.bridge.model import Gap
+from agent.config.model import LogShipping, Mode, Settings
+from agent.core.events import Job, QueueUnavailable
 from agent.observability import logs
 from agent.run import log_shipping
 from agent.run.log_shipping import LogShipper
 from agent.waldur.agent_logs import LogLine
+from rig.processes import wait_until
 from rig.site import configuration, settings_of
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.agent_records import AgentLogLine
 from tasks import arguments
 from tasks.base import SiteTask
+from tests.cli.operator_site import run_program
 
 log = logging.getLogger("tests.shipped")
 HOURLY = LogShipping(enabled=True, interval_seconds=3600)
@@ -56,7 +64,7 @@ def test_lines_of_the_configured_level_come_to_the_identity_of_the_offering(
     waldur: SimulatedWaldur, shipper: LogShipper
 ) -> None:
     log.info("nothing happens")
-    with logs.about(waldur.seed.offering_uuid):
+    with logs.about(offering=waldur.seed.offering_uuid):
         try:
             raise ValueError("too small")
         except ValueError:
@@ -126,9 +134,9 @@ def test_nobody_is_told_of_another_waldurs_offering() -> None:
     """Two offerings of two Waldurs: only lines of their own tasks are shipped."""
     made, sent = kept()
     made.handle(warning("of whom?"))
-    with logs.about("b"):
+    with logs.about(offering="b"):
         made.handle(warning("of b"))
-    with logs.about("c"):
+    with logs.about(offering="c"):
         made.handle(warning("of a month"))
     made.ship()
     assert [(offering, line.message) for offering, line in sent] == [("b", "of b")]
@@ -161,12 +169,12 @@ def test_it_is_off_unless_it_is_asked_for(waldur: SimulatedWaldur, tmp_path: Pat
 
 def test_lines_of_a_task_are_about_its_offering(monkeypatch: pytest.MonkeyPatch) -> None:
     made, sent = kept()
-    monkeypatch.setitem(arguments.CHECKS, "subject", str)
+    monkeypatch.setitem(arguments.CHECKS, "offering_uuid", str)
 
     class Speaking(SiteTask):
         name = "speaking"
 
-        def run(self, subject: str) -> None:
+        def run(self, offering_uuid: str) -> None:
             made.handle(warning("in the task"))
 
     Speaking.bind(Celery("test", set_as_current=False))
@@ -174,3 +182,41 @@ def test_lines_of_a_task_are_about_its_offering(monkeypatch: pytest.MonkeyPatch)
     made.handle(warning("after it"))
     made.ship()
     assert [(offering, line.message) for offering, line in sent] == [("b", "in the task")]
+
+
+def test_a_pass_of_a_command_ships_its_lines_before_it_ends(waldur: SimulatedWaldur, tmp_path: Path) -> None:
+    """`run --once` in a process of its own, without a queue; the pass fails, for the cluster is not there."""
+    keys = {"waldur_api_token": waldur.token("agent"), "backend": {"slurm_bin_path": "/nowhere"}}
+    config = configuration(waldur, tmp_path, **keys)  # type: ignore[arg-type]
+    tree = yaml.safe_load(config.read_text())
+    config.write_text(yaml.safe_dump({**tree, "log_shipping": {"enabled": True}}))
+    waldur.inject(Fault(method="GET", path="marketplace-orders", status=503, times=1))
+    done = run_program("run", "order_process", "--once", "-c", str(config))
+    assert "answered 503" in done.err
+    assert shipped(waldur) != []
+    (identity,) = waldur.store.identities
+    assert {line.identity_uuid for line in shipped(waldur)} == {identity.uuid}
+
+
+def test_lines_of_the_bridge_are_about_the_offering_of_the_message() -> None:
+    made, sent = kept("a")
+    logging.getLogger().addHandler(made)
+    inbox = Inbox()
+    dispatcher = Dispatcher(inbox, QueueThatTakesNothing(), DeadLetters(Path("/nowhere")))
+    dispatcher.start()
+    inbox.put_gap(Gap("b", "why"))
+    try:
+        wait_until("a line", lambda: bool(made._lines))
+    finally:
+        dispatcher.drain(0)
+        logging.getLogger().removeHandler(made)
+    made.ship()
+    assert {(offering, line.level) for offering, line in sent} == {("b", "WARNING")}
+
+
+class QueueThatTakesNothing:
+    def send(self, job: Job) -> bool:
+        raise QueueUnavailable("the queue takes no tasks")
+
+    def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
+        raise QueueUnavailable("the queue takes no heartbeat")

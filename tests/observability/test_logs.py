@@ -16,9 +16,17 @@ from typing import Any
 
 import pytest
 import yaml
+from celery import Celery
 
 from agent.config.secret import Secret, SecretUrl
 from agent.observability import logs
+from agent.run import passes
+from agent.waldur import pool
+from rig.site import configuration, settings_of, site_of
+from simulator.demo.parts import emulated_cluster
+from simulator.server.waldur import SimulatedWaldur
+from tasks import current
+from tasks.base import SiteTask
 from tests.config.samples import OFFERING, REPOSITORY, root
 
 Heard = Callable[[Callable[[], object]], list[dict[str, Any]]]
@@ -168,3 +176,104 @@ def test_warnings_of_python_are_lines_too(tmp_path: Path) -> None:
     shown = json.loads(line)
     assert (shown["level"], shown["logger"]) == ("warning", "py.warnings")
     assert "careful" in shown["event"]
+
+
+def test_every_line_says_what_it_is_about(heard: Heard) -> None:
+    def speak() -> None:
+        with logs.about(offering="o1", task="membership_sync.part", task_id="t1", order=""):
+            with logs.about(resource="r1", mode="membership_sync"):
+                log.info("inside")
+            log.info("outside", extra={"offering": "its own"})
+        log.info("nothing")
+
+    inside, outside, nothing = heard(speak)
+    about = {"offering": "o1", "task": "membership_sync.part", "task_id": "t1"}
+    assert {k: inside[k] for k in inside.keys() - nothing.keys()} == {
+        **about, "resource": "r1", "mode": "membership_sync"
+    }  # fmt: skip
+    assert {k: outside[k] for k in outside.keys() - nothing.keys()} == {**about, "offering": "its own"}
+
+
+def test_what_a_line_is_about_cannot_forge_our_keys(heard: Heard) -> None:
+    def speak() -> None:
+        with logs.about(event="forged", level="forged", timestamp="forged"):
+            log.info("text")
+
+    (line,) = heard(speak)
+    assert (line["event"], line["level"]) == ("text", "info")
+    assert line["timestamp"] != "forged"
+
+
+def test_requests_of_other_threads_are_about_the_same(heard: Heard) -> None:
+    def speak() -> None:
+        with logs.about(offering="o1"):
+            pool.each(range(4), lambda number: log.info("asked %d", number))
+
+    assert [line["offering"] for line in heard(speak)] == ["o1"] * 4
+
+
+def test_readable_lines_tell_what_the_sentence_does_not(
+    capsys: pytest.CaptureFixture[str], heard: Heard
+) -> None:
+    logs.set_up("INFO", "text")
+    with logs.about(offering="o1", order="abc"):
+        log.info("order %s is done", "abc")
+    log.info("no more")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("INFO    order abc is done [offering o1]")
+    assert second.endswith("INFO    no more")
+
+
+@pytest.mark.parametrize(("form", "is_json"), [("text", False), ("", True)])
+def test_the_form_and_the_level_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, is_json: bool
+) -> None:
+    monkeypatch.setenv("WALDUR_SITE_AGENT_LOG_FORMAT", form)
+    (line,) = run_speaker(tmp_path, "idle", subprocess.PIPE).splitlines()
+    assert line.startswith("{") == is_json
+    monkeypatch.setenv("WALDUR_SITE_AGENT_LOG_LEVEL", "warning")
+    assert run_speaker(tmp_path, "idle", subprocess.PIPE) == ""
+
+
+def test_a_line_for_each_action_and_one_for_the_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: Heard
+) -> None:
+    """As a worker logs them: with the order, the resource and the task on each; an idle pass logs nothing."""
+    commands, emulator = emulated_cluster(tmp_path)
+    for name, value in emulator.items():
+        monkeypatch.setenv(name, value)
+
+    class Polling(SiteTask):
+        name = "order_process.poll"
+
+        def run(self, offering_uuid: str) -> None:
+            self.finish(passes.process_orders(site_of(config)))
+
+    with SimulatedWaldur() as waldur:
+        config = configuration(
+            waldur, tmp_path, backend={"slurm_bin_path": str(commands), "cluster_name": "demo"}
+        )
+        monkeypatch.setattr(current, "_given", [settings_of(config)])
+        current.settings.cache_clear()
+        offering = waldur.seed.offering_uuid
+        order = waldur.place_create_order(waldur.seed.project_uuids[0], "one", limits={"cpu": 10})
+        polling = Celery("test", set_as_current=False).register_task(Polling())
+        lines = heard(lambda: polling.apply((offering,), task_id="t1", throw=True))
+        idle = heard(lambda: polling.apply((offering,), task_id="t2", throw=True))
+    current.settings.cache_clear()
+    ours = [line for line in lines if line["logger"].startswith(("agent.run", "tasks"))]
+    assert ours and all(
+        (line["offering"], line["mode"], line["task"], line["task_id"])
+        == (offering, "order_process", "order_process.poll", "t1")
+        for line in ours
+    )
+    actions = [line for line in ours if "action" in line]
+    assert {line["outcome"] for line in actions} == {"done"}
+    assert {"CreateAccount", "AddMember", "SetLimits", "CompleteOrder"} <= {
+        line["action"] for line in actions
+    }
+    assert {line["order"] for line in ours if "order" in line} == {order}
+    (of_the_pass,) = (line for line in ours if "requests" in line)
+    assert of_the_pass["actions"] == len(actions)
+    assert of_the_pass["commands"] > 0
+    assert [line for line in idle if line["level"] != "warning"] == []

@@ -89,6 +89,31 @@ def test_errors_come_with_their_place_and_without_secrets(server: StandIn, tmp_p
     assert "user" not in logged.keys() | crashed.keys()
 
 
+def test_what_a_task_sends_is_tagged_with_its_offering_and_task(server: StandIn, tmp_path: Path) -> None:
+    speak(configured(tmp_path, sentry_dsn=dsn_of(server)), "task")
+    logged, crashed = events(server)
+    about = {"offering": "o1", "resource": "r1", "task": "membership_sync.part"}
+    assert {**about, "mode": "membership_sync", "task_id": "t1"}.items() <= logged["tags"].items()
+    assert crashed["exception"]["values"][0]["value"] == "unforeseen 20"
+    assert about.items() <= crashed["tags"].items()
+    assert HUSH not in "".join(sent(server))
+    assert all("vars" not in f for e in crashed["exception"]["values"] for f in e["stacktrace"]["frames"])
+    assert check_ins(server) == []
+
+
+def test_monitors_are_told_where_the_site_wants_them(server: StandIn, tmp_path: Path) -> None:
+    speak(configured(tmp_path, sentry_dsn=dsn_of(server), sentry_monitors=True), "task")
+    beat, report = check_ins(server)
+    assert (beat["monitor_slug"], beat["status"]) == ("waldur-site-beat", "ok")
+    assert beat["monitor_config"]["schedule"] == {"type": "interval", "value": 5, "unit": "minute"}
+    assert (report["monitor_slug"], report["status"], report["duration"]) == ("report-o1", "error", 2.0)
+
+
+def check_ins(server: StandIn) -> list[dict[str, Any]]:
+    items = (json.loads(line) for envelope in sent(server) for line in envelope.splitlines())
+    return [item for item in items if "check_in_id" in item]
+
+
 @pytest.mark.parametrize("in_yaml", [True, False])
 def test_the_variables_win_over_the_file(tmp_path: Path, in_yaml: bool) -> None:
     file = configured(tmp_path, **({"sentry_dsn": "http://public@yaml/1"} if in_yaml else {}))

@@ -22,7 +22,7 @@ from agent.host import files
 from agent.host.files import Owner, acting_as_owner
 from agent.run.record import record
 from agent.run.results import PassReport
-from agent.state import journal, pauses
+from agent.state import counts, journal, pauses
 from agent.state.dead_letters import DeadLetter
 from agent.state.store import Store
 from backends.lock import WriteLock
@@ -80,7 +80,7 @@ def test_the_bridge_of_another_user_has_its_number_and_letters_there(strangers: 
 def test_figures_of_passes_belong_to_the_owner(strangers: Path) -> None:
     record(strangers, PassReport("report", OURS.uuid, OURS.name))
     assert owners(strangers) == {(STRANGER, STRANGER)}
-    assert [path.suffix for path in (strangers / "metrics").iterdir()] == [".prom"]
+    assert {count.figure for count in counts.all_of(strangers)} == {"passes", "seconds_up_to"}
 
 
 def test_the_owner_reads_what_root_wrote(strangers: Path) -> None:

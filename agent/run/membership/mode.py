@@ -210,6 +210,7 @@ def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> PlannedS
                 resource.name,
                 each.account,
                 "; ".join(notes),
+                extra={"resource": resource.uuid, "account": each.account},
             )
         site.cache.logged[resource.uuid] = notes
     return _begun_deletions(work)

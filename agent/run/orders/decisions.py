@@ -137,5 +137,8 @@ def _log_once(site: Site, case: OrderCase, why: str) -> None:
     """Log why an order waits when that is new: it may wait for days."""
     uuid = case.order.uuid
     if site.cache.logged.get(uuid) != (why,):
-        log.warning("order %s (%s, resource %s): %s", uuid, case.order.type, case.resource.name, why)
+        ids = {"order": uuid, "resource": case.resource.uuid}
+        log.warning(
+            "order %s (%s, resource %s): %s", uuid, case.order.type, case.resource.name, why, extra=ids
+        )
         site.cache.logged[uuid] = (why,)

@@ -60,7 +60,11 @@ def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: Tr
     results, known = [], []
     for order in orders:
         if order.type is OrderType.UNKNOWN:
-            log.warning("order %s is of a type that this agent does not know: left alone", order.uuid)
+            log.warning(
+                "order %s is of a type that this agent does not know: left alone",
+                order.uuid,
+                extra={"order": order.uuid},
+            )
             results.append(OrderResult(order.uuid, order.type, Result.WAITING, message="unknown order type"))
         else:
             known.append(order)
@@ -199,5 +203,6 @@ def _teams(client: WaldurClient, created: Sequence[Resource]) -> Mapping[str, Te
 
 
 def _unread(order: Order, error: SiteAgentError) -> OrderResult:
-    log.warning("order %s (%s) waits: %s", order.uuid, order.type, error)
+    ids = {"order": order.uuid, "resource": order.resource_uuid}
+    log.warning("order %s (%s) waits: %s", order.uuid, order.type, error, extra=ids)
     return OrderResult(order.uuid, order.type, postponed(error), message=str(error), error=error)

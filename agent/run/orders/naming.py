@@ -93,6 +93,7 @@ class AccountNaming:
                     "resource %s has no backend id in Waldur: account %s is its own",
                     case.resource.uuid,
                     account,
+                    extra={"order": case.order.uuid, "resource": case.resource.uuid},
                 )
             known.append(replace(case, resource=replace(case.resource, backend_id=account)))
         return known, waiting

@@ -93,7 +93,13 @@ class OrderProgress:
             work.report.orders += work.plan.facts.results
             for plan in self._open.values():
                 for note in plan.notes:
-                    log.warning("order %s (account %s): %s", plan.case.order.uuid, plan.account, note)
+                    log.warning(
+                        "order %s (account %s): %s",
+                        plan.case.order.uuid,
+                        plan.account,
+                        note,
+                        extra=_ids(plan),
+                    )
             writing = [plan for plan in self._open.values() if Plan.of(plan.actions).cluster_actions()]
             try:
                 # A host that cannot write is found out before Waldur is told anything.
@@ -139,7 +145,9 @@ class OrderProgress:
         """Report the limits, check that Waldur has kept the backend ids, and complete the orders."""
         for uuid, error in self._send(work, ReportLimits).items():
             if error is not None:
-                log.warning("order %s: its limits are not shown in Waldur: %s", uuid, error)
+                log.warning(
+                    "order %s: its limits are not shown in Waldur: %s", uuid, error, extra={"order": uuid}
+                )
         self._keep_claims(work)
         failures = self._send(work, CompleteOrder)
         work.send(
@@ -238,7 +246,13 @@ class OrderProgress:
             is_member = joins(action) and not (error and error.retryable)
             if is_member or isinstance(error, DoneInPart):
                 reason = error or "the cluster does not show it"
-                log.warning("order %s: %s failed: %s", plan.case.order.uuid, action.render(), reason)
+                log.warning(
+                    "order %s: %s failed: %s",
+                    plan.case.order.uuid,
+                    action.render(),
+                    reason,
+                    extra=_ids(plan),
+                )
             else:
                 serious.append(action)
         if serious:
@@ -266,7 +280,9 @@ class OrderProgress:
                 return
             for plan in lost:
                 uuid = plan.case.resource.uuid
-                log.warning("Waldur lost the backend id %s of %s: written again", plan.account, uuid)
+                log.warning(
+                    "Waldur lost the backend id %s of %s: written again", plan.account, uuid, extra=_ids(plan)
+                )
             self._claim(work)
         for plan in lost:
             self._postpone(
@@ -304,7 +320,17 @@ class OrderProgress:
             plan.account or "none",
             result,
             f": {message}" if message else "",
+            extra={**_ids(plan), "result": str(result)},
         )
+
+
+def _ids(plan: OrderPlan) -> dict[str, str]:
+    """Return what a line of the log is found by."""
+    return {
+        "order": plan.case.order.uuid,
+        "resource": plan.case.order.resource_uuid,
+        "account": plan.account or "",
+    }
 
 
 def _of(plan: OrderPlan, kind: type[Sent]) -> Sent | None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""`metrics`: what Prometheus is told of this head node and its queues, printed, written to a file, or served."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import click
+from prometheus_client.exposition import generate_latest, write_to_textfile
+from prometheus_client.registry import CollectorRegistry
+
+from agent.cli import healthz
+from agent.cli.options import LOOPBACK, METRICS_PORT, config_option, load_settings, parse_address
+from agent.cli.output import echo
+from agent.config.model import Settings
+from agent.core.errors import SiteAgentError
+from agent.host.heartbeat import MAX_AGE_S
+from agent.observability.endpoint import Endpoint
+from agent.observability.metrics import SiteCollector
+from agent.run import figures
+
+log = logging.getLogger(__name__)
+
+
+@click.command()
+@config_option
+@click.option(
+    "--serve", is_flag=True, help="Serve them over HTTP at /metrics, and the answer of `healthz` at /healthz."
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default=f"{LOOPBACK}:{METRICS_PORT}",
+    show_default=True,
+    help="Where --serve listens. Nobody is asked for a password: leave it on loopback, or in a network of its own.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write them to a file for node_exporter's textfile collector.",
+)
+def command(config_file: Path | None, serve: bool, listen: str, out: Path | None) -> int:
+    """Print the metrics of this head node and of its queues, as Prometheus reads them."""
+    if serve and out:
+        raise click.UsageError("--serve and --out exclude each other")
+    address = parse_address(listen, METRICS_PORT)
+    settings = load_settings(config_file)
+    collector = collector_of(settings)
+    if serve:
+        return _serve(settings, collector, address)
+    registry = CollectorRegistry()
+    registry.register(collector)
+    if out is None:
+        echo(*generate_latest(registry).decode().splitlines())
+        return 0
+    try:
+        write_to_textfile(str(out), registry)
+    except OSError as error:
+        echo(f"error: {out} cannot be written: {error.strerror}", err=True)
+        return 1
+    return 0
+
+
+def collector_of(settings: Settings) -> SiteCollector:
+    """Return what asks the state file, the signs of life and the broker."""
+    # Imported here: Celery's settings come from these.
+    from tasks import current
+
+    current.use(settings)
+    from tasks import figures as broker_figures
+
+    sources = {
+        "state": partial(figures.of_state, settings),
+        "health": partial(figures.of_health, settings),
+        "broker": partial(broker_figures.of_broker, settings),
+    }
+    return SiteCollector(sources, (SiteAgentError, *broker_figures.FAILURES))
+
+
+def _serve(settings: Settings, collector: SiteCollector, address: tuple[str, int]) -> int:
+    def health() -> tuple[bool, str]:
+        found = healthz.of_parts(settings.state_dir, (), MAX_AGE_S)
+        return not any(each.problem for each in found), "".join(f"{each.line()}\n" for each in found)
+
+    try:
+        endpoint = Endpoint(collector, address, health=health)
+    except OSError as error:
+        host, port = address
+        echo(f"error: nothing can be served at {host}:{port}: {error.strerror or error}", err=True)
+        return 1
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    log.info("metrics: %s", endpoint.url)
+    try:
+        endpoint.serve()
+    except KeyboardInterrupt:
+        return 0
+    return 0
