@@ -6,6 +6,7 @@ What it is told and tells is the DevTools protocol, one JSON object after the ot
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import select
@@ -19,7 +20,8 @@ from rig.parts import find_program
 OPTIONS = (
     "--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-extensions", "--disable-sync",
-    "--disable-default-apps", "--hide-scrollbars", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--disable-default-apps", "--hide-scrollbars", "--mute-audio",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )  # fmt: skip
 # A cold start on a busy machine has taken over 30 s.
 ANSWER_WITHIN_S = 150.0
@@ -60,14 +62,24 @@ class Browser:
         for domain in ("Page", "Network", "Runtime", "Log"):
             self._tell(f"{domain}.enable")
 
-    def open(self, page: Path, *, width: int = 1200, is_dark: bool = False, media: str = "screen") -> None:
-        """Load a file, and wait until it is there."""
+    def send_header(self, name: str, value: str) -> None:
+        """Send a header with all requests from now on."""
+        self._tell("Network.setExtraHTTPHeaders", headers={name: value})
+
+    def screenshot(self) -> bytes:
+        """What is seen now, as PNG."""
+        return base64.b64decode(self._tell("Page.captureScreenshot", format="png")["data"])
+
+    def open(
+        self, page: Path | str, *, width: int = 1200, is_dark: bool = False, media: str = "screen"
+    ) -> None:
+        """Load a file, or an address of this host, and wait until it is there."""
         self.requests, self.complaints, self._loaded = [], [], False
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._tell("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._tell("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self._tell("Page.navigate", url=page.as_uri())
+        self._tell("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         deadline_s = time.monotonic() + ANSWER_WITHIN_S
         while not self._loaded:
             self._note(self._next(deadline_s))
