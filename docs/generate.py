@@ -118,7 +118,7 @@ def metrics() -> str:
     told_by = {
         Origin.HEAD_NODE: ("Of each head node", "By `metrics`, from the state file and the signs of life."),
         Origin.BROKER: ("Of the queues", "By `metrics` as well, where the broker is Redis."),
-        Origin.BRIDGE: ("Of the bridge", "By `bridge --metrics`."),
+        Origin.BRIDGE: ("Of the bridge", "By `bridge --metrics HOST:PORT`."),
     }
     for origin, (title, who) in told_by.items():
         parts += [f"## {title}", "", who, "", "| metric | type | labels | meaning |", "|---|---|---|---|"]

@@ -62,7 +62,7 @@ def tokens(expression: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("expression", expressions())
+@pytest.mark.parametrize("expression", list(expressions()))
 def test_every_name_in_an_expression_exists(expression: str) -> None:
     """Metrics, labels of these metrics, functions; brackets close; rates are of counters."""
     seen, open_brackets, labels = [], [], set()
