@@ -22,8 +22,10 @@ from redis import RedisError
 
 import beat_schedule as table
 from agent.config.model import Mode, Offering
+from agent.host import service_manager
 from agent.host.heartbeat import Heartbeat, Part
 from agent.observability import sentry
+from agent.host.service_manager import ALIVE, READY
 from agent.run.event_coverage import HEARTBEAT_S, Polls, modes_by_events
 from tasks import broker, current, event_coverage
 from tasks.locks import mark_queued
@@ -40,6 +42,7 @@ MODE_OF = {task: mode for mode, task in table.TASK_OF.items()}
 class SiteScheduler(Scheduler):
     _clocks_told = False
     _heartbeat_s = _check_in_s = float("-inf")
+    _is_ready = False
 
     def setup_schedule(self) -> None:
         self.merge_inplace(self.app.conf.beat_schedule)
@@ -49,7 +52,11 @@ class SiteScheduler(Scheduler):
             entry.last_run_at = entry.default_now() - period + timedelta(seconds=first_s)
 
     def tick(self, *args: Any, **kwargs: Any) -> Any:
-        """Send what is due, and leave signs of life: in Redis for `status`, in a file for `healthz`."""
+        """Send what is due, and leave signs of life, once the broker has answered: in Redis for `status`, in a file for
+        `healthz`, and to systemd.
+        """
+        if not self._is_ready:
+            self._ensure_connected()
         now_s = time.monotonic()
         if now_s - self._heartbeat_s >= HEARTBEAT_S:
             self._heartbeat_s = now_s
@@ -62,6 +69,11 @@ class SiteScheduler(Scheduler):
         if now_s - self._check_in_s >= 60 * CHECK_IN_MINUTES:
             self._check_in_s = now_s
             sentry.check_in("waldur-site-beat", is_well=True, every_minutes=CHECK_IN_MINUTES)
+        if self._is_ready:
+            service_manager.notify(ALIVE)
+        else:
+            service_manager.notify(READY, status=f"starts the passes of {len(self.schedule)} entries")
+            self._is_ready = True
         return wait_s
 
     def close(self) -> None:
@@ -73,6 +85,16 @@ class SiteScheduler(Scheduler):
     def _sign_of_life(self) -> Heartbeat:
         settings = current.settings()
         return Heartbeat(settings.state_dir, Part.BEAT, own_file=settings.heartbeat_path)
+
+    def _ensure_connected(self) -> Any:
+        """Wait for the broker, for as long as it takes."""
+
+        def failed(error: Exception, wait_s: float) -> None:
+            sentence = f"the broker {self.connection.as_uri()} cannot be reached: {error}"
+            log.error("%s; tried again in %.0f s", sentence, wait_s)
+            service_manager.notify(ALIVE, status=sentence)
+
+        return self.connection.ensure_connection(failed, None)
 
     def install_default_entries(self, data: Any) -> None:
         """Add none: Celery's own entry cleans up results, and there are none."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Celery's consumer and kombu's transports for Redis, which end a worker for no message.
+"""The worker's consumer and its transports for Redis: Celery's, but they end a worker for no message.
 
-What is no JSON, has not the form of a message, or is damaged ends Celery 5.6: it is given back, and ends the next
+The consumer also recovers what a killed worker of its name left, waits for the broker for as long as it takes, and tells
+systemd from its main loop that it is ready and alive. What is no JSON, has not the form of a message, or is damaged ends Celery 5.6: it is given back, and ends the next
 worker, too. Here it is refused, and the queue goes on.
 """
 
@@ -15,8 +16,11 @@ from typing import Any
 
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request
+from celery.worker.state import maybe_shutdown
 from kombu.transport import redis
 
+from agent.host import service_manager
+from agent.host.service_manager import ALIVE, PING_S, READY, STOPPING
 from tasks import broker
 from tasks.refusals import refuse
 
@@ -28,7 +32,42 @@ UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
 
 
 class SiteConsumer(Consumer):
-    """Celery's consumer of tasks, which ends for no message."""
+    """Named in Celery's setting `worker_consumer`."""
+
+    _is_recovered = False
+    _ping: Any = None
+
+    def ensure_connected(self, conn: Any) -> Any:
+        """Return the connection once the broker answers; a stop of the worker ends the waiting."""
+        connected = broker.wait_for(conn, interrupt=maybe_shutdown)
+        self.first_connection_attempt = False
+        return connected
+
+    def connect(self) -> Any:
+        """Connect, and before the first message is taken put back what a killed predecessor had not acknowledged."""
+        connection = super().connect()
+        if not self._is_recovered:
+            broker.recover_predecessor()
+            self._is_recovered = True
+        return connection
+
+    def on_ready(self) -> None:
+        """Called each time the event loop is entered, as the timers of a lost connection are gone."""
+        super().on_ready()
+        queues = ", ".join(sorted(self.app.amqp.queues.consume_from))
+        service_manager.notify(READY, status=f"takes tasks from {queues}")
+        if self._ping is not None:
+            self._ping.cancel()
+        # Without an event loop (a broker without one) the timer is a thread, which would ping for a loop that hangs.
+        if self.hub:
+            self._ping = self.timer.call_repeatedly(
+                service_manager.ping_s(), service_manager.notify, (ALIVE,)
+            )
+
+    def stop(self) -> None:
+        """Stop, and tell systemd so: tasks that run are waited for without a loop that could ping."""
+        service_manager.notify(STOPPING, status="stops: waits for the tasks that run")
+        super().stop()
 
     def create_task_handler(self, *args: Any) -> Callable[[Any], None]:
         handle = super().create_task_handler(*args)

@@ -104,7 +104,6 @@ def _check_worker(sender: str, instance: Any, **_: Any) -> None:
     for offering, mode in pairs:
         if (offering.path, mode) in wanted - stopped:
             _log_health(offering, mode)
-    broker.recover_predecessor()
 
 
 def _fatal(problems: Sequence[Problem], *, is_idle: bool, are_alone: bool) -> list[str]:

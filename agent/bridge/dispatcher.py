@@ -39,6 +39,10 @@ class Dispatcher:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def drain(self, timeout_s: float) -> bool:
         """Queue what is in the inbox and end; False when time is over, and the rest left to the brokers."""
         self._inbox.end()

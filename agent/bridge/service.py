@@ -27,9 +27,11 @@ from agent.config.model import Mode, Offering
 from agent.core.backoff import Backoff
 from agent.core.errors import ConfigError, WaldurError
 from agent.core.events import ObjectType, QueueUnavailable
+from agent.host import service_manager
 from agent.host.heartbeat import Heartbeat, Part
 from agent.observability import logs
 from agent.observability.metrics import Sample
+from agent.host.service_manager import ALIVE, READY, STOPPING
 from agent.run import event_coverage
 from agent.waldur.client import WaldurClient
 from agent.waldur.identities import Program
@@ -142,7 +144,10 @@ class Bridge:
     def run(self) -> None:
         """Run until `stop`; then what came is queued and acknowledged, within a bounded time."""
         self.dispatcher.start()
+        service_manager.notify(READY, status=f"listens to the events of {len(self._states)} offerings")
         while not self._is_stopping:
+            if self.dispatcher.is_alive:
+                service_manager.notify(ALIVE)
             self._start_requests()
             self._update_connections()
             self._send_heartbeats()
@@ -315,6 +320,7 @@ class Bridge:
 
     def _shut_down(self) -> None:
         """Take nothing new, queue what came, then end the connections."""
+        service_manager.notify(STOPPING)
         connections = list(self._connections.values())
         for connection in connections:
             connection.stop_receiving()

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""Tell systemd how this process is: ready, alive, stopping. Elsewhere (no NOTIFY_SOCKET) nothing is sent.
+
+The protocol is sd_notify(3): one datagram of NAME=VALUE lines to a Unix socket. Worker, beat and bridge call this from
+their main loops only, so that a loop that hangs is not taken for alive.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+
+log = logging.getLogger(__name__)
+
+READY, ALIVE, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
+# How often a loop says that it is alive, whatever the unit asks for: a datagram costs nothing.
+PING_S = 10.0
+
+
+def notify(*lines: str, status: str = "") -> bool:
+    """Send these lines, and a sentence for `systemctl status`. Return whether they went; never raises OSError."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if status:
+        lines = (*lines, "STATUS=" + " ".join(status.split()))
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as client:
+            # "@" stands for the zero byte of a name that is not in the file system. A full socket must not hold us up.
+            client.setblocking(False)
+            client.connect("\0" + address[1:] if address.startswith("@") else address)
+            client.sendall("\n".join(lines).encode())
+    except OSError as error:
+        log.debug("systemd is not told: %s", error)
+        return False
+    return True
