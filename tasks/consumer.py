@@ -20,7 +20,7 @@ from celery.worker.state import maybe_shutdown
 from kombu.transport import redis
 
 from agent.host import service_manager
-from agent.host.service_manager import ALIVE, PING_S, READY, STOPPING
+from agent.host.service_manager import ALIVE, READY, STOPPING
 from tasks import broker
 from tasks.refusals import refuse
 

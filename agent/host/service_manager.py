@@ -14,8 +14,8 @@ import socket
 log = logging.getLogger(__name__)
 
 READY, ALIVE, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
-# How often a loop says that it is alive, whatever the unit asks for: a datagram costs nothing.
-PING_S = 10.0
+# How often a loop says that it is alive where the unit does not ask for more.
+PING_S = 30.0
 
 
 def notify(*lines: str, status: str = "") -> bool:
@@ -35,3 +35,9 @@ def notify(*lines: str, status: str = "") -> bool:
         log.debug("systemd is not told: %s", error)
         return False
     return True
+
+
+def ping_s() -> float:
+    """Return how often a loop has to say that it is alive: three times within the unit's WatchdogSec."""
+    written = os.environ.get("WATCHDOG_USEC", "")
+    return min(PING_S, int(written) / 3e6) if written.isdecimal() and int(written) else PING_S

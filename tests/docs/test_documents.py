@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,6 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
-UNITS = sorted((REPOSITORY / "systemd").glob("*.service"))
 
 
 def test_generated_pages_are_current() -> None:
@@ -71,78 +69,6 @@ def test_the_image_holds_no_configuration_of_a_site() -> None:
     assert names
     for name in (*names, ".env", "site.env"):
         assert any(fnmatch(name, pattern) for pattern in ignored), name
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_units_are_what_systemd_understands(unit: Path, tmp_path: Path) -> None:
-    verify = shutil.which("systemd-analyze")
-    if verify is None:
-        pytest.skip("systemd-analyze is not installed")
-    done = subprocess.run(
-        [verify, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=60
-    )
-    complaints = [line for line in done.stderr.splitlines() if unit.name in line and "Unknown" in line]
-    assert complaints == []
-
-
-def settings_of(unit: Path) -> dict[str, list[str]]:
-    """The keys of a unit's [Service]; a key may stand several times."""
-    found: dict[str, list[str]] = {}
-    for line in unit.read_text().partition("[Service]")[2].partition("[Install]")[0].splitlines():
-        if line and not line.startswith("#"):
-            name, _, value = line.partition("=")
-            found.setdefault(name, []).append(value)
-    return found
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_units_find_celery_where_the_documentation_installs_it(unit: Path) -> None:
-    service = settings_of(unit)
-    (path,) = (value.removeprefix("PATH=") for value in service["Environment"] if value.startswith("PATH="))
-    first, *others = path.split(":")
-    assert f"python3 -m venv {Path(first).parent} " in (REPOSITORY / "docs" / "operations.md").read_text()
-    assert {"/usr/bin", "/bin"} <= set(others)
-    (started,) = (command.split()[:2] for command in service["ExecStart"])
-    assert started in (["/usr/bin/env", "celery"], ["/usr/bin/env", "waldur-site-cluster"])
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_units_of_other_users_get_the_configuration_as_a_credential(unit: Path) -> None:
-    service = settings_of(unit)
-    (config,) = (
-        v.partition("=")[2] for v in service["Environment"] if v.startswith("WALDUR_SITE_AGENT_CONFIG=")
-    )
-    if "DynamicUser" in service:
-        names = [value.partition(":")[0] for value in service["LoadCredential"]]
-        assert config.startswith("%d/") and config.removeprefix("%d/") in names
-    else:
-        assert service["User"] == ["root"]
-
-
-# What keeps root of a unit from making homes wherever they are, or sudo in a command prefix from working.
-IN_THE_WAY = {
-    "CapabilityBoundingSet", "DynamicUser", "InaccessiblePaths", "LockPersonality", "MemoryDenyWriteExecute",
-    "NoExecPaths", "NoNewPrivileges", "PrivateDevices", "PrivateUsers", "ProtectHome", "ReadOnlyPaths",
-    "RestrictAddressFamilies", "RestrictNamespaces", "RestrictSUIDSGID", "RootDirectory", "SystemCallFilter",
-    "TemporaryFileSystem",
-}  # fmt: skip
-
-
-def test_the_workers_unit_can_make_homes_and_call_sudo() -> None:
-    (unit,) = (unit for unit in UNITS if "worker" in unit.name)
-    service = settings_of(unit)
-    assert not IN_THE_WAY & service.keys()
-    # `strict` would leave no folder but its own writable; /usr, /boot and /etc are none of homes.
-    assert service["ProtectSystem"] == ["full"]
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
-def test_other_units_may_write_nowhere(unit: Path) -> None:
-    service = settings_of(unit)
-    if service.get("User") == ["root"]:
-        return
-    assert service["DynamicUser"] == service["NoNewPrivileges"] == service["ProtectHome"] == ["yes"]
-    assert service["ProtectSystem"] == ["strict"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: MIT
+"""The files of `systemd/`: understood by systemd, hardened as far as it goes, and nothing that an old systemd lacks."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backends.slurm.programs import Programs
+from rig import processes
+from rig.parts import require
+from rig.processes import REPOSITORY
+from rig.unit_process import UNITS, sections
+from tasks.limits import TASK_TIME_LIMIT_S
+
+MODERN = sorted(UNITS.glob("*.service"))
+LEGACY = sorted(UNITS.glob("legacy/*.service"))
+ALL = [*MODERN, *LEGACY]
+WORKERS = [unit for unit in ALL if "worker" in unit.name]
+OTHERS = [unit for unit in MODERN if "worker" not in unit.name]
+BY_NAME = {"ids": lambda unit: f"{unit.parent.name}/{unit.name}"}
+# systemd.unit(5), .service(5), .exec(5) and .kill(5) of 219, as far as our units go.
+KNOWN_TO_219 = {
+    "Unit": {"Description", "Documentation", "Wants", "After", "PartOf"},
+    "Service": {
+        "Type", "NotifyAccess", "TimeoutStartSec", "TimeoutStopSec", "WatchdogSec", "User", "Environment",
+        "EnvironmentFile", "ExecStart", "Restart", "RestartSec", "StartLimitInterval", "KillMode", "PrivateTmp",
+        "PrivateDevices", "ProtectSystem", "ProtectHome", "NoNewPrivileges", "CapabilityBoundingSet",
+        "RestrictAddressFamilies", "UMask",
+    },
+    "Install": {"WantedBy"},
+}  # fmt: skip
+# What keeps root of a unit from making homes wherever they are, or sudo in a command prefix from working.
+IN_THE_WAY = {
+    "CapabilityBoundingSet", "DynamicUser", "InaccessiblePaths", "LockPersonality", "MemoryDenyWriteExecute",
+    "NoExecPaths", "NoNewPrivileges", "PrivateDevices", "PrivateUsers", "ProtectHome", "ReadOnlyPaths",
+    "RestrictAddressFamilies", "RestrictNamespaces", "RestrictSUIDSGID", "RootDirectory", "SystemCallFilter",
+    "TemporaryFileSystem", "UMask",
+}  # fmt: skip
+# systemd's own measure, 0 to 10, times ten. A worker is root with all capabilities: only so much can be taken away.
+EXPOSURE_AT_MOST = {"worker": 78, "other": 20}
+
+
+def seconds(text: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(min)?", text).groups()  # type: ignore[union-attr]
+    return int(number) * (60 if unit else 1)
+
+
+@pytest.mark.real_part
+def test_systemd_understands_every_unit(tmp_path: Path) -> None:
+    require("systemd-analyze")
+    done = analyze("verify", "--man=no", *(str(unit) for unit in [*UNITS.glob("*.target"), *MODERN]))
+    ours = [line for line in done.stderr.splitlines() if "waldur" in line]
+    assert (ours, done.returncode) == ([], 0), done.stderr
+    # The legacy units have the same names, and 252 calls a key of 219 an old one: that it reads it all the same.
+    done = analyze("verify", "--man=no", *(str(unit) for unit in LEGACY))
+    assert not [line for line in done.stderr.splitlines() if "waldur" in line]
+
+
+@pytest.mark.real_part
+@pytest.mark.parametrize("unit", MODERN, **BY_NAME)
+def test_units_are_no_more_exposed_than_they_need_be(unit: Path) -> None:
+    require("systemd-analyze")
+    most = EXPOSURE_AT_MOST["worker" if unit in WORKERS else "other"]
+    done = analyze("security", "--offline=yes", f"--threshold={most}", str(unit))
+    assert done.returncode == 0, done.stdout[-300:]
+    assert analyze("security", "--offline=yes", "--threshold=5", str(unit)).returncode != 0
+
+
+def analyze(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [processes.program("systemd-analyze"), *words]
+    environment = {**os.environ, "SYSTEMD_PAGER": "", "LC_ALL": "C.UTF-8"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+
+
+@pytest.mark.parametrize("unit", LEGACY, **BY_NAME)
+def test_legacy_units_have_nothing_that_219_does_not_know(unit: Path) -> None:
+    for name, keys in sections(unit).items():
+        assert set(keys) <= KNOWN_TO_219[name]
+    service = sections(unit)["Service"]
+    assert service["Type"][0] in ("notify", "simple")
+    (command,) = service["ExecStart"]
+    log = re.fullmatch(r"/bin/sh -c 'exec /usr/bin/env .* >>(/var/log/\S+)/\S+\.log 2>&1'", command)
+    # Whoever owns the folder could have root write through a link.
+    rules = (UNITS / "tmpfiles.d/waldur-site-cluster-legacy.conf").read_text().splitlines()
+    owners = {line.split()[1]: line.split()[3] for line in rules if line.startswith("d ")}
+    assert log and owners[log[1]] == service["User"][0]
+
+
+def test_legacy_units_start_the_same_commands() -> None:
+    for unit in MODERN:
+        (command,) = sections(unit)["Service"]["ExecStart"]
+        (legacy,) = sections(UNITS / "legacy" / unit.name)["Service"]["ExecStart"]
+        assert legacy.startswith(f"/bin/sh -c 'exec {command} >>")
+
+
+@pytest.mark.parametrize("unit", ALL, **BY_NAME)
+def test_every_unit_comes_back_belongs_to_the_target_and_finds_the_venv(unit: Path) -> None:
+    found = sections(unit)
+    assert found["Service"]["Restart"] == ["always"]
+    assert found["Unit"].get("StartLimitIntervalSec", found["Service"].get("StartLimitInterval")) in (["0"],)
+    assert found["Unit"]["PartOf"] == found["Install"]["WantedBy"] == ["waldur-site.target"]
+    environment = dict(value.split("=", 1) for value in found["Service"]["Environment"])
+    first, *others = environment["PATH"].split(":")
+    assert f"python3.11 -m venv {Path(first).parent}\n" in (REPOSITORY / "docs" / "install.md").read_text()
+    assert {"/usr/bin", "/bin", "/usr/sbin"} <= set(others)
+
+
+@pytest.mark.parametrize("unit", WORKERS, **BY_NAME)
+def test_a_worker_is_ended_alone_and_late_and_can_make_homes_and_call_sudo(unit: Path) -> None:
+    service = sections(unit)["Service"]
+    assert service["KillMode"] == ["process"]
+    assert seconds(service["TimeoutStopSec"][0]) > TASK_TIME_LIMIT_S + 30
+    assert unit in LEGACY or service["OOMPolicy"] == ["continue"]
+    assert service["User"] == ["root"]
+    assert not IN_THE_WAY & service.keys() - ({"UMask"} if unit in LEGACY else set())
+    # `strict` would leave no folder but its own writable; /usr, /boot and /etc are none of homes.
+    assert service["ProtectSystem"] == ["full"]
+
+
+@pytest.mark.parametrize("unit", OTHERS, **BY_NAME)
+def test_other_units_may_write_nowhere_and_get_the_configuration_as_a_credential(unit: Path) -> None:
+    service = sections(unit)["Service"]
+    assert service["DynamicUser"] == service["NoNewPrivileges"] == service["ProtectHome"] == ["yes"]
+    assert service["ProtectSystem"] == ["strict"]
+    environment = dict(value.split("=", 1) for value in service["Environment"])
+    names = [value.partition(":")[0] for value in service["LoadCredential"]]
+    config = environment["WALDUR_SITE_AGENT_CONFIG"]
+    assert config.startswith("%d/") and config.removeprefix("%d/") in names
+
+
+def test_sudo_lets_the_slurm_commands_of_the_worker_through_and_no_way_to_a_shell() -> None:
+    text = (UNITS / "examples" / "sudoers").read_text().replace("\\\n", " ")
+    (listed,) = re.findall(r"^Cmnd_Alias WALDUR_SLURM = (.*)$", text, re.MULTILINE)
+    allowed = [re.sub(r"\s+", " ", command.strip()) for command in listed.split(",")]
+    programs = Programs("/usr/bin")
+    called = [
+        (*programs.sacctmgr_write, "add", "account", "a_one"),
+        (*programs.sacctmgr_ask, "load", "/tmp/x"),
+        (programs.sacctmgr, "--version"),
+        (*programs.sacct_read, "-S", "now"),
+        (programs.squeue, "--noheader"),
+        (programs.scancel, "--account=a_one"),
+        (programs.scontrol, "--all", "--oneliner", "show", "partition"),
+        (programs.scontrol, "--oneliner", "show", "assoc_mgr", "users=a", "flags=assoc"),
+        (programs.sreport, "--noheader"),
+    ]
+    for words in called:
+        assert any(fnmatch.fnmatchcase(" ".join(words), pattern) for pattern in allowed), words
+    assert {pattern.split()[0] for pattern in allowed} == {words[0] for words in called}
+    for line in text.splitlines():
+        if line.startswith("waldur-site"):
+            assert line == "waldur-site ALL = (slurm) NOPASSWD: WALDUR_SLURM"
+
+
+def test_the_environment_example_is_what_systemd_reads() -> None:
+    lines = (UNITS / "examples" / "site-cluster.env").read_text().splitlines()
+    known = (REPOSITORY / "docs" / "configuration.md").read_text() + "SLURM_CONF"
+    for line in lines:
+        if line and not line.startswith("# "):
+            name, is_set, value = line.removeprefix("#").partition("=")
+            assert is_set and value and re.fullmatch(r"[A-Z_]+", name)
+            assert name in known or name.startswith("FLOWER_"), name
