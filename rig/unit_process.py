@@ -6,13 +6,13 @@ with the environment, the user, the folders and the socket that systemd would gi
 from __future__ import annotations
 
 import os
-import select
 import shlex
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -86,7 +86,7 @@ class UnitProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         # Of its own in the network namespace, not in a file system that the command sees otherwise than we do.
         self._socket.bind(f"\0waldur-unit-{os.getpid()}-{id(self)}")
-        self._socket.setblocking(False)
+        threading.Thread(target=self._receive, name=self.unit.name, daemon=True).start()
         (self.folder / "environment").write_text(
             "".join(f'{name}="{value}"\n' for name, value in self._variables.items())
         )
@@ -96,22 +96,21 @@ class UnitProcess:
         )
         return self
 
-    def receive(self) -> list[str]:
-        """Return all lines that the unit has told systemd until now."""
-        with suppress(BlockingIOError):
-            while True:
-                self.messages += self._socket.recv(65536).decode().splitlines()
-        return self.messages
+    def _receive(self) -> None:
+        """Read at once, as systemd does: a socket of its kind holds ten messages."""
+        with suppress(OSError):
+            while received := self._socket.recv(65536):
+                self.messages += received.decode().splitlines()
 
     def wait_for(self, line: str, times: int = 1) -> None:
         """Wait until the unit has told systemd a line so often; raises RealPartError with its log."""
         deadline_s = time.monotonic() + processes.TIMEOUT_S
-        while self.receive().count(line) < times:
+        while self.messages.count(line) < times:
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 raise RealPartError(
                     f"no {line} of {self.unit.name}: {self.messages}\n{self.output()[-2000:]}"
                 )
-            select.select([self._socket], [], [], 0.1)
+            time.sleep(0.02)
 
     def output(self) -> str:
         """Return what the unit has written, to the journal or to its own file."""
@@ -150,6 +149,8 @@ class UnitProcess:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 self._process.wait()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
         self._socket.close()
         print(f"{self.unit.name}: {self.messages}\n{self.output()[-2000:]}")
 

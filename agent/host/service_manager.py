@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 READY, ALIVE, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 # How often a loop says that it is alive where the unit does not ask for more.
 PING_S = 30.0
+TIMEOUT_S = 2.0
 
 
 def notify(*lines: str, status: str = "") -> bool:
@@ -27,8 +28,9 @@ def notify(*lines: str, status: str = "") -> bool:
         lines = (*lines, "STATUS=" + " ".join(status.split()))
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as client:
-            # "@" stands for the zero byte of a name that is not in the file system. A full socket must not hold us up.
-            client.setblocking(False)
+            # "@" stands for the zero byte of a name that is not in the file system. A socket that nobody reads must not
+            # hold us up, and a full one is read in a moment.
+            client.settimeout(TIMEOUT_S)
             client.connect("\0" + address[1:] if address.startswith("@") else address)
             client.sendall("\n".join(lines).encode())
     except OSError as error:
