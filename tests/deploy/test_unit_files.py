@@ -107,7 +107,7 @@ def test_every_unit_comes_back_belongs_to_the_target_and_finds_the_venv(unit: Pa
     assert found["Unit"]["PartOf"] == found["Install"]["WantedBy"] == ["waldur-site.target"]
     environment = dict(value.split("=", 1) for value in found["Service"]["Environment"])
     first, *others = environment["PATH"].split(":")
-    assert f"python3.11 -m venv {Path(first).parent}\n" in (REPOSITORY / "docs" / "install.md").read_text()
+    assert f"python3 -m venv {Path(first).parent}\n" in (REPOSITORY / "docs" / "install.md").read_text()
     assert {"/usr/bin", "/bin", "/usr/sbin"} <= set(others)
 
 
