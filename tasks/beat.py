@@ -88,13 +88,7 @@ class SiteScheduler(Scheduler):
 
     def _ensure_connected(self) -> Any:
         """Wait for the broker, for as long as it takes."""
-
-        def failed(error: Exception, wait_s: float) -> None:
-            sentence = f"the broker {self.connection.as_uri()} cannot be reached: {error}"
-            log.error("%s; tried again in %.0f s", sentence, wait_s)
-            service_manager.notify(ALIVE, status=sentence)
-
-        return self.connection.ensure_connection(failed, None)
+        return broker.wait_for(self.connection)
 
     def install_default_entries(self, data: Any) -> None:
         """Add none: Celery's own entry cleans up results, and there are none."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from redis import RedisError
 
+from agent.host import service_manager
 from tasks.app import app
 from tasks.current import settings
 from tasks.locks import FileLocks, Locks, RedisLocks, unmark_queued
@@ -57,6 +59,24 @@ def _client_of(_pid: int) -> Any:
 def client() -> Any:
     """Return this process's redis-py client: a forked child must not share its parent's socket."""
     return _client_of(os.getpid())
+
+
+def wait_for(connection: Any, *, interrupt: Callable[[], None] = lambda: None) -> Any:
+    """Return the connection once the broker answers, however long that takes; log and tell systemd why it waits.
+
+    `interrupt` is called each second, and may raise to end the waiting.
+    """
+
+    def alive() -> None:
+        interrupt()
+        service_manager.notify(service_manager.ALIVE)
+
+    def failed(error: Exception, wait_s: float) -> None:
+        place = connection.as_uri()
+        log.error("the broker %s cannot be reached: %s; tried again in %.0f s", place, error, wait_s)
+        service_manager.notify(status=f"the broker {place} cannot be reached: {error}")
+
+    return connection.ensure_connection(failed, None, callback=alive)
 
 
 def locks() -> Locks:
