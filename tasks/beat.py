@@ -24,8 +24,8 @@ import beat_schedule as table
 from agent.config.model import Mode, Offering
 from agent.host import service_manager
 from agent.host.heartbeat import Heartbeat, Part
-from agent.observability import sentry
 from agent.host.service_manager import ALIVE, READY
+from agent.observability import sentry
 from agent.run.event_coverage import HEARTBEAT_S, Polls, modes_by_events
 from tasks import broker, current, event_coverage
 from tasks.locks import mark_queued

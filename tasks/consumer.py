@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The worker's consumer and its transports for Redis: Celery's, but they end a worker for no message.
 
-The consumer also recovers what a killed worker of its name left, waits for the broker for as long as it takes, and tells
-systemd from its main loop that it is ready and alive. What is no JSON, has not the form of a message, or is damaged ends Celery 5.6: it is given back, and ends the next
-worker, too. Here it is refused, and the queue goes on.
+The consumer also recovers what a killed worker of its name left, waits for the broker for as long as it takes, and
+tells systemd from its main loop that it is ready and alive. What is no JSON, has not the form of a message, or is
+damaged ends Celery 5.6: it is given back, and ends the next worker, too. Here it is refused, and the queue goes on.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from agent.core.errors import ConfigError, WaldurError
 from agent.core.events import ObjectType, QueueUnavailable
 from agent.host import service_manager
 from agent.host.heartbeat import Heartbeat, Part
+from agent.host.service_manager import ALIVE, READY, STOPPING
 from agent.observability import logs
 from agent.observability.metrics import Sample
-from agent.host.service_manager import ALIVE, READY, STOPPING
 from agent.run import event_coverage
 from agent.waldur.client import WaldurClient
 from agent.waldur.identities import Program
