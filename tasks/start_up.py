@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from celery import signals
