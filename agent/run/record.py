@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.run.results import PassReport, Result
+from agent.run.results import OrderResult, PassReport, Result
 from agent.state import counts, passes
 from agent.state.counts import SECONDS_UP_TO, Figure
 from agent.state.store import stamp
@@ -32,8 +32,11 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
     failures += report.problems + report.home_problems
     result = "something failed" if report.failed else "ok"
     ended = stamp(datetime.now(UTC))
-    before = passes.last(state_dir, report.offering_uuid, report.mode)
     is_good = not subject and not report.failed
+    unfinished = [order for order in report.orders if order.result not in (Result.DONE, Result.FAILED)]
+    # A good pass over everything that leaves nothing open needs no word of those before it.
+    is_new = is_good and not unfinished
+    before = [] if is_new else passes.last(state_dir, report.offering_uuid, report.mode)
     entry = {
         "ended": ended,
         # Only ten passes are kept: this is of the last that was good, however long ago.
@@ -48,7 +51,7 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         "homes": dict(report.homes),
         "held": [plan.id for plan in report.held],
         "failures": failures[:FAILURES_SHOWN],
-        "orders": _unfinished(report, before, ended),
+        "orders": _with_age(unfinished, before, ended),
     }
     is_eventful = any(entry[what] for what in ("failures", "results", "actions", "held"))
     idle = entry["result"] == "ok" and not is_eventful
@@ -62,16 +65,15 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
     )
 
 
-def _unfinished(report: PassReport, before: Sequence[Mapping[str, Any]], now: str) -> list[dict[str, str]]:
-    """Return the orders that wait or are stuck, each with the time since which passes have found it so."""
+def _with_age(
+    orders: Sequence[OrderResult], before: Sequence[Mapping[str, Any]], now: str
+) -> list[dict[str, str]]:
+    """Return orders that wait or are stuck, each with the time since which passes have found it so."""
     since: dict[str, str] = {}
     for entry in before:
         for order in entry.get("orders") or ():
             since.setdefault(order.get("order", ""), order.get("since", now))
-    open_orders = [order for order in report.orders if order.result not in (Result.DONE, Result.FAILED)]
-    return [
-        {**order.as_json(), "since": since.get(order.order_uuid, now)} for order in open_orders[:ORDERS_KEPT]
-    ]
+    return [{**order.as_json(), "since": since.get(order.order_uuid, now)} for order in orders[:ORDERS_KEPT]]
 
 
 def count(state_dir: Path, report: PassReport) -> None:
