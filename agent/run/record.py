@@ -26,10 +26,6 @@ _WORD = re.compile(r"[a-z_-]{1,60}|\{uuid\}|")
 
 def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
     """Write down a pass. `subject`: the order or resource it was about, empty for all of them."""
-    failures = [str(report.error)] if report.error else []
-    failures += [f"order {o.order_uuid} {o.result}: {o.message}" for o in report.orders if o.error]
-    failures += [f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error]
-    failures += report.problems + report.home_problems
     result = "something failed" if report.failed else "ok"
     ended = stamp(datetime.now(UTC))
     is_good = not subject and not report.failed
@@ -50,7 +46,7 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         "kinds": dict(Counter(outcome.action.verb for outcome in report.outcomes if outcome.done)),
         "homes": dict(report.homes),
         "held": [plan.id for plan in report.held],
-        "failures": failures[:FAILURES_SHOWN],
+        "failures": _failures(report),
         "orders": _with_age(unfinished, before, ended),
     }
     is_eventful = any(entry[what] for what in ("failures", "results", "actions", "held"))
@@ -63,6 +59,15 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         idle=idle,
         sums=sums(report, is_whole=not subject),
     )
+
+
+def _failures(report: PassReport) -> list[str]:
+    """Return what went wrong in a pass, a sentence each, as many as `status` shows."""
+    failures = [str(report.error)] if report.error else []
+    failures += [f"order {o.order_uuid} {o.result}: {o.message}" for o in report.orders if o.error]
+    failures += [f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error]
+    failures += report.problems + report.home_problems
+    return failures[:FAILURES_SHOWN]
 
 
 def _with_age(
