@@ -121,7 +121,7 @@ def provide_for_members(run: Pass, synced: Synced) -> None:
     people.provide(run, desired, users, is_whole=synced.plan.is_whole)
     if synced.seen is not None and gate.is_known(run, membership.MODE, synced.plan):
         leaving = departures_of(synced.plan.facts, synced.seen, synced.unremovable)
-        people.end_accounts(run, leaving, synced.plan.facts.waldur.offering)
+        people.end_accounts(run, leaving, synced.plan.facts.waldur.offering, synced.seen)
     if synced.plan.is_whole:
         people.provide_project_groups(run, synced.plan.facts.waldur.users)
         api_keys.answer_all(run, synced.plan.facts.waldur.resources)

@@ -333,6 +333,27 @@ def test_the_directory_lets_go_of_a_person_before_waldur_is_told(
     assert state_of(world, name) == ("Error deleting" if refused else "Deleted")
 
 
+def test_the_directory_lets_go_of_the_third_who_leaves_within_an_hour(
+    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many that is of all is counted on the cluster, of which the directory itself shows nobody."""
+    install(tmp_path, monkeypatch)
+    directory = Directory()
+    scripted.plugin.backend = directory
+    world = make_world(username_management_backend="scripted")
+    for number in range(5):
+        world.join(f"more{number}")
+    world.allocate("one")
+    world.settled()
+    world.leave("more0")
+    assert not world.sync().held
+    world.waldur.people.set_account("more1", "more1", state=S.REQUESTED_DELETION)
+    report = world.sync()
+    assert [held.reason for held in report.held] == []
+    assert [action.line() for action in directory.applied] == ["deactivate user more1"]
+    assert state_of(world, "more1") == "Deleted"
+
+
 ANN = OfferingUser("o1", "u1", "ann", Deletion.DELETING)
 FAULT = BackendError("no")
 

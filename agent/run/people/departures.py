@@ -60,8 +60,12 @@ class PlannedDepartures:
     context: PolicyContext = field(default_factory=PolicyContext)
 
 
-def provision(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts) -> ProvisioningReport:
-    """Carry the deletions of these people on. Raises no SiteAgentError: see `error` and the outcomes."""
+def provision(
+    run: Pass, leaving: Sequence[Departure], facts: OfferingFacts, seen: Snapshot
+) -> ProvisioningReport:
+    """Carry the deletions of these people on. Raises no SiteAgentError: see `error` and the outcomes. `seen`: the
+    cluster as it was read last, against whose members the gate holds those who leave.
+    """
     outcomes: Sequence[Outcome] = ()
     error: SiteAgentError | None = None
     ready = _ready(leaving)
@@ -75,7 +79,7 @@ def provision(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts) -> 
             if each.user.uuid in wanted
         ]
         with _directory_of(run.site, still) as backend:
-            endings = _Endings(run.site, backend, still, facts)
+            endings = _Endings(run.site, backend, still, facts, seen)
             outcomes = endings.found
             engine.reconcile(run, endings.steps())
     except SiteAgentError as raised:
@@ -85,11 +89,11 @@ def provision(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts) -> 
     return ProvisioningReport(tuple(told), error)
 
 
-def plan(site: Site, leaving: Sequence[Departure], facts: OfferingFacts) -> PlannedDepartures:
+def plan(site: Site, leaving: Sequence[Departure], facts: OfferingFacts, seen: Snapshot) -> PlannedDepartures:
     """Return what `provision` would do now. Changes nothing. Raises SiteAgentError."""
     ready = _ready(leaving)
     with _directory_of(site, ready) as backend:
-        return engine.plan_of(_Endings(site, backend, ready, facts).steps())
+        return engine.plan_of(_Endings(site, backend, ready, facts, seen).steps())
 
 
 def _ready(leaving: Sequence[Departure]) -> list[Departure]:
@@ -106,11 +110,13 @@ class _Endings:
         backend: UsernameBackend | None,
         leaving: Sequence[Departure],
         facts: OfferingFacts,
+        seen: Snapshot,
     ) -> None:
         self._site = site
         self._backend = backend
         self._leaving = leaving
         self._facts = facts
+        self._seen = seen
         self.found: list[Outcome] = []
 
     def steps(self) -> Steps[Sequence[Departure], PlannedDepartures]:
@@ -141,9 +147,7 @@ class _Endings:
         ]
 
     def _plan(self, leaving: Sequence[Departure]) -> PlannedDepartures:
-        return PlannedDepartures(
-            leaving, tuple(planner.closing(leaving)), Snapshot(self._site.backend.cluster)
-        )
+        return PlannedDepartures(leaving, tuple(planner.closing(leaving)), self._seen)
 
     def _apply(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         """Carry out one person's steps, up to the first that fails."""

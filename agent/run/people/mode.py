@@ -34,9 +34,9 @@ def name_people(
     return named.users
 
 
-def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts) -> None:
-    """End the accounts at the offering of people who are in none on the cluster any more."""
-    _add_to_report(run, "deletion of users", departures.provision(run, leaving, facts))
+def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts, seen: Snapshot) -> None:
+    """End the accounts at the offering of people who are in none on the cluster any more; `seen`: that cluster."""
+    _add_to_report(run, "deletion of users", departures.provision(run, leaving, facts, seen))
 
 
 def provide_project_groups(run: Pass, users: Sequence[OfferingUser]) -> None:

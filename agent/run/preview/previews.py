@@ -213,7 +213,7 @@ def _deletions(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Ac
             seen = action.applied_to(seen)
     expected = replace(facts, waldur=replace(facts.waldur, users=users))
     leaving = passes.departures_of(expected, seen, {})
-    return departures.plan(site, leaving, facts.waldur.offering).actions
+    return departures.plan(site, leaving, facts.waldur.offering, seen).actions
 
 
 def _of_report(site: Site) -> Preview:
