@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""A person's life in a real OpenLDAP that follows Waldur: numbers, groups, a renaming, something to do, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig.slapd import BASE, Slapd
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import OfferingUserState
+from simulator.world.seed import Scenario
+from tests.backends.usernames.conftest import Looker, raw
+from tests.membership.world import World
+
+PLACE = f"ou=projects,{BASE}"
+DIRECTORY: dict[str, Any] = {
+    "account_source": "waldur",
+    "waldur_username_attribute": "employeeNumber",
+    "project_groups": {"enabled": True},
+}
+TEAM = ("ann", "bob", "cid", "dee", "eve")
+OTHERS = TEAM[1:]
+OPTIONS = {"enable_membership_sync_status": True}
+
+
+@pytest.fixture
+def looker(slapd: Slapd) -> Iterator[Looker]:
+    looker = Looker(slapd)
+    looker.directory.add(PLACE, ["organizationalUnit", "top"], {"ou": ["projects"]})
+    yield looker
+    looker.directory.close()
+
+
+@pytest.fixture
+def world(slapd: Slapd, looker: Looker, tmp_path: Path) -> Iterator[World]:
+    """One project with a group; bob's entry has other numbers than Waldur. Five members, so that what ann alone costs
+    (renamed, removed, let go) is not more than half of them and is not held.
+    """
+    scenario = Scenario(members_per_project=len(TEAM), plugin_options=OPTIONS)
+    with SimulatedWaldur("8.1", scenario=scenario) as waldur:
+        project = waldur.seed.project_uuids[0]
+        for uid, (login, name) in enumerate(zip(waldur.seed.members[project], TEAM, strict=True), 5001):
+            row = waldur.people.set_account(login, name)
+            numbers = {"uidnumber": uid, "primarygroup": uid + 1000}
+            waldur.site.change(
+                "offering_users", row.uuid, **numbers, home_directory=f"/data/{name}", login_shell="/bin/zsh"
+            )
+        waldur.site.change("offerings", waldur.seed.offering_uuid, plugin_options=OPTIONS)
+        waldur.site.add_project_group(project, "physics", 20001)
+        looker.add_user("bob", 7777)
+        yield World(waldur, tmp_path, backend=raw(slapd, **DIRECTORY), username_management_backend="ldap")
+
+
+def change(world: World, login: str, **values: object) -> None:
+    row = world.waldur.people.account(login)
+    assert row is not None
+    world.waldur.site.change("offering_users", row.uuid, **values)
+
+
+def physics(looker: Looker) -> tuple[str, list[str]]:
+    (group,) = looker.directory.search(PLACE, "(cn=physics)", ["gidNumber", "memberUid"])
+    return group.first("gidNumber"), sorted(group.all("memberUid"))
+
+
+def shown(world: World, login: str) -> str:
+    """The state of the person's membership in Waldur."""
+    store = world.waldur.store
+    (state,) = (
+        told for (_, who, _), told in store.member_statuses.items() if store.users[who].username == login
+    )
+    return state[0]
+
+
+def test_from_the_first_pass_to_the_last(world: World, looker: Looker) -> None:
+    login = world.person("ann")
+    world.allocate("one")
+    report = world.sync()
+    ann = looker.user("ann")
+    assert ann is not None
+    attributes = ("uidNumber", "gidNumber", "homeDirectory", "loginShell", "employeeNumber")
+    assert [ann.first(name) for name in attributes] == ["5001", "6001", "/data/ann", "/bin/zsh", login]
+    assert any("bob: it has 7777:7777 there, and 5002:6002 in Waldur" in note for note in report.notes)
+    bob = looker.user("bob")
+    assert bob is not None and bob.first("uidNumber") == "7777"
+    # Whose entry does not agree gets no rights by a group, and keeps the account.
+    assert physics(looker) == ("20001", ["ann", "cid", "dee", "eve"])
+    assert world.members("a_one") == set(TEAM)
+    world.sync()
+    assert shown(world, login) == "synced"
+
+    change(world, login, runtime_state="Pending account linking")
+    world.sync()
+    assert shown(world, login) == "pending"
+    change(world, login, runtime_state="Active")
+
+    change(world, login, username="anna")
+    world.sync()
+    anna, allocation = looker.user("anna"), looker.group("a_one")
+    assert looker.user("ann") is None
+    assert anna is not None and anna.first("uidNumber") == "5001"
+    assert world.members("a_one") == {"anna", *OTHERS}
+    assert allocation is not None and sorted(allocation.all("memberUid")) == ["anna", *OTHERS]
+    assert physics(looker)[1] == ["anna", "cid", "dee", "eve"]
+    assert shown(world, login) == "synced"
+
+    world.waldur.people.set_account(login, "anna", state=OfferingUserState.REQUESTED_DELETION)
+    done = world.sync()
+    steps = ["begin deletion", "remove member", "deactivate user", "complete deletion"]
+    verbs = [o.action.verb for o in done.outcomes if o.done and "anna" in o.action.line()]
+    assert [verb for verb in verbs if verb in steps] == steps
+    row, anna = world.waldur.people.account(login), looker.user("anna")
+    assert row is not None and row.state is OfferingUserState.DELETED
+    assert world.members("a_one") == set(OTHERS)
+    assert physics(looker)[1] == ["cid", "dee", "eve"]
+    assert anna is not None and anna.first("loginShell") == "/usr/sbin/nologin"
+    assert anna.first("homeDirectory") == "/data/ann"
+    assert [o.action.verb for o in world.sync().outcomes] == []
