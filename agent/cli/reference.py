@@ -74,6 +74,20 @@ def sync_resource_limits() -> NoReturn:
     )
 
 
+def diagnostics() -> NoReturn:
+    """`waldur_site_diagnostics [-m MODE] [-c FILE]`: checks of each offering."""
+    _as_before(
+        "waldur_site_diagnostics",
+        "diagnostics",
+        "Check each offering, as `manage.py diagnostics` does.",
+    )
+
+
+def diagnose_slurm_account() -> NoReturn:
+    """`waldur_site_diagnose_slurm_account ACCOUNT`: one account, in Waldur and on the cluster."""
+    _run("waldur_site_diagnose_slurm_account", "agent.cli.diagnose_account", sys.argv[1:])
+
+
 def test_order() -> NoReturn:
     """`waldur_site_test_order`: make an order from a template and check it."""
     _run("waldur_site_test_order", "agent.cli.order_check", sys.argv[1:])

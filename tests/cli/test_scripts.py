@@ -21,6 +21,8 @@ SCRIPTS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
 NAMES = {
     "waldur_site_agent",
     "waldur_site_create_homedirs",
+    "waldur_site_diagnose_slurm_account",
+    "waldur_site_diagnostics",
     "waldur_site_export_plugin_catalogue",
     "waldur_site_healthz",
     "waldur_site_load_components",
@@ -67,6 +69,7 @@ WITH_FILE = sorted(NAMES - {"waldur_site_export_plugin_catalogue"})
 @pytest.mark.parametrize("name", WITH_FILE)
 def test_without_its_file_each_ends_with_1_as_before(script: Script, name: str, tmp_path: Path) -> None:
     more: dict[str, tuple[str, ...]] = {
+        "waldur_site_diagnose_slurm_account": ("a_one",),
         "waldur_site_test_order": ("--template", CREATE),
         "waldur_site_load_historical_usage": ("-s", "2026-01-01", "-e", "2026-01-31", "-t", "secret"),
     }
@@ -116,6 +119,18 @@ def test_names_first_and_then_limits(site: OperatorSite, script: Script) -> None
     said = script("waldur_sync_resource_limits", "-c", file)
     assert said.code == 0, said.err
     assert limit in site.cluster()
+
+
+def test_diagnosis_of_offerings_and_of_one_account(site: OperatorSite, script: Script) -> None:
+    file = site.configure(membership_sync_backend="slurm")
+    said = script("waldur_site_diagnostics", "-m", "report", "-c", file)
+    assert (said.code, "ok       Waldur token: " in said.out) == (0, True), said.out
+    words = ("a_one", "--config", file, "--offering-uuid", site.waldur.seed.offering_uuid, "--no-color")
+    said = script("waldur_site_diagnose_slurm_account", *words, "--json", "-v")
+    document = json.loads(said.out)
+    assert (said.code, document["account_name"], document["overall_status"]) == (1, "a_one", "missing")
+    site.waldur.inject(Fault(path="marketplace-provider-offerings", status=403, body="{}", times=9))
+    assert script("waldur_site_diagnostics", "-c", file).code == 1
 
 
 def test_probes(site: OperatorSite, script: Script, tmp_path: Path) -> None:
