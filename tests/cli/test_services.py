@@ -114,3 +114,13 @@ def test_config_check_tells_both(site: OperatorSite, command: Command, start: St
     document = command("config-check", "-c", file, "--json").document()
     assert document["services"] == {"report": ["Test SLURM"], "event_process": ["Test SLURM"]}
     assert len(document["running"]) == 1
+
+
+def test_doctor_tells_it_too(site: OperatorSite, command: Command, start: Start) -> None:
+    file = site.configure(**ALL)
+    pid = start("waldur_site_agent", "-m", "report", "-c", file)
+    checks = command("doctor", "-c", file, "--json").document()["checks"]
+    (told,) = [each for each in checks if each["check"] == "services"]
+    assert told["state"] == "warning"
+    assert told["found"].startswith(f"process {pid} (`waldur_site_agent -m report`) belongs to")
+    assert "migrate.md" in told["remedy"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of this host: the configuration, whose files these are and who may read them, our packages, the passes."""
+"""Checks of this host: configuration, owners and modes of files, our packages, the agents that run, the passes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from agent.config.model import Settings, Severity
 from agent.core.checks import Check, ok, problem, warning
-from agent.host import packages
-from agent.run import configuration
+from agent.host import packages, running
+from agent.run import configuration, services
 from agent.run.diagnosis.probes import Probe
 from agent.run.status import SiteStatus
 
@@ -29,6 +29,7 @@ def without_settings(config_file: Path | None, environ: Mapping[str, str]) -> It
 def probes(settings: Settings, config_file: Path | None, environ: Mapping[str, str]) -> Iterator[Probe]:
     yield from without_settings(config_file, environ)
     yield Probe("files", lambda: _files(settings), "give the files to the user that the services run as")
+    yield Probe("services", lambda: _services(settings), "run this as root, who may list all processes")
 
 
 def of_passes(found: SiteStatus) -> Iterator[Check]:
@@ -81,6 +82,15 @@ def _files(settings: Settings) -> Iterator[Check]:
     if source.is_file():
         yield _private("configuration file", source, "it holds tokens")
     yield from _state_dir(settings.state_dir)
+
+
+def _services(settings: Settings) -> Iterator[Check]:
+    """Tell of agents of this host that do not go together; what another host runs cannot be seen here."""
+    found = services.clashes(settings, running.agents())
+    for sentence in found:
+        yield warning("services", sentence, "docs/migrate.md lists which services go together")
+    if not found:
+        yield ok("services", "no agents of this host do each other's work")
 
 
 def _private(what: str, path: Path, why: str) -> Check:
