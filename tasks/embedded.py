@@ -52,6 +52,9 @@ class _Companions:
         self._make_listener = make_listener
         self._listener: Listener | None = None
         self._listening: threading.Thread | None = None
+        # A short interval: the stop waits for its sleep.
+        self._clock = BeatService(app, max_interval=1, scheduler_cls=app.conf.beat_scheduler)
+        self._ticking: threading.Thread | None = None
         self._stop_asked = threading.Event()
         self.failed = False
 
@@ -60,7 +63,10 @@ class _Companions:
         for number in STOPS:
             signal.signal(number, lambda *_: self._stop_asked.set())
         self._listener = self._make_listener()
-        threading.Thread(target=self._guarded, args=(_tick,), name="beat", daemon=True).start()
+        self._ticking = threading.Thread(
+            target=self._guarded, args=(self._clock.start,), name="beat", daemon=True
+        )
+        self._ticking.start()
         if self._listener is not None:
             self._listening = threading.Thread(
                 target=self._guarded, args=(self._listener.run,), name="bridge", daemon=True
@@ -79,6 +85,10 @@ class _Companions:
     def _wait_for_stop(self) -> None:
         self._stop_asked.wait()
         log.info("stopping: what has begun is finished first")
+        self._clock.stop()
+        if self._ticking is not None:
+            # It takes its sign of life back.
+            self._ticking.join(DRAIN_S)
         if self._listener is not None and self._listening is not None:
             self._listener.stop()
             self._listening.join()
@@ -86,10 +96,6 @@ class _Companions:
             while broker.waiting_here() and time.monotonic() < deadline_s:
                 time.sleep(PAUSE_S)
         state.should_stop = 1 if self.failed else 0
-
-
-def _tick() -> None:
-    BeatService(app, scheduler_cls=app.conf.beat_scheduler).start()
 
 
 def run(

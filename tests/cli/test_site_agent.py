@@ -17,6 +17,7 @@ import beat_schedule as table
 from agent.cli.main import run
 from agent.cli.site_agent import command as site_agent
 from agent.config.model import Mode
+from agent.host import heartbeat
 from agent.run import services
 from agent.run.services import Service
 from rig.bridge_brokers import mqtt_keys
@@ -80,11 +81,15 @@ def test_an_old_unit_keeps_working_without_a_broker(
     site: OperatorSite, start: Callable[..., OperatorProcess]
 ) -> None:
     first = site.place("One")
-    agent = start("order_process", site.configure(backend=NO_HOMES))
+    file = site.configure(backend=NO_HOMES)
+    agent = start("order_process", file)
     done(site, first)
     done(site, site.place("Two"))
+    state_dir = settings_of(Path(file)).state_dir
+    wait_until("signs of life", lambda: len(heartbeat.signs(state_dir)) == 2)
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(30) == 0
+    assert heartbeat.signs(state_dir) == [], "`healthz` sees at once that it is gone"
     assert "Running agent in order_process mode" in agent.output()
 
 
