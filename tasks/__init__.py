@@ -5,6 +5,6 @@
 from tasks.app import app
 
 # isort: split
-from tasks import sign_of_life, start_up
+from tasks import start_up
 
-__all__ = ("app", "sign_of_life", "start_up")
+__all__ = ("app", "start_up")

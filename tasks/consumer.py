@@ -2,7 +2,7 @@
 """The worker's consumer and its transports for Redis: Celery's, but they end a worker for no message.
 
 The consumer also recovers what a killed worker of its name left, waits for the broker for as long as it takes, and
-tells systemd from its main loop that it is ready and alive. What is no JSON, has not the form of a message, or is
+tells `healthz` and systemd from its main loop that it is alive. What is no JSON, has not the form of a message, or is
 damaged ends Celery 5.6: it is given back, and ends the next worker, too. Here it is refused, and the queue goes on.
 """
 
@@ -14,14 +14,17 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery import signals
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from celery.worker.state import maybe_shutdown
 from kombu.transport import redis
 
 from agent.host import service_manager
+from agent.host.heartbeat import RENEW_S, Heartbeat, Part
 from agent.host.service_manager import ALIVE, READY, STOPPING
 from tasks import broker
+from tasks.current import settings
 from tasks.refusals import refuse
 
 log = logging.getLogger(__name__)
@@ -35,7 +38,15 @@ class SiteConsumer(Consumer):
     """Named in Celery's setting `worker_consumer`."""
 
     _is_recovered = False
-    _ping: Any = None
+    _timer_of_signs: Any = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # By the node name, which is unique among the workers of a broker.
+        self._sign_of_life = Heartbeat(
+            settings().state_dir, Part.WORKER, self.hostname, own_file=settings().heartbeat_path
+        )
+        signals.worker_shutdown.connect(self._end_signs, weak=False)
 
     def ensure_connected(self, conn: Any) -> Any:
         """Return the connection once the broker answers; a stop of the worker ends the waiting."""
@@ -56,18 +67,31 @@ class SiteConsumer(Consumer):
         super().on_ready()
         queues = ", ".join(sorted(self.app.amqp.queues.consume_from))
         service_manager.notify(READY, status=f"takes tasks from {queues}")
-        if self._ping is not None:
-            self._ping.cancel()
-        # Without an event loop (a broker without one) the timer is a thread, which would ping for a loop that hangs.
-        if self.hub:
-            self._ping = self.timer.call_repeatedly(
-                service_manager.ping_s(), service_manager.notify, (ALIVE,)
-            )
+        self._pause_signs()
+        self._give_signs()
+        period_s = min(RENEW_S, service_manager.ping_s())
+        self._timer_of_signs = self.timer.call_repeatedly(period_s, self._give_signs)
 
     def stop(self) -> None:
         """Stop, and tell systemd so: tasks that run are waited for without a loop that could ping."""
         service_manager.notify(STOPPING, status="stops: waits for the tasks that run")
+        self._pause_signs()
         super().stop()
+
+    def _give_signs(self) -> None:
+        self._sign_of_life.renew()
+        # Without an event loop (a broker without one) the timer is a thread, which would ping for a loop that hangs.
+        if self.hub:
+            service_manager.notify(ALIVE)
+
+    def _pause_signs(self) -> None:
+        if self._timer_of_signs is not None:
+            self._timer_of_signs.cancel()
+            self._timer_of_signs = None
+
+    def _end_signs(self, **_: Any) -> None:
+        """Remove the file: this worker ends in order."""
+        self._sign_of_life.end()
 
     def create_task_handler(self, *args: Any) -> Callable[[Any], None]:
         handle = super().create_task_handler(*args)
