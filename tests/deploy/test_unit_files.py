@@ -22,7 +22,8 @@ MODERN = sorted(UNITS.glob("*.service"))
 LEGACY = sorted(UNITS.glob("legacy/*.service"))
 ALL = [*MODERN, *LEGACY]
 WORKERS = [unit for unit in ALL if "worker" in unit.name]
-OTHERS = [unit for unit in MODERN if "worker" not in unit.name]
+METRICS = [unit for unit in ALL if "metrics" in unit.name]
+OTHERS = [unit for unit in MODERN if unit not in (*WORKERS, *METRICS)]
 BY_NAME = {"ids": lambda unit: f"{unit.parent.name}/{unit.name}"}
 # systemd.unit(5), .service(5), .exec(5) and .kill(5) of 219, as far as our units go.
 KNOWN_TO_219 = {
@@ -43,7 +44,7 @@ IN_THE_WAY = {
     "TemporaryFileSystem", "UMask",
 }  # fmt: skip
 # systemd's own measure, 0 to 10, times ten. A worker is root with all capabilities: only so much can be taken away.
-EXPOSURE_AT_MOST = {"worker": 78, "other": 20}
+EXPOSURE_AT_MOST = {"worker": 78, "metrics": 30, "other": 20}
 
 
 def seconds(text: str) -> int:
@@ -66,7 +67,8 @@ def test_systemd_understands_every_unit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", MODERN, **BY_NAME)
 def test_units_are_no_more_exposed_than_they_need_be(unit: Path) -> None:
     require("systemd-analyze")
-    most = EXPOSURE_AT_MOST["worker" if unit in WORKERS else "other"]
+    kind = "worker" if unit in WORKERS else "metrics" if unit in METRICS else "other"
+    most = EXPOSURE_AT_MOST[kind]
     done = analyze("security", "--offline=yes", f"--threshold={most}", str(unit))
     assert done.returncode == 0, done.stdout[-300:]
     assert analyze("security", "--offline=yes", "--threshold=5", str(unit)).returncode != 0
@@ -132,6 +134,19 @@ def test_other_units_may_write_nowhere_and_get_the_configuration_as_a_credential
     names = [value.partition(":")[0] for value in service["LoadCredential"]]
     config = environment["WALDUR_SITE_AGENT_CONFIG"]
     assert config.startswith("%d/") and config.removeprefix("%d/") in names
+
+
+@pytest.mark.parametrize("unit", METRICS, **BY_NAME)
+def test_metrics_read_what_is_the_workers_and_take_nothing_from_it(unit: Path) -> None:
+    service = sections(unit)["Service"]
+    assert (service["User"], service["CapabilityBoundingSet"]) == (
+        ["root"],
+        ["CAP_DAC_READ_SEARCH CAP_SETUID CAP_SETGID"],
+    )
+    # systemd would give the folder to root, also where the worker has a user of its own.
+    assert "StateDirectory" not in service
+    # Below `strict` a state_dir of the site's choice could not be opened: SQLite's readers write beside the file.
+    assert (service["ProtectSystem"], service["NoNewPrivileges"]) == (["full"], ["yes"])
 
 
 def test_sudo_lets_the_slurm_commands_of_the_worker_through_and_no_way_to_a_shell() -> None:
