@@ -195,7 +195,9 @@ class KeyKeeper(Protocol):
         ...
 
     def usage(self, query: UsageQuery) -> Mapping[str, Mapping[str, Counts]]:
-        """Read one month of all keys, by account and `client_id`, counted as limits are. Raises BackendError."""
+        """Read one month of all keys, by account and `client_id`, counted as limits are. A key that is left out keeps
+        what Waldur was told of it. Raises BackendError.
+        """
         ...
 
 

@@ -71,14 +71,14 @@ class DirectoryPeople:
 class ProviderGroup:
     """A group that Waldur has for a project of the provider. `gid`: None where Waldur has no number for it yet.
 
-    `offerings`: the provider's offerings where the project has resources; `organization`: the slug, empty where the
-    project is gone.
+    `offerings`: the provider's offerings where the project has resources, None where that is not known; `organization`:
+    the slug, empty where the project is gone.
     """
 
     name: str
     gid: int | None
     members: frozenset[str] = frozenset()
-    offerings: frozenset[str] = frozenset()
+    offerings: frozenset[str] | None = frozenset()
     organization: str = ""
 
 

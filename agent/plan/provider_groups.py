@@ -41,6 +41,9 @@ from agent.core.system_users import is_system_number
 
 WHY = "Waldur has it so"
 EMPTY = "Waldur lists no project groups of the provider: those of the directory are left as they are"
+UNKNOWN_OFFERINGS = (
+    "Waldur does not say where these have resources, so lists of groups are left as they are for them"
+)
 SLUG = "{slug}"
 SHOWN = 5
 
@@ -92,6 +95,9 @@ def changes(
         members = _members(group, standing, seen, rules, unclear)
         actions += [*members.actions, *_described(group, seen, rules)]
         told += members.told
+    unknown = [group.name for group in groups if group.offerings is None]
+    if unknown and rules.parents:
+        told.append(f"{UNKNOWN_OFFERINGS}: {_some(sorted(unknown))}")
     for parent in rules.parents:
         listed = seen.parents.get(parent.dn)
         if listed is None:
@@ -190,7 +196,7 @@ def _listing(
     """Yield what makes an entry list the groups whose project has resources at its offerings, and no others."""
     offerings = parent.offerings or {offering_uuid}
     for group in sorted(groups, key=lambda group: group.name):
-        if group.name not in is_written:
+        if group.name not in is_written or group.offerings is None:
             continue
         is_wanted = is_written[group.name] and not offerings.isdisjoint(group.offerings)
         if is_wanted and group.name not in listed:

@@ -33,21 +33,28 @@ def listed(client: WaldurClient) -> list[ProviderGroup] | None:
 
 
 def _group(item: Mapping[str, Any]) -> ProviderGroup:
-    name, gid = item.get("name"), item.get("gid")
-    members, offerings = item.get("members"), item.get("offerings")
+    name, gid, members = item.get("name"), item.get("gid"), item.get("members")
     is_number = gid is None or (isinstance(gid, int) and not isinstance(gid, bool))
-    if not (isinstance(name, str) and name and is_number and isinstance(members, list)):
+    are_names = isinstance(members, list) and all(isinstance(member, str) for member in members)
+    if not (isinstance(name, str) and name and is_number and are_names):
         raise WaldurAnswerError(
             f"GET {PATH}: group {item.get('uuid')} has no name, number or members that can be understood",
             method="GET",
             path=PATH,
         )
-    rows = offerings if isinstance(offerings, list) else []
     slug = item.get("customer_slug")
     return ProviderGroup(
         name=name,
         gid=gid,
-        members=frozenset(member for member in members if isinstance(member, str) and member),
-        offerings=frozenset(records.hex_text(row, "uuid") for row in rows if isinstance(row, Mapping)),
+        members=frozenset(filter(None, members or ())),
+        offerings=_offerings(item.get("offerings")),
         organization=slug if isinstance(slug, str) else "",
     )
+
+
+def _offerings(rows: object) -> frozenset[str] | None:
+    """Return the offerings at which the project has resources; None where the answer does not tell."""
+    if not isinstance(rows, list):
+        return None
+    uuids = [records.hex_text(row, "uuid") if isinstance(row, Mapping) else "" for row in rows]
+    return frozenset(uuids) if all(uuids) else None

@@ -131,10 +131,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     try:
         loaded = SlurmSchema(unknown=EXCLUDE).load(raw)
     except ValidationError as error:
-        messages = error.messages if isinstance(error.messages, dict) else {"": error.messages}
-        return Parsed(None, tuple(
-            Problem(Severity.ERROR, f"{path}.{key}", _sentence(texts)) for key, texts in messages.items()
-        ))  # fmt: skip
+        return Parsed(None, _wrong_values(error, raw, path))
     own_qos = _own_qos(loaded["qos_management"])
     rest, rest_problems = _rest(raw, loaded, own_qos, path)
     problems = (
@@ -176,6 +173,14 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
         ),
         problems,
     )
+
+
+def _wrong_values(error: ValidationError, raw: Mapping[str, Any], path: str) -> tuple[Problem, ...]:
+    """Return what cannot be read, and the unknown keys of maps beside it."""
+    messages = error.messages if isinstance(error.messages, dict) else {"": error.messages}
+    wrong = {f"{path}.{key}": _sentence(texts) for key, texts in messages.items()}
+    unknown = (each for each in unknown_below(raw, NESTED_KEYS, path) if each.path not in wrong)
+    return (*(Problem(Severity.ERROR, *each) for each in wrong.items()), *unknown)
 
 
 def _sentence(texts: Any) -> str:

@@ -45,6 +45,12 @@ def test_unknown_keys_of_maps_within_the_settings(tmp_path: Path, name: str, sen
     assert configuration.checked(tmp_path / "site.yaml", {}, strict=True).settings is None
 
 
+def test_a_wrong_value_hides_no_unknown_key(tmp_path: Path) -> None:
+    _, problems = told(tmp_path, "backend_settings.qos_management", {"flags": ["NoDecay"], "maxjobs": 4})
+    assert "Not a valid string" in problems["backend_settings.qos_management"]
+    assert "did you mean 'max_jobs'?" in problems["backend_settings.qos_management.maxjobs"]
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("emulator_mode", "perhaps"), ("emulator_base_url", "localhost:8080")]
 )

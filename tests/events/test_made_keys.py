@@ -200,6 +200,9 @@ def test_what_was_used_with_a_key_is_told_once_and_the_month_before_for_some_day
         "2026-03-01": {"cpu": "2.00", "mem": "0.00"},
     }
     assert report(3) == []
+    # A key that the backend forgets has been used all the same.
+    del backend.keys.used["2026-03"][account]["agent-8"]
+    assert report(3) == []
     backend.keys.used["2026-02"][account] = {"agent-7": {"cpu": 90}}
     assert report(4) == []
     assert report(3) == [f"report usage of key agent-7 of {account} in 2026-02: cpu 1.50, mem 0.00"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -229,6 +230,15 @@ def test_entries_that_list_the_groups_of_their_offerings(projects: Projects, loo
         "organization"
     ]
     assert passed(site)[1] == []
+    # An answer that does not tell where the projects have resources takes nothing away.
+    path = "marketplace-service-provider-project-groups/"
+    groups = [{**group, "offerings": None} for group in site.client.pages(path, [])]
+    waldur.inject(
+        Fault(path=path, status=200, body=json.dumps(groups), content_type="application/json", times=1)
+    )
+    report, done = passed(site)
+    assert done == []
+    assert any("does not say where these have resources" in note for note in report.notes)
     waldur.site.change("resources", resource, state="Terminated")
     assert verbs(passed(site)[1]) == ["delist group"]
     inside = looker.group("cluster")
@@ -243,6 +253,20 @@ def test_without_an_answer_of_waldur_nothing_is_touched(projects: Projects, site
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
         done = provider_groups.provision(run, listed(site))
     assert done.error is not None and done.retryable_error is not None
+    assert projects.members() == ["ann", "bob"]
+
+
+def test_members_that_cannot_be_understood_are_no_leavers(projects: Projects) -> None:
+    site = projects.site()
+    passed(site)
+    path = "marketplace-service-provider-project-groups/"
+    groups = [{**group, "members": [{"username": "ann"}]} for group in site.client.pages(path, [])]
+    projects.waldur.inject(
+        Fault(path=path, status=200, body=json.dumps(groups), content_type="application/json", times=None)
+    )
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        done = provider_groups.provision(run, listed(site))
+    assert "no name, number or members that can be understood" in str(done.error)
     assert projects.members() == ["ann", "bob"]
 
 

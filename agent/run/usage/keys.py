@@ -120,11 +120,12 @@ def _changes(site: Site, facts: KeyUsageFacts) -> Iterator[ReportKeyUsage]:
         by_account = {fold(account): keys for account, keys in counted.items()}
         for each in facts.records:
             account = facts.accounts.get(each.resource, "")
-            if not account:
-                continue
-            counts = by_account.get(fold(account), {}).get(each.client_id, {})
-            after = tuple((c.name, str(reported_amount(c, counts, 1))) for c in facts.components)
+            counts = by_account.get(fold(account), {}).get(each.client_id)
             is_known = each.month == str(month)
+            # A key that the backend lists no more: what was told of it stays.
+            if not account or (counts is None and is_known):
+                continue
+            after = tuple((c.name, str(reported_amount(c, counts or {}, 1))) for c in facts.components)
             before = tuple((name, each.usages.get(name)) for name, _ in after) if is_known else ()
             is_same = is_known and all(
                 _is_same(was, amount) for (_, was), (_, amount) in zip(before, after, strict=True)
