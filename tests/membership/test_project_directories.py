@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from agent.config.model import Mode
 from agent.core.host_actions import SetProjectQuota
 from agent.core.model import Snapshot
-from agent.core.policy import PolicyRules
+from agent.core.policy import Budget, Cost, PolicyRules
 from agent.core.project_directories import DirectoryRecord
 from agent.run.preview.previews import preview
 from agent.state import project_directories as remembered
@@ -58,8 +59,8 @@ def test_each_allocation_gets_its_directory_and_quota_once(
     assert node.calls() == []
     # Gone by an operator's hand: shown by a plan, made by the next pass.
     (base / "a_one").rmdir()
-    shown = [action.line() for action in preview(world.site, Mode.MEMBERSHIP_SYNC).allowed]
-    assert [line.split(" of ")[0] for line in shown] == [
+    lines = [action.line() for action in preview(world.site, Mode.MEMBERSHIP_SYNC).allowed]
+    assert [line.split(" of ")[0] for line in lines] == [
         f"make project directory {base}/a_one",
         "set project quota",
     ]
@@ -73,6 +74,13 @@ def test_each_allocation_gets_its_directory_and_quota_once(
     (quota,) = preview(world.site, Mode.MEMBERSHIP_SYNC).allowed
     assert isinstance(quota, SetProjectQuota) and ("bhard", "9000") in (quota.before or ())
     assert quota.takes_away(Snapshot("c"), PolicyRules())
+    # What a pass would hold is shown as held.
+    rules = world.site.offering.policy
+    strict = replace(rules, budgets={**rules.budgets, Cost.QUOTAS_LOWERED: Budget(0, 0)})
+    offering = replace(world.site.offering, policy=strict)
+    shown = preview(replace(world.site, offering=offering), Mode.MEMBERSHIP_SYNC)
+    assert list(shown.allowed) == []
+    assert ["quota" in plan.reason for plan in shown.held] == [True]
 
 
 def test_without_a_place_for_directories_the_pass_says_so_and_goes_on(

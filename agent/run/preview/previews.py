@@ -122,7 +122,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     waldur = plan.facts.waldur
     notes: list[str] = []
     names: Sequence[Action] = ()
-    held = [*decision.held]
+    held, refused = [*decision.held], [*decision.refused]
     groups: Sequence[Action] = ()
     folders: Sequence[Action] = ()
     endings: list[Action] = []
@@ -130,27 +130,29 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
         desired = passes.desired_groups(synced)
         inside = passes.members_of(waldur, plan.snapshot)
 
+        def judged(key: str, planned: gate.Planned) -> Sequence[Action]:
+            found = gate.decide_dry(site, rules, key, planned)
+            held.extend(found.held)
+            refused.extend(found.refused)
+            return found.allowed
+
         def named() -> Sequence[Action]:
             planned = usernames.plan(
                 site, waldur.users, waldur.offering, snapshot=plan.snapshot, members=inside
             )
-            allowed = gate.decide_dry(site, rules, usernames.KEY, planned)
-            held.extend(allowed.held)
-            return allowed.allowed
+            return judged(usernames.KEY, planned)
 
         def project_groups() -> Sequence[Action]:
             planned = provider_groups.plan(site, waldur.users)
             notes.extend(f"project groups: {words}" for words in planned.told)
-            allowed = gate.decide_dry(site, rules, provider_groups.KEY, planned)
-            held.extend(allowed.held)
-            return allowed.allowed
+            return judged(provider_groups.KEY, planned)
 
         names = _unless_away("usernames", notes, named)
-        groups = _unless_away("groups", notes, lambda: group_mode.plan(site, desired).actions)
+        groups = _unless_away("groups", notes, lambda: judged(group_mode.KEY, group_mode.plan(site, desired)))
         folders = _unless_away(
             "project directories",
             notes,
-            lambda: project_directories.plan(site, desired.members.keys()).actions,
+            lambda: judged(project_directories.KEY, project_directories.plan(site, desired.members.keys())),
         )
         if plan.is_whole:
             groups = (*groups, *_unless_away("project groups", notes, project_groups))
@@ -182,7 +184,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     return Preview(
         allowed=Plan.of([*names, *decision.allowed, *endings, *groups, *folders]),
         held=tuple(held),
-        refused=decision.refused,
+        refused=tuple(refused),
         notes=(*told, *decision.notes, *notes),
         unplanned=[
             ResourceResult(uuid, postponed(error), "", str(error), error)
