@@ -7,12 +7,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 
 import beat_schedule as table
 from agent.config.model import Mode, Offering, Settings
+from agent.config.secret import SecretUrl
 from agent.core.errors import ConfigError, SiteAgentError
+from agent.host import broker_program
 from agent.observability import sentry
 from agent.run import configuration, event_coverage, presence
 from agent.run import site as sites
@@ -45,6 +48,12 @@ def use(loaded: Settings, modes_of: Callable[[Offering], frozenset[Mode]] | None
     _given[:] = [loaded]
     _modes_of[:] = [modes_of] if modes_of else []
     settings.cache_clear()
+
+
+def reached(loaded: Settings) -> Settings:
+    """Return the settings with the broker of a `cluster` that runs on this state_dir, where one does."""
+    url = broker_program.url_of_running(loaded.state_dir)
+    return replace(loaded, broker_url=SecretUrl(url)) if url else loaded
 
 
 def modes_of(offering: Offering) -> frozenset[Mode]:

@@ -23,8 +23,14 @@ FAILURES = (*inspection.AWAY, inspection.BrokerAway)
 
 
 def of_broker(settings: Settings) -> Iterator[Sample]:
-    """Yield the metrics of the broker. Raises one of FAILURES."""
-    with inspection.connected(settings) as connection:
+    """Yield the metrics of the broker; none where the services of this host need no broker. Raises one of FAILURES."""
+    try:
+        connected = inspection.connected(settings)
+    except inspection.BrokerAway:
+        if inspection.without_broker(settings):
+            return
+        raise
+    with connected as connection:
         if not inspection.is_redis(connection):
             return
         client = connection.default_channel.client

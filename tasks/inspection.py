@@ -19,10 +19,12 @@ import beat_schedule as table
 from agent.config.model import Settings
 from agent.core.checks import Check, ok, problem, unknown, warning
 from agent.core.errors import SiteAgentError
+from agent.host import running as agents
 from agent.run import event_coverage as coverage
+from agent.run import services
 from agent.run.diagnosis.probes import Probe
 from agent.run.status import BrokerStatus, QueueStatus, TaskStatus, WorkerStatus
-from tasks import current, event_coverage
+from tasks import current, event_coverage, sentinel
 from tasks.app import app
 from tasks.limits import LOCK_TTL_S, TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_TIMEOUT_S
 from tasks.locks import MARKER_PREFIX, MARKER_SHARE
@@ -56,11 +58,16 @@ class BrokerAway(SiteAgentError):
 
 def look(settings: Settings) -> BrokerStatus:
     """Return what is known of queues, workers and beat; the reason where nothing is."""
+    settings = current.reached(settings)
     url = str(settings.broker_url)
     try:
         connection = connected(settings)
     except BrokerAway as error:
-        return BrokerStatus(url, str(error))
+        alone = without_broker(settings)
+        said = (
+            f"no broker is needed: waldur_site_agent ({', '.join(alone)}) keeps its queue in its own memory"
+        )
+        return BrokerStatus(url, said if alone else str(error), alone=alone)
     with connection:
         try:
             return _look(settings, connection, url)
@@ -68,12 +75,22 @@ def look(settings: Settings) -> BrokerStatus:
             return BrokerStatus(url, f"the broker {url} went away while it was asked ({error})")
 
 
+def without_broker(settings: Settings) -> tuple[str, ...]:
+    """Return the services of this host and configuration that need no broker; they are looked for among processes."""
+    return services.without_broker(settings, agents.agents())
+
+
 def connected(settings: Settings) -> Connection:
-    """Return an open connection of its own to the broker of these settings. Raises BrokerAway."""
+    """Return an open connection of its own to the broker of these settings, or of the `cluster` that runs here.
+    Raises BrokerAway.
+    """
+    settings = current.reached(settings)
     current.use(settings)
     # What the workers have, with less patience.
     options = {**app.conf.broker_transport_options, "socket_timeout": CONNECT_S}
-    connection = Connection(app.conf.broker_url, connect_timeout=CONNECT_S, transport_options=options)
+    # Celery has read its own address once: a `cluster` may have come since, or gone.
+    url, _ = sentinel.connection(settings.broker_url.reveal())
+    connection = Connection(url, connect_timeout=CONNECT_S, transport_options=options)
     try:
         connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=CONNECT_S)
         if is_redis(connection):
@@ -238,6 +255,9 @@ def probes(settings: Settings, seen: BrokerStatus) -> Iterator[Probe]:
 
 
 def _broker(settings: Settings, seen: BrokerStatus) -> Iterator[Check]:
+    if seen.alone:
+        yield ok("broker", seen.problem)
+        return
     if seen.problem:
         yield problem("broker", seen.problem, BROKER_REMEDY)
         return

@@ -45,6 +45,8 @@ def become(words: Sequence[str], interpreter_words: Sequence[str]) -> None:
     os.environ[CALLED_AS] = words[0]
     for name, value in MEMORY.items():
         os.environ.setdefault(name, value)
+    # Python would warn that the package of this module is loaded before it: it has to be.
+    flags += ["-W", "ignore::RuntimeWarning:runpy"]
     os.execv(sys.executable, [sys.executable, *flags, "-m", __name__, *words[1:]])  # noqa: S606  (ourselves)
 
 

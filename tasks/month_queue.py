@@ -46,6 +46,7 @@ class Timing:
 
 def unavailable_reason(settings: Settings) -> str:
     """Return why months cannot go through the queue; empty where they can."""
+    settings = current.reached(settings)
     current.use(settings)
     if not broker.uses_redis():
         return "the broker is no Redis, through which the outcomes would come back"

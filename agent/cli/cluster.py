@@ -90,7 +90,7 @@ def _alone(state_dir: Path) -> Iterator[Path]:
     """Make the broker's folder and hold it. Raises ConfigError where another `cluster` has it: two brokers on one set
     of files would destroy it.
     """
-    folder = state_dir / "broker"
+    folder = state_dir / broker_program.FOLDER
     try:
         with files.acting_as_owner(folder):
             files.make_folder(folder)

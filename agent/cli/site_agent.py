@@ -11,7 +11,8 @@ import click
 
 from agent import __version__
 from agent.cli.bridge import new_bridge
-from agent.cli.options import config_option, load_settings, print_unserved
+from agent.cli.options import config_option, load_settings
+from agent.cli.output import echo
 from agent.cli.plan import plan_offering
 from agent.config.model import Settings
 from agent.host import running
@@ -76,5 +77,6 @@ def _show_plan(settings: Settings, service: Service) -> int:
     for each in planned:
         each.show(as_commands=False)
     if not planned:
-        print_unserved(service)
+        served = services.needed(settings)
+        echo(f"no offering here needs {service}. Needed are: {', '.join(served) or 'none'}", err=True)
     return 1 if any(each.error for each in planned) else 0

@@ -95,7 +95,7 @@ def render(found: SiteStatus, usages: Usages, *, refresh_s: int = 0) -> str:
 def needs(found: SiteStatus) -> Iterator[Need]:
     """Yield what waits for a person, or does not work: nothing of it where all is well."""
     broker = found.broker
-    if broker.problem:
+    if broker.problem and not broker.alone:
         yield Need("Broker", broker.problem, f"{PROGRAM} doctor")
     elif broker.beats == ():
         yield Need("Beat", "none runs, so no pass is started", "systemctl start waldur-site-beat")

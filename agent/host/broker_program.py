@@ -12,6 +12,8 @@ from agent.core.errors import ConfigError
 
 # No snapshots: everything is in the append-only file. No key may be evicted: each is a task or a lock.
 DURABLE = 'appendonly yes\nsave ""\nmaxmemory-policy noeviction\n'
+# Of `cluster`: its folder below state_dir, and the socket there.
+FOLDER, SOCKET = "broker", "broker.sock"
 # Of an address in sockaddr_un, without the zero at its end.
 SOCKET_PATH_AT_MOST = 107
 
@@ -46,14 +48,24 @@ def on_socket(folder: Path) -> tuple[Path, Path, str]:
     """Configure a broker that listens on a socket in `folder` for our own user, and on no port. Return the paths of
     its configuration and socket, and its URL. Raises ConfigError where no socket can have that name.
     """
-    address = folder / "broker.sock"
+    address = folder / SOCKET
     if len(str(address)) > SOCKET_PATH_AT_MOST:
         raise ConfigError(
             f"{address} is too long for the name of a socket: choose a shorter state_dir, "
             "or name a broker in broker_url"
         )
     config = configure(folder, f"loglevel warning\nport 0\nunixsocket {address}\nunixsocketperm 600\n")
-    return config, address, f"redis+socket://{address}"
+    return config, address, _url(address)
+
+
+def url_of_running(state_dir: Path) -> str:
+    """Return the URL of the broker that `cluster` runs below `state_dir`; empty where none answers us."""
+    address = state_dir / FOLDER / SOCKET
+    return _url(address) if len(str(address)) <= SOCKET_PATH_AT_MOST and answers(address) else ""
+
+
+def _url(address: Path) -> str:
+    return f"redis+socket://{address}"
 
 
 def answers(address: Path) -> bool:

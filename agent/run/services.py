@@ -49,8 +49,7 @@ def clashes(settings: Settings, running: Sequence[Agent]) -> tuple[str, ...]:
     """Return a sentence for each thing that is wrong with the agents of this host that have this configuration: work
     that two of them do, and work that nobody does. Nothing where none runs.
     """
-    own = os.path.abspath(settings.source)
-    here = [agent for agent in running if not agent.config or os.path.abspath(agent.config) == own]
+    here = _of_settings(settings, running)
     foreign = [
         f"process {agent.pid} (`waldur_site_agent -m {agent.role}`) belongs to another installation: two agents work "
         "on the same offerings. Stop and disable its unit"
@@ -60,6 +59,17 @@ def clashes(settings: Settings, running: Sequence[Agent]) -> tuple[str, ...]:
     served = Counter(agent.role for agent in here if agent.is_ours and agent.is_service)
     parts = {agent.role for agent in here if not agent.is_service}
     return (*foreign, *_of_services(settings, served, parts), *_of_bridge(settings, parts))
+
+
+def without_broker(settings: Settings, running: Sequence[Agent]) -> tuple[str, ...]:
+    """Return the services of this host that have this configuration and keep their queue in their own memory."""
+    here = _of_settings(settings, running)
+    return tuple(sorted({agent.role for agent in here if agent.is_ours and agent.is_service}))
+
+
+def _of_settings(settings: Settings, running: Sequence[Agent]) -> list[Agent]:
+    own = os.path.abspath(settings.source)
+    return [agent for agent in running if not agent.config or os.path.abspath(agent.config) == own]
 
 
 def _of_services(settings: Settings, served: Counter[str], parts: Set[str]) -> Iterator[str]:

@@ -54,6 +54,7 @@ class WorkerStatus:
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
     """What the broker and the workers say. `problem`: why nothing is known of them; all else is empty then.
+    `alone`: the services of this host that need no broker, where none answers.
 
     `unacknowledged`: messages that a worker has, or had when it was killed. `beats`, `bridges`: hosts or offerings with
     a heartbeat, None where this broker keeps none. `waiting_since`: polls in a queue by (offering, mode).
@@ -69,6 +70,7 @@ class BrokerStatus:
     beats: tuple[str, ...] | None = None
     covered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     waiting_since: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    alone: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         document: dict[str, Any] = _plain(asdict(self))

@@ -39,6 +39,9 @@ def test_a_site_on_one_machine(site: OperatorSite) -> None:
         assert second.code == 2
         assert "another `cluster` runs with the state_dir" in second.err
         wait_until("order done", lambda: site.waldur.order(order).state.value == "done")
+        seen = run_program("status", "--json", "-c", file).document()["broker"]
+        assert (seen["problem"], len(seen["workers"]), len(seen["beats"])) == ("", 1, 1)
+        assert seen["url"].endswith("/broker/broker.sock"), "the one that runs, not the one of the settings"
         children = children_of(cluster.process.pid)
         assert len(children) == 3
         cluster.process.send_signal(signal.SIGTERM)
@@ -52,6 +55,7 @@ def test_a_site_on_one_machine(site: OperatorSite) -> None:
         "each line begins with the name of its part"
     )
     assert "order_process of offering Test SLURM: 1 done" in cluster.output()
+    assert "Warning: " not in cluster.output()
 
 
 def children_of(pid: int) -> list[int]:

@@ -27,7 +27,7 @@ from rig.processes import wait_until
 from rig.site import settings_of
 from simulator.events.mqtt import MqttBroker
 from simulator.server.faults import Fault
-from tests.cli.operator_site import PROGRAMS, REPOSITORY, OperatorSite
+from tests.cli.operator_site import PROGRAMS, REPOSITORY, OperatorSite, run_program
 
 SCRIPT = "waldur_site_agent"
 EVENTS = {"stomp_enabled": True}
@@ -87,6 +87,15 @@ def test_an_old_unit_keeps_working_without_a_broker(
     done(site, site.place("Two"))
     state_dir = settings_of(Path(file)).state_dir
     wait_until("signs of life", lambda: len(heartbeat.signs(state_dir)) == 2)
+    broker = run_program("status", "--json", "-c", file).document()["broker"]
+    assert (broker["alone"], broker["problem"]) == (
+        ["order_process"],
+        "no broker is needed: waldur_site_agent (order_process) keeps its queue in its own memory",
+    )
+    shown = run_program("metrics", "-c", file)
+    assert 'waldur_site_source_up{source="broker"} 1.0' in shown.out, (
+        "no alert on a broker that is not needed"
+    )
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(30) == 0
     assert heartbeat.signs(state_dir) == [], "`healthz` sees at once that it is gone"
@@ -139,7 +148,7 @@ def test_a_dry_run_of_events_is_of_both_modes(site: OperatorSite, script: Script
     assert (code, out.count("# Test SLURM")) == (0, 2)
     code, out, err = script("-m", "order_process", "-c", file, "--dry-run")
     assert (code, out) == (0, ""), "its orders are event_process's"
-    assert "no offering here has a backend for order_process" in err
+    assert err == "no offering here needs order_process. Needed are: event_process\n"
 
 
 def test_a_dry_run_with_waldur_away(site: OperatorSite, script: Script) -> None:
