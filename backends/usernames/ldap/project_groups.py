@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 
 from agent.core.actions import Effect, Target
 from agent.core.directory import DirectoryGroup
 from agent.core.directory_actions import DirectoryAction
-from agent.core.errors import BackendError, BackendUnavailable
+from agent.core.errors import BackendError
 from agent.core.plans import Outcome
 from backends.usernames import nss
 from backends.usernames.candidates import group_problem
@@ -27,6 +26,7 @@ from backends.usernames.ldap.directory import (
     NotThere,
     any_of,
 )
+from backends.usernames.ldap.group_by_group import group_by_group
 from backends.usernames.ldap.ids import IdAllocator
 from backends.usernames.ldap.schema import LdapSettings
 
@@ -97,20 +97,7 @@ class ProjectGroups:
 
         An error fails the actions of its group; an outage fails all that follow.
         """
-        outcomes: list[Outcome] = []
-        outage: BackendUnavailable | None = None
-        for name, several in groupby(actions, key=lambda action: action.for_account):
-            listed = list(several)
-            try:
-                if outage is not None:
-                    raise outage
-                outcomes += self._changed(name, listed)
-            except BackendUnavailable as error:
-                outage = error
-                outcomes += [Outcome(action, error) for action in listed]
-            except BackendError as error:
-                outcomes += [Outcome(action, error) for action in listed]
-        return outcomes
+        return group_by_group(actions, self._changed)
 
     def _changed(self, name: str, actions: Sequence[DirectoryAction]) -> list[Outcome]:
         """Change the group first, then its members in one call; one by one where a value is there, or gone, already."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any
 
 from agent.core.directory import DirectoryGroup, ProviderGroup, ProviderGroupRules, SeenProviderGroups
@@ -39,6 +39,7 @@ from backends.usernames.ldap.directory import (
     name_of,
     normal,
 )
+from backends.usernames.ldap.group_by_group import group_by_group
 from backends.usernames.ldap.groups import DNS, GroupWriter
 from backends.usernames.ldap.project_groups import PERSONAL
 from backends.usernames.ldap.provider_group_schema import ProviderGroupSettings
@@ -117,20 +118,7 @@ class ProviderGroups:
 
         An error fails what follows for its group; an outage fails all that follow.
         """
-        outcomes: list[Outcome] = []
-        outage: BackendUnavailable | None = None
-        for name, several in groupby(actions, key=lambda action: action.for_account):
-            listed = list(several)
-            try:
-                if outage is not None:
-                    raise outage
-                outcomes += self._changed(name, listed)
-            except BackendUnavailable as error:
-                outage = error
-                outcomes += [Outcome(action, error) for action in listed]
-            except BackendError as error:
-                outcomes += [Outcome(action, error) for action in listed]
-        return outcomes
+        return group_by_group(actions, self._changed)
 
     @property
     def _needs_entries(self) -> bool:
