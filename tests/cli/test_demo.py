@@ -119,15 +119,15 @@ def test_it_runs_until_ctrl_c_on_the_embedded_broker_and_without_mosquitto(demos
     (activate,) = re.findall(r"^In another shell, paste `(\. \S+/activate)`, and try:$", said, re.MULTILINE)
     tried = re.findall(r"^  (waldur-site-cluster [^#\n]*)", said, re.MULTILINE)
     assert [line.split()[1] for line in tried] == ["approve", "status", "plan", "usage", "audit"]
+    pages = dict(re.findall(r"^(Status|Usage): file://(\S+)$", said, re.MULTILINE))
+    assert "waldur-site-cluster approve" in Path(pages["Status"]).read_text()
+    assert "a_protein-folding" in Path(pages["Usage"]).read_text()
     shell = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
     for line in (tried[1], *tried):
         argv = ["/bin/sh", "-c", f"{activate} && {line}"]
         done = subprocess.run(argv, env=shell, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "Demo cluster" in done.stdout or "a_protein-folding" in done.stdout
-    pages = dict(re.findall(r"^(Status|Usage): file://(\S+)$", said, re.MULTILINE))
-    assert "waldur-site-cluster approve" in Path(pages["Status"]).read_text()
-    assert "a_protein-folding" in Path(pages["Usage"]).read_text()
     assert any("valkey-server" in line for line in running.command_lines())
     assert "5 orders went from Waldur through beat, valkey-server and the worker to sacctmgr" in said
     if running.prefix or shutil.which("mosquitto", path=SYSTEM_FOLDERS) is None:

@@ -308,31 +308,31 @@ def test_jobs_of_a_leaver_end_before_the_association_does_and_those_of_others_go
 ) -> None:
     site = make()
     site.allocate("one", cpu=1000)
-    site.join("games", "daemon")
+    site.join("jobs1", "jobs2")
     site.settled()
-    for user in ("games", "daemon"):
+    for user in ("jobs1", "jobs2"):
         run_job(slurm, user)
-    site.leave("games")
+    site.leave("jobs1")
     report = site.sync()
     assert changes(report) == [
-        "block member games in a_one",
-        "cancel jobs of games in a_one (1 active)",
-        "remove member games from a_one",
+        "block member jobs1 in a_one",
+        "cancel jobs of jobs1 in a_one (1 active)",
+        "remove member jobs1 from a_one",
     ]
-    assert site.members("a_one") == TEAM | {"daemon"}
-    assert slurm.ask("squeue", "-h", "-o", "%u %T").split() == ["daemon", "RUNNING"]
+    assert site.members("a_one") == TEAM | {"jobs2"}
+    assert slurm.ask("squeue", "-h", "-o", "%u %T").split() == ["jobs2", "RUNNING"]
     site.in_step()
 
 
 def test_who_submits_in_a_loop_gets_out_all_the_same(slurm: SlurmCluster, make: Make) -> None:
     site = make()
     site.allocate("one", cpu=1000)
-    site.join("games")
+    site.join("jobs1")
     site.settled()
-    run_job(slurm, "games")
-    site.leave("games")
+    run_job(slurm, "jobs1")
+    site.leave("jobs1")
     script = ("--chdir=/tmp", "-o", "/dev/null", "--wrap", "sleep 300")
-    submit = ["sbatch", "--uid=games", "-A", "a_one", *script]
+    submit = ["sbatch", "--uid=jobs1", "-A", "a_one", *script]
     loop = subprocess.Popen(
         ["sh", "-c", 'while :; do "$@"; done', "loop", *submit],
         env=slurm.env,
@@ -341,10 +341,10 @@ def test_who_submits_in_a_loop_gets_out_all_the_same(slurm: SlurmCluster, make: 
         start_new_session=True,
     )
     try:
-        wait_until("more jobs", lambda: len(slurm.ask("squeue", "-h", "-u", "games").splitlines()) > 3)
+        wait_until("more jobs", lambda: len(slurm.ask("squeue", "-h", "-u", "jobs1").splitlines()) > 3)
         for _ in range(PASSES_TO_LEAVE):
             site.sync()
-            if "games" not in site.members("a_one"):
+            if "jobs1" not in site.members("a_one"):
                 break
     finally:
         os.killpg(loop.pid, signal.SIGKILL)

@@ -268,33 +268,33 @@ def test_partitions_and_qos_of_members_are_kept_but_for_the_association_of_all_p
     on_rest: Connect,
 ) -> None:
     backend = on_rest(qos_enforcement_enabled=True, enforce_offering_partitions=True)
-    made(on_rest, "a_rows", "ann", "bob")
+    made(on_rest, "a_lines", "nina", "nils")
     names = backend.observe(Scope(frozenset(), names=frozenset({Part.QOS, Part.PARTITIONS})))
     assert "normal" in names.qos
     first, second = sorted(names.partitions)[:2]
     done = backend.apply([
-        AddMember(account="a_rows", user="ann", partitions=(first, second)),
-        CreateQos(account="a_rows_fast"),
+        AddMember(account="a_lines", user="nina", partitions=(first, second)),
+        CreateQos(account="a_lines_fast"),
     ])  # fmt: skip
     assert [outcome.error for outcome in done] == [None, None]
-    wanted = MemberQos(frozenset({"a_rows_fast", "normal"}), "a_rows_fast")
+    wanted = MemberQos(frozenset({"a_lines_fast", "normal"}), "a_lines_fast")
     change = SetMemberQos(
-        account="a_rows", user="ann", after=("a_rows_fast", "normal"), default="a_rows_fast"
+        account="a_lines", user="nina", after=("a_lines_fast", "normal"), default="a_lines_fast"
     )
-    keep = KeepDefaultAccount(account="a_rows", user="ann")
+    keep = KeepDefaultAccount(account="a_lines", user="nina")
     assert [outcome.error for outcome in backend.apply([change, keep])] == [None, None]
     seen = backend.observe(TREE)
-    assert {row.partition for row in seen.rows_of("a_rows", "ann")} == {"", first, second}
-    assert {seen.member_qos[row] for row in seen.rows_of("a_rows", "ann")} == {wanted}
-    assert {seen.member_qos[row].names for row in seen.rows_of("a_rows", "bob")} == {frozenset({"normal"})}
-    removal = [RemovePartition(account="a_rows", user="ann", partition=name) for name in (first, "")]
+    assert {row.partition for row in seen.rows_of("a_lines", "nina")} == {"", first, second}
+    assert {seen.member_qos[row] for row in seen.rows_of("a_lines", "nina")} == {wanted}
+    assert {seen.member_qos[row].names for row in seen.rows_of("a_lines", "nils")} == {frozenset({"normal"})}
+    removal = [RemovePartition(account="a_lines", user="nina", partition=name) for name in (first, "")]
     errors = {outcome.action: outcome.error for outcome in backend.apply(removal)}
     assert errors[removal[0]] is None
     assert isinstance(errors[removal[1]], PlanRefused)
-    assert "sacctmgr delete user where name=ann account=a_rows cluster=" in str(errors[removal[1]])
+    assert "sacctmgr delete user where name=nina account=a_lines cluster=" in str(errors[removal[1]])
     left = backend.observe(TREE)
-    assert {row.partition for row in left.rows_of("a_rows", "ann")} == {"", second}
-    assert {row.partition for row in left.rows_of("a_rows", "bob")} == {""}
+    assert {row.partition for row in left.rows_of("a_lines", "nina")} == {"", second}
+    assert {row.partition for row in left.rows_of("a_lines", "nils")} == {""}
 
 
 def test_members_get_the_partitions_and_the_qos_of_now_and_are_in_step(
