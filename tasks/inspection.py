@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 CONNECT_S = 3.0
 ANSWER_S = 1.5
 BROKER_REMEDY = (
-    "start the broker (systemctl status redis); check host, port, password and TLS of `broker_url`"
+    "start the broker (systemctl status redis; on one machine `waldur-site-cluster cluster` brings its own); check "
+    "host, port, password and TLS of `broker_url`"
 )
 # A worker that has other values of these loses tasks, or does them twice.
 COMPARED = (
