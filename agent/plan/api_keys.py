@@ -33,6 +33,8 @@ def answers(
     """
     for each in commands:
         reason = f"resource {each.resource_uuid}"
+        if not each.action:
+            continue  # a guess could end a secret that is in use
         if each.action == "delete" and not (makes_keys and each.client_id):
             yield ConfirmKeyDeletion(key=each.uuid, reason=reason)
         elif not makes_keys:

@@ -5,6 +5,7 @@ ever asked for: only fields that have none are read.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from agent.config.secret import Secret
@@ -13,12 +14,14 @@ from agent.core.usage import KeyUsageRecord
 from agent.waldur import members, records
 from agent.waldur.client import WaldurClient
 
+log = logging.getLogger(__name__)
+
 FEATURE = "marketplace-resource-api-keys"
 PATH = f"{FEATURE}/"
 FIELDS = ("uuid", "resource_uuid", "state", "pending_action", "client_id")
 USAGE_FIELDS = ("uuid", "resource_uuid", "client_id", "usage_period", "current_usages")
 WAITING = ("Creating", "Updating", "Deleting")
-# What a key waits for whose `pending_action` is blank.
+# What a key waits for whose `pending_action` is blank; of one that is Updating nobody knows it.
 USUAL = {"Creating": "create", "Deleting": "delete"}
 
 
@@ -27,7 +30,11 @@ def waiting(client: WaldurClient) -> list[KeyCommand]:
     params = [("offering_uuid", client.offering_uuid), *(("state", state) for state in WAITING)]
     params += [("field", name) for name in FIELDS]
     listed = members.if_there(client, FEATURE, PATH, params) or ()
-    return [each for each in map(_command, listed) if each.state in WAITING]
+    found = [each for each in map(_command, listed) if each.state in WAITING]
+    for each in found:
+        if not each.action:
+            log.warning("key %s: Waldur does not say what is to be done with it: left as it is", each.uuid)
+    return found
 
 
 def get(client: WaldurClient, key_uuid: str) -> KeyCommand:
@@ -84,6 +91,6 @@ def _command(record: records.Json) -> KeyCommand:
         uuid=records.uuid(record, "a key"),
         resource_uuid=records.hex_text(record, "resource_uuid"),
         state=state,
-        action=str(record.get("pending_action") or USUAL.get(state, "rotate")),
+        action=str(record.get("pending_action") or USUAL.get(state, "")),
         client_id=str(record.get("client_id") or ""),
     )

@@ -11,7 +11,9 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.errors import OfferingPaused, WaldurError
+from agent.core.model import KeyCommand
 from agent.core.policy import PolicyMode
+from agent.plan.api_keys import answers
 from agent.run import api_keys
 from agent.run.preview.previews import preview
 from agent.run.site import Site
@@ -44,7 +46,7 @@ def site(world: World) -> Site:
     return world.site
 
 
-def wanted(waldur: SimulatedWaldur, uuid: str, *, state: str = "Updating", action: str = "") -> None:
+def wanted(waldur: SimulatedWaldur, uuid: str, *, state: str = "Updating", action: str = "rotate") -> None:
     resource = next(iter(waldur.store.resources)).uuid
     key = ApiKey(uuid=uuid, resource_uuid=resource, client_id="client", state=state, pending_action=action)
     waldur.store.api_keys.add(key)
@@ -67,7 +69,7 @@ def test_a_key_is_refused_and_in_the_journal(waldur: SimulatedWaldur, site: Site
 
 
 def test_a_key_that_shall_go_is_gone(waldur: SimulatedWaldur, site: Site) -> None:
-    wanted(waldur, OTHER, state="Deleting")
+    wanted(waldur, OTHER, state="Deleting", action="")
     assert api_keys.answer(site, OTHER) == f"confirm deletion of key {OTHER}"
     assert state(waldur, OTHER) == ("Deleted", "")
 
@@ -119,3 +121,10 @@ def test_an_outage_asks_for_another_try(waldur: SimulatedWaldur, site: Site) -> 
         api_keys.answer(site, KEY)
     assert error.value.retryable
     assert state(waldur) == ("Updating", "")
+
+
+@pytest.mark.parametrize("makes_keys", [True, False])
+def test_a_key_of_which_nobody_knows_what_is_to_be_done_is_left_as_it_is(makes_keys: bool) -> None:
+    """A rotation would end the secret that is in use."""
+    unsaid = KeyCommand(uuid="k", resource_uuid="r", state="Updating", action="", client_id="c")
+    assert list(answers([unsaid], {"r": "a"}, makes_keys=makes_keys)) == []

@@ -41,11 +41,17 @@ class PlannedAccounts:
 
 
 def provision(
-    run: Pass, directory: AccountDirectory, users: Sequence[OfferingUser], facts: OfferingFacts
+    run: Pass,
+    directory: AccountDirectory,
+    users: Sequence[OfferingUser],
+    facts: OfferingFacts,
+    snapshot: Snapshot | None = None,
 ) -> list[Outcome]:
-    """Make the directory as Waldur has its users. Return the outcomes. Raises SiteAgentError."""
+    """Make the directory as Waldur has its users, and return the outcomes. `snapshot`: the cluster, by which the gate
+    measures, where it was read. Raises SiteAgentError.
+    """
     outcomes: list[Outcome] = []
-    plan = engine.reconcile(run, steps(run.site, directory, users, facts, outcomes)).plan
+    plan = engine.reconcile(run, steps(run.site, directory, users, facts, outcomes, snapshot)).plan
     name, told = run.site.offering.name, tuple(plan.told)
     if run.site.cache.logged.get(KEY, ()) != told:
         for words in told:
@@ -65,6 +71,7 @@ def steps(
     users: Sequence[OfferingUser],
     facts: OfferingFacts,
     outcomes: list[Outcome],
+    snapshot: Snapshot | None = None,
 ) -> Steps[DirectoryPeople, PlannedAccounts]:
     """Return the loop over the directory's people. Raises ConfigError where Waldur does not make the usernames."""
     rules = directory.account_rules
@@ -78,7 +85,7 @@ def steps(
 
     def planned(seen: DirectoryPeople) -> PlannedAccounts:
         found = planner.changes(people, seen, rules)
-        return PlannedAccounts(found.actions, found.told, Snapshot(site.backend.cluster))
+        return PlannedAccounts(found.actions, found.told, snapshot or Snapshot(site.backend.cluster))
 
     def portions(work: Work[PlannedAccounts]) -> Iterator[Portion]:
         allowed = work.decision.allowed

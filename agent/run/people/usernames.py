@@ -113,7 +113,7 @@ def provision(
         provisioning.names.tell_shared(run)
         with opened(site, provisioning.names.reserved, snapshot) as backend:
             if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
-                provisioning.note(posix_accounts.provision(run, backend, users, facts))
+                provisioning.note(posix_accounts.provision(run, backend, users, facts, snapshot))
             elif backend is not None:
                 engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
@@ -139,7 +139,7 @@ def plan(
         if backend is None:
             return provisioning.plan(NameFacts((), {}, ()))
         if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
-            return engine.plan_of(posix_accounts.steps(site, backend, users, facts, []))
+            return engine.plan_of(posix_accounts.steps(site, backend, users, facts, [], snapshot))
         return engine.plan_of(provisioning.steps(backend, _due(users, facts), is_asked=True))
 
 
