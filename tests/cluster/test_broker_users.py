@@ -127,7 +127,9 @@ def test_each_role_works_with_its_own_user_and_reads_nobody_elses_keys(
             wait_until("Flower sees the worker", lambda: "celery@" in seen_by_flower(port))
             worker.kill()
             worker.start()
-            assert [(entry["username"], entry["object"], entry["context"]) for entry in admin.acl_log()] == []
+            refused = [(entry["username"], entry["object"], entry["context"]) for entry in admin.acl_log()]
+            # From 7.2 on Redis would be told the library's name, which nobody needs; 7.0 refuses such a rule.
+            assert [each for each in refused if each[1] != "client|setinfo"] == []
         finally:
             for process in reversed(running):
                 process.stop()
