@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from agent.core.actions import Action
 from agent.core.directory import DirectoryPeople, OnMismatch
-from agent.core.errors import ConfigError, NotApplied, SiteAgentError
+from agent.core.errors import ConfigError, SiteAgentError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import posix_accounts as planner
@@ -20,6 +20,7 @@ from agent.plan.usernames import SERVICE_PROVIDER
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
+from agent.run.people.read_back import checked
 from agent.run.site import Site
 from backends.usernames.base import AccountDirectory
 
@@ -95,11 +96,7 @@ def steps(
     def read_back(_work: object, _portion: Portion, done: Sequence[Outcome]) -> None:
         """Look once more: what would be planned again has not happened."""
         left = set(planner.changes(people, directory.read_accounts(people), rules).actions)
-        for outcome in done:
-            error = outcome.error
-            if error is None and outcome.action in left:
-                error = NotApplied(f"the directory does not show it: {outcome.action.line()}")
-            outcomes.append(Outcome(outcome.action, error))
+        outcomes.extend(checked(done, left))
 
     def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
         outcomes.extend(Outcome(action, error) for action in portion.actions)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agent.core.actions import Action
 from agent.core.directory import ProviderGroup, SeenProviderGroups
-from agent.core.errors import NotApplied, SiteAgentError
+from agent.core.errors import SiteAgentError
 from agent.core.model import OfferingUser, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import posix_accounts
@@ -22,6 +22,7 @@ from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
 from agent.run.people import usernames
+from agent.run.people.read_back import checked
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.waldur import provider_groups as waldur_groups
@@ -116,11 +117,7 @@ def _steps(
         facts = work.plan.facts
         again = planned(GroupFacts(facts.groups, directory.read(facts.groups or ()), facts.unclear))
         left = set(again.actions)
-        for outcome in done:
-            error = outcome.error
-            if error is None and outcome.action in left:
-                error = NotApplied(f"the directory does not show it: {outcome.action.line()}")
-            outcomes.append(Outcome(outcome.action, error))
+        outcomes.extend(checked(done, left))
 
     def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
         outcomes.extend(Outcome(action, error) for action in portion.actions)
