@@ -79,7 +79,7 @@ class JobRow:
 def add(cluster: Cluster, rows: Iterable[JobRow]) -> int:
     """Put rows into the database; returns how many there were."""
     associations = _associations(cluster)
-    tres = _tres_ids(cluster)
+    tres = tres_ids(cluster)
     next_id = max(
         FIRST_ID, int(cluster.sql(f"SELECT COALESCE(MAX(id_job), 0) + 1 FROM {cluster.cluster}_job_table"))
     )
@@ -167,7 +167,8 @@ def _associations(cluster: Cluster) -> dict[tuple[str, str], int]:
     return {(account, user): int(number) for account, user, number in map(str.split, rows.splitlines())}
 
 
-def _tres_ids(cluster: Cluster) -> dict[str, int]:
+def tres_ids(cluster: Cluster) -> dict[str, int]:
+    """Return the number of each TRES in the database by its name."""
     rows = cluster.sql("SELECT id, type, name FROM tres_table WHERE deleted = 0")
     return {
         f"{kind}/{name}" if name else kind: int(number)

@@ -76,6 +76,14 @@ class SlurmCluster:
         """Let a frozen slurmdbd go on; does nothing when it is not running."""
         self.servers.resume("slurmdbd")
 
+    def restart(self) -> None:
+        """Start slurmdbd and slurmctld again, which read the database anew, and wait until the node takes jobs."""
+        for server in ("slurmctld", "slurmdbd"):
+            self.servers.stop_one(server)
+        self.servers.start_slurmdbd()
+        self.servers.start_slurmctld()
+        self.wait_idle()
+
     def run(self, *argv: str, timeout_s: float = 60, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command against this cluster, in its folder; the exit code is the caller's to judge."""
         return subprocess.run(

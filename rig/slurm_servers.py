@@ -44,8 +44,7 @@ class SlurmServers:
         self._start_munged()
         self._start_mariadbd()
         self.start_slurmdbd()
-        port = self.site.slurmctld_port
-        self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port))
+        self.start_slurmctld()
         self._start("slurmd", "-D", "-N", self.site.node, ready=lambda: True, keep=True)
 
     def stop(self) -> None:
@@ -72,6 +71,11 @@ class SlurmServers:
         """Start slurmdbd and wait until it listens."""
         port = self.site.slurmdbd_port
         self._start("slurmdbd", "-D", ready=lambda: processes.accepts(port))
+
+    def start_slurmctld(self) -> None:
+        """Start slurmctld and wait until it listens. It reads the whole tree from slurmdbd."""
+        port = self.site.slurmctld_port
+        self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port))
 
     def _start(self, server: str, *argv: str, ready: Callable[[], bool], keep: bool = False) -> None:
         printed = self.site.folder / f"{server}.out"
