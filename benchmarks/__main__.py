@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import click
 
-from benchmarks import chaos, events, fuzz, history, membership, orders, report, usage, worker
+from benchmarks import chaos, events, fuzz, history, large, membership, orders, report, usage, worker
 from benchmarks.parts import Parts, real_parts
 
 
@@ -26,6 +26,7 @@ def _every_step(_: Parts) -> Iterator[str]:
 BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "orders": orders.run,
     "membership": membership.run,
+    "large": large.run,
     "usage": usage.run,
     "history": history.run,
     "report": report.run,

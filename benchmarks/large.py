@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""The everyday work on a cluster that holds many associations of others, and how it grows with them.
+
+The tree is put into the database (rig.large_tree), and each pass runs in a process of its own. The last figures are
+drawn into docs/static/performance.svg.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pygal
+
+from agent.config.model import Mode
+from agent.core.actions import CreateAccount, SetLimits, only
+from agent.plan import accounts, allocations
+from agent.run import site as sites
+from agent.run.membership import facts as membership_facts
+from agent.run.site import offering_rules
+from benchmarks import measured_pass
+from benchmarks.parts import Parts
+from rig import large_tree
+from rig.large_tree import Account
+from rig.processes import REPOSITORY, wait_until
+from rig.site import configuration, settings_of
+from rig.slurm_cluster import SlurmCluster
+from simulator.server.waldur import SimulatedWaldur
+from simulator.world.seed import Scenario
+
+# Associations of others, and allocations of ours. The first is what the others are compared with.
+SIZES = ((0, 1_000), (1_000, 1_000), (10_000, 1_000), (50_000, 5_000))
+MEMBERS = 5
+PROJECTS_PER_CUSTOMER = 10
+ORDERS = 10
+# Members who leave: so many of each of so many accounts.
+LEAVING, LEFT_ACCOUNTS = 10, 20
+FIRST_SYNC = 200
+ACCOUNTS_PER_LOAD = 10
+PLOT = REPOSITORY / "docs" / "static" / "performance.svg"
+# Nothing of what is measured is to wait for an approval.
+POLICY = {"max_removed_members": 100_000, "max_removed_percent": 100, "max_removed_accounts": 10_000}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured, in seconds, with what else is known of it; `longest`: its longest command that wrote."""
+
+    what: str
+    seconds: float
+    more: str = ""
+    longest: str = ""
+
+
+@dataclass(frozen=True)
+class World:
+    slurm: SlurmCluster
+    waldur: SimulatedWaldur
+    config: Path
+    projects: Sequence[str]
+
+    def join(self, project: str, *names: str) -> None:
+        for name in names:
+            self.waldur.people.add_member(project, name, account=name)
+
+
+def run(parts: Parts) -> Iterator[str]:
+    seconds: dict[str, dict[int, float]] = defaultdict(dict)
+    for others, ours in SIZES:
+        with _world(parts, others, ours) as world:
+            for figure in _measured(world):
+                seconds[figure.what][others] = figure.seconds
+                yield f"{others:,} others, {ours:,} ours: {figure.what}: {figure.more or f'{figure.seconds:.2f} s'}"
+                if figure.longest:
+                    yield f"  the longest command: {figure.longest}"
+    _plot(seconds)
+    yield f"drawn: {PLOT.relative_to(REPOSITORY)}"
+
+
+@contextmanager
+def _world(parts: Parts, others: int, ours: int) -> Iterator[World]:
+    """Make a site in which all is in step but what is measured."""
+    scenario = Scenario(
+        customers=ours // PROJECTS_PER_CUSTOMER,
+        projects_per_customer=PROJECTS_PER_CUSTOMER,
+        members_per_project=MEMBERS,
+        allocations_per_project=1,
+        backend_prefix="a_",
+    )
+    large_tree.clear(parts.slurm)
+    with SimulatedWaldur(scenario=scenario) as waldur:
+        config = configuration(
+            waldur,
+            parts.new_folder(),
+            backend={"enable_user_homedir_account_creation": False},
+            membership_sync_backend="slurm",
+            policy=POLICY,
+        )
+        world = World(parts.slurm, waldur, config, waldur.seed.project_uuids)
+        for number, project in enumerate(world.projects[:LEFT_ACCOUNTS]):
+            world.join(project, *(f"leaver{number}_{each}" for each in range(LEAVING)))
+        large_tree.add(parts.slurm, [*large_tree.others(others), *_ours(world)])
+        try:
+            yield world
+        finally:
+            large_tree.clear(parts.slurm)
+
+
+def _ours(world: World) -> list[Account]:
+    """Return the accounts of all resources with their members, as passes make them."""
+    settings = settings_of(world.config)
+    site = sites.connect(settings, settings.offerings[0], Mode.MEMBERSHIP_SYNC)
+    facts = membership_facts.gather(site)
+    rules, snapshot = offering_rules(site, facts.offering), site.backend.observe()
+    store = world.waldur.store
+    names = {row.user_uuid: row.username for row in store.offering_users}
+    found: dict[str, Account] = {}
+    for resource in facts.resources:
+        wanted = allocations.allocation(resource, rules, resource.backend_id, snapshot)
+        spec = site.backend.canonical(wanted, snapshot)
+        plan = accounts.building(spec, snapshot, "benchmark")
+        limits = {tres: value for change in only(SetLimits, plan) for tres, value in change.after}
+        for made in only(CreateAccount, plan):
+            is_allocation = made.account == spec.account.name
+            team = store.active_grants(store.resources[resource.uuid].project_uuid) if is_allocation else ()
+            found[made.account] = Account(
+                made.account,
+                made.parent,
+                sorted(names[grant.user_uuid] for grant in team),
+                made.description,
+                made.organization,
+                limits if is_allocation else {},
+            )
+    return list(found.values())
+
+
+def _measured(world: World) -> Iterator[Figure]:
+    for _ in range(2):
+        _pass(world, "members")
+    cluster_s, waldur_s = measured_pass.bare_reads_s(world.config)
+    bare = f"cluster {cluster_s:.2f} s, Waldur {waldur_s:.2f} s"
+    yield Figure("all that a full pass reads", cluster_s + waldur_s, bare)
+    yield _figure("idle membership pass", _pass(world, "members"))
+
+    bare_s = _bare_load(world, "b", accounts=ORDERS)
+    yield Figure(f"bare load of {ORDERS} accounts x {MEMBERS} and their tiers", bare_s)
+    people = world.waldur.people
+    projects = [people.add_project(f"new {number}") for number in range(ORDERS)]
+    for number, project in enumerate(projects):
+        world.join(project, *(f"new{number}_{each}" for each in range(MEMBERS)))
+        world.waldur.place_create_order(project, f"order {number}", limits={"cpu": 10, "mem": 2})
+    yield _figure(f"{ORDERS} create orders x {MEMBERS}", _pass(world, "orders"))
+    _pass(world, "members")
+
+    for number, project in enumerate(world.projects[:LEFT_ACCOUNTS]):
+        for each in range(LEAVING):
+            people.remove_member(project, f"leaver{number}_{each}")
+    removal = measured_pass.start(world.config, "members")
+    wait_until("the first removal", lambda: _leavers(world) < LEAVING * LEFT_ACCOUNTS, 600, 0.2)
+    world.waldur.place_create_order(projects[0], "order in between", limits={"cpu": 10, "mem": 2})
+    between = measured_pass.result(measured_pass.start(world.config, "orders"))
+    ended = "before" if removal.poll() is None else "after"
+    removed = measured_pass.result(removal)
+    assert _leavers(world) == 0, removed
+    yield _figure(f"{LEAVING * LEFT_ACCOUNTS} members out of {LEFT_ACCOUNTS} accounts", removed)
+    yield _figure("an order placed during that", between, f"; it ended {ended} the removal")
+
+    bare_s = _bare_load(world, "c", accounts=FIRST_SYNC)
+    yield Figure(f"bare loads of {FIRST_SYNC} accounts x {MEMBERS} and their tiers, ten at a time", bare_s)
+    for number, project in enumerate(world.projects[-FIRST_SYNC:]):
+        world.join(project, *(f"joiner{number}_{each}" for each in range(MEMBERS)))
+    yield _figure(f"first sync of {FIRST_SYNC} accounts x {MEMBERS}", _pass(world, "members"))
+
+
+def _figure(what: str, measured: measured_pass.Measured, more: str = "") -> Figure:
+    return Figure(what, measured.seconds, f"{measured.line()}{more}", measured.longest)
+
+
+def _pass(world: World, what: str) -> measured_pass.Measured:
+    return measured_pass.result(measured_pass.start(world.config, what))
+
+
+def _leavers(world: World) -> int:
+    """Count who is still there of those that leave."""
+    table = f"{world.slurm.cluster}_assoc_table"
+    return int(world.slurm.sql(f"SELECT COUNT(*) FROM {table} WHERE user LIKE 'leaver%' AND deleted = 0"))
+
+
+def _bare_load(world: World, prefix: str, *, accounts: int) -> float:
+    """Measure additive loads of the same rows, written by hand, ten accounts each. Seconds."""
+    seconds = 0.0
+    for first in range(0, accounts, ACCOUNTS_PER_LOAD):
+        numbers = range(first, min(first + ACCOUNTS_PER_LOAD, accounts))
+        customer = f"{prefix}_customer{first}"
+        lines = [f"Cluster - '{world.slurm.cluster}'", "Parent - 'root'", f"Account - '{customer}'"]
+        lines += [f"Parent - '{customer}'", *(f"Account - '{prefix}_project{number}'" for number in numbers)]
+        for number in numbers:
+            lines += [f"Parent - '{prefix}_project{number}'", f"Account - '{prefix}{number}'"]
+        for number in numbers:
+            lines += [f"Parent - '{prefix}{number}'"]
+            lines += [f"User - '{prefix}{number}_{each}':Fairshare=parent" for each in range(MEMBERS)]
+        started_s = time.monotonic()
+        world.slurm.ask("sacctmgr", "-i", "load", "/dev/stdin", stdin="\n".join(lines) + "\n", timeout_s=600)
+        seconds += time.monotonic() - started_s
+    return seconds
+
+
+def _plot(seconds: Mapping[str, Mapping[int, float]]) -> None:
+    """Draw how each grows, without a script: the page shows it as a picture."""
+    chart = pygal.XY(
+        title="Seconds by associations of others on the cluster",
+        x_title="associations of others",
+        y_title="seconds",
+        legend_at_bottom=True,
+        legend_at_bottom_columns=2,
+        js=[],
+        width=1000,
+        height=640,
+    )
+    for what, by_size in seconds.items():
+        chart.add(what, sorted(by_size.items()))
+    PLOT.write_bytes(chart.render())
