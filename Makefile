@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 # The tests wait, too: more processes than cores help.
 TEST_PROCESSES ?= 4
-PYTEST := $(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --durations=25
+PYTEST := $(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder --durations=25
 
 # Debian packages of the real parts that the tests run.
 SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium systemd
