@@ -21,7 +21,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -188,19 +188,18 @@ class Runner:
         command: Sequence[str],
         lock: WriteLock,
         *,
-        stdin_text: str = "",
         leave_after_s: float | None = None,
     ) -> Completed:
-        """Run a command that changes something, under its lock, to the end however long that takes.
+        """Run a command that changes something, under its lock, to the end however long that takes. It finds the end of
+        its input at once.
 
-        `stdin_text` is what the command reads when it asks; without it it finds the end of its input. After
-        `leave_after_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps that
-        may wait for a file system that does not answer, where nothing is lost when they end later.
+        After `leave_after_s` the command is left to itself, with its lock, and BackendUnavailable is raised: for steps
+        that may wait for a file system that does not answer, where nothing is lost when they end later.
         """
         argv = self.argv(command)
-        with _output() as stdout, _output() as stderr, _input(stdin_text) as stdin, lock:
+        with _output() as stdout, _output() as stderr, lock:
             started_s = time.monotonic()
-            child = self._start(argv, stdout, stderr, stdin=stdin, keep=lock.descriptors)
+            child = self._start(argv, stdout, stderr, keep=lock.descriptors)
             self.executed["write"] += 1
             while child.poll() is None:
                 try:
@@ -211,14 +210,48 @@ class Runner:
                             f"`{' '.join(argv)}` has not ended after {leave_after_s:.0f} s; it is left to finish, and "
                             "nothing like it is started before"
                         ) from None
-                    log.warning(
-                        "still waiting for `%s` after %.0f s: a write is never killed. Ctrl-C is safe: the "
-                        "command goes on by itself, no other one begins before it ends, and the next pass sees what "
-                        "it did",
-                        " ".join(argv),
-                        time.monotonic() - started_s,
-                    )
+                    _warn_of_long_write(argv, started_s)
             return self._completed(argv, command, child, stdout, stderr, started_s)
+
+    def write_after_question(
+        self, command: Sequence[str], lock: WriteLock, question: str, answer: Callable[[str, str], str]
+    ) -> Completed:
+        """Run a write that asks `question` on stdout before it changes anything for good. `answer` returns the line
+        that it gets, for what it has said until then on stdout and stderr.
+
+        Its input and output are pipes, unlike those of `write`: when we end before the answer, it must not find the end
+        of its input, for which sacctmgr asks without end (22.05); it ends at the broken pipe, and has changed nothing.
+        Raises BackendError when it prints without end.
+        """
+        argv = self.argv(command)
+        with _output() as stderr, lock:
+            started_s = time.monotonic()
+            child = self._start(argv, subprocess.PIPE, stderr, stdin=subprocess.PIPE, keep=lock.descriptors)
+            self.executed["write"] += 1
+            assert child.stdin
+            assert child.stdout
+            said, wanted = bytearray(), question.encode()
+            # Closing the input reports a broken pipe where the command ended without reading its answer.
+            with child.stdout, suppress(BrokenPipeError), child.stdin:
+                ready = select.poll()
+                ready.register(child.stdout, select.POLLIN)
+                while len(said) < self._output_limit_bytes:
+                    if not ready.poll(WRITE_WARNING_S * 1000):
+                        _warn_of_long_write(argv, started_s)
+                    elif chunk := os.read(child.stdout.fileno(), CHUNK_BYTES):
+                        said += chunk
+                        if wanted and wanted in said:
+                            child.stdin.write(
+                                answer(said.decode("utf-8", "replace"), self._said(stderr)).encode()
+                            )
+                            child.stdin.flush()
+                            wanted = b""
+                    else:
+                        break
+            child.wait()
+            if len(said) >= self._output_limit_bytes:
+                raise BackendError(f"`{' '.join(argv)}` was stopped: it printed {len(said)} bytes and more")
+            return self._completed(argv, command, child, io.BytesIO(said), stderr, started_s)
 
     def _start_read(
         self,
@@ -247,7 +280,7 @@ class Runner:
         stdout: IO[bytes] | int,
         stderr: IO[bytes],
         *,
-        stdin: IO[bytes] | None = None,
+        stdin: IO[bytes] | int | None = None,
         keep: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
@@ -301,6 +334,15 @@ class Runner:
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return text
+
+
+def _warn_of_long_write(argv: Sequence[str], started_s: float) -> None:
+    log.warning(
+        "still waiting for `%s` after %.0f s: a write is never killed. Ctrl-C is safe: the command goes on by itself, "
+        "no other one begins before it ends, and the next pass sees what it did",
+        " ".join(argv),
+        time.monotonic() - started_s,
+    )
 
 
 def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = ()) -> dict[str, str]:

@@ -20,9 +20,12 @@ from backends.slurm.allowed_names import checked, free_text
 LOAD_FROM_COMMANDS = 4
 # 400 allocations held the database's locks for 30 s, and after 50 s slurmdbd ends.
 ACCOUNTS_PER_FILE = 120
-ANSWER_NO = "n\n"
-NOT_NOTES = ("Changes Discarded", "Nothing new added.")
+QUESTION = "(N/y): "
+ANSWER_YES, ANSWER_NO = "y\n", "n\n"
+# It was answered "no", or was not answered within 30 seconds.
+DISCARDED = "Changes Discarded"
 NOTHING_NEW = "Nothing new added."
+NOT_NOTES = (DISCARDED, NOTHING_NEW)
 EXPECTED_WORDS = "Done adding cluster"
 
 

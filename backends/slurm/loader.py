@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Runs `sacctmgr load` for what can be loaded, after sacctmgr itself said that nothing else would change.
+"""Runs `sacctmgr load` for what can be loaded, and has it commit only where nothing else would change.
 
-It runs first without --immediate and is answered "no": it does all its work, tells what it would do, and discards
-it. Then it runs for good, as a write that is left to finish. Whatever does not fit, or is refused, is left to
-single commands.
+Without --immediate it does all its work in one transaction, tells what it has done, and asks whether to commit. It is
+answered "yes" only where it told of nothing but additions. Whatever does not fit, or is refused, is left to single
+commands.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.core.actions import ClusterAction
-from agent.core.errors import BackendError, BackendUnavailable
+from agent.core.errors import BackendError, BackendUnavailable, CommandDenied
 from agent.core.plans import Outcome
 from agent.host import files
 from backends.command_output import one_line
 from backends.lock import WriteLock
-from backends.process import Completed, Runner
+from backends.process import Runner
 from backends.slurm import load_file
 from backends.slurm.commands import CommandBuilder
 from backends.slurm.load_file import LoadFile
@@ -102,37 +102,36 @@ class Loader:
         path = self._written(file.text)
         if path is None:
             return []
+        answered = ""
+        reasons: list[str] = []
+
+        def answer(stdout: str, stderr: str) -> str:
+            """Commit where it tells of nothing but additions."""
+            nonlocal answered
+            complaints = (line for line in stderr.split("\n") if line.strip())
+            reasons.extend(load_file.notes(stdout))
+            reasons.extend(line for line in complaints if load_file.EXPECTED_WORDS not in line)
+            answered = load_file.ANSWER_NO if reasons else load_file.ANSWER_YES
+            return answered
+
+        command = (*self._programs.sacctmgr_ask, "load", str(path))
         try:
-            asked = self._ask(path)
-            if asked is None:
-                return []
-            if load_file.NOTHING_NEW in asked.stdout:
-                return [Outcome(action, None, (" ".join(asked.argv),)) for action in file.actions]
-            done = self._runner.write((*self._programs.sacctmgr_write, "load", str(path)), self._lock)
-            error = failure(done)
+            done = self._runner.write_after_question(command, self._lock, load_file.QUESTION, answer)
         except BackendError as raised:
             return [Outcome(action, raised) for action in file.actions]
         finally:
             path.unlink(missing_ok=True)
-        if error is not None and not isinstance(error, BackendUnavailable):
-            log.warning("%s; going by single commands", error)
-            return []
-        return [Outcome(action, error, (" ".join(done.argv),), done.duration_s) for action in file.actions]
-
-    def _ask(self, path: Path) -> Completed | None:
-        """Run a load that is discarded. Return what it said, None where a real one must not follow.
-
-        Raises BackendUnavailable.
-        """
-        command = (*self._programs.sacctmgr_ask, "load", str(path))
-        asked = self._runner.write(command, self._lock, stdin_text=load_file.ANSWER_NO)
-        error, changed = failure(asked), load_file.notes(asked.stdout)
-        if isinstance(error, BackendUnavailable):
-            raise error
-        complaints = [line for line in asked.stderr.split("\n") if line.strip()]
-        if error is None and not changed and all(load_file.EXPECTED_WORDS in line for line in complaints):
-            return asked
-        self._refused = error is not None
-        reason = error or one_line("\n".join(changed)) or one_line(asked.stderr)
+        error = failure(done)
+        is_kept = answered == load_file.ANSWER_YES and load_file.DISCARDED not in done.stdout
+        if isinstance(error, BackendUnavailable) or (
+            error is None and (is_kept or load_file.NOTHING_NEW in done.stdout)
+        ):
+            return [
+                Outcome(action, error, (" ".join(done.argv),), done.duration_s) for action in file.actions
+            ]
+        self._refused = (
+            isinstance(error, CommandDenied) or UNKNOWN_COMMAND in f"{done.stdout}{done.stderr}".lower()
+        )
+        reason = one_line("\n".join(reasons)) or error or one_line(done.stdout)
         log.info("not loading all at once, going by single commands: %s", reason)
-        return None
+        return []

@@ -105,8 +105,7 @@ def test_a_read_finds_the_end_of_its_input_at_once() -> None:
     assert Runner().read(["cat"]).stdout == ""
 
 
-def test_a_write_reads_the_stdin_text_it_is_given_and_then_the_end(lock: WriteLock) -> None:
-    assert Runner().write(["cat"], lock, stdin_text="n\n").stdout == "n\n"
+def test_a_write_finds_the_end_of_its_input_at_once(lock: WriteLock) -> None:
     assert Runner().write(["cat"], lock).stdout == ""
 
 
@@ -436,3 +435,74 @@ def test_a_write_that_may_be_left_is_left_running_under_its_lock(tmp_path: Path,
     marks.go.touch()
     wait_until("the write is done", marks.done.exists)
     wait_until("the lock is free", lambda: not is_locked(lock))
+
+
+# Writes that ask -----------------------------------------------------------------------------------
+
+# Like sacctmgr: at the end of its input it asks again, without end.
+ASKING = """
+begun, go, done = sys.argv[1:]
+open(begun, 'w').write(str(os.getpid()))
+wait_for(go)
+print('would add two', file=sys.stderr)
+print('one\\ntwo\\nsure? ', end='', flush=True)
+while not (line := sys.stdin.readline()):
+    print('sure? ', end='', flush=True)
+open(done, 'w').write(line)
+print('kept' if line == 'y\\n' else 'discarded')
+"""
+ASKER = """
+from pathlib import Path
+from backends.lock import WriteLock
+from backends.process import Runner
+state, script, *arguments = sys.argv[1:]
+lock = WriteLock(Path(state), "c1")
+Runner().write_after_question([sys.executable, "-c", script, *arguments], lock, "sure? ", lambda *_: "y\\n")
+"""
+
+
+def test_a_write_that_asks_gets_its_answer_for_what_it_said(tmp_path: Path, lock: WriteLock) -> None:
+    said = []
+
+    def answer(stdout: str, stderr: str) -> str:
+        said.append((stdout, stderr))
+        return "y\n"
+
+    (tmp_path / "go").touch()
+    names = [tmp_path / name for name in ("begun", "go", "done")]
+    done = Runner().write_after_question(script_command(ASKING, *names), lock, "sure? ", answer)
+    assert said == [("one\ntwo\nsure? ", "would add two\n")]
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\nsure? kept\n")
+
+
+def test_a_write_that_does_not_ask_gets_no_answer(lock: WriteLock) -> None:
+    done = Runner().write_after_question(
+        ["sh", "-c", "echo nothing; exit 3"], lock, "sure? ", lambda *_: "y\n"
+    )
+    assert (done.returncode, done.stdout) == (3, "nothing\n")
+
+
+def test_a_write_that_asks_without_end_is_stopped(lock: WriteLock) -> None:
+    with pytest.raises(BackendError, match="was stopped: it printed"):
+        Runner(output_limit_bytes=10_000).write_after_question(
+            script_command(ENDLESS["until it is stopped"]), lock, "sure? ", lambda *_: "n\n"
+        )
+
+
+def test_a_write_whose_asker_was_killed_ends_at_its_question_and_holds_the_lock_until_then(
+    tmp_path: Path, lock: WriteLock
+) -> None:
+    begun, go, done = (tmp_path / name for name in ("begun", "go", "done"))
+    child = script_command(ASKING)[2]
+    with child_process(script_command(ASKER, tmp_path, child, begun, go, done)) as asker:
+        wait_until("the write has begun", lambda: begun.exists() and begun.read_text())
+        asker.kill()
+        asker.wait()
+    pid = int(begun.read_text())
+    with pytest.raises(ClusterBusy):
+        lock.__enter__()
+    go.touch()
+    wait_until("the write has ended", lambda: not is_alive(pid))
+    assert not done.exists()
+    with lock:
+        pass

@@ -17,10 +17,14 @@ from pathlib import Path
 import pytest
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits
+from agent.core.errors import ClusterBusy
 from backends.base import BackendContext
+from backends.lock import WriteLock
 from backends.slurm import load_file
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.plugin import plugin
+from rig.child_process import child_process, script_command
+from rig.processes import wait_until
 from rig.slurm_cluster import SlurmCluster
 
 
@@ -135,7 +139,7 @@ def rows(slurm: SlurmCluster) -> set[str]:
     }
 
 
-def test_on_the_real_slurm_two_writes_add_what_was_asked_and_change_nothing(
+def test_on_the_real_slurm_one_write_adds_what_was_asked_and_changes_nothing(
     slurm: SlurmCluster, backend: SlurmBackend
 ) -> None:
     for command in (
@@ -148,7 +152,7 @@ def test_on_the_real_slurm_two_writes_add_what_was_asked_and_change_nothing(
     actions = [*ALLOCATION[:3], SetLimits(account="alloc", after=(("cpu", 600),)), *ALLOCATION[4:]]
     actions[-1] = member("alloc", "ann", present="old")
     assert all(outcome.done for outcome in backend.apply(actions))
-    assert backend.executed["write"] == 2
+    assert backend.executed["write"] == 1
     assert before <= rows(slurm)
     added = {row.split("|")[0] + ":" + row.split("|")[1] for row in rows(slurm) - before}
     assert added == {"cust:", "proj:", "alloc:", "alloc:ann", "alloc:bob", "bob:alloc"}
@@ -191,6 +195,43 @@ def test_without_the_right_to_load_single_commands_do_it(
     actions = [*ALLOCATION[:3], *ALLOCATION[4:]]
     assert all(outcome.done for outcome in backend.apply(actions))
     assert backend.observe().users_of("alloc") == {"ann", "bob"}
+
+
+KILLED_LOADER = """
+from pathlib import Path
+from backends.base import BackendContext
+from backends.slurm.plugin import plugin
+from tests.backends.slurm.test_load import ALLOCATION
+bin_path, state = sys.argv[1:]
+settings = plugin.parse({"default_account_policy": "none", "slurm_bin_path": bin_path}, "test").settings
+backend = plugin.connect(settings, BackendContext("0" * 32, Path(state)))
+backend.observe()
+backend.apply([*ALLOCATION[:3], *ALLOCATION[4:]])
+"""
+
+
+def test_a_load_whose_agent_is_killed_changes_nothing_and_keeps_others_out_until_it_has_ended(
+    slurm: SlurmCluster, backend: SlurmBackend, tmp_path: Path
+) -> None:
+    begun, go, commands = tmp_path / "begun", tmp_path / "go", tmp_path / "bin"
+    commands.mkdir()
+    stand_in = commands / "sacctmgr"
+    stand_in.write_text(
+        f'#!/bin/sh\ncase " $* " in *" load "*) touch {begun}; while ! [ -e {go} ]; do sleep 0.02; done;; esac\n'
+        f'exec {slurm.bin_path}/sacctmgr "$@"\n'
+    )
+    stand_in.chmod(0o755)
+    before = rows(slurm)
+    with child_process(script_command(KILLED_LOADER, commands, tmp_path)) as agent:
+        wait_until("the load has begun", begun.exists)
+        agent.kill()
+        agent.wait()
+    with pytest.raises(ClusterBusy):
+        WriteLock(tmp_path, "slurmdbd", wait_s=0).__enter__()
+    go.touch()
+    with WriteLock(tmp_path, "slurmdbd"):
+        assert rows(slurm) == before
+    assert all(outcome.done for outcome in backend.apply([account("later")])), "no row is left locked"
 
 
 def counted(commands: Sequence[str]) -> Counter[str]:
