@@ -42,7 +42,7 @@ def _filters(call: Call) -> Filters[OfferingUser]:
 
 @routes.on("GET", "marketplace-offering-users/")
 def list_offering_users(call: Call) -> Reply:
-    mine = [row for row in call.store.offering_users if lookup.sees_offering_user(call, row)]
+    mine = lookup.visible_offering_users(call)
     rows = _filters(call).apply(mine, call.query)
     return lookup.page_of(call, rows, lambda row: offering_user_body(view_of(call), row))
 

@@ -61,7 +61,8 @@ def _can_approve(call: Call, order: Order) -> bool:
 @routes.on("GET", "marketplace-orders/")
 def list_orders(call: Call) -> Reply:
     integration.note_request(call, "Order processing")
-    mine = [o for o in call.store.orders if access.sees_order(call.store, call.user, o)]
+    provided, consumed = access.provided(call.store, call.user), access.consumed(call.store, call.user)
+    mine = [o for o in call.store.orders if o.offering_uuid in provided or o.project_uuid in consumed]
     rows = _filters(call).apply(mine, call.query)
     return lookup.page_of(call, _sorted(call, rows), lambda o: order_body(view_of(call), o))
 

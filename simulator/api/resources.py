@@ -53,7 +53,8 @@ def list_resources(call: Call) -> Reply:
     more = ("Resource sync",) if call.age.is_modern else ()
     integration.note_request(call, "Usage reporting", *more)
     store = call.store
-    mine = [r for r in store.resources if access.provides(store, call.user, store.offering_of(r))]
+    visible = access.provided(store, call.user)
+    mine = [r for r in store.resources if r.offering_uuid in visible]
     rows = resource_filters(store).apply(mine, call.query)
     return lookup.page_of(call, rows, lambda r: resource_body(view_of(call), r, with_orders=False))
 

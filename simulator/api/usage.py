@@ -38,7 +38,8 @@ def _usage_filters(call: Call) -> Filters[ComponentUsage]:
 
 @routes.on("GET", "marketplace-component-usages/")
 def list_usages(call: Call) -> Reply:
-    mine = [u for u in call.store.usages if _sees(call, u)]
+    visible = _visible_resources(call)
+    mine = [u for u in call.store.usages if u.resource_uuid in visible]
     rows = _usage_filters(call).apply(mine, call.query)
     rows.sort(key=lambda u: u.date, reverse=True)
     return lookup.page_of(call, rows, lambda u: _usage_body(call, u))
@@ -192,7 +193,10 @@ def list_user_usages(call: Call) -> Reply:
     )
     if not call.age.is_modern:
         filters = filters.without("component_usage__billing_period")
-    mine = [u for u in call.store.user_usages if _sees(call, usages[u.component_usage_uuid])]
+    visible = _visible_resources(call)
+    mine = [
+        u for u in call.store.user_usages if usages[u.component_usage_uuid].resource_uuid in visible
+    ]
     rows = filters.apply(mine, call.query)
     return lookup.page_of(call, rows, lambda u: _user_usage_body(call, u))
 
@@ -205,16 +209,22 @@ def list_user_limits(call: Call) -> Reply:
         offering_uuid=uuid_is(lambda u: resources[u.resource_uuid].offering_uuid),
         component_type=text_is(lambda u: u.component_type),
     )
-    mine = [u for u in call.store.user_limits if _sees_resource(call, resources[u.resource_uuid])]
+    visible = _visible_resources(call)
+    mine = [u for u in call.store.user_limits if u.resource_uuid in visible]
     return lookup.page_of(call, filters.apply(mine, call.query), lambda u: _limit_body(call, u))
 
 
-def _sees(call: Call, row: ComponentUsage) -> bool:
-    return _sees_resource(call, call.store.resources[row.resource_uuid])
-
-
-def _sees_resource(call: Call, resource: Resource) -> bool:
+def _visible_resources(call: Call) -> frozenset[str]:
     store, user = call.store, call.user
+    provided, consumed = access.provided(store, user), access.consumed(store, user)
+    return frozenset(
+        r.uuid for r in store.resources if r.offering_uuid in provided or r.project_uuid in consumed
+    )
+
+
+def _sees(call: Call, row: ComponentUsage) -> bool:
+    store, user = call.store, call.user
+    resource = store.resources[row.resource_uuid]
     is_provider = access.provides(store, user, store.offering_of(resource))
     return is_provider or access.consumes(store, user, resource)
 

@@ -30,8 +30,9 @@ class View:
 
 def pick(body: JsonObject, query: Query) -> JsonObject:
     """Return only the fields asked for with `field=`; all when none of the names is known."""
-    wanted = [name for name in body if name in query.get("field", ())]
-    return {name: body[name] for name in wanted} if wanted else body
+    asked = frozenset(query.get("field", ()))
+    wanted = {name: value for name, value in body.items() if name in asked} if asked else {}
+    return wanted or body
 
 
 def drop(body: JsonObject, names: Iterable[str]) -> JsonObject:

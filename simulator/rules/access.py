@@ -136,6 +136,19 @@ def provides(store: Store, user: User, offering: Offering) -> bool:
     return any(g.role in _PROVIDER_ROLES and g.scope_uuid in scopes for g in store.active_roles(user.uuid))
 
 
+def provided(store: Store, user: User) -> frozenset[str]:
+    """Return the offerings on whose provider's side the caller is."""
+    return frozenset(offering.uuid for offering in store.offerings if provides(store, user, offering))
+
+
+def consumed(store: Store, user: User) -> frozenset[str]:
+    """Return the projects that the caller belongs to, by a role in them or at their customer."""
+    if user.is_staff or user.is_support:
+        return frozenset(project.uuid for project in store.projects)
+    scopes = {grant.scope_uuid for grant in store.active_roles(user.uuid)}
+    return frozenset(p.uuid for p in store.projects if p.uuid in scopes or p.customer_uuid in scopes)
+
+
 def consumes(store: Store, user: User, row: Resource | Order) -> bool:
     """Return whether the caller belongs to the row's project or to the project's customer."""
     if user.is_staff or user.is_support:

@@ -69,6 +69,20 @@ def sees_offering_user(call: Call, row: OfferingUser) -> bool:
     return access.provides(call.store, call.user, offering)
 
 
+def visible_offering_users(call: Call) -> list[OfferingUser]:
+    """Return those that the caller may see; of an offering that asks for consent, those who gave it."""
+    store, user = call.store, call.user
+    if user.is_staff or user.is_support:
+        return list(store.offering_users)
+    visible = access.provided(store, user)
+    asking = {uuid for uuid in visible if store.offerings[uuid].enforces_consent}
+    return [
+        row
+        for row in store.offering_users
+        if row.offering_uuid in visible and (row.has_consent or row.offering_uuid not in asking)
+    ]
+
+
 def service_provider(call: Call) -> ServiceProvider:
     return visible_row(call, call.store.providers, "ServiceProvider", lambda _: True)
 

@@ -10,6 +10,7 @@ from simulator.rules import allocations, placing
 from simulator.world.records import Order, OrderState, OrderType, Resource, ResourceState
 from simulator.world.store import Store
 
+_WAITING = (OrderState.PENDING_PROJECT, OrderState.PENDING_START_DATE)
 _RUNNING = (ResourceState.OK, ResourceState.ERRED)
 
 
@@ -61,7 +62,7 @@ def _process_allocation(store: Store, order: Order, resource: Resource) -> bool:
 
 def _start_dated_orders(store: Store) -> None:
     today = store.clock.today()
-    for order in store.orders:
+    for order in [order for order in store.orders if order.state in _WAITING]:
         if order.state is OrderState.PENDING_PROJECT:
             order.state = placing.approved_state(store, order)
         is_waiting = order.state is OrderState.PENDING_START_DATE
@@ -73,9 +74,8 @@ def _start_dated_orders(store: Store) -> None:
 
 def _terminate_ended_resources(store: Store) -> None:
     today = store.clock.today()
-    for resource in store.resources:
-        if resource.end_date is None or resource.end_date > today or resource.state not in _RUNNING:
-            continue
-        if store.pending_order(resource.uuid) is None:
+    ended = [r for r in store.resources if r.end_date is not None and r.end_date <= today]
+    for resource in ended:
+        if resource.state in _RUNNING and store.pending_order(resource.uuid) is None:
             staff = next(user for user in store.users if user.is_staff)
             placing.place(store, resource, placing.OrderRequest(type=OrderType.TERMINATE), author=staff)

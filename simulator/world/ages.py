@@ -14,9 +14,8 @@ class Age(Enum):
     V8_0 = "8.0"
     V8_1 = "8.1"
 
-    @property
-    def rank(self) -> int:
-        return list(Age).index(self)
+    def __init__(self, _: str) -> None:
+        self.rank = len(self.__class__.__members__)
 
     def at_least(self, other: Age) -> bool:
         return self.rank >= other.rank

@@ -114,8 +114,8 @@ class Store:
     def offering_user(self, offering_uuid: str, user_uuid: str) -> rows.OfferingUser | None:
         return next(iter(self.offering_users.where("pair", (offering_uuid, user_uuid))), None)
 
-    def active_grants(self, scope_uuid: str) -> list[rows.Grant]:
-        return self._unexpired(self.grants.where("scope", scope_uuid))
+    def active_grants(self, *scope_uuids: str) -> list[rows.Grant]:
+        return self._unexpired(g for uuid in scope_uuids for g in self.grants.where("scope", uuid))
 
     def active_roles(self, user_uuid: str) -> list[rows.Grant]:
         return self._unexpired(self.grants.where("user", user_uuid))
