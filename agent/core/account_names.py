@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase
 from uuid import UUID
 
+_HEX = re.compile(r"[0-9a-f]{32}")
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
@@ -25,7 +27,7 @@ class NameRules:
 
 def uuid_hex(text: str) -> str:
     """Return a uuid as Waldur writes it: 32 lower-case hex digits. Takes dashes; ValueError for what is no uuid."""
-    return UUID(text).hex
+    return text if _HEX.fullmatch(text) else UUID(text).hex
 
 
 def fold(name: str) -> str:

@@ -38,7 +38,8 @@ def document(answer: requests.Response) -> Any:
     text = content.decode(json.detect_encoding(content), "replace")
     try:
         # Nothing here can write half a letter. Replaced before it is read, for what was read may be too deep to walk.
-        text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
+        if r"\ud" in text or r"\uD" in text:
+            text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
         return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=str)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error

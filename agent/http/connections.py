@@ -29,13 +29,15 @@ from urllib3.exceptions import HTTPError, InvalidHeader, NewConnectionError
 from urllib3.util import Retry
 
 from agent.http.answers import cause
+from agent.http.pace import Pace
 
 log = logging.getLogger(__name__)
 
 POOL_SIZE = 8
 IDLE_AT_MOST_S = 1.0
 CHUNK_BYTES = 2**16
-RETRY_STATUSES = (429, 500, 502, 503, 504)
+TOO_MANY = 429
+RETRY_STATUSES = (TOO_MANY, 500, 502, 503, 504)
 # What a request raises when no whole answer came; the errors of requests are OSErrors.
 NO_ANSWER = (OSError, HTTPError)
 
@@ -83,7 +85,24 @@ class RequestCounter:
 
 
 class LoggedRetry(Retry):
-    """urllib3's Retry with a log line of ours; a Retry-After that cannot be read means the usual back-off."""
+    """urllib3's Retry with a log line of ours; a Retry-After that cannot be read means the usual back-off.
+
+    `pace`: shared by all requests of a client.
+    """
+
+    pace: Pace
+
+    def new(self, **changed: Any) -> LoggedRetry:
+        made = super().new(**changed)
+        made.pace = self.pace
+        return made
+
+    def sleep_for_retry(self, response: Any) -> bool:
+        """Wait as long as the server asks, and all others with it; return False where it names no time."""
+        wait_s = self.get_retry_after(response) or 0.0
+        if wait_s or response.status == TOO_MANY:
+            time.sleep(self.pace.refused(wait_s))
+        return super().sleep_for_retry(response)
 
     def parse_retry_after(self, retry_after: str) -> float:
         try:
@@ -125,7 +144,7 @@ class Session(requests.Session):
 
 def new_retry(attempts: int, timeouts: Timeouts) -> LoggedRetry:
     """Return the retries of requests that only read. Connections that were refused are repeated for every method."""
-    return LoggedRetry(
+    retry = LoggedRetry(
         total=attempts - 1,
         allowed_methods=frozenset({"GET", "HEAD"}),
         status_forcelist=RETRY_STATUSES,
@@ -136,21 +155,31 @@ def new_retry(attempts: int, timeouts: Timeouts) -> LoggedRetry:
         raise_on_status=False,
         redirect=0,
     )
+    retry.pace = Pace()
+    return retry
 
 
 class Adapter(HTTPAdapter):
     """Counts requests by method and path pattern, retries that were answered included; reads answers within bounds.
+    All requests of one `max_retries` keep its pace.
 
     `unix_socket`: the path of the socket that all requests go to.
     """
 
     def __init__(
-        self, sent: RequestCounter, bounds: Bounds, *, unix_socket: str = "", **options: Any
+        self,
+        sent: RequestCounter,
+        bounds: Bounds,
+        *,
+        max_retries: LoggedRetry,
+        unix_socket: str = "",
+        **options: Any,
     ) -> None:
         self._sent = sent
+        self._pace = max_retries.pace
         self._bounds = bounds
         self._unix_socket = unix_socket
-        super().__init__(**options)
+        super().__init__(max_retries=max_retries, **options)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
@@ -171,7 +200,8 @@ class Adapter(HTTPAdapter):
         """Return the answer, its body read. Raises AnswerTooLong for one that unpacks to more than is allowed."""
         kind = f"{request.method} {_UUID.sub('{uuid}', urlsplit(str(request.url)).path)}"
         self._sent.add(kind, 1)
-        answer = super().send(request, *args, **kwargs)
+        with self._pace.turn():
+            answer = super().send(request, *args, **kwargs)
         retries = getattr(answer.raw, "retries", None)
         self._sent.add(kind, len(retries.history) if retries else 0)
         body = bytearray()

@@ -8,8 +8,10 @@ where Waldur's answer does not depend on how often it is sent). Above, in the qu
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,10 +24,10 @@ from agent.config.secret import mask_url
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.http import answers
 from agent.http.connections import AnswerTooLong, RequestCounter, Timeouts, new_retry
-from agent.waldur import rights, transport
+from agent.waldur import pool, rights, transport
 from agent.waldur.auth import OidcAuth, auth_for
 from agent.waldur.features import Features
-from agent.waldur.listing import PAGE_SIZE, Listing, Query
+from agent.waldur.listing import AT_ONCE, PAGE_SIZE, Listing, Query
 from agent.waldur.transport import Bounds
 
 log = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ class WaldurClient:
         self._timeout = (timeouts.connect_s, timeouts.read_s)
         self._bounds = bounds
         self._counter = RequestCounter()
+        # So many pages are asked for at once, whatever the number of listings.
+        self._pages = threading.BoundedSemaphore(AT_ONCE)
         self.features = Features()
         retry = new_retry(attempts, timeouts)
         self._once = transport.new_session(access, self._counter, retry, bounds)
@@ -87,7 +91,8 @@ class WaldurClient:
     def pages(
         self, path: str, params: Params = (), *, order: str = "", is_paged: bool = True
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield all items of a list once, page by page as the `Link` header says, whatever the page's size.
+        """Yield all items of a list once, page by page as the `Link` header says, whatever the page's size. The pages
+        after the first are asked for a few at a time, where a count tells how many there are.
 
         `order`: what to sort by, so that what comes or goes meanwhile moves few others; left out where the server
         cannot. `is_paged` is false where Waldur sends the whole at once. Only the link's query is followed, so the
@@ -100,20 +105,30 @@ class WaldurClient:
         is_sorted = bool(order) and self.if_supported(sorting)
         query: Query | None = (*params, ("o", order), plain[-1]) if is_sorted else plain
         listing = Listing(path, self._bounds, is_paged=is_paged)
-        while query is not None:
-            listing.begin_page(query)
-            try:
-                answer = self._send("GET", path, params=query)
-            except WaldurError as error:
-                if is_sorted and listing.is_first and error.status == 400 and error.detail.startswith("o: "):
-                    self.note_missing(sorting, error)
-                    listing, is_sorted, query = Listing(path, self._bounds, is_paged=is_paged), False, plain
-                    continue
-                if listing.is_first or error.status != 404:
-                    raise
-                raise listing.incomplete(f"it became shorter while it was read ({error.detail})") from error
-            yield from listing.items(self._json(answer, path))
-            query = listing.next_page(answer)
+        with pool.Ahead[Query, requests.Response](partial(self._page, path), AT_ONCE) as asked:
+            while query is not None:
+                listing.begin_page(query)
+                try:
+                    answer = asked.take(query)
+                except WaldurError as error:
+                    is_order = error.status == 400 and error.detail.startswith("o: ")
+                    if is_sorted and listing.is_first and is_order:
+                        self.note_missing(sorting, error)
+                        listing, is_sorted = Listing(path, self._bounds, is_paged=is_paged), False
+                        query = plain
+                        continue
+                    if listing.is_first or error.status != 404:
+                        raise
+                    shorter = f"it became shorter while it was read ({error.detail})"
+                    raise listing.incomplete(shorter) from error
+                yield from listing.items(self._json(answer, path))
+                query = listing.next_page(answer)
+                if query is not None:
+                    asked.start(listing.ahead(query))
+
+    def _page(self, path: str, query: Query) -> requests.Response:
+        with self._pages:
+            return self._send("GET", path, params=query)
 
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
         """Send a POST and return the JSON of the answer, None without one.

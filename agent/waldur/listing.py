@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any
 from urllib.parse import parse_qsl
 
 import requests
 
 from agent.core.errors import WaldurAnswerError
+from agent.waldur import pool
 from agent.waldur.transport import Bounds
 
 PAGE_SIZE = 300
 # What servers make of `page_size`, or of none: such a page may have others behind it.
 PAGE_SIZES = frozenset({10, 100, PAGE_SIZE})
+
+# Pages asked for before the one in front of them is read, over all listings of a client.
+AT_ONCE = 4
+PAGE = "page"
 
 Query = tuple[tuple[str, str], ...]
 
@@ -34,8 +41,9 @@ class Listing:
         self._ends_s = time.monotonic() + bounds.listing_s
         self._size = 0
         self._count = 0
+        self._per_page = 0
         self._announced = 0
-        self._different: set[str] = set()
+        self._different: set[str | bytes] = set()
         self._asked: set[Query] = set()
 
     @property
@@ -50,6 +58,8 @@ class Listing:
             raise self.incomplete(f"it goes on after {len(self._asked)} pages with {self._size} bytes")
         if time.monotonic() > self._ends_s:
             raise self.incomplete(f"it goes on after {self._bounds.listing_s:g} s, {len(self._asked)} pages")
+        if pool.is_given_up():
+            raise self.incomplete("nobody waits for it any more")
         self._asked.add(query)
 
     def items(self, page: Any) -> list[Mapping[str, Any]]:
@@ -57,6 +67,7 @@ class Listing:
         if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
             raise self.incomplete("the page is not a list of objects")
         self._count = len(page)
+        self._per_page = self._per_page or self._count
         fresh = {identity: item for item in page if (identity := _identity(item)) not in self._different}
         self._different |= fresh.keys()
         return list(fresh.values())
@@ -70,7 +81,7 @@ class Listing:
         self._announced = max(self._announced, int(told[:18]) if is_counted else 0)
         link = answer.links.get("next", {}).get("url")
         if link is not None:
-            query = tuple(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True))
+            query = tuple(sorted(parse_qsl(link.partition("?")[2].partition("#")[0], keep_blank_values=True)))
             if not query:
                 raise self.incomplete("the link to the next page names no page")
             return query
@@ -84,6 +95,20 @@ class Listing:
             raise self.incomplete(f"{self._announced} items were announced, {len(self._different)} came")
         return None
 
+    def ahead(self, query: Query) -> Iterator[Query]:
+        """Yield what asks for the pages that the count tells of, from `query` on, which is the next; only `query` where
+        pages have no numbers or no count.
+
+        Never the last one: it is asked for when all others are there, so that it tells of what came meanwhile.
+        """
+        yield query
+        number = dict(query).get(PAGE, "")
+        if not (number.isdecimal() and number.isascii() and self._per_page):
+            return
+        pages = min(math.ceil(self._announced / self._per_page), self._bounds.listing_pages)
+        for other in range(int(number[:9]) + 1, pages):
+            yield tuple((name, str(other) if name == PAGE else value) for name, value in query)
+
     def incomplete(self, problem: str) -> WaldurAnswerError:
         return WaldurAnswerError(
             f"GET {self._path}: {problem}: the listing is incomplete and not used",
@@ -92,7 +117,9 @@ class Listing:
         )
 
 
-def _identity(item: Mapping[str, Any]) -> str:
-    """Return what tells an item from the others of its list; some have no uuid."""
+def _identity(item: Mapping[str, Any]) -> str | bytes:
+    """Return what tells an item from the others of its list; of those that have no uuid a digest."""
     uuid = item.get("uuid")
-    return uuid if isinstance(uuid, str) and uuid else json.dumps(item, sort_keys=True)
+    if isinstance(uuid, str) and uuid:
+        return uuid
+    return blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=16).digest()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from agent.core.errors import WaldurLacks
@@ -52,16 +53,17 @@ def listed_accounts(client: WaldurClient) -> Iterator[Mapping[str, Any]]:
 
 def if_there(
     client: WaldurClient, feature: str, path: str, params: Params = ()
-) -> list[Mapping[str, Any]] | None:
-    """Return a list, None on servers that lack it, which are asked once only. Raises WaldurLacks where the server had
-    it before: then a gateway is at fault, and nothing is known.
+) -> Iterator[Mapping[str, Any]] | None:
+    """Return the items of a list, None on servers that lack it, which are asked once only. Raises WaldurLacks where the
+    server had it before: then a gateway is at fault, and nothing is known.
     """
     if not client.if_supported(feature):
         return None
+    items = client.pages(path, params)
     try:
-        found = list(client.pages(path, params))
+        first = next(items, None)
     except WaldurLacks as error:
         client.note_missing(feature, error)
         return None
     client.features.note_there(feature)
-    return found
+    return iter(()) if first is None else chain([first], items)

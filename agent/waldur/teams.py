@@ -18,6 +18,8 @@ from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 PROVIDERS = "marketplace-service-providers/"
 LIMITS = "component-user-usage-limits/"
+# Servers of 2024 send all fields. `created` tells two grants of one role apart.
+PERMISSION_FIELDS = ("user_uuid", "project_uuid", "role", "role_name", "created")
 IN_USE, ENDED = "OK", "Closed"
 
 Teams = Mapping[str, list[TeamMember]]
@@ -36,7 +38,8 @@ def of_projects(client: WaldurClient, provider: str) -> Teams:
     403 where the token may not see them all.
     """
     found: dict[str, dict[str, TeamMember]] = defaultdict(dict)
-    for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/", order=OLDEST_FIRST):
+    params = [("field", name) for name in PERMISSION_FIELDS]
+    for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/", params, order=OLDEST_FIRST):
         user = records.uuid(item, "a permission", "user_uuid")
         role = str(item.get("role_name") or item.get("role") or "")
         found[records.uuid(item, "a permission", "project_uuid")][user] = TeamMember(user, role=role)

@@ -194,9 +194,7 @@ def list_user_usages(call: Call) -> Reply:
     if not call.age.is_modern:
         filters = filters.without("component_usage__billing_period")
     visible = _visible_resources(call)
-    mine = [
-        u for u in call.store.user_usages if usages[u.component_usage_uuid].resource_uuid in visible
-    ]
+    mine = [u for u in call.store.user_usages if usages[u.component_usage_uuid].resource_uuid in visible]
     rows = filters.apply(mine, call.query)
     return lookup.page_of(call, rows, lambda u: _user_usage_body(call, u))
 

@@ -29,7 +29,7 @@ from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run.membership import account_lists
 from agent.run.site import Site, offering_rules
-from agent.waldur import members, offerings, orders, resources, teams
+from agent.waldur import members, offerings, orders, pool, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import UserLimits
 
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 # How long the options and the provider of the offering are not read again.
 OFFERING_VALID_S = 600.0
 BULK_TEAMS = "project_permissions"
+# Listings that are read beside the resources.
+BESIDE = 3
 # With these a resource has members of its own, fewer than its project (8.1).
 NARROWING = ("enable_resource_projects",)
 
@@ -74,32 +76,42 @@ class MembershipFacts:
 def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
     """Read everything that a membership pass needs. Raises WaldurError where what concerns all resources is unreadable.
 
-    Orders before resources: the limits of an order that ends in between are in the resource.
+    Listings are read at once, but orders before resources: the limits of an order that ends in between are in the
+    resource.
     """
     client = site.client
     offering = _offering(site)
-    in_orders: dict[str, frozenset[OrderType]] = {}
-    for order in orders.actionable(client):
-        in_orders[order.resource_uuid] = in_orders.get(order.resource_uuid, frozenset()) | {order.type}
-    if scope.resource_uuid:
-        listed = [resources.get(client, scope.resource_uuid, fields=resources.SYNC_FIELDS)]
-    else:
-        states = (*resources.HANDLED, *resources.IN_PROGRESS)
-        listed = resources.listed(
-            client, states, fields=resources.SYNC_FIELDS, project_uuid=scope.project_uuid
+    with pool.beside(BESIDE) as start:
+        users = start(lambda: _users(site))
+        accounts = start(lambda: _accounts(site))
+        limits = start(lambda: teams.user_limits(client))
+        in_orders: dict[str, frozenset[OrderType]] = {}
+        for order in orders.actionable(client):
+            in_orders[order.resource_uuid] = in_orders.get(order.resource_uuid, frozenset()) | {order.type}
+        if scope.resource_uuid:
+            listed = [resources.get(client, scope.resource_uuid, fields=resources.SYNC_FIELDS)]
+        else:
+            states = (*resources.HANDLED, *resources.IN_PROGRESS)
+            listed = resources.listed(
+                client, states, fields=resources.SYNC_FIELDS, project_uuid=scope.project_uuid
+            )
+        found = [resource for resource in listed if resource.state in resources.HANDLED]
+        named = [resource for resource in found if resource.backend_id]
+        of_project = _bulk_teams(site, scope, named)
+        return MembershipFacts(
+            offering=offering,
+            resources=found,
+            in_progress=[resource for resource in listed if resource.state in resources.IN_PROGRESS],
+            users=users.result(),
+            teams=_teams(site, named, users.result(), of_project),
+            accounts=accounts.result(),
+            orders=in_orders,
+            user_limits=limits.result(),
         )
-    found = [resource for resource in listed if resource.state in resources.HANDLED]
-    users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
-    return MembershipFacts(
-        offering=offering,
-        resources=found,
-        in_progress=[resource for resource in listed if resource.state in resources.IN_PROGRESS],
-        users=users,
-        teams=_teams(site, scope, found, users),
-        accounts=_accounts(site),
-        orders=in_orders,
-        user_limits=teams.user_limits(client),
-    )
+
+
+def _users(site: Site) -> list[OfferingUser]:
+    return members.offering_users(site.client, with_persons=site.offering.username_backend != "base")
 
 
 def _offering(site: Site) -> OfferingFacts:
@@ -111,30 +123,34 @@ def _offering(site: Site) -> OfferingFacts:
     return cache.offering
 
 
+def _bulk_teams(site: Site, scope: PassScope, named: Sequence[Resource]) -> teams.Teams | None:
+    """Return the people of all projects from one listing; None where teams are to be read one by one."""
+    client = site.client
+    if not (scope.is_everything and named and not _is_narrowed(site) and client.if_supported(BULK_TEAMS)):
+        return None
+    offering, cache = _offering(site), site.cache
+    try:
+        if cache.provider_uuid is None:
+            cache.provider_uuid = teams.provider_uuid(client, offering.customer_uuid)
+        return teams.of_projects(client, cache.provider_uuid) if cache.provider_uuid else None
+    except WaldurError as error:
+        if error.status not in (403, 404, 405):
+            raise
+        client.note_missing(BULK_TEAMS, error)
+        return None
+
+
 def _teams(
-    site: Site, scope: PassScope, found: Sequence[Resource], users: Iterable[OfferingUser]
+    site: Site, named: Sequence[Resource], users: Iterable[OfferingUser], of_project: teams.Teams | None
 ) -> dict[str, Sequence[TeamMember] | WaldurError]:
-    """Read teams by resource, from one listing or one by one; both lead to the same plan.
+    """Return teams by resource, from the listing of all or read one by one; both lead to the same plan.
 
     The listing does not have the names of people whose account at the offering the token may not see, nor projects
     without anybody: those teams are read one by one.
     """
     client = site.client
-    named = [resource for resource in found if resource.backend_id]
-    narrowed = _is_narrowed(site)
-    of_project = None
-    if scope.is_everything and named and not narrowed and client.if_supported(BULK_TEAMS):
-        offering, cache = _offering(site), site.cache
-        try:
-            if cache.provider_uuid is None:
-                cache.provider_uuid = teams.provider_uuid(client, offering.customer_uuid)
-            of_project = teams.of_projects(client, cache.provider_uuid) if cache.provider_uuid else None
-        except WaldurError as error:
-            if error.status not in (403, 404, 405):
-                raise
-            client.note_missing(BULK_TEAMS, error)
     if of_project is None:
-        return _single_teams(client, named, narrowed=narrowed)
+        return _single_teams(client, named, narrowed=_is_narrowed(site))
     seen = {user.user_uuid for user in users}
     told = {
         project: team for project, team in of_project.items() if seen >= {member.user_uuid for member in team}
@@ -147,7 +163,7 @@ def _teams(
 def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resource]) -> MembershipFacts:
     """Return the facts with everything read again that decides who is a member of these. Raises WaldurError."""
     client = site.client
-    users = members.offering_users(client, with_persons=site.offering.username_backend != "base")
+    users = _users(site)
     read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
     return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(site))
 
