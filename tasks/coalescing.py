@@ -61,6 +61,15 @@ def send_once(subject: str, publish: Callable[[], None]) -> bool:
     return True
 
 
+def is_due(subject: str) -> bool:
+    """Return whether a task about `subject` waits, or one at work goes once more; False where nobody can tell."""
+    if not broker.uses_redis():
+        return _waiting_here.get(subject, 0.0) > time.monotonic()
+    keys = (MARKER + subject, RERUN + subject)
+    found = _best_effort(lambda client: [client.get(key) for key in keys], otherwise=[None, None])
+    return bool(found[0] == WAITING or found[1])
+
+
 def _send_once_here(subject: str, publish: Callable[[], None]) -> bool:
     """Publish, unless a task about `subject` waits in the memory of this process; with another broker always."""
     now_s = time.monotonic()

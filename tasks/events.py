@@ -51,7 +51,10 @@ class TaskQueue:
         try:
             return _enqueue(job)
         except (OperationalError, RedisError, OSError) as error:
-            raise QueueUnavailable(f"the queue takes no tasks: {error}") from error
+            # Redis adds the hash of a script to what a command in it said.
+            raise QueueUnavailable(
+                f"the queue takes no tasks: {str(error).partition(' script: ')[0]}"
+            ) from error
 
     def send_heartbeat(self, offering_uuid: str, modes: Iterable[Mode]) -> None:
         """Tell beat which modes of an offering need no short polls for now. Raises QueueUnavailable.

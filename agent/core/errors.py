@@ -207,7 +207,7 @@ class OfferingPaused(SiteAgentError):
 
 
 class PassUnfinished(SiteAgentError):
-    """A pass used up its time; what it did stays, and the next one goes on."""
+    """A pass used up its time, or made way; what it did stays, and the next one goes on."""
 
     retryable = True
 

@@ -68,6 +68,7 @@ class Work(Generic[Plan]):
         self.steps = steps
         self.outage: BackendError | None = None
         self._judged: frozenset[Action] = frozenset()
+        self._has_begun = False
         self.decide(plan)
 
     def decide(self, plan: Plan) -> None:
@@ -114,6 +115,8 @@ class Work(Generic[Plan]):
             raise self.outage
         if self.run.is_late:
             raise PassUnfinished("the time of this pass is used up: the next one goes on")
+        if self._has_begun and self.run.makes_way():
+            raise PassUnfinished("this pass makes way for something more urgent: the next one goes on")
         withheld = [action for action in portion.actions if not self.allows(action)]
         if withheld:
             raise AssertionError(f"not allowed by the policy: {withheld[0].render()}")
@@ -121,6 +124,7 @@ class Work(Generic[Plan]):
             self.run.reserve_journal()
         except StateError as error:
             raise PassUnfinished(str(error)) from error
+        self._has_begun = True
         try:
             outcomes = list(self.steps.apply(portion.actions))
         except BackendError as error:
@@ -243,14 +247,19 @@ def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:
 
 @contextmanager
 def passing(
-    site: Site, mode: Mode, *, subject: str = "", seconds: float = UNBOUNDED_S, is_recorded: bool = True
+    site: Site,
+    mode: Mode,
+    *,
+    subject: str = "",
+    seconds: float = UNBOUNDED_S,
+    makes_way: Callable[[], bool] = lambda: False,
+    is_recorded: bool = True,
 ) -> Iterator[Pass]:
     """Run a pass from its beginning to its record. A SiteAgentError of the body ends the pass and is in its report."""
     report = PassReport(mode, site.offering.uuid, site.offering.name)
     with logs.about(offering=site.offering.uuid, mode=mode), effort_of(site) as report.effort:
-        run = Pass(
-            site, mode, gate.rules_of(site), report, subject=subject, until_s=time.monotonic() + seconds
-        )
+        until_s = time.monotonic() + seconds
+        run = Pass(site, mode, gate.rules_of(site), report, subject, until_s, makes_way)
         try:
             yield run
         except SiteAgentError as error:

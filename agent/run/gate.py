@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -78,7 +78,8 @@ class Planned(Protocol):
 class Pass:
     """One pass over an offering, of one or several loops: the rules as they were when it began, its end, its report.
 
-    `subject`: the order, resource or project that it is about, empty for everything. `cause`: what the journal names
+    `subject`: the order, resources or projects that it is about, empty for everything. `makes_way`: whether something
+    more urgent waits. `cause`: what the journal names
     as the reason where it is no pass. `holds`: whether what is held is written down for `approve`; not where whoever
     started the pass decides with an option.
     """
@@ -89,6 +90,7 @@ class Pass:
     report: PassReport
     subject: str = ""
     until_s: float = UNBOUNDED_S
+    makes_way: Callable[[], bool] = lambda: False
     cause: str = ""
     holds: bool = True
     id: str = field(default_factory=lambda: uuid4().hex)

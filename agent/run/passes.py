@@ -47,10 +47,19 @@ def process_orders(site: Site, *, order_uuid: str | None = None, lock: Lock = la
     return run.report
 
 
-def sync_members(site: Site, *, scope: PassScope = PassScope(), seconds: float = UNBOUNDED_S) -> PassReport:
-    """Run one pass over the offering, or one resource or project. After `seconds` no new portion is begun."""
-    subject = scope.resource_uuid or scope.project_uuid
-    with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject=subject, seconds=seconds) as run:
+def sync_members(
+    site: Site,
+    *,
+    scope: PassScope = PassScope(),
+    seconds: float = UNBOUNDED_S,
+    makes_way: Callable[[], bool] = lambda: False,
+) -> PassReport:
+    """Run one pass over the offering, or some resources and projects. After `seconds`, or once it `makes_way` for
+    something more urgent, no new portion is begun, but for the first.
+    """
+    with engine.passing(
+        site, Mode.MEMBERSHIP_SYNC, subject=str(scope), seconds=seconds, makes_way=makes_way
+    ) as run:
         synced = membership.reconcile(run, scope, lambda facts, snapshot: name_people(run, facts, snapshot))
         provide_for_members(run, synced)
     return run.report

@@ -46,7 +46,9 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class ResourceResult:
-    """What became of a resource that was not in step already, or could not be brought there."""
+    """What became of a resource that was not in step already, or could not be brought there; of a project that an event
+    told of where its resources could not be listed.
+    """
 
     resource_uuid: str
     result: Result

@@ -29,6 +29,7 @@ PASSING: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("membership_sync.part", (OFFERING,), {"project_uuid": "01234567-89ab-cdef-0123-456789abcdef"}),
     ("membership_sync.part", (OFFERING, "", UUID), {}),
     ("membership_sync.rebuild", (OFFERING,), {}),
+    ("membership_sync.events", (OFFERING,), {}),
     ("events.periodic_limits", (OFFERING, {"resource_uuid": UUID}), {}),
     ("backfill.month", (OFFERING, "2024-01", "0af3", OPTIONS), {}),
     ("backfill.month", (OFFERING, "2024-01", "0af3", {}), {}),

@@ -21,6 +21,7 @@ from rig.processes import accepts, free_ports, wait_until
 from rig.redis_server import RedisServer
 from rig.site import configuration
 from simulator.server.waldur import SimulatedWaldur
+from tasks.backlog import KEY
 from tests.cluster.emulated import EmulatedSlurm, settings, variables
 
 pytestmark = pytest.mark.real_part
@@ -32,7 +33,7 @@ from agent.core.events import Job, JobKind
 from tasks.events import TaskQueue
 offering, queue = sys.argv[1], TaskQueue()
 queue.send_heartbeat(offering, [Mode.MEMBERSHIP_SYNC])
-print(queue.send(Job(JobKind.MEMBERSHIP, offering)))
+print(*(queue.send(Job(JobKind.MEMBERSHIP, offering, project_uuid=project)) for project in ("", "a" * 32)))
 """
 OPERATOR = """
 import sys
@@ -116,12 +117,14 @@ def test_each_role_works_with_its_own_user_and_reads_nobody_elses_keys(
         try:
             wait_until("the worker is ready", lambda: " ready." in worker.output())
             wait_until("beat runs", lambda: any(admin.scan_iter(match="site-beat:*")))
-            for role, script, said in (("bridge", BRIDGE, "True"), ("operator", OPERATOR, "1  1 1 1")):
+            for role, script, said in (("bridge", BRIDGE, "True True"), ("operator", OPERATOR, "1  1 1 1")):
                 command = [sys.executable, "-c", script, waldur.seed.offering_uuid]
                 done = subprocess.run(
                     command, env=env(role), cwd=REPOSITORY, capture_output=True, text=True, check=False
                 )
                 assert done.stdout.strip() == said, done.stderr
+            backlog = f"{KEY}{waldur.seed.offering_uuid}"
+            wait_until("what events told of is covered", lambda: not admin.exists(backlog))
             wait_until("the order is done", lambda: waldur.order(order).state.value == "done")
             wait_until("Flower listens", lambda: accepts(port))
             wait_until("Flower sees the worker", lambda: "celery@" in seen_by_flower(port))

@@ -94,7 +94,7 @@ class Teams(World):
 
 def event(site: Site, project: str) -> PassReport:
     """A pass over one project, as an event brings it."""
-    return passes.sync_members(site, scope=PassScope(project_uuid=project))
+    return passes.sync_members(site, scope=PassScope.of(project_uuid=project))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import sys
 from agent.core.events import Job, JobKind, QueueUnavailable
 from tasks import broker, coalescing
 from tasks.events import TaskQueue
-from tasks.membership import part
+from tasks.membership import events
 offering, queue, send = sys.argv[1], "site.default", TaskQueue().send
 client = broker.client()
 def waiting(): return sum(client.llen(key) for key in client.keys("site.default*"))
@@ -33,10 +33,11 @@ print("a forced sync", [send(Job(JobKind.REBUILD, offering)) for _ in range(2)],
 
 client.flushall()
 send(job("a" * 32))
-with coalescing.single_flight(part, "membership_sync:" + "a" * 32) as first:
-    print("at work", first is not None, send(job("a" * 32)), send(job("a" * 32)))
-    part.request.update(args=[offering, "", "a" * 32], delivery_info={"routing_key": queue, "priority": 3})
-    with coalescing.single_flight(part, "membership_sync:" + "a" * 32) as second:
+subject = f"membership_sync:events:{offering}"
+with coalescing.single_flight(events, subject) as first:
+    print("at work", first is not None, send(job("b" * 32)), send(job("c" * 32)))
+    events.request.update(args=[offering], delivery_info={"routing_key": queue, "priority": 3})
+    with coalescing.single_flight(events, subject) as second:
         print("beside it", second is not None)
     print("before its end", waiting())
 print("after its end", waiting())
@@ -61,10 +62,10 @@ print("there is room again", send(job("d" * 32)))
 def test_bursts_and_their_doubles(redis_server: RedisServer, tmp_path: Path) -> None:
     assert lines_of(SCRIPT, redis_server, tmp_path) == [
         "one project 1",
-        "four projects 4",
-        "and everything 6",
-        "two different messages 8",
-        "a forced sync [True, False] 9",
+        "four projects 1",
+        "and everything 3",
+        "two different messages 5",
+        "a forced sync [True, False] 6",
         "at work True True False",
         "beside it False",
         "before its end 2",

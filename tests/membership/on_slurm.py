@@ -46,7 +46,7 @@ class OnSlurm:
         assert report.counted() == {"done": number}, report.as_json()
 
     def sync(self, *, resource: str = "", seconds: float = 600) -> PassReport:
-        return passes.sync_members(self.site, scope=PassScope(resource_uuid=resource), seconds=seconds)
+        return passes.sync_members(self.site, scope=PassScope.of(resource_uuid=resource), seconds=seconds)
 
     def settled(self) -> None:
         for _ in range(2):

@@ -92,7 +92,7 @@ class World:
         assert self.changes(report) == []
 
     def sync(self, *, resource: str = "", project: str = "", seconds: float = 1000) -> PassReport:
-        scope = PassScope(resource_uuid=resource, project_uuid=project)
+        scope = PassScope.of(resource_uuid=resource, project_uuid=project)
         return passes.sync_members(self.site, scope=scope, seconds=seconds)
 
     def changes(self, report: PassReport) -> list[str]:

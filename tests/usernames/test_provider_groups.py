@@ -283,7 +283,7 @@ def test_a_pass_over_everything_makes_them_and_shows_them_before(projects: Proje
     """Members who get their names in the same pass join with it; a pass over one project leaves groups alone."""
     site = projects.site()
     with_resource(projects.waldur, projects.project)
-    sync_members(site, scope=PassScope(project_uuid=projects.project))
+    sync_members(site, scope=PassScope.of(project_uuid=projects.project))
     assert projects.entry() is None
     shown = preview(site, Mode.MEMBERSHIP_SYNC)
     assert "create group physics with gid 20001" in [action.line() for action in shown.allowed]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.core.account_names import fold
@@ -29,6 +29,7 @@ from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run.membership import account_lists
 from agent.run.site import Site, offering_rules
+from agent.state import named_accounts as named_accounts_state
 from agent.waldur import members, offerings, orders, pool, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import UserLimits
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 # How long the options and the provider of the offering are not read again.
 OFFERING_VALID_S = 600.0
+# So many that events told of are read one by one at most; more, and more than this share of the offering's accounts,
+# are a pass over everything. Few of them are read faster than everything.
+ONE_BY_ONE, SHARE, FEW = 100, 0.25, 5
 BULK_TEAMS = "project_permissions"
 # Listings that are read beside the resources.
 BESIDE = 3
@@ -46,21 +50,43 @@ NARROWING = ("enable_resource_projects",)
 
 @dataclass(frozen=True, slots=True)
 class PassScope:
-    """What a pass covers: everything, or one resource or project that an event told of."""
+    """What a pass covers: everything, or some resources and projects that events told of, by uuid."""
 
-    resource_uuid: str = ""
-    project_uuid: str = ""
+    resources: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, *, resource_uuid: str = "", project_uuid: str = "") -> PassScope:
+        """Return the scope of one resource or project; with neither everything."""
+        return cls(
+            frozenset({resource_uuid} if resource_uuid else ()),
+            frozenset({project_uuid} if project_uuid else ()),
+        )
 
     @property
     def is_everything(self) -> bool:
-        return not (self.resource_uuid or self.project_uuid)
+        return not (self.resources or self.projects)
+
+    def __len__(self) -> int:
+        return len(self.resources) + len(self.projects)
+
+    def __str__(self) -> str:
+        """Return the uuid where it is one, else how many it is about; empty for everything."""
+        if len(self) == 1:
+            return next(iter(self.resources or self.projects))
+        counts = ((len(self.projects), "projects"), (len(self.resources), "resources"))
+        return " and ".join(f"{count} {what}" for count, what in counts if count)
+
+    def covers(self, resource: Resource) -> bool:
+        return self.is_everything or resource.uuid in self.resources or resource.project_uuid in self.projects
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipFacts:
     """`teams` by resource uuid, failed reads as the error. `accounts` None where they could not be read.
 
-    `in_progress`: resources that an order is at work on.
+    `in_progress`: resources that an order is at work on. `unlisted`: the failed reads of resources and of whole
+    projects that events told of, by uuid.
     """
 
     offering: OfferingFacts
@@ -71,6 +97,17 @@ class MembershipFacts:
     accounts: Mapping[str, ProjectAccounts] | None
     orders: Mapping[str, frozenset[OrderType]]
     user_limits: UserLimits | None
+    unlisted: Mapping[str, WaldurError] = field(default_factory=dict)
+
+
+def is_whole_cheaper(site: Site, scope: PassScope, *, is_whole_due: bool) -> bool:
+    """Return whether a pass over everything should cover what events told of: where that is much, or where such a pass
+    is due anyway.
+    """
+    if len(scope) <= FEW:
+        return False
+    accounts = named_accounts_state.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    return is_whole_due or len(scope) > min(ONE_BY_ONE, SHARE * len(accounts))
 
 
 def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
@@ -88,13 +125,7 @@ def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
         in_orders: dict[str, frozenset[OrderType]] = {}
         for order in orders.actionable(client):
             in_orders[order.resource_uuid] = in_orders.get(order.resource_uuid, frozenset()) | {order.type}
-        if scope.resource_uuid:
-            listed = [resources.get(client, scope.resource_uuid, fields=resources.SYNC_FIELDS)]
-        else:
-            states = (*resources.HANDLED, *resources.IN_PROGRESS)
-            listed = resources.listed(
-                client, states, fields=resources.SYNC_FIELDS, project_uuid=scope.project_uuid
-            )
+        listed, unlisted = _listed(client, scope)
         found = [resource for resource in listed if resource.state in resources.HANDLED]
         named = [resource for resource in found if resource.backend_id]
         of_project = _bulk_teams(site, scope, named)
@@ -107,7 +138,30 @@ def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
             accounts=accounts.result(),
             orders=in_orders,
             user_limits=limits.result(),
+            unlisted=unlisted,
         )
+
+
+def _listed(client: WaldurClient, scope: PassScope) -> tuple[list[Resource], Mapping[str, WaldurError]]:
+    """Return the resources of a scope, and the failed reads of single resources and projects by uuid. Raises
+    WaldurError where the only read failed.
+    """
+    states, fields = (*resources.HANDLED, *resources.IN_PROGRESS), resources.SYNC_FIELDS
+    if scope.is_everything or len(scope) > resources.LIST_ALL_FROM:
+        found = resources.listed(client, states, fields=fields)
+        return [resource for resource in found if scope.covers(resource)], {}
+
+    def read(uuid: str) -> list[Resource]:
+        if uuid in scope.resources:
+            return [resources.get(client, uuid, fields=fields)]
+        return resources.listed(client, states, fields=fields, project_uuid=uuid)
+
+    answers = pool.each([*scope.resources, *scope.projects], read)
+    failed = {uuid: answer for uuid, answer in answers.items() if isinstance(answer, WaldurError)}
+    if len(failed) == len(answers) == 1:
+        raise next(iter(failed.values()))
+    several = (answer for answer in answers.values() if not isinstance(answer, WaldurError))
+    return list({resource.uuid: resource for some in several for resource in some}.values()), failed
 
 
 def _users(site: Site) -> list[OfferingUser]:
@@ -126,7 +180,8 @@ def _offering(site: Site) -> OfferingFacts:
 def _bulk_teams(site: Site, scope: PassScope, named: Sequence[Resource]) -> teams.Teams | None:
     """Return the people of all projects from one listing; None where teams are to be read one by one."""
     client = site.client
-    if not (scope.is_everything and named and not _is_narrowed(site) and client.if_supported(BULK_TEAMS)):
+    is_bulk = scope.is_everything or len({each.project_uuid for each in named}) > resources.LIST_ALL_FROM
+    if not (is_bulk and named and not _is_narrowed(site) and client.if_supported(BULK_TEAMS)):
         return None
     offering, cache = _offering(site), site.cache
     try:

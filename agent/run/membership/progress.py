@@ -212,6 +212,9 @@ class MembershipProgress:
                 work.report.in_step += 1
             else:
                 work.report.resources.append(found)
+        for uuid, error in work.plan.facts.waldur.unlisted.items():
+            result = ResourceResult(uuid, postponed(error), "", f"it could not be read: {error}", error)
+            work.report.resources.append(result)
         for uuid, error in work.plan.unread.items():
             work.report.resources.append(ResourceResult(uuid, postponed(error), "", str(error), error))
         member_statuses.tell(work, self.seen, self.unjoinable)

@@ -64,7 +64,7 @@ def preview(site: Site, mode: Mode) -> Preview:
 
 def preview_of_resource(site: Site, resource_uuid: str) -> Preview:
     """Return the same for the members, state and limits of one resource."""
-    return _of_membership(site, PassScope(resource_uuid=resource_uuid))
+    return _of_membership(site, PassScope.of(resource_uuid=resource_uuid))
 
 
 def fingerprint(action: Action) -> str:
@@ -174,7 +174,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     )
 
     def apply() -> PassReport:
-        with engine.passing(site, mode, subject=scope.resource_uuid) as run:
+        with engine.passing(site, mode, subject=str(scope)) as run:
             passes.name_people(run, waldur, plan.snapshot)
             work = engine.carry_out(run, steps, plan)
             done = Synced(work.plan, work.decision, progress.errors, progress.seen, progress.unremovable)
