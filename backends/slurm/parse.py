@@ -7,9 +7,11 @@ Every command names its columns, so that no release's default layout matters.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from agent.core.account_names import fold
 from agent.core.errors import ParseError
@@ -20,7 +22,11 @@ ASSOCIATION_COLUMNS = (
     "cluster", "account", "user", "partition", "parentname", "grptresmins", "grpsubmit", "qos", "defaultqos",
     "maxtresmins",
 )  # fmt: skip
+# Where a row stands in the tree, which tells its parent: `parentname` costs a query for each account (22.05).
+PLACED_COLUMNS = (*ASSOCIATION_COLUMNS, "lft", "rgt")
+DEFAULT_COLUMNS = ("account", "user")
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
+SHOW_DEFAULTS = "sacctmgr show assoc onlydefaults"
 QOS_COLUMNS = ("name", "grptresmins", "description")
 QOS_USER_COLUMNS = ("cluster", "account", "qos", "defaultqos")
 SHOW_QOS = "sacctmgr show qos"
@@ -32,6 +38,7 @@ _MEGABYTE_EXPONENT = 2
 _PARTITION_NAME = re.compile(r"PartitionName=(\S+)")
 _QOS_RECORD = re.compile(r"QOS=(\S+)\([0-9]+\) .*?GrpTRESMins=(\S*)")
 _ASSOC_MGR_FIELD = re.compile(r"(?:^| )(ClusterName|Account|UserName|Partition|GrpTRESMins)=(\S*)")
+Result = TypeVar("Result")
 _USED_TRES = re.compile(r"([^=,\s]+)=(?:N|[0-9]+)\(([0-9]+)\)")
 
 
@@ -54,38 +61,59 @@ class Qos:
     limits: Mapping[str, int]
 
 
-def associations(stdout: str) -> Tree:
-    """Parse `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits).
+class Misplaced(ParseError):
+    """The rows of a tree do not lie within each other: their places tell no parents."""
 
-    The root account is always there: without it, nothing was read. Raises ParseError.
+
+class Unfiltered(ParseError):
+    """Rows were listed that were not asked for: the program does not know the option that leaves them out."""
+
+
+def associations(answer: str | Iterable[str], *, placed: bool = False) -> Tree:
+    """Parse `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits); with `placed` with PLACED_COLUMNS
+    and without parents (WOPInfo), which the places tell.
+
+    The root account is always there: without it, nothing was read. Names and values that are the same are kept once.
+    Raises ParseError; Misplaced where the places tell no parents.
     """
     clusters: set[str] = set()
     accounts: dict[str, Account] = {}
     found: set[Association] = set()
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
     member_qos: dict[Association, MemberQos] = {}
-    for row in rows(SHOW_ASSOCIATIONS, stdout, len(ASSOCIATION_COLUMNS)):
-        cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job = row
+    places = _Places()
+    known: dict[str, str] = {}
+    limits_of, qos_of, same = _once(tres_limits), _once(_qos_names), known.setdefault
+    for row in rows(SHOW_ASSOCIATIONS, answer, len(PLACED_COLUMNS if placed else ASSOCIATION_COLUMNS)):
+        cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job, *place = row
+        account, parent = same(account, account), same(parent, parent)
         clusters.add(cluster)
-        own, default_qos = _qos_names(qos), fold(default_qos)
+        own, default_qos = qos_of(qos), fold(default_qos)
+        if placed:
+            places.add(account, is_user=bool(user), left=place[0], right=place[1])
         if user:
-            partition = fold(partition)
-            found.add(Association(account, user, partition))
+            user, partition = same(user, user), fold(partition)
+            member = Association(account, user, same(partition, partition))
+            found.add(member)
             if own or default_qos:
-                member_qos[Association(account, user, partition)] = MemberQos(own, default_qos)
+                member_qos[member] = MemberQos(own, default_qos)
             if per_job:
-                user_limits[account, user] = tres_limits(per_job)
+                user_limits[account, user] = limits_of(per_job)
             continue
         accounts[account] = Account(
             name=account,
             parent=parent or None,
-            limits=tres_limits(limits),
+            limits=limits_of(limits),
             qos=own,
             default_qos=default_qos,
             submit_limit=_submit_limit(submit),
         )
     if "root" not in accounts:
         raise ParseError(SHOW_ASSOCIATIONS, "", "the root account is missing, the output is not complete")
+    # Each cluster has a tree of its own, and its own places.
+    if placed and len(clusters) == 1:
+        for name, above_it in places.parents().items():
+            accounts[name] = replace(accounts[name], parent=above_it)
     for above in accounts.values():
         if above.parent and above.parent not in accounts:
             raise ParseError(SHOW_ASSOCIATIONS, above.name, f"its parent {above.parent} is missing")
@@ -93,6 +121,65 @@ def associations(stdout: str) -> Tree:
         if member.account not in accounts:
             raise ParseError(SHOW_ASSOCIATIONS, member.user, f"its account {member.account} is missing")
     return Tree(frozenset(clusters), accounts, frozenset(found), user_limits, member_qos)
+
+
+class _Places:
+    """The places of rows: an account reaches from `left` to `right`, and everything in it lies between these."""
+
+    def __init__(self) -> None:
+        self._accounts: list[tuple[int, int, str]] = []
+        self._of_users: list[str] = []
+        self._users = array("q")
+
+    def add(self, account: str, *, is_user: bool, left: str, right: str) -> None:
+        """Note the place of a row. Raises Misplaced."""
+        if not (is_whole(left) and is_whole(right) and int(left) < int(right) < 1 << 62):
+            raise Misplaced(
+                SHOW_ASSOCIATIONS, account, f"it has no place in the tree: {left or None} to {right or None}"
+            )
+        if is_user:
+            self._of_users.append(account)
+            self._users.append(int(left))
+        else:
+            self._accounts.append((int(left), int(right), account))
+
+    def parents(self) -> dict[str, str | None]:
+        """Return the parent of each account. Raises Misplaced where accounts overlap, where there is more than one
+        tree, or where a user is elsewhere than the own account.
+        """
+        found: dict[str, str | None] = {}
+        reach: dict[str, tuple[int, int]] = {}
+        above: list[tuple[int, str]] = []
+        for left, right, account in sorted(self._accounts):
+            while above and above[-1][0] < left:
+                above.pop()
+            if (above and right >= above[-1][0]) or (not above and account != "root") or account in found:
+                around = above[-1][1] if above else "no account"
+                raise Misplaced(
+                    SHOW_ASSOCIATIONS, account, f"its place {left} to {right} is not within {around}"
+                )
+            found[account] = above[-1][1] if above else None
+            reach[account] = left, right
+            above.append((right, account))
+        for account, left in zip(self._of_users, self._users, strict=True):
+            first, last = reach.get(account, (left, left))
+            if not first <= left <= last:
+                raise Misplaced(
+                    SHOW_ASSOCIATIONS, account, f"a user of it is at {left}, which is not within it"
+                )
+        return found
+
+
+def _once(read: Callable[[str], Result]) -> Callable[[str], Result]:
+    """Return a reader that returns one and the same value for the same text."""
+    values: dict[str, Result] = {}
+
+    def value_of(text: str) -> Result:
+        if text not in values:
+            values[text] = read(text)
+        return values[text]
+
+    return value_of
 
 
 def users_of_qos(stdout: str) -> dict[str, list[str]]:
@@ -174,12 +261,26 @@ def tres_names(stdout: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def default_accounts(stdout: str) -> dict[str, str]:
+def default_accounts(answer: str | Iterable[str]) -> dict[str, str]:
     """Parse `show user format=user,defaultaccount`: every user listed, with "" where there is no default account.
 
     Output that is cut at the end of a line looks whole: only the tree tells who had to be in it. Raises ParseError.
     """
-    return dict(rows("sacctmgr show user", stdout, 2))
+    return dict(rows("sacctmgr show user", answer, 2))
+
+
+def default_associations(answer: str | Iterable[str]) -> dict[str, str]:
+    """Parse `show assoc onlydefaults` with DEFAULT_COLUMNS: the default account of each user who has one. Raises
+    ParseError; Unfiltered where others are listed as well.
+    """
+    found: dict[str, str] = {}
+    known: dict[str, str] = {}
+    for account, user in rows(SHOW_DEFAULTS, answer, len(DEFAULT_COLUMNS)):
+        account = known.setdefault(account, account)
+        # On several partitions a user has several rows of one account.
+        if not user or found.setdefault(user, account) != account:
+            raise Unfiltered(SHOW_DEFAULTS, account, "it is nobody's default account")
+    return found
 
 
 def job_counts(stdout: str) -> Counter[tuple[str, str]]:
@@ -224,9 +325,12 @@ def _used(limits: str, line: str) -> dict[str, int]:
     return {tres: int(minutes) for tres, minutes in used}
 
 
-def rows(command: str, stdout: str, columns: int) -> Iterator[list[str]]:
-    """Yield the columns of each line of a command that names them. Raises ParseError."""
-    for line in lines(command, stdout):
+def rows(command: str, answer: str | Iterable[str], columns: int) -> Iterator[list[str]]:
+    """Yield the columns of each line of a command that names them, from all of its output or from whole lines of it.
+    Raises ParseError.
+    """
+    found = lines(command, answer) if isinstance(answer, str) else filter(str.strip, answer)
+    for line in found:
         row = line.split("|")
         if len(row) != columns:
             raise ParseError(command, line, f"{columns} columns were asked for, {len(row)} came")

@@ -4,21 +4,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from typing import TypeVar
 
-from agent.core.errors import BackendError
+from agent.core.errors import BackendError, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
+from backends.slurm.allowed_names import is_usable
 from backends.slurm.commands import marked_qos
 from backends.slurm.jobs import Jobs
-from backends.slurm.programs import Programs, output
+from backends.slurm.programs import Programs, output, streamed
 from backends.slurm.schema import SlurmSettings
 
 log = logging.getLogger(__name__)
+
+# What a release without `lft` and `rgt` says of them; from 23.11 on SLURM keeps its tree otherwise.
+UNKNOWN_FIELD = "Unknown field"
+# Of so many users at most one command asks by name: each name costs, and a command has room for so many.
+NAMED_AT_MOST = 500
+
+Read = TypeVar("Read")
 
 
 class Reader:
@@ -31,6 +41,9 @@ class Reader:
         self._jobs = jobs
         self._where = (f"cluster={settings.cluster_name}",) if settings.cluster_name else ()
         self.seen_cluster = ""
+        # Whether this cluster's programs tell places in the tree, and list default associations alone.
+        self._shows_places = True
+        self._lists_defaults = True
 
     @property
     def cluster(self) -> str:
@@ -60,7 +73,10 @@ class Reader:
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
             return whole
         listed = whole.default_accounts
-        unlisted = sorted({association.user for association in whole.associations} - listed.keys())
+        unlisted = _unlisted(whole, listed)
+        if unlisted and self._lists_defaults:
+            listed = {**listed, **self._users(unlisted)}
+            unlisted = _unlisted(whole, listed)
         complete = whole.complete
         if unlisted or Part.ASSOCIATIONS not in whole.complete:
             complete -= {Part.DEFAULT_ACCOUNTS}
@@ -110,9 +126,10 @@ class Reader:
 
     def tree(self) -> Snapshot:
         """Read the accounts, associations and limits of users. Raises BackendError."""
-        columns = f"format={','.join(parse.ASSOCIATION_COLUMNS)}"
+        tree = self._placed_tree() if self._shows_places else None
         # Own values only: what is inherited is not ours to change, and resolving it doubles the time of the read.
-        tree = parse.associations(self._sacctmgr("show", "assoc", *self._where, columns, "WOPLimits"))
+        if tree is None:
+            tree = self._associations(parse.associations, parse.ASSOCIATION_COLUMNS, "WOPLimits")
         if len(tree.clusters) > 1:
             raise BackendError(
                 f"slurmdbd knows the clusters {', '.join(sorted(tree.clusters))}: set backend_settings.cluster_name "
@@ -127,6 +144,27 @@ class Reader:
             member_qos=tree.member_qos,
             complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.USER_LIMITS}),
         )
+
+    def _placed_tree(self) -> parse.Tree | None:
+        """Read the tree with the places of its rows instead of parents: a fifth of the time, as slurmdbd runs a query
+        for the parent of each account (22.05). None where this cluster's places tell no parents. Raises BackendError.
+        """
+        try:
+            return self._associations(
+                lambda lines: parse.associations(lines, placed=True), parse.PLACED_COLUMNS, "WOPInfo"
+            )
+        except parse.Misplaced as error:
+            log.warning("%s: parents are read one by one, which is slower. slurmdbd -R mends the tree", error)
+        except CommandFailed as error:
+            if UNKNOWN_FIELD not in error.stderr:
+                raise
+        self._shows_places = False
+        return None
+
+    def _associations(
+        self, parser: Callable[[Iterable[str]], Read], columns: Sequence[str], *options: str
+    ) -> Read:
+        return self._streamed(parser, "show", "assoc", *self._where, f"format={','.join(columns)}", *options)
 
     def _qos(self, found: dict[str, parse.Qos]) -> Snapshot:
         """Read the QoS of all clusters into `found` as well, with their limits."""
@@ -147,10 +185,37 @@ class Reader:
         return Snapshot(self.cluster, partitions=found, complete=frozenset({Part.PARTITIONS}))
 
     def _default_accounts(self) -> Snapshot:
+        """Read the users' default accounts: from their associations alone, as a list of users goes through all
+        associations for each of them (4 s for 20,000, instead of 0.3; 22.05). Raises BackendError.
+        """
+        complete = frozenset({Part.DEFAULT_ACCOUNTS})
+        if self._lists_defaults:
+            try:
+                found = self._associations(
+                    parse.default_associations, parse.DEFAULT_COLUMNS, "OnlyDefaults", "WOPInfo"
+                )
+                return Snapshot(self.cluster, default_accounts=found, complete=complete)
+            except parse.Unfiltered:
+                self._lists_defaults = False
+        return Snapshot(self.cluster, default_accounts=self._users(), complete=complete)
+
+    def _users(self, names: Sequence[str] = ()) -> dict[str, str]:
+        """Read the default accounts of these users, or of all, "" where one has none. Raises BackendError."""
         # A user has one default account on each cluster; without a name, the one on slurm.conf's own is shown.
+        some = len(names) <= NAMED_AT_MOST and all(is_usable("user", name) for name in names)
+        who = (f"name={','.join(names)}",) if names and some else ()
         columns = "format=user,defaultaccount"
-        defaults = parse.default_accounts(self._sacctmgr("show", "user", *self._where, columns))
-        return Snapshot(self.cluster, default_accounts=defaults, complete=frozenset({Part.DEFAULT_ACCOUNTS}))
+        return self._streamed(parse.default_accounts, "show", "user", *who, *self._where, columns)
+
+    def _streamed(self, parser: Callable[[Iterable[str]], Read], *words: str) -> Read:
+        """Parse the lines of a read as they come. Raises BackendError; how the command ended comes first."""
+        with closing(streamed(self._runner.lines((*self._programs.sacctmgr_read, *words)))) as lines:
+            try:
+                return parser(lines)
+            except ParseError:
+                for _ in lines:
+                    pass
+                raise
 
     def _sacctmgr(self, *words: str) -> str:
         return output(self._runner.read((*self._programs.sacctmgr_read, *words)))
@@ -186,6 +251,11 @@ class Reader:
         return Snapshot(
             self.cluster, active_jobs=of_accounts, active_users=counts, complete=frozenset({Part.JOBS})
         )
+
+
+def _unlisted(snapshot: Snapshot, listed: Mapping[str, str]) -> list[str]:
+    """Return those who have associations and are not listed among the users."""
+    return sorted({association.user for association in snapshot.associations} - listed.keys())
 
 
 def _limited_by_qos(snapshot: Snapshot, qos: Mapping[str, parse.Qos]) -> Snapshot:

@@ -217,8 +217,9 @@ class BackendContract:
         assert snapshot.default_accounts["ann"] in ACCOUNTS
         if subject.reads is not None:
             assert fresh.executed == {"read": subject.reads}
-        # Three reads at most, however many accounts there are: a read per account is what the agent exists to avoid.
-        assert fresh.executed["read"] <= 3
+        # Few reads, however many accounts there are: a read per account is what the agent exists to avoid. Three, and
+        # two more where a program does not know a faster one.
+        assert fresh.executed["read"] <= 5
         assert not fresh.executed["write"]
 
     def test_a_backend_is_healthy_or_says_what_is_wrong(self, subject: Subject) -> None:

@@ -171,7 +171,8 @@ def subject(request: pytest.FixtureRequest) -> Subject:
         case "slurm":  # one command asks, one loads
             return slurm(request.getfixturevalue("on_slurm"), slurm_writes(tree=2))
         case "slurm-emulator":
-            return slurm(request.getfixturevalue("on_emulator"), slurm_writes(tree=6))
+            # Asked for places and default associations first, which it does not know.
+            return slurm(request.getfixturevalue("on_emulator"), slurm_writes(tree=6), reads=5)
         case "slurmrestd":
             return rest(request.getfixturevalue("on_rest"))
         case "moab":

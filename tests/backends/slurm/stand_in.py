@@ -68,6 +68,27 @@ for number, rule in enumerate(rules):
         open(os.path.join(used, str(count)), "w").close()
         end(rule["code"], rule["stdout"], rule["stderr"])
 
+
+def placed(text):
+    rows = [line.split("|") for line in text.splitlines()]
+    places, last = {}, [0]
+
+    def enter(number):
+        last[0] += 1
+        left, (cluster, account, user) = last[0], rows[number][:3]
+        for other, row in enumerate(rows):
+            if not user and row[0] == cluster and (row[4] == account if not row[2] else row[1] == account):
+                enter(other)
+        last[0] += 1
+        places[number] = f"|{left}|{last[0]}"
+
+    for number, row in enumerate(rows):
+        if row[1] == "root" and not row[2]:
+            enter(number)
+    shown = ["|".join([*row[:4], "", *row[5:]]) + places.get(n, "||") for n, row in enumerate(rows)]
+    return "".join(line + "\n" for line in shown)
+
+
 flags = {
     "sacctmgr": ["--immediate", "--parsable2", "--noheader"],
     "squeue": ["--noheader", "--all"],
@@ -95,6 +116,13 @@ if program == "sacctmgr" and any(word.startswith("-") for word in rest):
     end(64, stderr=f"stand-in: unexpected options: {line}\n")
 if program == "sacctmgr" and "format=cluster,account,qos,defaultqos" in rest:
     end(0)
+if program == "sacctmgr" and "OnlyDefaults" in rest:
+    with open(os.path.join(folder, "user")) as stream:
+        pairs = [line.rstrip("\n").split("|") for line in stream]
+    end(0, "".join(f"{home}|{user}\n" for user, home in pairs if home))
+if program == "sacctmgr" and "WOPInfo" in rest:
+    with open(os.path.join(folder, "assoc")) as stream:
+        end(0, placed(stream.read()))
 if program == "sacctmgr" and rest[0] in ("show", "list"):
     with open(os.path.join(folder, rest[1])) as stream:
         end(0, stream.read())
@@ -152,6 +180,9 @@ class HeadNode:
     def calls(self) -> list[str]:
         """Lines of the calls so far, without the flags that every sacctmgr call needs."""
         return [line.replace(" --immediate --parsable2 --noheader", "") for line, _ in self._log()]
+
+    def forget_calls(self) -> None:
+        (self.folder / "log").unlink()
 
     def writes(self) -> list[str]:
         """Words of the calls of sacctmgr that change something."""

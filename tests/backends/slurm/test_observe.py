@@ -12,13 +12,16 @@ from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, P
 from agent.core.model import Association, Health, MemberQos, Part
 from backends.base import Scope
 from backends.process import CommandMissing
+from backends.slurm.reader import NAMED_AT_MOST
 from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
 
-TREE, DEFAULTS = (
-    "show assoc cluster=c1 format=cluster,account,user,partition,parentname,grptresmins,grpsubmit,qos,defaultqos,"
-    "maxtresmins WOPLimits",
-    "show user cluster=c1 format=user,defaultaccount",
+COLUMNS = "cluster,account,user,partition,parentname,grptresmins,grpsubmit,qos,defaultqos,maxtresmins"
+TREE, TREE_BY_PARENTS = (
+    f"show assoc cluster=c1 format={COLUMNS},lft,rgt WOPInfo",
+    f"show assoc cluster=c1 format={COLUMNS} WOPLimits",
 )
+DEFAULTS = "show assoc cluster=c1 format=account,user OnlyDefaults WOPInfo"
+USERS_ALL = "show user cluster=c1 format=user,defaultaccount"
 TRES, QOS = "list tres format=type,name", "show qos format=name,grptresmins,description"
 PARTITIONS = "scontrol --all --oneliner --clusters=c1 show partition"
 OWN_QOS = {"qos_management": {"enabled": True}}
@@ -146,17 +149,23 @@ def test_a_cluster_that_slurmdbd_does_not_know_is_no_empty_cluster(node: HeadNod
 
 FAILURES: dict[str, tuple[Rule, type[BackendError]]] = {
     "outage of the tree": (Rule("show assoc", 1, stderr="Connection refused\n"), BackendUnavailable),
-    "outage of the users": (Rule("show user", 1, stderr="Connection refused\n"), BackendUnavailable),
+    "outage of the default accounts": (
+        Rule("OnlyDefaults", 1, stderr="Connection refused\n"),
+        BackendUnavailable,
+    ),
     "outage of the TRES": (Rule("list tres", 1, stderr="Connection refused\n"), BackendUnavailable),
     "outage of the QoS": (Rule("show qos", 1, stderr="Connection refused\n"), BackendUnavailable),
     "outage of the jobs": (
         Rule("squeue", 1, stderr="Unable to contact slurm controller\n"),
         BackendUnavailable,
     ),
-    "an outage that ends with 0": (Rule("show user", 0, stderr="Connection refused\n"), BackendUnavailable),
+    "an outage that ends with 0": (
+        Rule("OnlyDefaults", 0, stderr="Connection refused\n"),
+        BackendUnavailable,
+    ),
     "a refusal": (Rule("show assoc", 1, stderr="no\n"), CommandFailed),
     "a cut tree": (Rule("show assoc", stdout="c1|root||||||no"), ParseError),
-    "cut users": (Rule("show user", stdout="root|ro"), ParseError),
+    "cut default accounts": (Rule("OnlyDefaults", stdout="root|ro"), ParseError),
     "cut TRES": (Rule("list tres", stdout="cpu|\nme"), ParseError),
     "no TRES": (Rule("list tres", stdout=""), ParseError),
     "a killed read": (Rule("show assoc", -9), CommandFailed),
@@ -189,6 +198,67 @@ def test_without_squeue_jobs_are_unknown(tmp_path: Path) -> None:
 def test_without_sacctmgr_nothing_is_known(tmp_path: Path) -> None:
     with pytest.raises(CommandMissing, match="cannot start"):
         HeadNode(tmp_path, programs=[]).backend().observe()
+
+
+def reads(node: HeadNode) -> list[str]:
+    return sorted(line.removeprefix("sacctmgr ") for line in node.calls())
+
+
+def test_who_has_no_default_account_is_asked_for_by_name(node: HeadNode) -> None:
+    node.answer("assoc", f"{ROOT}c1|a|||root|||normal||\nc1|a|ann|||||||\nc1|a|bob|||||||\n")
+    snapshot = node.backend().observe(DEFAULTS_AND_TREE)
+    assert reads(node) == sorted([TREE, DEFAULTS, f"show user name=bob {USERS_ALL[10:]}"])
+    assert Part.DEFAULT_ACCOUNTS in snapshot.complete
+    assert snapshot.default_accounts == {"root": "root", "ann": "a"}
+
+
+def test_of_very_many_without_a_default_account_all_users_are_listed(node: HeadNode) -> None:
+    users = [f"u{number}" for number in range(NAMED_AT_MOST + 1)]
+    node.answer("assoc", ROOT + "c1|a|||root|||normal||\n" + "".join(f"c1|a|{u}|||||||\n" for u in users))
+    node.answer("user", "root|root\n" + "".join(f"{user}|\n" for user in users))
+    assert Part.DEFAULT_ACCOUNTS in node.backend().observe(DEFAULTS_AND_TREE).complete
+    assert reads(node) == sorted([TREE, DEFAULTS, USERS_ALL])
+
+
+def test_a_release_without_places_is_asked_for_parents_from_then_on(node: HeadNode) -> None:
+    """As 23.11 and later say it, and slurm-emulator."""
+    whole = node.backend().observe()
+    node.rules(Rule("lft", 1, stderr="Unknown field 'lft'\n"))
+    node.forget_calls()
+    backend = node.backend()
+    assert backend.observe() == backend.observe() == whole
+    assert reads(node).count(TREE) == 1
+    assert reads(node).count(TREE_BY_PARENTS) == 2
+
+
+def test_a_program_that_lists_all_associations_for_the_default_ones_is_asked_for_users(
+    node: HeadNode,
+) -> None:
+    """As slurm-emulator takes the option."""
+    whole = node.backend().observe()
+    node.rules(Rule("OnlyDefaults", stdout="a|\na|ann\nroot|\nroot|root\n"))
+    node.forget_calls()
+    backend = node.backend()
+    assert backend.observe() == backend.observe() == whole
+    assert reads(node).count(DEFAULTS) == 1
+    assert reads(node).count(USERS_ALL) == 2
+
+
+def test_places_that_do_not_nest_are_warned_of_and_parents_read_instead(
+    node: HeadNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a tree that `slurmdbd -R` has to mend."""
+    whole = node.backend().observe()
+    node.rules(Rule("lft", stdout="c1|root||||||normal|||1|4\nc1|a|||||||||3|6\n"))
+    assert node.backend().observe() == whole
+    assert "its place 3 to 6 is not within root" in caplog.text
+    assert "slurmdbd -R" in caplog.text
+
+
+def test_how_a_read_ended_counts_more_than_what_it_printed(node: HeadNode) -> None:
+    node.rules(Rule("show assoc", 1, stdout="half a row\n", stderr="Connection refused\n"))
+    with pytest.raises(BackendUnavailable, match="does not answer"):
+        node.backend().observe(Scope(frozenset({Part.ACCOUNTS})))
 
 
 # check ----------------------------------------------------------------------------------------------

@@ -214,6 +214,61 @@ def test_a_broken_tree_is_no_tree_and_names_the_line(what: str) -> None:
     assert "sacctmgr show assoc" in str(error.value)
 
 
+PLACED = """\
+test|a|ann||||||||4|5
+test|b|||||||||3|8
+test|a||||cpu=60,mem=2G|5|normal|||2|9
+test|b|bob||||||||6|7
+test|root||||||normal|||1|12
+test|root|root||||||||10|11
+"""
+
+
+def test_places_tell_the_parents_in_any_order_of_the_rows() -> None:
+    lines = PLACED.replace("test|a|ann||||||||4|5", "test|b|ann||||||||4|5").splitlines(keepends=True)
+    tree = parse.associations(lines, placed=True)
+    assert {name: account.parent for name, account in tree.accounts.items()} == {
+        "root": None,
+        "a": "root",
+        "b": "a",
+    }
+    assert parse.associations("".join(reversed(lines)), placed=True) == tree
+    assert tree.accounts["a"].limits == {"cpu": 60, "mem": 2048}
+    assert tree.associations == {
+        Association("b", "ann"),
+        Association("b", "bob"),
+        Association("root", "root"),
+    }
+
+
+MISPLACED = {
+    "an account across the end of another": ("test|b|||||||||3|8", "test|b|||||||||3|10"),
+    "a user out of its account": ("6|7", "9|10"),
+    "two in one place": ("3|8", "2|9"),
+    "a second top": ("2|9", "13|14"),
+    "an end before the beginning": ("3|8", "8|3"),
+    "no place": ("3|8", "|"),
+    "no number": ("3|8", "three|8"),
+    "no number that a database keeps": ("3|8", f"3|{'9' * 19}"),
+    "a place below zero": ("1|12", "-1|12"),
+}
+
+
+@pytest.mark.parametrize("what", MISPLACED)
+def test_places_that_do_not_nest_tell_no_parents(what: str) -> None:
+    good = PLACED.replace("test|a|ann", "test|b|ann")
+    assert parse.associations(good, placed=True)
+    with pytest.raises(parse.Misplaced):
+        parse.associations(good.replace(*MISPLACED[what]), placed=True)
+
+
+def test_default_associations_are_those_of_users_and_one_account_for_each() -> None:
+    assert parse.default_associations("a|ann\nb|bob\na|ann\n") == {"ann": "a", "bob": "b"}
+    for more in ("a|\n", "b|ann\n"):
+        with pytest.raises(parse.Unfiltered):
+            parse.default_associations(f"a|ann\n{more}")
+
+
 @pytest.mark.parametrize("text", ["", "mem|\n", "gres|gpu\n"])
 def test_a_list_of_tres_without_cpu_is_none(text: str) -> None:
     with pytest.raises(ParseError, match="every cluster has the TRES cpu"):
