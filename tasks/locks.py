@@ -2,8 +2,9 @@
 """Locks that keep two tasks from doing the same work, and markers that keep beat from queueing a task twice.
 
 They save work; correctness never rests on them. With Redis they are keys that expire after the time limit; with
-another broker they are lock files of this node. A lock's value begins with the worker's name, so that a worker which
-starts can free the locks of its killed predecessor.
+another broker they are lock files of this node. A lock's value begins with the worker's name and the process's number,
+so that a worker which starts can free the locks of its killed predecessor, and its processes those of one that was
+killed among them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ MARKER_PREFIX = "site-queued:"
 # Of a period.
 MARKER_SHARE = 0.9
 RELEASE_WAITS_S = (0.0, 0.2, 1.0, 3.0)
+# Deletes a lock that still has this value.
+FREE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
 
 class Locks(Protocol):
@@ -52,9 +55,12 @@ class RedisLocks:
 
     def take(self, name: str) -> bool:
         lock = self._client.lock(LOCK_PREFIX + name, timeout=LOCK_TTL_S, thread_local=False)
-        token = f"{self._owner} {uuid.uuid4().hex}"
+        token = f"{self._owner} {os.getpid()} {uuid.uuid4().hex}"
         try:
-            if not lock.acquire(blocking=False, token=token):
+            is_ours = lock.acquire(blocking=False, token=token)
+            if not is_ours and self._free_of_dead(name):
+                is_ours = lock.acquire(blocking=False, token=token)
+            if not is_ours:
                 return False
         except redis.RedisError as error:
             log.warning("no lock for %s, going on without: %s", name, error)
@@ -78,6 +84,17 @@ class RedisLocks:
             except redis.RedisError:
                 return  # expired, and perhaps taken by another
             return
+
+    def _free_of_dead(self, name: str) -> bool:
+        """Free a lock whose holder is a process of this worker that has ended without giving it back (the kernel's OOM
+        killer, a crash): its task is handed out again at once, and would find nobody to wait for.
+        """
+        value = self._client.get(LOCK_PREFIX + name)
+        owner, _, rest = (value.decode() if isinstance(value, bytes) else "").partition(" ")
+        pid = rest.partition(" ")[0]
+        if owner != self._owner or not pid.isdecimal() or Path("/proc", pid).exists():
+            return False
+        return bool(self._client.eval(FREE, 1, LOCK_PREFIX + name, value))
 
     def free_predecessors(self) -> int:
         """Delete the locks of a dead worker of our name; return how many. Wrong while such a worker lives."""
