@@ -17,7 +17,7 @@ from redis import RedisError
 import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.events import QueueUnavailable
-from agent.run import passes
+from agent.run import gate, passes
 from agent.run.membership.facts import PassScope, is_whole_cheaper
 from agent.run.membership.rebuild import run_forced
 from agent.run.results import PassReport, Result
@@ -78,6 +78,9 @@ def events(self: SiteTask, offering_uuid: str) -> object:
             return f"{told.scope} are left to a pass over everything"
         report = _sync(offering_uuid, told.scope)
         _settle(self, offering_uuid, told, report)
+        if report.held and gate.are_held_apart(current.site(offering_uuid, MODE), MODE):
+            # Makes one plan of them, to be read and approved once.
+            enqueue_part(offering_uuid)
     return coalescing.finish(self, subject, report)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 from agent.config.model import Mode, Offering
@@ -36,7 +36,7 @@ from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state import charges, empty_answers, held_plans, journal, left_out, pauses
+from agent.state import charges, empty_answers, held_plans, journal, left_out, passes, pauses
 from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
 from agent.state.store import Source, Store, reading
 from backends.usernames import nss
@@ -159,6 +159,20 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
         context = replace(context, unrecorded=f"what it costs people cannot be written down: {error}")
         decision = _decided(site, run.rules, key, plan, site.state_dir, context)
         return _written_down(run, key, plan, decision, site.state_dir)
+
+
+def are_held_apart(site: Site, key: str) -> bool:
+    """Return whether several plans wait that no pass over everything has seen together: events bring them one by one,
+    and it makes one of what belongs together. False where nobody can tell.
+    """
+    try:
+        held = HeldPlans(site.state_dir, site.offering, key)
+        unapproved = {each.id for each in held.waiting()} - {each.plan for each in held.approvals.open()}
+    except StateError:
+        return False
+    ended = passes.last(site.state_dir, site.offering.uuid, key)
+    whole: Mapping[str, Any] = next((entry for entry in ended if not entry.get("subject")), {})
+    return len(unapproved - set(whole.get("held") or ())) > 1
 
 
 def is_known(run: Pass, key: str, plan: Planned) -> bool:

@@ -5,6 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from agent.run import passes
+from agent.run.membership.facts import PassScope
+from agent.run.results import Result
+from agent.waldur.resources import LIST_ALL_FROM
+from simulator.server.faults import Fault
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
 
@@ -50,6 +55,38 @@ def test_the_team_is_asked_for_and_no_listing_of_everybody_is_read(
     assert asked["GET marketplace-provider-resources/{uuid}/team/"] == 2
     assert "GET marketplace-service-providers/{uuid}/project_permissions/" not in asked
     assert world.waldur.requests.count("GET marketplace-provider-resources/") <= 2
+
+
+@pytest.mark.parametrize("number", [2, 30])
+def test_what_fails_of_several_projects_does_not_hold_up_the_others(
+    world: World, changed: dict[str, str], number: int
+) -> None:
+    """One that Waldur does not know, or does not let us read the team of; read one by one, and from listings."""
+    one, other = world.waldur.seed.project_uuids[:2]
+    strangers = frozenset(f"{each:032x}" for each in range(number))
+    is_listed = number > LIST_ALL_FROM
+    path = "project_permissions" if is_listed else f"{changed['three']}/team/"
+    world.waldur.inject(Fault(path=path, status=403 if is_listed else 429, times=None))
+    if is_listed:
+        world.waldur.inject(Fault(path=f"{changed['three']}/team/", status=429, times=None))
+    report = passes.sync_members(world.site, scope=PassScope(projects=strangers | {one, other}))
+    assert world.members("a_one") == world.members("a_two") == TEAM - {"ggran6"} | {"new0"}
+    assert world.members("a_three") == OTHER_TEAM
+    assert [each.resource_uuid for each in report.resources if each.result is Result.RETRY] == [
+        changed["three"]
+    ]
+    assert report.effort.commands["read"] <= 3
+
+
+def test_a_project_whose_resources_are_not_listed_is_tried_again(
+    world: World, changed: dict[str, str]
+) -> None:
+    scope = PassScope(projects=frozenset(world.waldur.seed.project_uuids[:2]))
+    world.waldur.inject(Fault(path=r"marketplace-provider-resources/(\?|$)", status=502))
+    report = passes.sync_members(world.site, scope=scope)
+    (failed,) = (each.resource_uuid for each in report.resources if each.result is Result.RETRY)
+    assert failed in scope.projects
+    assert report.counted()["done"] > 0
 
 
 @pytest.mark.parametrize("state", ["Creating", "Updating", "Terminated"])

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
-from agent.core.errors import AccountsLost
+from agent.core.errors import AccountsLost, PassUnfinished
 from agent.core.model import Association
 from agent.core.policy import BUDGETS, Cost
-from agent.run import passes
+from agent.run import gate, passes
 from agent.run.membership import rebuild
+from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
 from agent.state import empty_answers, named_accounts
 from agent.state.held_plans import HeldPlans
@@ -92,6 +93,35 @@ def test_teams_that_are_answered_empty_one_by_one_are_held_as_in_one_pass(world_
     approve(world, whole.held[0].id)
     assert world.sync().held == ()
     assert members(world) == 0
+
+
+def test_a_mass_departure_is_one_plan_that_goes_on_to_its_end_once_it_is_approved(world_of: WorldOf) -> None:
+    """Two passes by events, one over everything; then passes that make way after each portion."""
+    world = world_of(130, 4)
+    emptied(world, 3)
+    projects = world.waldur.seed.project_uuids
+    for some in (projects[:65], projects[65:]):
+        report = passes.sync_members(world.site, scope=PassScope(projects=frozenset(some)))
+        assert [len(plan.actions) for plan in report.held] == [3 * 65]
+    assert gate.are_held_apart(world.site, Mode.MEMBERSHIP_SYNC)
+    (plan,) = world.sync().held
+    assert "390 members of 130 accounts would be removed at once" in plan.reason
+    assert len(plan.reason) < 500
+    assert not gate.are_held_apart(world.site, Mode.MEMBERSHIP_SYNC)
+    assert members(world) == 520
+    approve(world, plan.id)
+    left = [members(world)]
+    while left[-1] > 130:
+        report = passes.sync_members(world.site, makes_way=lambda: True)
+        assert (report.error, report.held) == (None, ())
+        left.append(members(world))
+        assert left[-1] < left[-2], report.as_json()
+        if left[-1] > 130:
+            assert isinstance(report.retryable_error, PassUnfinished)
+            by_event = passes.sync_members(world.site, scope=PassScope.of(project_uuid=projects[-1]))
+            assert (by_event.error, by_event.held) == (None, ())
+    assert len(left) > 2, "more than one portion"
+    assert world.sync().held == ()
 
 
 def test_half_of_each_team_missing_is_held_after_the_budget(world_of: WorldOf) -> None:

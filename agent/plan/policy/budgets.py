@@ -17,6 +17,8 @@ from agent.core.policy import COST_SENTENCES, Charge, Cost, History
 from agent.plan.policy.rules import RuleBook
 
 NAMED_AT_MOST = 5
+# So many accounts that lose too much are a plan each; more are one, which a person can read and approve.
+PLANS_APART_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class BudgetCheck:
 
     def cluster_in_excess(self, alone: Mapping[str, Excess], aside: Set[Action]) -> Excess | None:
         """Return what is too much at once for the cluster as a whole, with the accounts that are too much `alone`,
-        whose members do not count. `aside`: actions that wait already.
+        whose members do not count; many of these are too much as well. `aside`: actions that wait already.
         """
         taken: frozenset[Charge] = frozenset().union(*map(self.of, aside))
         free = taken | self._approved
@@ -171,9 +173,12 @@ class BudgetCheck:
                 f"{count} of the {members} members of the cluster would be removed at once ({limit})"
             )
             roots.update(self._bearing(removed))
-        if not sentences:
+        if len(alone) > PLANS_APART_AT_MOST:
+            sentences.append(self._many_alone(alone))
+        elif sentences:
+            sentences += [excess.sentence for excess in alone.values()]
+        else:
             return None
-        sentences += [excess.sentence for excess in alone.values()]
         roots.update(action for excess in alone.values() for action in excess.roots)
         ordered = tuple(action for action in self._left if action in roots and action not in aside)
         due = any(excess.is_due_to_history for excess in alone.values())
@@ -194,6 +199,14 @@ class BudgetCheck:
                 roots = tuple(action for action in self._bearing(new) if action not in aside)
                 return Excess(self._cluster, sentence, roots, len(new) <= self._rules.budget(cost).hour)
         return None
+
+    def _many_alone(self, alone: Mapping[str, Excess]) -> str:
+        count = sum(len(self.leaving[account]) for account in alone)
+        return (
+            f"{count} members of {len(alone)} accounts would be removed at once, more than each of these may lose: "
+            f"{some(sorted(alone))} (max_removed_members is {self._rules.max_removed_members}, max_removed_percent is "
+            f"{self._rules.max_removed_percent})"
+        )
 
     def _overdrawn(self, cost: Cost, count: int, before: Set[Charge], window: _Window) -> str:
         """Return which limit would be passed; empty when none."""
