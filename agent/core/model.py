@@ -13,9 +13,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from agent.core.errors import BackendUnavailable
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class LenientEnum(StrEnum):
@@ -364,13 +367,15 @@ class Snapshot:
 
     def rows_of(self, account: str, user: str) -> frozenset[Association]:
         """Return the associations of a user in an account."""
-        return self._rows.get((account, user), frozenset())
+        everywhere = Association(account, user)
+        of_all = frozenset({everywhere}) & self.associations
+        return of_all | self._on_partitions.get((account, user), frozenset())
 
     def users_of(self, account: str) -> frozenset[str]:
-        return self._users.get(account, frozenset())
+        return frozenset(self._users.get(account, ()))
 
     def accounts_of(self, user: str) -> frozenset[str]:
-        return self._homes.get(user, frozenset())
+        return frozenset(self._homes.get(user, ()))
 
     def children_of(self, account: str) -> frozenset[str]:
         return self._children.get(account, frozenset())
@@ -393,15 +398,12 @@ class Snapshot:
         return place
 
     @cached_property
-    def _users(self) -> Mapping[str, frozenset[str]]:
-        return _grouped((a.account, a.user) for a in self.associations)
+    def _users(self) -> Mapping[str, tuple[str, ...]]:
+        return _listed((a.account, a.user) for a in self.associations)
 
     @cached_property
-    def _rows(self) -> Mapping[tuple[str, str], frozenset[Association]]:
-        rows: dict[tuple[str, str], set[Association]] = defaultdict(set)
-        for association in self.associations:
-            rows[association.account, association.user].add(association)
-        return {place: frozenset(found) for place, found in rows.items()}
+    def _on_partitions(self) -> Mapping[tuple[str, str], frozenset[Association]]:
+        return _grouped(((a.account, a.user), a) for a in self.associations if a.partition)
 
     @cached_property
     def _of_qos(self) -> Mapping[str, frozenset[str]]:
@@ -412,19 +414,31 @@ class Snapshot:
         return _grouped((qos, account) for qos, account in (*of_accounts, *of_members) if qos)
 
     @cached_property
-    def _homes(self) -> Mapping[str, frozenset[str]]:
-        return _grouped((a.user, a.account) for a in self.associations)
+    def _homes(self) -> Mapping[str, tuple[str, ...]]:
+        return _listed((a.user, a.account) for a in self.associations)
 
     @cached_property
     def _children(self) -> Mapping[str, frozenset[str]]:
         return _grouped((a.parent, a.name) for a in self.accounts.values() if a.parent)
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
-    groups: dict[str, set[str]] = defaultdict(set)
+def _grouped(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, frozenset[Value]]:
+    groups: dict[Key, set[Value]] = defaultdict(set)
     for key, value in pairs:
         groups[key].add(value)
     return {key: frozenset(values) for key, values in groups.items()}
+
+
+def _listed(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    """Group values by key, in a fifth of the room that sets take: of users there are tens of thousands, most in one
+    account. A value may be in it twice.
+    """
+    groups: dict[str, Any] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    for key in groups:
+        groups[key] = tuple(groups[key])
+    return dict(groups)
 
 
 @dataclass(frozen=True, slots=True)

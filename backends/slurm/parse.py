@@ -11,6 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from sys import intern
 from typing import TypeVar
 
 from agent.core.account_names import fold
@@ -82,18 +83,17 @@ def associations(answer: str | Iterable[str], *, placed: bool = False) -> Tree:
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
     member_qos: dict[Association, MemberQos] = {}
     places = _Places()
-    known: dict[str, str] = {}
-    limits_of, qos_of, same = _once(tres_limits), _once(_qos_names), known.setdefault
+    limits_of, qos_of = _once(tres_limits), _once(_qos_names)
     for row in rows(SHOW_ASSOCIATIONS, answer, len(PLACED_COLUMNS if placed else ASSOCIATION_COLUMNS)):
         cluster, account, user, partition, parent, limits, submit, qos, default_qos, per_job, *place = row
-        account, parent = same(account, account), same(parent, parent)
+        account, parent = intern(account), intern(parent)
         clusters.add(cluster)
         own, default_qos = qos_of(qos), fold(default_qos)
         if placed:
             places.add(account, is_user=bool(user), left=place[0], right=place[1])
         if user:
-            user, partition = same(user, user), fold(partition)
-            member = Association(account, user, same(partition, partition))
+            user, partition = intern(user), intern(fold(partition))
+            member = Association(account, user, partition)
             found.add(member)
             if own or default_qos:
                 member_qos[member] = MemberQos(own, default_qos)
@@ -274,11 +274,9 @@ def default_associations(answer: str | Iterable[str]) -> dict[str, str]:
     ParseError; Unfiltered where others are listed as well.
     """
     found: dict[str, str] = {}
-    known: dict[str, str] = {}
     for account, user in rows(SHOW_DEFAULTS, answer, len(DEFAULT_COLUMNS)):
-        account = known.setdefault(account, account)
         # On several partitions a user has several rows of one account.
-        if not user or found.setdefault(user, account) != account:
+        if not user or found.setdefault(intern(user), intern(account)) != account:
             raise Unfiltered(SHOW_DEFAULTS, account, "it is nobody's default account")
     return found
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from agent.core.errors import BackendError, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 UNKNOWN_FIELD = "Unknown field"
 # Of so many users at most one command asks by name: each name costs, and a command has room for so many.
 NAMED_AT_MOST = 500
+
+JOINED = tuple(field.name for field in fields(Snapshot) if field.name != "cluster")
 
 Read = TypeVar("Read")
 
@@ -87,8 +89,9 @@ class Reader:
                 unlisted[0],
                 len(unlisted),
             )
-        defaults = {user: account for user, account in listed.items() if account}
-        return replace(whole, default_accounts=defaults, complete=complete)
+        if not all(listed.values()):
+            listed = {user: account for user, account in listed.items() if account}
+        return replace(whole, default_accounts=listed, complete=complete)
 
     @property
     def _is_limited_by_qos(self) -> bool:
@@ -274,23 +277,10 @@ def _limited_by_qos(snapshot: Snapshot, qos: Mapping[str, parse.Qos]) -> Snapsho
 
 def joined(cluster: str, parts: Sequence[Snapshot]) -> Snapshot:
     """Join snapshots of several reads, each of which filled other fields."""
-    whole = Snapshot(cluster)
+    whole: dict[str, Any] = {}
     for part in parts:
-        whole = Snapshot(
-            cluster,
-            accounts={**whole.accounts, **part.accounts},
-            associations=whole.associations | part.associations,
-            default_accounts={**whole.default_accounts, **part.default_accounts},
-            tres=whole.tres | part.tres,
-            active_jobs={**whole.active_jobs, **part.active_jobs},
-            active_users={**whole.active_users, **part.active_users},
-            qos=whole.qos | part.qos,
-            made_qos=whole.made_qos | part.made_qos,
-            foreign_qos=whole.foreign_qos | part.foreign_qos,
-            member_qos={**whole.member_qos, **part.member_qos},
-            partitions=whole.partitions | part.partitions,
-            user_limits={**whole.user_limits, **part.user_limits},
-            used={**whole.used, **part.used},
-            complete=whole.complete | part.complete,
-        )
-    return whole
+        for name in JOINED:
+            # What only one of them has is taken as it is: of a large cluster a copy takes megabytes.
+            if value := getattr(part, name):
+                whole[name] = whole[name] | value if name in whole else value
+    return Snapshot(cluster, **whole)

@@ -225,14 +225,14 @@ test|root|root||||||||10|11
 
 
 def test_places_tell_the_parents_in_any_order_of_the_rows() -> None:
-    lines = PLACED.replace("test|a|ann||||||||4|5", "test|b|ann||||||||4|5").splitlines(keepends=True)
+    lines = PLACED.replace("test|a|ann||||||||4|5", "test|b|ann||||||||4|5").splitlines()
     tree = parse.associations(lines, placed=True)
     assert {name: account.parent for name, account in tree.accounts.items()} == {
         "root": None,
         "a": "root",
         "b": "a",
     }
-    assert parse.associations("".join(reversed(lines)), placed=True) == tree
+    assert parse.associations(reversed(lines), placed=True) == tree
     assert tree.accounts["a"].limits == {"cpu": 60, "mem": 2048}
     assert tree.associations == {
         Association("b", "ann"),
