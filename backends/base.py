@@ -57,19 +57,39 @@ def marks_of_this_process(_backend: str, _mark: str) -> AccountMarks:
     return set()
 
 
+class CostFactors(Protocol):
+    """How many times slower than expected the commands of a cluster were lately, by kind; it outlives the process."""
+
+    def read(self, kind: str, /) -> float | None: ...
+
+    def write(self, kind: str, factor: float, /) -> None: ...
+
+
+class CostsOfThisProcess(dict[str, float]):
+    """Factors that end with their owner, for a backend without a host program."""
+
+    read = dict.get
+
+    def write(self, kind: str, factor: float, /) -> None:
+        self[kind] = factor
+
+
 @dataclass(frozen=True, slots=True)
 class BackendContext:
     """Values that the host program gives every backend. `state_dir` holds the lock files of writes; `lock_dir` is for
     those that agents of this host with another state_dir must see as well, None where there is no such folder.
-    `marks`: return the accounts with a mark; the first argument says whose accounts these are, for two offerings may
-    share one accounting system.
+    `is_urgent`: it works for orders, whose writes come before those of others. `marks`: return the accounts with a
+    mark; the first argument says whose accounts these are, for two offerings may share one accounting system. `costs`:
+    return what is known of the speed of a cluster, by its name.
     """
 
     offering_uuid: str
     state_dir: Path
     timezone: str = "UTC"
     lock_dir: Path | None = None
+    is_urgent: bool = False
     marks: Callable[[str, str], AccountMarks] = marks_of_this_process
+    costs: Callable[[str], CostFactors] = lambda _cluster: CostsOfThisProcess()
 
 
 class Backend(Protocol):

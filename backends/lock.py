@@ -7,6 +7,9 @@ file, not to the process: a child that inherits the descriptor holds it until it
 A lock file has a second name in `state_dir` itself: who deletes the folder of the locks, as if they were stale, lets
 nobody in beside a writer.
 
+Who waits holds a second file, shared with all who wait; so the holder sees that somebody does, and lets them in between
+two commands (`give_way`). Those who wait for an order have a file of their own, and come first.
+
 Who has another `state_dir` has another lock file, and is not kept out. Where two writers would cost money a second
 file is taken as well, in a folder that all agents of the host share.
 """
@@ -32,6 +35,10 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 120.0
 POLL_S = 0.05
+# A writer with many commands lets others in between two of them after this time; for an order at once.
+TURN_S = 4.0
+# Who waits takes a free lock within a poll. Who has not done so after this time is stopped: nobody waits for them.
+COURTESY_S = 1.0
 # People at a terminal are told then that a writer is waited for.
 TOLD_AFTER_S = 10.0
 
@@ -40,14 +47,25 @@ class WriteLock:
     """Context manager, re-entrant within one thread: `with lock` around a batch keeps other writers out of it.
 
     `target`: what is written to, and what all its writers with this state_dir call alike, whatever their settings.
-    `shared`: a second file, for writers with another state_dir. What a child has to inherit to hold the lock is in
-    `descriptors`.
+    `shared`: a second file, for writers with another state_dir. `is_urgent`: somebody waits for an order of Waldur;
+    such writers come before the others. What a child has to inherit to hold the lock is in `descriptors`.
     """
 
     def __init__(
-        self, state_dir: Path, target: str, *, wait_s: float = WAIT_S, shared: Path | None = None
+        self,
+        state_dir: Path,
+        target: str,
+        *,
+        wait_s: float = WAIT_S,
+        shared: Path | None = None,
+        is_urgent: bool = False,
     ) -> None:
-        self.path = state_dir / "locks" / f"writes-{re.sub(r'[^A-Za-z0-9_.-]', '_', target)}.lock"
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", target)
+        self.path = state_dir / "locks" / f"writes-{name}.lock"
+        self._urgent = self.path.with_name(f"urgent-{name}.lock")
+        self._waiting = self.path.with_name(f"waiting-{name}.lock")
+        self.is_urgent = is_urgent
+        self._taken_s = 0.0
         self._second_name = state_dir / f".{self.path.name}"
         self.descriptors: tuple[int, ...] = ()
         self._shared = shared
@@ -63,8 +81,8 @@ class WriteLock:
             )
         with ExitStack() as undo:
             undo.callback(self._thread.release)
-            if self._depth == 0:
-                self.descriptors = self._acquire()
+            if not self.descriptors:
+                self._acquire()
             undo.pop_all()
         self._depth += 1
         return self.descriptors[0]
@@ -77,6 +95,18 @@ class WriteLock:
             _close(self.descriptors)
             self.descriptors = ()
         self._thread.release()
+
+    def give_way(self) -> None:
+        """Between two commands: let in who waits for an order, and after a while whoever waits. Does nothing inside of
+        another block. Raises ClusterBusy when the lock does not come back; the block must then be left.
+        """
+        if self._depth != 1:
+            return
+        is_long = time.monotonic() - self._taken_s >= TURN_S
+        if self._is_behind_order() or (is_long and self._is_awaited()):
+            _close(self.descriptors)
+            self.descriptors = ()
+            self._acquire(is_turn_over=True)
 
     def check(self) -> None:
         """Open the lock file without waiting for it. Raises BackendError where that is impossible."""
@@ -109,13 +139,15 @@ class WriteLock:
     def _opened_shared(self) -> tuple[int, ...]:
         return (_open(self._shared),) if self._shared else ()
 
-    def _acquire(self) -> tuple[int, ...]:
-        """Lock the files, always in this order, so that two writers never wait for each other."""
+    def _acquire(self, *, is_turn_over: bool = False) -> None:
+        """Lock the files, always in this order, so that two writers never wait for each other. `is_turn_over`: whoever
+        waits comes first.
+        """
         deadline_s = time.monotonic() + self._wait_s
         with ExitStack() as undo:
             own = self._opened()
             undo.callback(os.close, own)
-            self._await(own, self.path, deadline_s)
+            self._await(own, self.path, deadline_s, is_turn_over=is_turn_over)
             if not _is_there(own, self.path):
                 raise ClusterBusy(
                     f"{self._target}: {self.path} was deleted while we waited for it; tried again later"
@@ -129,28 +161,73 @@ class WriteLock:
             if self._shared and shared:
                 self._await(shared[0], self._shared, deadline_s)
             undo.pop_all()
-        return (own, *shared)
+        self.descriptors = (own, *shared)
+        self._taken_s = time.monotonic()
 
-    def _await(self, descriptor: int, path: Path, deadline_s: float) -> None:
+    def _await(self, descriptor: int, path: Path, deadline_s: float, *, is_turn_over: bool = False) -> None:
         tell_at_s = time.monotonic() + TOLD_AFTER_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() >= deadline_s:
-                    raise ClusterBusy(
-                        f"{self._target}: another write has held {path} for over {self._wait_s:.0f} s; "
-                        "it is left to finish, ours is tried again later"
-                    ) from None
-                if time.monotonic() >= tell_at_s:
-                    tell_at_s = math.inf
-                    log.warning(
-                        "%s: waiting for another write to end, which holds %s. Ctrl-C is safe: ours has not begun",
-                        self._target,
-                        path,
-                    )
+        polite_until_s = time.monotonic() + COURTESY_S
+        with ExitStack() as place:
+            is_queued = False
+            while True:
+                if _flocked(descriptor, fcntl.LOCK_EX):
+                    others_first = self._is_awaited() if is_turn_over else self._is_behind_order()
+                    if not others_first or time.monotonic() >= polite_until_s:
+                        return
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                else:
+                    is_turn_over = False
+                    polite_until_s = time.monotonic() + COURTESY_S
+                    if not is_queued:
+                        is_queued = True
+                        place.callback(_close, self._queued())
+                    if time.monotonic() >= deadline_s:
+                        raise ClusterBusy(
+                            f"{self._target}: another write has held {path} for over {self._wait_s:.0f} s; "
+                            "it is left to finish, ours is tried again later"
+                        )
+                    if time.monotonic() >= tell_at_s:
+                        tell_at_s = math.inf
+                        log.warning(
+                            "%s: waiting for another write to end, which holds %s. Ctrl-C is safe: ours has not begun",
+                            self._target,
+                            path,
+                        )
                 time.sleep(POLL_S)
+
+    def _queued(self) -> tuple[int, ...]:
+        """Return the descriptor by which others see that we wait; none where that file cannot be opened."""
+        with suppress(OSError):
+            descriptor = _open(self._urgent if self.is_urgent else self._waiting)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            return (descriptor,)
+        return ()
+
+    def _is_awaited(self) -> bool:
+        return _is_held(self._urgent) or _is_held(self._waiting)
+
+    def _is_behind_order(self) -> bool:
+        return not self.is_urgent and _is_held(self._urgent)
+
+
+def _flocked(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_held(path: Path) -> bool:
+    """Return whether somebody holds a lock on a file. One that cannot be opened is held by nobody."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return not _flocked(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(descriptor)
 
 
 def _open(path: Path, second_name: Path | None = None) -> int:

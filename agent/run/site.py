@@ -25,6 +25,7 @@ from agent.core.units import targets_of
 from agent.core.waldur_actions import ReportLimits
 from agent.plan.allocations import OfferingRules
 from agent.state import hierarchy_names
+from agent.state.command_costs import CommandCosts
 from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
 from backends import registry
@@ -91,7 +92,9 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         settings.state_dir,
         settings.timezone.key,
         lock_dir,
+        is_urgent=mode is Mode.ORDER_PROCESS,
         marks=partial(MarkedAccounts, settings.state_dir),
+        costs=partial(CommandCosts, settings.state_dir),
     )
     neighbours, counting_alike = {}, {}
     for other in settings.offerings:

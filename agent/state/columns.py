@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from math import isfinite
 from sqlite3 import Row
 from typing import Any
 
@@ -17,6 +18,13 @@ from agent.state.store import MOVE_ASIDE
 def number(row: Row, column: str) -> int:
     value = row[column]
     if not isinstance(value, int):
+        raise _strange(column, value)
+    return value
+
+
+def real(row: Row, column: str) -> float:
+    value = row[column]
+    if not isinstance(value, float) or not isfinite(value):
         raise _strange(column, value)
     return value
 

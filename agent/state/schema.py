@@ -320,8 +320,18 @@ CREATE TABLE pass_counts (
 )
 """
 
+SEVENTH = """
+CREATE TABLE command_costs (
+  cluster TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  factor REAL NOT NULL,
+  at TEXT NOT NULL,
+  PRIMARY KEY (cluster, kind)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
 
 
 def statements(script: str) -> list[str]:

@@ -43,7 +43,7 @@ class MoabBackend:
         # One for all with this state_dir, whatever their settings call the cluster: a deposit is read and then made.
         # Those with another state_dir meet at the file of the same programs, in the folder of the host.
         shared = context.lock_dir / f"writes-mam-{_place(settings)}.lock" if context.lock_dir else None
-        self._lock = WriteLock(context.state_dir, "mam", shared=shared)
+        self._lock = WriteLock(context.state_dir, "mam", shared=shared, is_urgent=context.is_urgent)
         unshown = context.marks(f"mam-{_place(settings)}", "fund not shown")
         written_funds = WrittenFunds(self._reader.ledger, self._reader.funds_of, unshown)
         self._writer = Writer(

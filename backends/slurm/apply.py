@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: MIT
 """Carries batches out, one after the other, under the cluster's lock; one outcome per action.
 
-A batch that is refused is tried again action by action, so that one bad name harms nobody else. After a sign
+No command carries more than fits into a few seconds, and between two of them the lock is passed on to who waits for an
+order. A batch that is refused is tried again action by action, so that one bad name harms nobody else. After a sign
 of an outage nothing more is tried. What rc 0 really did is not judged here: the caller reads the cluster back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from agent.core.account_names import fold
 from agent.core.actions import ClusterAction, DeleteQos, Kind, Ref, only
-from agent.core.errors import BackendError, BackendUnavailable, DoneInPart, NotEmpty, PlanRefused
+from agent.core.errors import BackendError, BackendUnavailable, ClusterBusy, DoneInPart, NotEmpty, PlanRefused
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from backends.command_output import one_line
@@ -22,6 +23,7 @@ from backends.lock import WriteLock
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
 from backends.slurm.commands import Batch, CommandBuilder
+from backends.slurm.costs import Costs, first_of, kind_of, units_of
 from backends.slurm.jobs import Jobs
 from backends.slurm.load_file import LoadFile
 from backends.slurm.loader import Loader
@@ -33,7 +35,7 @@ log = logging.getLogger(__name__)
 class Writer:
     """Applies actions to one cluster. `tree` reads its accounts and associations."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts of one cluster
         self,
         runner: Runner,
         builder: CommandBuilder,
@@ -42,40 +44,65 @@ class Writer:
         programs: Programs,
         tree: Callable[[], Snapshot],
         jobs: Jobs,
+        costs: Costs,
     ) -> None:
+        self._costs = costs
         self._runner = runner
         self._builder = builder
         self._lock = lock
         self._programs = programs
         self._tree = tree
         self._jobs = jobs
-        self._loader = Loader(runner, builder, lock, programs)
+        self._loader = Loader(runner, builder, lock, programs, costs)
 
     def apply(self, actions: Sequence[ClusterAction], cluster: str) -> list[Outcome]:
         """Carry the actions out. `cluster` is the name under which the cluster was last seen, empty if never."""
         usable, outcomes = self._checked(actions)
         if not usable:
             return outcomes
+        refused = len(outcomes)
         failures = FailurePropagation()
-
-        def take(found: Iterable[Outcome]) -> None:
-            for outcome in found:
+        try:
+            for outcome in self._carried_out(usable, cluster, failures):
                 failures.note(outcome)
                 outcomes.append(outcome)
-
-        with self._lock:
-            take(self._loader.load(usable, cluster))
-            loaded = {outcome.action for outcome in outcomes}
-            left = self._builder.batches(action for action in usable if action not in loaded)
-            for program, batches in groupby(left, key=lambda batch: batch.program):
-                if program == "sacctmgr":
-                    for batch in batches:
-                        take(self._run_possible(batch, failures))
-                else:
-                    cancels = {batch: failures.error_for(batch.actions[0]) for batch in batches}
-                    take(Outcome(batch.actions[0], error) for batch, error in cancels.items() if error)
-                    take(self._jobs.cancel([batch for batch, error in cancels.items() if not error]))
+        except ClusterBusy as busy:
+            if len(outcomes) == refused:
+                raise
+            tried = {outcome.action for outcome in outcomes}
+            outcomes += [Outcome(action, busy) for action in usable if action not in tried]
         return outcomes
+
+    def _carried_out(
+        self, actions: Sequence[ClusterAction], cluster: str, failures: FailurePropagation
+    ) -> Iterator[Outcome]:
+        """Yield outcomes, each before the next command begins. Raises ClusterBusy."""
+        loaded = set()
+        for outcome in self._loader.load(actions, cluster):
+            loaded.add(outcome.action)
+            yield outcome
+        left = self._builder.batches(action for action in actions if action not in loaded)
+        for program, batches in groupby(left, key=lambda batch: batch.program):
+            if program == "sacctmgr":
+                with self._lock:
+                    for batch in batches:
+                        yield from self._in_portions(batch, failures)
+            else:
+                # Jobs may take a while to end: nobody is kept from writing meanwhile.
+                cancels = {batch: failures.error_for(batch.actions[0]) for batch in batches}
+                yield from (Outcome(batch.actions[0], error) for batch, error in cancels.items() if error)
+                yield from self._jobs.cancel([batch for batch, error in cancels.items() if not error])
+
+    def _in_portions(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
+        """Run a batch in as many commands as its cost asks for."""
+        left, kind = list(batch.actions), kind_of(batch.argv)
+        while left:
+            some = first_of(left, self._costs.actions_at_once(kind, left))
+            parts = [batch] if len(some) == len(batch.actions) else self._builder.batches(some)
+            left = [action for action in left if action not in set(some)]
+            for part in parts:
+                self._lock.give_way()
+                yield from self._run_possible(part, failures)
 
     def files(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return what `apply` would load at once instead of running single commands."""
@@ -111,6 +138,8 @@ class Writer:
     def _run(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         try:
             completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
+            kind = kind_of(batch.argv)
+            self._costs.note(kind, units_of(kind, batch.actions), completed.duration_s)
         except CommandMissing as missing:
             yield from (Outcome(action, missing) for action in batch.actions)
             return
@@ -123,6 +152,7 @@ class Writer:
             return
         log.warning("%s; trying its %d actions one by one", error, len(batch.actions))
         for action in batch.actions:
+            self._lock.give_way()
             if stopped := failures.error_for(action):
                 yield Outcome(action, stopped)
             else:

@@ -20,6 +20,7 @@ from backends.slurm import checks, parse
 from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import CommandBuilder
+from backends.slurm.costs import Costs
 from backends.slurm.emulator import EmulatorSettings
 from backends.slurm.health import health
 from backends.slurm.jobs import Jobs
@@ -31,6 +32,8 @@ from backends.slurm.sreport import Rollup
 from backends.slurm.usage import Accounting
 from backends.zones import Zones
 
+# One slurmdbd keeps the trees of all clusters, and is what makes them slow.
+COSTS_OF = "slurmdbd"
 # Which SLURM is meant; slurm-emulator stands in for one.
 PASSED_ON = ("SLURM_CONF", "SLURM_JWT", "SLURM_EMULATOR_*")
 
@@ -51,7 +54,7 @@ class SlurmBackend:
         self._accounting = Accounting(self._runner, self._programs, settings.cluster_name, zones)
         self._rollup = Rollup(self._runner, self._programs, settings.cluster_name, zones)
         # Not one lock per cluster: all clusters share slurmdbd, and without cluster_name a cluster has another name.
-        self._lock = WriteLock(context.state_dir, "slurmdbd")
+        self._lock = WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
         self._periodic: PeriodicKeeper = (
             EmulatorSettings(settings.emulator_url, settings.cluster_name)
             if settings.emulator_url
@@ -64,6 +67,7 @@ class SlurmBackend:
             programs=self._programs,
             tree=self._reader.tree,
             jobs=jobs,
+            costs=Costs(lambda: self._reader.seen_rows, context.costs(COSTS_OF)),
         )
 
     @property

@@ -9,15 +9,13 @@ would change: docs/slurm.md, section 3. The loader runs it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits, only
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
 
-# Single commands for as many actions cost more than the whole tree that `load` reads first.
-LOAD_FROM_COMMANDS = 4
 # 400 allocations held the database's locks for 30 s, and after 50 s slurmdbd ends.
 ACCOUNTS_PER_FILE = 120
 QUESTION = "(N/y): "
@@ -36,9 +34,20 @@ class LoadFile:
     actions: tuple[ClusterAction, ...]
     text: str
 
+    @property
+    def groups(self) -> int:
+        """How many parents get new rows: as many times slurmdbd renumbers its tree."""
+        return self.text.count("\nParent - ")
 
-def files(actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
-    """Return files for the actions that can be loaded, in the order in which they must be."""
+
+def files(
+    actions: Sequence[ClusterAction],
+    cluster: str,
+    accounts_at_once: Callable[[], int] = lambda: ACCOUNTS_PER_FILE,
+) -> Iterator[LoadFile]:
+    """Yield files for the actions that can be loaded, in the order in which they must be. `accounts_at_once` is asked
+    before each.
+    """
     created = only(CreateAccount, actions)
     new = {made.account: made for made in created}
     limits = {
@@ -56,15 +65,14 @@ def files(actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
     parents = {account: made.parent for account, made in new.items()}
     order = [made.account for level in levels(created, parents) for made in level]
     order += [account for account in by_account if account not in new]
-    found = []
-    for start in range(0, len(order), ACCOUNTS_PER_FILE):
-        accounts = order[start : start + ACCOUNTS_PER_FILE]
+    while order:
+        size = min(accounts_at_once(), ACCOUNTS_PER_FILE)
+        accounts, order = order[:size], order[size:]
         made = [new[account] for account in accounts if account in new]
         changes = [limits[account] for account in accounts if account in limits]
         joining = [join for account in accounts for join in by_account.get(account, ())]
         lines = [f"Cluster - '{cluster}'", *_account_lines(made, limits), *_member_lines(joining, defaults)]
-        found.append(LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n"))
-    return found
+        yield LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n")
 
 
 def notes(stdout: str) -> list[str]:

@@ -24,6 +24,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import load_file
 from backends.slurm.commands import CommandBuilder
+from backends.slurm.costs import AIM_S, LOAD, Costs, kind_of, units_of
 from backends.slurm.load_file import LoadFile
 from backends.slurm.programs import Programs, failure
 
@@ -35,26 +36,34 @@ UNKNOWN_COMMAND = "unknown command"
 class Loader:
     """Loads files into one cluster. Remembers a refusal until the process ends."""
 
-    def __init__(self, runner: Runner, builder: CommandBuilder, lock: WriteLock, programs: Programs) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        builder: CommandBuilder,
+        lock: WriteLock,
+        programs: Programs,
+        costs: Costs,
+    ) -> None:
         self._runner = runner
         self._builder = builder
         self._lock = lock
         self._programs = programs
+        self._costs = costs
         self._refused = False
         # Beside the lock's file, and under its name: who holds the lock owns every file that is left there.
         self._prefix = f"{lock.path.stem}-load-"
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
         """Yield outcomes of what was loaded; nothing for actions that are left to single commands."""
-        to_load = self._files(actions, cluster)
-        if not to_load:
+        if not self._is_worth_it(actions, cluster):
             return
         with self._lock:
             # Files of a worker that was killed: the command that read them held the lock, so it has ended.
             for left in self._lock.path.parent.glob(f"{self._prefix}*"):
                 with suppress(OSError):
                     left.unlink()
-            for file in to_load:
+            for file in load_file.files(actions, cluster, self._accounts_at_once):
+                self._lock.give_way()
                 outcomes = self._load(file)
                 yield from outcomes
                 if not outcomes or not outcomes[-1].done:
@@ -62,18 +71,34 @@ class Loader:
 
     def planned(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files that `load` would load. Asks sacctmgr whether it knows the command."""
-        to_load = self._files(actions, cluster)
-        if not to_load:
+        if not self._is_worth_it(actions, cluster):
             return []
         said = self._runner.read((*self._programs.sacctmgr_ask, "load"))  # without a file it only complains
-        return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else to_load
-
-    def _files(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
-        if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
+        if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower():
             return []
-        made = load_file.files(actions, cluster)
-        fitting = [action for file in made for action in file.actions]
-        return made if len(self._builder.batches(fitting)) >= load_file.LOAD_FROM_COMMANDS else []
+        return list(load_file.files(actions, cluster, self._accounts_at_once))
+
+    def _accounts_at_once(self) -> int:
+        """Return how many accounts a file may have. What a load reads first takes half of it at most, where an order
+        waits for it to end.
+        """
+        base_s = self._costs.seconds(LOAD, 0)
+        return self._costs.units_at_once(LOAD, max(AIM_S, 2 * base_s) if self._lock.is_urgent else AIM_S)
+
+    def _is_worth_it(self, actions: Sequence[ClusterAction], cluster: str) -> bool:
+        """Return whether a load makes these things, and sooner than single commands do. Others who write must not be
+        shut out for long by it, but where an order waits for it, or a single command would do so, too.
+        """
+        if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
+            return False
+        files = list(load_file.files(actions, cluster, self._accounts_at_once))
+        fitting = [action for file in files for action in file.actions]
+        loads_s = [self._costs.seconds(LOAD, file.groups) for file in files]
+        kinds = [(kind_of(batch.argv), batch.actions) for batch in self._builder.batches(fitting)]
+        singles_s = [self._costs.seconds(kind, units_of(kind, some)) for kind, some in kinds]
+        if not files or sum(loads_s) >= sum(singles_s):
+            return False
+        return self._lock.is_urgent or max(loads_s) <= max(self._costs.limit_s, *singles_s)
 
     def _owns_folder(self) -> bool:
         """Return whether nobody but root and this process' user can put another file in place of ours."""
@@ -121,6 +146,7 @@ class Loader:
             return [Outcome(action, raised) for action in file.actions]
         finally:
             path.unlink(missing_ok=True)
+        self._costs.note(LOAD, file.groups, done.duration_s)
         error = failure(done)
         is_kept = answered == load_file.ANSWER_YES and load_file.DISCARDED not in done.stdout
         if isinstance(error, BackendUnavailable) or (

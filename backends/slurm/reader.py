@@ -34,7 +34,9 @@ Read = TypeVar("Read")
 
 
 class Reader:
-    """Reads one cluster. `seen_cluster` is the name under which it was last seen, empty if never."""
+    """Reads one cluster. `seen_cluster` is the name under which it was last seen, empty if never; `seen_rows`: how many
+    accounts and associations it had then.
+    """
 
     def __init__(self, settings: SlurmSettings, runner: Runner, programs: Programs, jobs: Jobs) -> None:
         self._settings = settings
@@ -46,6 +48,7 @@ class Reader:
         # Whether this cluster's programs tell places in the tree, and list default associations alone.
         self._shows_places = True
         self._lists_defaults = True
+        self.seen_rows = 0
 
     @property
     def cluster(self) -> str:
@@ -139,6 +142,7 @@ class Reader:
                 "to the one that this offering is about"
             )
         self.seen_cluster = min(tree.clusters)
+        self.seen_rows = len(tree.accounts) + len(tree.associations)
         return Snapshot(
             cluster=self.cluster,
             accounts=tree.accounts,

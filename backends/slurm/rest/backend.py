@@ -37,7 +37,7 @@ class RestSlurmBackend:
         jobs = RestJobs(self._client)
         self._reader = RestReader(settings, self._client, jobs)
         # The same as of sacctmgr's writers on this host: slurmdbd is one.
-        self._lock = WriteLock(context.state_dir, "slurmdbd")
+        self._lock = WriteLock(context.state_dir, "slurmdbd", is_urgent=context.is_urgent)
         self._writer = RestWriter(self._client, self._reader, jobs, self._lock)
         self._accounting = RestAccounting(self._client, settings.cluster_name)
         self._periodic: PeriodicKeeper = RestPeriodicSettings(self._reader, self._writer)

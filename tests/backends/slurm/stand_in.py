@@ -192,9 +192,9 @@ class HeadNode:
             if line.startswith("sacctmgr ") and line.split()[1] not in ("show", "list", "--version")
         ]
 
-    def was_locked(self) -> set[bool]:
-        """Whether the cluster's lock was held during the calls."""
-        return {locked for _, locked in self._log()}
+    def was_locked(self, program: str = "") -> set[bool]:
+        """Whether the cluster's lock was held during the calls, of one program or of all."""
+        return {locked for line, locked in self._log() if line.startswith(program)}
 
     def _log(self) -> list[tuple[str, bool]]:
         log = self.folder / "log"

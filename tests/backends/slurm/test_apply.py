@@ -19,10 +19,12 @@ from agent.core.errors import (
     JobsStillActive,
     PlanRefused,
 )
+from backends.base import CostsOfThisProcess
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.apply import Writer
 from backends.slurm.commands import CommandBuilder
+from backends.slurm.costs import Costs
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs, failure, output
 from tests.backends.slurm.stand_in import (
@@ -189,7 +191,8 @@ def test_what_is_shown_is_what_is_run_in_that_order_under_the_lock(node: HeadNod
     assert run == [
         line.removeprefix(folder).replace(" --immediate --parsable2 --noheader", "") for line in shown
     ]
-    assert node.was_locked() == {True}
+    assert node.was_locked("sacctmgr") == {True}
+    assert node.was_locked("scancel") == node.was_locked("squeue") == {False}, "others may write meanwhile"
     assert [command.removeprefix(folder) for o in outcomes for command in o.commands][:2] == [
         "sacctmgr --immediate --parsable2 --noheader add account name=p cluster=c1 parent=root description=d "
         "organization=o",
@@ -344,7 +347,9 @@ def test_a_writer_who_waits_in_vain_has_tried_nothing(tmp_path: Path) -> None:
     lock = WriteLock(tmp_path / "state", "c1", wait_s=0)
     programs = Programs(str(node.bin))
     jobs = Jobs(runner, programs, "c1")
-    writer = Writer(runner, builder, lock, programs=programs, tree=node.backend().observe, jobs=jobs)
+    costs = Costs(lambda: 0, CostsOfThisProcess())
+    tree = node.backend().observe
+    writer = Writer(runner, builder, lock, programs=programs, tree=tree, jobs=jobs, costs=costs)
     with WriteLock(tmp_path / "state", "c1"), pytest.raises(ClusterBusy):
         writer.apply([limits("a")], "")
     assert node.calls() == []

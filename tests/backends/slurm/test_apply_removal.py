@@ -15,10 +15,12 @@ from agent.core.errors import (
     ParseError,
 )
 from agent.core.plans import Outcome
+from backends.base import CostsOfThisProcess
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.apply import Writer
 from backends.slurm.commands import CommandBuilder
+from backends.slurm.costs import Costs
 from backends.slurm.jobs import Jobs
 from backends.slurm.programs import Programs
 from tests.backends.slurm.stand_in import (
@@ -73,6 +75,7 @@ def test_jobs_that_do_not_end_keep_their_account_and_its_parent_and_nothing_else
         programs=programs,
         tree=node.backend().observe,
         jobs=Jobs(runner, programs, "c1", grace_s=0),
+        costs=Costs(lambda: 0, CostsOfThisProcess()),
     )
     wanted = [*removal("x", "p"), *removal("y", "p"), DeleteAccount(account="p", parent="root")]
     outcomes = writer.apply(wanted, "")

@@ -118,7 +118,7 @@ def test_a_line_break_of_unicode_in_a_text_is_no_note_of_a_change() -> None:
 
 def test_files_are_cut_between_accounts_and_parents_stay_in_front() -> None:
     actions = [account(f"a{n}", "cust") for n in range(load_file.ACCOUNTS_PER_FILE)] + [account("cust")]
-    first, second = load_file.files(tuple(actions), "c1")
+    first, second = load_file.files(actions, "c1")
     assert first.actions[0].account == "cust"
     assert (len(first.actions), len(second.actions)) == (load_file.ACCOUNTS_PER_FILE, 1)
 

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""How much one command carries: by the size of the cluster, and by what commands took before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from agent.core.actions import AddMember, ClusterAction, CreateAccount, RemoveMember
+from agent.core.errors import ClusterBusy
+from agent.core.model import Snapshot
+from agent.state.command_costs import CommandCosts
+from backends import lock
+from backends.base import CostsOfThisProcess
+from backends.lock import WriteLock
+from backends.process import Runner
+from backends.slurm.apply import Writer
+from backends.slurm.commands import CommandBuilder
+from backends.slurm.costs import AIM_S, LOAD, PRICES, Costs, first_of, kind_of, units_of
+from backends.slurm.grouping import NAMES_AT_ONCE
+from backends.slurm.jobs import Jobs
+from backends.slurm.programs import Programs
+from rig.processes import wait_until
+from tests.backends.slurm.wanted import account, join, leave
+
+SMALL, LARGE, HUGE = 100, 10_000, 50_000
+REMOVE = "remove user"
+
+
+def costs(rows: int, **factors: float) -> Costs:
+    memory = CostsOfThisProcess({kind.replace("_", " "): factor for kind, factor in factors.items()})
+    return Costs(lambda: rows, memory)
+
+
+@pytest.mark.parametrize(
+    ("rows", "least", "most"), [(0, NAMES_AT_ONCE, NAMES_AT_ONCE), (LARGE, 10, 50), (HUGE, 3, 10)]
+)
+def test_a_batch_of_removals_is_smaller_on_a_larger_cluster(rows: int, least: int, most: int) -> None:
+    assert least <= costs(rows).units_at_once(REMOVE) <= most
+
+
+def test_a_slow_command_makes_the_next_ones_smaller_at_once_and_quick_ones_larger_again() -> None:
+    of_cluster = costs(LARGE)
+    first = of_cluster.units_at_once(REMOVE)
+    expected_s = of_cluster.seconds(REMOVE, first)
+    of_cluster.note(REMOVE, first, 4 * expected_s)
+    slow = of_cluster.units_at_once(REMOVE)
+    assert 1 <= slow <= first / 4
+    sizes = [slow]
+    for _ in range(12):
+        of_cluster.note(REMOVE, sizes[-1], 0.1)
+        sizes.append(of_cluster.units_at_once(REMOVE))
+    assert all(before <= after <= 2 * before + 3 for before, after in pairwise(sizes))
+    # What was quick may have been old associations, which renumber nothing; the next one may be young.
+    assert first < sizes[-1] <= 3 * first
+
+
+def test_a_command_that_carries_little_is_still_one_action() -> None:
+    assert costs(10**7).units_at_once(REMOVE) == 1
+    assert costs(HUGE, remove_user=20.0).units_at_once(REMOVE) == 1
+
+
+def test_no_command_is_expected_to_take_longer_than_it_may() -> None:
+    for rows in (SMALL, LARGE, HUGE):
+        of_cluster = costs(rows)
+        assert of_cluster.limit_s > AIM_S
+        for kind in PRICES.keys() - {LOAD}:
+            size = of_cluster.units_at_once(kind)
+            assert of_cluster.seconds(kind, size) <= of_cluster.limit_s
+
+
+def carried(actions: Sequence[ClusterAction], at_most: int) -> list[int]:
+    """The number of actions of each command, for actions that one command could carry."""
+    builder, left, found = CommandBuilder("c1"), list(actions), []
+    assert len(builder.batches(left)) == 1
+    while left:
+        some = first_of(left, at_most)
+        (batch,) = builder.batches(some)
+        found.append(len(batch.actions))
+        left = [action for action in left if action not in some]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("at_most", "sizes"), [(100, [50]), (50, [50]), (24, [20, 20, 10]), (7, [5] * 10), (3, [3, 2] * 10)]
+)
+def test_a_product_of_users_and_accounts_is_cut_into_products(at_most: int, sizes: list[int]) -> None:
+    leavers = [leave(f"a{n}", f"u{m}") for n in range(5) for m in range(10)]
+    if at_most == 3:  # three accounts of a user, and the two that are left of that one
+        assert sorted(carried_of_each_user(leavers)) == [[2, 3]] * 10
+    else:
+        assert carried(leavers, at_most) == sizes
+
+
+def carried_of_each_user(leavers: Sequence[RemoveMember]) -> list[list[int]]:
+    users = sorted({each.user for each in leavers})
+    return [sorted(carried([each for each in leavers if each.user == user], 3)) for user in users]
+
+
+def test_accounts_are_cut_as_they_come() -> None:
+    made: list[CreateAccount] = [account(f"a{n}") for n in range(10)]
+    assert [a.account for a in first_of(made, 4)] == ["a0", "a1", "a2", "a3"]
+
+
+def test_members_of_one_account_renumber_the_tree_once_and_those_of_several_each() -> None:
+    def units(joins: Sequence[AddMember]) -> float:
+        (batch,) = CommandBuilder("c1").batches(joins)
+        return units_of(kind_of(batch.argv), batch.actions)
+
+    assert units([join("a", f"u{n}") for n in range(10)]) < 2
+    assert units([join(f"a{m}", f"u{n}") for n in range(10) for m in range(3)]) == 30
+
+
+def test_what_was_learnt_is_known_to_the_next_process_for_a_day(tmp_path: Path) -> None:
+    first = Costs(lambda: LARGE, CommandCosts(tmp_path, "slurmdbd"))
+    first.note(REMOVE, 10, 3 * first.seconds(REMOVE, 10))
+    second = Costs(lambda: LARGE, CommandCosts(tmp_path, "slurmdbd"))
+    assert second.units_at_once(REMOVE) == first.units_at_once(REMOVE) < costs(LARGE).units_at_once(REMOVE)
+    assert CommandCosts(tmp_path, "another").read(REMOVE) is None
+    assert CommandCosts(tmp_path, "slurmdbd").read("add user") is None
+
+
+# What a writer does with it --------------------------------------------------------------------------
+
+SLOW_ONCE = """#!/bin/sh
+echo "$*" >> {folder}/log
+while ! [ -e {folder}/go ]; do sleep 0.02; done
+"""
+
+
+class LargeCluster:
+    """A cluster of 50,000 associations whose first write takes as long as the test wants."""
+
+    def __init__(self, folder: Path, *, wait_s: float = 60) -> None:
+        self.folder = folder
+        program = folder / "bin" / "sacctmgr"
+        program.parent.mkdir()
+        program.write_text(SLOW_ONCE.format(folder=folder))
+        program.chmod(0o755)
+        programs, runner = Programs(str(program.parent)), Runner()
+        self.writer = Writer(
+            runner,
+            CommandBuilder("c1"),
+            WriteLock(folder / "state", "c1", wait_s=wait_s),
+            programs=programs,
+            tree=lambda: Snapshot("c1"),
+            jobs=Jobs(runner, programs, "c1"),
+            costs=costs(HUGE),
+        )
+
+    def commands(self) -> list[str]:
+        log = self.folder / "log"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+def test_an_order_gets_in_between_two_batches_of_a_mass_removal(tmp_path: Path) -> None:
+    cluster = LargeCluster(tmp_path)
+    leavers = [leave("a", f"u{n:02}") for n in range(40)]
+    with ThreadPoolExecutor(1) as pool:
+        removal = pool.submit(cluster.writer.apply, leavers, "c1")
+        wait_until("the first batch has begun", cluster.commands)
+        seen: list[int] = []
+
+        def order() -> None:
+            with WriteLock(tmp_path / "state", "c1", wait_s=60, is_urgent=True):
+                seen.append(len(cluster.commands()))
+
+        waiting = Thread(target=order)
+        waiting.start()
+        wait_until("the order waits", lambda: lock._is_held(tmp_path / "state" / "locks" / "urgent-c1.lock"))
+        (tmp_path / "go").touch()
+        outcomes = removal.result()
+    waiting.join()
+    assert seen == [1]
+    assert all(outcome.done for outcome in outcomes)
+    assert [outcome.action for outcome in outcomes] == leavers
+    sizes = [len(re.findall(r"u\d\d", line)) for line in cluster.commands()]
+    assert sizes[0] == costs(HUGE).units_at_once(REMOVE) < 40
+    assert max(sizes) <= costs(HUGE, remove_user=0.5).units_at_once(REMOVE)
+
+
+def test_what_did_not_get_the_lock_back_is_left_to_the_next_pass(tmp_path: Path) -> None:
+    cluster = LargeCluster(tmp_path, wait_s=0.2)
+    leavers = [leave("a", f"u{n:02}") for n in range(40)]
+    with ThreadPoolExecutor(1) as pool:
+        removal = pool.submit(cluster.writer.apply, leavers, "c1")
+        wait_until("the first batch has begun", cluster.commands)
+        over = Event()
+
+        def order() -> None:
+            with WriteLock(tmp_path / "state", "c1", wait_s=60, is_urgent=True):
+                over.wait(60)
+
+        waiting = Thread(target=order)
+        waiting.start()
+        wait_until("the order waits", lambda: lock._is_held(tmp_path / "state" / "locks" / "urgent-c1.lock"))
+        (tmp_path / "go").touch()
+        outcomes = removal.result()
+        over.set()
+        waiting.join()
+    assert len(cluster.commands()) == 1
+    assert [outcome.action for outcome in outcomes] == leavers
+    done = [outcome for outcome in outcomes if outcome.done]
+    assert 0 < len(done) < 40
+    assert all(isinstance(outcome.error, ClusterBusy) for outcome in outcomes if outcome not in done)
