@@ -28,6 +28,7 @@ from agent.state import hierarchy_names
 from agent.state.command_costs import CommandCosts
 from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
+from agent.waldur.teams import KnownTeams
 from backends import registry
 from backends.base import Backend, BackendContext
 
@@ -39,13 +40,15 @@ class ProcessCache:
     """Kept between the passes of one process. Losing it costs a few requests and repeated log lines.
 
     `offering`: what Waldur said of the offering at monotonic `offering_read_s`. `provider_uuid`: None until it is
-    asked for. `logged`: the notes that were logged last, by resource, order or mode. `unanswered`: orders on
-    which the site's hook gave no decision. `told_key_usage`: amounts that were told last, by key and month.
+    asked for. `teams`: those that the listing of all does not tell whole, by project. `logged`: the notes that were
+    logged last, by resource, order or mode. `unanswered`: orders on which the site's hook gave no decision.
+    `told_key_usage`: amounts that were told last, by key and month.
     """
 
     offering: OfferingFacts | None = None
     offering_read_s: float = 0.0
     provider_uuid: str | None = None
+    teams: KnownTeams = field(default_factory=KnownTeams)
     logged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unanswered: set[str] = field(default_factory=set)
     told_key_usage: dict[tuple[str, str], tuple[tuple[str, str | None], ...]] = field(default_factory=dict)

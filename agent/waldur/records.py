@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
+from sys import intern
 from typing import Any
 
 from agent.core.account_names import uuid_hex
@@ -86,8 +87,8 @@ def team_member(record: Json) -> TeamMember:
     return TeamMember(
         user_uuid=uuid(record, "a team member"),
         username=_text(record, "offering_user_username"),
-        offering_user_state=_text(record, "offering_user_state"),
-        role=_text(record, "role"),
+        offering_user_state=intern(_text(record, "offering_user_state")),
+        role=intern(_text(record, "role")),
     )
 
 
@@ -97,7 +98,7 @@ def offering_user(record: Json) -> OfferingUser:
         uuid=hex_text(record, "uuid"),
         user_uuid=hex_text(record, "user_uuid"),
         username=_text(record, "username"),
-        state=_text(record, "state"),
+        state=intern(_text(record, "state")),
         is_restricted=bool(record.get("is_restricted")),
         waldur_username=_text(record, "user_username"),
         first_name=_text(record, "user_first_name") or first,

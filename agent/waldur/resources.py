@@ -67,6 +67,18 @@ def by_uuid(client: WaldurClient, uuids: Iterable[str]) -> dict[str, Resource | 
     return {**read, **pool.each(sorted(wanted - set(read)), lambda uuid: get(client, uuid))}
 
 
+def accounts_of(client: WaldurClient, uuids: Iterable[str]) -> Mapping[str, str]:
+    """Return the names of the accounts of resources in whatever state, by uuid, as far as they can be read: of a few
+    one by one, of many from one listing. Raises WaldurError.
+    """
+    wanted = set(uuids)
+    if len(wanted) >= LIST_ALL_FROM:
+        listed = _holders(client, [], everywhere=False)
+        return {each.uuid: each.backend_id for each in listed if each.uuid in wanted}
+    read = pool.each(sorted(wanted), lambda uuid: get(client, uuid, fields=HOLDER_FIELDS))
+    return {uuid: each.backend_id for uuid, each in read.items() if isinstance(each, Resource)}
+
+
 def holders_of(client: WaldurClient, account: str, *, everywhere: bool = False) -> list[Resource]:
     """Return resources that have this account's name as their backend id, ended ones too.
 

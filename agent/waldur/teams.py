@@ -7,8 +7,11 @@ the OpenAPI document of 8.0.5.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from sys import intern
 
 from agent.core.errors import WaldurError
 from agent.core.members import ProjectAccounts
@@ -20,11 +23,39 @@ PROVIDERS = "marketplace-service-providers/"
 LIMITS = "component-user-usage-limits/"
 # Servers of 2024 send all fields. `created` tells two grants of one role apart.
 PERMISSION_FIELDS = ("user_uuid", "project_uuid", "role", "role_name", "created")
+VALID_S = 3600.0
 IN_USE, ENDED = "OK", "Closed"
 
 Teams = Mapping[str, list[TeamMember]]
 # Resource uuid -> offering user's uuid -> component -> limit as Waldur has it.
 UserLimits = Mapping[str, Mapping[str, Mapping[str, object]]]
+
+
+class KnownTeams:
+    """Teams that were read by themselves, by project: they count while the listing of all says the same of the project,
+    for VALID_S. Only what agreed with the listing when it was read is kept.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, frozenset[tuple[str, str]], Sequence[TeamMember]]] = {}
+
+    def of(self, project: str, listed: Iterable[TeamMember]) -> Sequence[TeamMember] | None:
+        """Return the team of a project, None where it is to be read."""
+        read_s, grants, team = self._known.get(project, (-math.inf, frozenset(), ()))
+        return team if time.monotonic() - read_s < VALID_S and grants == _grants(listed) else None
+
+    def note(self, project: str, listed: Iterable[TeamMember], team: Sequence[TeamMember]) -> None:
+        self._known.pop(project, None)
+        grants = _grants(listed)
+        if {user for user, _ in grants} == {member.user_uuid for member in team}:
+            self._known[project] = time.monotonic(), grants, team
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+def _grants(team: Iterable[TeamMember]) -> frozenset[tuple[str, str]]:
+    return frozenset((member.user_uuid, member.role) for member in team)
 
 
 def provider_uuid(client: WaldurClient, customer_uuid: str) -> str:
@@ -41,7 +72,7 @@ def of_projects(client: WaldurClient, provider: str) -> Teams:
     params = [("field", name) for name in PERMISSION_FIELDS]
     for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/", params, order=OLDEST_FIRST):
         user = records.uuid(item, "a permission", "user_uuid")
-        role = str(item.get("role_name") or item.get("role") or "")
+        role = intern(str(item.get("role_name") or item.get("role") or ""))
         found[records.uuid(item, "a permission", "project_uuid")][user] = TeamMember(user, role=role)
     return {project: list(team.values()) for project, team in found.items()}
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
 from agent.plan import membership
+from agent.run import passes
 from agent.waldur.listing import PAGE_SIZE
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
@@ -50,6 +52,56 @@ def test_an_idle_pass_reads_the_cluster_once_and_pages_of_lists(tmp_path: Path, 
     pages = LISTS - 3 + pages_of(resources) + 2 * pages_of(people)
     assert sum(asked.values()) == pages, asked
     assert not [kind for kind in asked if "{uuid}/team" in kind or kind.startswith("POST")]
+
+
+@pytest.mark.parametrize("age", ["2024", "8.1"])
+def test_idle_passes_ask_for_the_same_however_many_resources_there_are(tmp_path: Path, age: str) -> None:
+    """With names and statuses of members, empty projects, and people whom the token does not see."""
+
+    def asked(number: int) -> tuple[dict[str, int], dict[str, int]]:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        scenario = Scenario(
+            projects_per_customer=number,
+            members_per_project=2,
+            allocations_per_project=1,
+            backend_prefix="a_",
+            plugin_options={
+                "service_provider_can_create_offering_user": True,
+                "enable_membership_sync_status": True,
+            },
+        )
+        with SimulatedWaldur(age, scenario=scenario) as waldur:
+            waldur.site.change("offerings", waldur.seed.offering_uuid, enforces_consent=age != "2024")
+            for row in list(waldur.store.offering_users)[::3]:
+                waldur.site.change("offering_users", row.uuid, has_consent=False)
+            world = World(waldur, folder, username_management_backend="template")
+            for project in waldur.seed.project_uuids[::3]:
+                for grant in waldur.store.active_grants(project):
+                    waldur.people.remove_member(project, waldur.store.users[grant.user_uuid].username)
+            world.fill()
+            world.settled()
+            passes.process_orders(world.site)
+            waldur.requests.reset()
+            assert world.sync().in_step == number
+            of_members = waldur.request_counts()
+            waldur.requests.reset()
+            passes.process_orders(world.site)
+            return of_members, waldur.request_counts()
+
+    assert asked(12) == asked(36)
+
+
+def test_what_was_seen_in_step_at_one_time_is_not_told_again_in_one_pass(tmp_path: Path) -> None:
+    scenario = Scenario(projects_per_customer=100, members_per_project=0, allocations_per_project=1)
+    with SimulatedWaldur(scenario=scenario) as waldur:
+        world = World(waldur, tmp_path)
+        world.fill()
+        half_due = datetime.now(UTC) - timedelta(minutes=30 * (1 + membership.SYNC_SPREAD / 2))
+        for resource in waldur.seed.resource_uuids:
+            world.change(resource, last_sync=half_due)
+        world.sync()
+        assert 30 < waldur.requests.count("POST *refresh_last_sync/") < 70
 
 
 def pages_of(items: int) -> int:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agent.run.membership import facts as membership_facts
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import BULK_TEAMS
+from agent.waldur import teams
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
@@ -118,6 +119,40 @@ def test_members_whom_the_token_cannot_see_keep_their_place(world: World) -> Non
     world.in_step()
 
 
+def test_teams_that_the_listing_does_not_tell_whole_are_asked_for_once(
+    make_world: WorldFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project without anybody, and one with a member whose account the token does not see."""
+    world = make_world(policy={"max_removed_percent": 100})
+    world.allocate("one")
+    world.allocate("two", project=1)
+    world.settled()
+    for row in world.waldur.store.offering_users:
+        world.waldur.site.change("offering_users", row.uuid, has_consent=row.username != "ggran6")
+    world.waldur.site.change("offerings", world.waldur.seed.offering_uuid, enforces_consent=True)
+    for user in world.members("a_two"):
+        world.leave(user, project=1)
+    world.settled()
+    world.in_step()
+    assert world.waldur.request_counts().get(TEAMS) is None
+
+    world.join("newcomer", project=1)
+    world.leave("ggran6")
+    world.settled()
+    assert (world.members("a_one"), world.members("a_two")) == (TEAM - {"ggran6"}, {"newcomer"})
+
+    world.join("unseen", project=1)
+    (row,) = (row for row in world.waldur.store.offering_users if row.username == "unseen")
+    world.waldur.site.change("offering_users", row.uuid, has_consent=False)
+    world.settled()
+    world.in_step()
+    assert world.waldur.request_counts().get(TEAMS) is None
+    monkeypatch.setattr(teams, "VALID_S", 0.0)
+    world.in_step()
+    assert world.waldur.request_counts().get(TEAMS) == 1
+    assert world.members("a_two") == {"newcomer", "unseen"}
+
+
 def test_members_of_a_resource_of_its_own_are_asked_for_one_by_one(world: World) -> None:
     options = {"enable_resource_projects": True}
     world.waldur.site.change("offerings", world.waldur.seed.offering_uuid, plugin_options=options)
@@ -198,6 +233,7 @@ class Both:
                     "offering_users", row.uuid, is_restricted=restricted, has_consent=consented
                 )
         for world in (self.rich, self.poor):
+            world.site.cache.teams.clear()
             world.backend.state = self.empty
             for account, user in on_cluster:
                 world.stray(user, account)

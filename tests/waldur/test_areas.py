@@ -57,6 +57,19 @@ def test_an_offering(waldur: SimulatedWaldur, client: WaldurClient) -> None:
     assert facts.customer_uuid == waldur.store.offerings[facts.uuid].customer_uuid
 
 
+@pytest.mark.parametrize("number", [resources.LIST_ALL_FROM - 1, resources.LIST_ALL_FROM])
+def test_the_accounts_of_many_resources_come_from_one_listing(start: StartWaldur, number: int) -> None:
+    server = start(
+        scenario=Scenario(projects_per_customer=30, members_per_project=0, allocations_per_project=1)
+    )
+    wanted = server.seed.resource_uuids[:number]
+    server.site.change("resources", wanted[0], state="Terminated")
+    client = client_of(server)
+    found = resources.accounts_of(client, wanted)
+    assert found == {uuid: server.resource(uuid).backend_id for uuid in wanted}
+    assert client.sent.total() == (1 if number >= resources.LIST_ALL_FROM else number)
+
+
 def test_components_are_made_and_changed(waldur: SimulatedWaldur, client: WaldurClient) -> None:
     offerings.create_component(client, {"type": "node", "name": "Nodes", "billing_type": "limit"})
     made = next(c for c in offerings.facts(client).components if c.type == "node")

@@ -201,7 +201,8 @@ def _teams(
     """Return teams by resource, from the listing of all or read one by one; both lead to the same plan.
 
     The listing does not have the names of people whose account at the offering the token may not see, nor projects
-    without anybody: those teams are read one by one.
+    without anybody: those teams are read one by one, and again when the listing says something else of the project,
+    or after an hour. Nobody leaves because of what was read earlier: removals are confirmed.
     """
     client = site.client
     if of_project is None:
@@ -212,7 +213,24 @@ def _teams(
     }
     asked = [resource for resource in named if resource.project_uuid not in told]
     listed = {r.uuid: told[r.project_uuid] for r in named if r.project_uuid in told}
-    return {**listed, **_single_teams(client, asked, narrowed=False)}
+    return {**listed, **_untold_teams(site, asked, of_project)}
+
+
+def _untold_teams(
+    site: Site, asked: Sequence[Resource], of_project: teams.Teams
+) -> dict[str, Sequence[TeamMember] | WaldurError]:
+    """Return teams that the listing does not tell whole: as they were read before, where it says the same of them."""
+    known, found = site.cache.teams, dict[str, Sequence[TeamMember] | WaldurError]()
+    for resource in asked:
+        kept = known.of(resource.project_uuid, of_project.get(resource.project_uuid, ()))
+        if kept is not None:
+            found[resource.uuid] = kept
+    read = _single_teams(site.client, [r for r in asked if r.uuid not in found], narrowed=False)
+    for resource in asked:
+        team = read.get(resource.uuid)
+        if team is not None and not isinstance(team, WaldurError):
+            known.note(resource.project_uuid, of_project.get(resource.project_uuid, ()), team)
+    return {**found, **read}
 
 
 def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resource]) -> MembershipFacts:

@@ -7,7 +7,6 @@ One command per month, whatever the number of accounts, and list pages of Waldur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from agent.core.account_names import fold
@@ -20,7 +19,7 @@ from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import Ledger, UsageRules
 from agent.run.site import Site
 from agent.state import reported_accounts
-from agent.waldur import members, offerings, resources, usages
+from agent.waldur import members, offerings, pool, resources, usages
 from backends.base import Scope, UsageReader
 
 STATES = (ResourceState.OK, ResourceState.ERRED, ResourceState.UPDATING, ResourceState.TERMINATING)
@@ -66,8 +65,11 @@ def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
     facts = offerings.facts(client)
     billing_types = {c.type: str(c.fields.get("billing_type") or "") for c in facts.components}
     components, missing = planner.accountable(site.offering.components.values(), billing_types)
-    listed = resources.listed(client, STATES, fields=FIELDS)
-    users = members.offering_users(client) if with_users else []
+    with pool.beside(2) as start:
+        reading = start(lambda: resources.listed(client, STATES, fields=FIELDS))
+        of_offering = start(lambda: members.offering_users(client) if with_users else [])
+        snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
+        listed, users = reading.result(), of_offering.result()
     # Of several users with one name the OK one wins; a person who left and came back has two.
     linked = [user for user in users if user.username and user.uuid and not user.is_restricted]
     linked.sort(key=lambda user: (user.state == "OK", user.uuid))
@@ -75,7 +77,7 @@ def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
         facts=facts,
         resources=[resource for resource in listed if resource.backend_id],
         nameless=[r for r in listed if not r.backend_id and r.state is ResourceState.OK],
-        snapshot=site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS}))),
+        snapshot=snapshot,
         components=components,
         missing=missing,
         links={user.username: user.uuid for user in linked},
@@ -85,11 +87,11 @@ def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
 
 def month(site: Site, which: Month, *, with_users: bool = True) -> ObservedMonth:
     """Read one month of all accounts, from the cluster and Waldur at once. Raises SiteAgentError where one fails."""
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        counted = beside.submit(reader(site).usage, query(site, which))
-        records = usages.of_month(site.client, which)
-        shares = usages.of_users(site.client, which) if with_users else []
-        return ObservedMonth(which, counted.result(), Ledger.of(records, shares))
+    with pool.beside(2) as start:
+        records = start(lambda: usages.of_month(site.client, which))
+        shares = start(lambda: usages.of_users(site.client, which) if with_users else [])
+        counted = reader(site).usage(query(site, which))
+        return ObservedMonth(which, counted, Ledger.of(records.result(), shares.result()))
 
 
 def rules(

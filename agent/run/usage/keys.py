@@ -16,7 +16,7 @@ from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
 from agent.core.key_actions import ReportKeyUsage
-from agent.core.model import Component, Resource, Snapshot
+from agent.core.model import Component, Snapshot
 from agent.core.periods import Month
 from agent.core.units import reported_amount
 from agent.core.usage import Counts, KeyUsageRecord, UsageQuery
@@ -98,8 +98,7 @@ def _observe(site: Site, now: datetime) -> KeyUsageFacts:
     records = [each for each in api_keys.all_keys(site.client) if each.client_id]
     if not records:
         return KeyUsageFacts([], {}, {})
-    found = resources.by_uuid(site.client, {each.resource for each in records})
-    accounts = {uuid: each.backend_id for uuid, each in found.items() if isinstance(each, Resource)}
+    accounts = resources.accounts_of(site.client, {each.resource for each in records})
     present = Month.of(now)
     months = [present.previous] if now.day <= site.key_final_report_days else []
     assert isinstance(site.backend, KeyPower)
