@@ -25,9 +25,11 @@ from agent.run.results import PassReport
 from agent.state import counts, journal, pauses
 from agent.state.dead_letters import DeadLetter
 from agent.state.store import Store
+from backends.base import CostsOfThisProcess
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.commands import CommandBuilder
+from backends.slurm.costs import Costs
 from backends.slurm.loader import Loader
 from backends.slurm.programs import Programs
 from tests.state.conftest import STRANGER, needs_root, offering
@@ -228,5 +230,6 @@ def test_root_loads_no_file_that_another_user_could_swap(strangers: Path) -> Non
     own = WriteLock(strangers.parent / "own", "slurmdbd")
     with own:
         pass
-    assert Loader(Runner(), builder, own, Programs("/bin/true"))._files(actions, "c1")
-    assert not Loader(Runner(), builder, lock, Programs("/bin/true"))._files(actions, "c1")
+    costs = Costs(lambda: 0, CostsOfThisProcess())
+    assert Loader(Runner(), builder, own, Programs(""), costs)._is_worth_it(actions, "c1")
+    assert not Loader(Runner(), builder, lock, Programs(""), costs)._is_worth_it(actions, "c1")
