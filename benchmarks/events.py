@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Events: ten thousand during kills, the latency from Waldur to the cluster, and the footprint of the bridge."""
+"""Events: ten thousand during kills, the latency from Waldur to the cluster, a flood of joins, and the footprint of the
+bridge.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ import redis
 import yaml
 
 from benchmarks.parts import Parts
-from rig import event_kills
+from rig import event_flood, event_kills
 from rig.bridge_brokers import rabbitmq_side, stomp_keys
 from rig.bridge_process import BridgeProcess
 from rig.celery_process import CeleryProcess, environment
+from rig.event_flood import Flood
 from rig.event_kills import on_mosquitto, on_rabbitmq
 from rig.mosquitto import Mosquitto
 from rig.processes import wait_until
@@ -30,6 +33,10 @@ from simulator.world.seed import Scenario
 
 EVENTS, ROUNDS = 10_000, 30
 MEASURED = 60
+# So many people join in a minute, on an empty cluster and beside so many associations of others.
+FLOOD_JOINS, FLOOD_PROJECTS, FLOOD_S = 1000, 300, 60.0
+FLOOD_OTHERS = (0, 10_000)
+SINGLE_JOINS = 10
 OFFERINGS = 50
 IDLE_S = 20.0
 TYPES = 6
@@ -50,6 +57,8 @@ def run(parts: Parts) -> Iterator[str]:
             mosquitto.forget()
             mosquitto.start()
         yield from _latency(parts, rabbitmq)
+        for others in FLOOD_OTHERS:
+            yield from _floods(parts, rabbitmq, others)
         yield _footprint(parts, rabbitmq)
     finally:
         rabbitmq.stop()
@@ -131,6 +140,29 @@ def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
         wait_until("the member", lambda: f"late{number} to a_team" in journal.read_text(), 30, 0.01)  # noqa: B023
         seconds.append(time.monotonic() - started_s)
     return seconds
+
+
+def _floods(parts: Parts, rabbitmq: RabbitMq, others: int) -> Iterator[str]:
+    """Measure single joins on a quiet site, then a flood with an order in the middle of it."""
+    parts.slurm.reset()
+    beside = f"beside {others:,} associations of others" if others else "on a cluster without others"
+    with event_flood.site(
+        parts.slurm,
+        parts.redis,
+        rabbitmq_side(rabbitmq),
+        parts.new_folder(),
+        projects=FLOOD_PROJECTS,
+        others=others,
+        **stomp_keys(rabbitmq),
+    ) as made:
+        single = sorted(
+            event_flood.run(made, Flood(1, 1, prefix=f"single{number}_")).tail_s
+            for number in range(SINGLE_JOINS)
+        )
+        yield f"{beside}: one person who joins is in after {median(single):.1f} s, at most {single[-1]:.1f} s"
+        result = event_flood.run(made, Flood(FLOOD_JOINS, FLOOD_PROJECTS, FLOOD_S, order=True))
+        assert not made.differences()
+        yield f"{beside}: {FLOOD_JOINS} joins over {FLOOD_PROJECTS} projects in {FLOOD_S:.0f} s: {result.line()}"
 
 
 def _summary(what: str, seconds: list[float]) -> str:

@@ -20,7 +20,7 @@ import redis
 
 from agent.state import counts
 from agent.state.counts import Figure
-from rig import large_tree
+from rig import event_kills, large_tree
 from rig.bridge_process import BridgeProcess
 from rig.celery_process import CeleryProcess, environment
 from rig.large_tree import Account
@@ -31,6 +31,7 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.events.broker import EventBroker
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
+from tasks import backlog
 
 MEMBERS = 1
 
@@ -39,16 +40,16 @@ MEMBERS = 1
 class Flood:
     """So many people join, one after the other, projects in turn, within `within_s` seconds.
 
-    `known`: they have accounts at the offering already, so that Waldur tells of their roles only. `others`:
-    associations of others on the cluster.
+    `known`: they have accounts at the offering already, so that Waldur tells of their roles only. `order`: one is
+    placed in between.
     """
 
     joins: int
     projects: int
     within_s: float = 0.0
     known: bool = False
-    others: int = 0
     order: bool = False
+    prefix: str = "flood"
 
 
 @dataclass
@@ -116,6 +117,14 @@ class FloodSite:
         ]
         return not keys
 
+    def backlog(self) -> int:
+        """Return how many projects and resources that events told of wait."""
+        return int(self._client.zcard(f"{backlog.KEY}{self.waldur.seed.offering_uuid}"))
+
+    def differences(self) -> list[str]:
+        """Return the accounts that have other members than Waldur wants."""
+        return event_kills.differences(self.slurm, self.waldur, ())
+
     def joined(self) -> set[str]:
         """Return who has joined an account, as the journal has it."""
         if not self._journal.exists():
@@ -143,7 +152,7 @@ def accounts_of(waldur: SimulatedWaldur) -> list[Account]:
 def run(made: FloodSite, flood: Flood) -> FloodResult:
     """Let the people join, and wait until they are in."""
     waldur, projects = made.waldur, made.waldur.seed.project_uuids[: flood.projects]
-    names = [f"flood{number}" for number in range(flood.joins)]
+    names = [f"{flood.prefix}{number}" for number in range(flood.joins)]
     if flood.known:
         meeting = waldur.people.add_project("where they met")
         for name in names:
@@ -198,8 +207,13 @@ def site(
     )
     server.flush()
     with SimulatedWaldur(scenario=scenario) as waldur:
-        large_tree.clear(slurm)
-        large_tree.add(slurm, [*large_tree.others(others), *accounts_of(waldur)])
+        if others:
+            large_tree.clear(slurm)
+            large_tree.add(slurm, [*large_tree.others(others), *accounts_of(waldur)])
+        else:
+            # What they lack is put right by the first pass.
+            names = ",".join(resource.backend_id for resource in waldur.store.resources)
+            slurm.ask("sacctmgr", "-i", "add", "account", f"name={names}")
         waldur.publish_to(broker)
         made = FloodSite(slurm, server, waldur, folder, **offering)
         try:
@@ -207,4 +221,5 @@ def site(
             yield made
         finally:
             made.stop()
-            large_tree.clear(slurm)
+            if others:
+                large_tree.clear(slurm)

@@ -10,8 +10,10 @@ from tests.events.scripts import lines_of
 
 SCRIPT = """
 import sys
+from agent.core.errors import BackendUnavailable, ClusterBusy, ConfigError
 from agent.core.events import Job, JobKind, QueueUnavailable
-from tasks import broker, coalescing
+from agent.run.results import PassReport, ResourceResult, Result
+from tasks import backlog, broker, coalescing, membership
 from tasks.events import TaskQueue
 from tasks.membership import events
 offering, queue, send = sys.argv[1], "site.default", TaskQueue().send
@@ -43,6 +45,28 @@ with coalescing.single_flight(events, subject) as first:
 print("after its end", waiting())
 
 client.flushall()
+def told(): return backlog.waiting(offering)
+def left():
+    now = told()
+    return "nothing" if now is None else sorted(uuid[0] for uuid in now.scope.projects | now.scope.resources)
+def passed(retries, **values):
+    for letter in "abc": send(job(letter * 32))
+    before = told()
+    send(job("a" * 32))
+    events.request.update(retries=retries)
+    membership._settle(events, offering, before, PassReport("membership_sync", offering, "x", **values))
+    found = left()
+    backlog.remove(offering, told().number if told() else 0)
+    return found
+again = [ResourceResult(letter * 32, Result.RETRY, error=ClusterBusy("x")) for letter in "bf"]
+print("told of again meanwhile", passed(0))
+print("what failed", passed(0, resources=again), "at the last attempt", passed(9, resources=again))
+print("an outage", passed(0, error=BackendUnavailable("x")), "refused", passed(0, error=ConfigError("x")))
+print("a whole pass is due", coalescing.is_due(f"membership_sync:{offering}"))
+send(Job(JobKind.MEMBERSHIP, offering))
+print("and now", coalescing.is_due(f"membership_sync:{offering}"))
+
+client.flushall()
 key = coalescing.MARKER + "s"
 client.set(key, "claim of a producer that died", px=15_000)
 sent = []
@@ -70,6 +94,11 @@ def test_bursts_and_their_doubles(redis_server: RedisServer, tmp_path: Path) -> 
         "beside it False",
         "before its end 2",
         "after its end 3",
+        "told of again meanwhile ['a']",
+        "what failed ['a', 'b', 'f'] at the last attempt ['a']",
+        "an outage ['a', 'b', 'c'] refused ['a']",
+        "a whole pass is due False",
+        "and now True",
         "a claim is no task True 1",
         "what failed True 2",
         "full: the queue takes no tasks: command not allowed when used memory > 'maxmemory'.",
