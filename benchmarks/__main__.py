@@ -12,7 +12,19 @@ from pathlib import Path
 
 import click
 
-from benchmarks import chaos, events, fuzz, history, large, membership, orders, report, usage, worker
+from benchmarks import (
+    chaos,
+    events,
+    fuzz,
+    history,
+    large,
+    listings,
+    membership,
+    orders,
+    report,
+    usage,
+    worker,
+)
 from benchmarks.parts import Parts, real_parts
 
 
@@ -32,6 +44,7 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "orders": orders.run,
     "membership": membership.run,
     "large": large.run,
+    "listings": listings.run,
     "usage": usage.run,
     "history": history.run,
     "report": report.run,
