@@ -15,6 +15,10 @@ class ProjectAccounts:
     ended: frozenset[str] = frozenset()
 
 
+# The one empty set that all share: each frozenset() of its own takes 216 bytes (3.11).
+NOBODY: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class DesiredMembers:
     """`wanted` belong in, `kept` may stay if they are there. `nameless` counts members who have no name here yet.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 
 from agent.core.account_names import fold
-from agent.core.members import DesiredMembers, ProjectAccounts
+from agent.core.members import NOBODY, DesiredMembers, ProjectAccounts
 from agent.core.model import OfferingUser, TeamMember
 
 
@@ -42,9 +42,10 @@ def desired_members(
     )
     # Where no people belong in, nobody's name is waited for.
     nameless = 0 if restricted else sum(not name for uuid, name in names.items() if uuid not in gone)
+    kept = ({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""}
     return DesiredMembers(
         wanted=frozenset(wanted | set(map(fold, active))),
-        kept=frozenset({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""},
+        kept=frozenset(kept) if kept else NOBODY,
         nameless=nameless,
         complete=accounts is not None,
         # Without closed accounts all resources share one set.

@@ -22,7 +22,7 @@ from agent.core.actions import (
     Phase,
 )
 from agent.core.errors import PlanRefused, SiteAgentError, words_for_customers
-from agent.core.members import DesiredMembers
+from agent.core.members import NOBODY, DesiredMembers
 from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
 from agent.core.units import targets_of
 from agent.core.waldur_actions import (
@@ -240,7 +240,10 @@ def merged(cases: Sequence[ResourceCase]) -> list[ResourceCase]:
                 members = members.joined(other.members)
                 also = also or other.also_named_by
                 shared = shared or f"resource {other.resource.uuid}"
-        found.append(replace(case, members=members, also_named_by=also, shared_with=shared))
+        is_alone = members is case.members
+        found.append(
+            case if is_alone else replace(case, members=members, also_named_by=also, shared_with=shared)
+        )
     return found
 
 
@@ -256,7 +259,7 @@ class _Draft:
         self.notes = [*spec.notes, *(f"{why}. It goes on without" for why in spec.not_offered)]
         self.built: list[ClusterAction] = []
         self.kept: list[Action] = []
-        self.unmanaged: frozenset[str] = frozenset()
+        self.unmanaged = NOBODY
         self._rules = rules
         self._snapshot = snapshot
         reason = case.reason

@@ -8,7 +8,6 @@ where Waldur's answer does not depend on how often it is sent). Above, in the qu
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -59,7 +58,7 @@ class WaldurClient:
         self._bounds = bounds
         self._counter = RequestCounter()
         # So many pages are asked for at once, whatever the number of listings.
-        self._pages = threading.BoundedSemaphore(AT_ONCE)
+        self._threads = pool.Threads(AT_ONCE)
         self.features = Features()
         retry = new_retry(attempts, timeouts)
         self._once = transport.new_session(access, self._counter, retry, bounds)
@@ -74,6 +73,7 @@ class WaldurClient:
         return self._counter.counts
 
     def close(self) -> None:
+        self._threads.close()
         self._once.close()
         self._repeated.close()
 
@@ -105,7 +105,7 @@ class WaldurClient:
         is_sorted = bool(order) and self.if_supported(sorting)
         query: Query | None = (*params, ("o", order), plain[-1]) if is_sorted else plain
         listing = Listing(path, self._bounds, is_paged=is_paged)
-        with pool.Ahead[Query, requests.Response](partial(self._page, path), AT_ONCE) as asked:
+        with pool.Ahead(self._threads, partial(self._page, path)) as asked:
             while query is not None:
                 listing.begin_page(query)
                 try:
@@ -127,8 +127,7 @@ class WaldurClient:
                     asked.start(listing.ahead(query))
 
     def _page(self, path: str, query: Query) -> requests.Response:
-        with self._pages:
-            return self._send("GET", path, params=query)
+        return self._send("GET", path, params=query)
 
     def post(self, path: str, body: Any = None, *, repeatable: bool = False) -> Any:
         """Send a POST and return the JSON of the answer, None without one.

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
@@ -47,33 +49,51 @@ def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answ
         return dict(zip(distinct, answers, strict=True))
 
 
+class Threads:
+    """Threads for `at_once` requests, made when they are first needed, and anew in a process that was forked since."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self._made: tuple[int, ThreadPoolExecutor] | None = None
+        self._lock = threading.Lock()
+
+    def start(self, ask: Callable[[], Answer]) -> Future[Answer]:
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                self._made = os.getpid(), ThreadPoolExecutor(max_workers=self.at_once)
+            return self._made[1].submit(copy_context().run, ask)
+
+    def close(self) -> None:
+        """Let the threads end, without waiting for what they still do."""
+        if self._made is not None:
+            self._made[1].shutdown(wait=False, cancel_futures=True)
+            self._made = None
+
+
 class Ahead(Generic[Key, Answer]):
-    """Answers that are asked for before they are needed, `at_once` at a time; taken one by one, in the caller's order.
+    """Answers that are asked for a few at a time before they are needed; taken one by one, in the caller's order."""
 
-    Closed before all are taken, it waits for none.
-    """
-
-    def __init__(self, ask: Callable[[Key], Answer], at_once: int) -> None:
+    def __init__(self, threads: Threads, ask: Callable[[Key], Answer]) -> None:
+        self._threads = threads
         self._ask = ask
-        self._at_once = at_once
-        self._pool: ThreadPoolExecutor | None = None
+        self._at_once = threads.at_once
         self._under_way: dict[Key, Future[Answer]] = {}
 
     def start(self, keys: Iterable[Key]) -> None:
-        """Ask for the next few of these. A single one waits until it is taken."""
+        """Ask for the next few of these."""
         wanted = list(islice(keys, self._at_once + 1))
         if self._under_way and wanted and wanted[0] not in self._under_way:
-            self._at_once = 0  # foreseen wrongly: from now on one at a time
-        if self._at_once and len(wanted) > 1:
-            self._pool = self._pool or ThreadPoolExecutor(max_workers=self._at_once)
-            for key in wanted:
-                if key not in self._under_way:
-                    self._under_way[key] = self._pool.submit(copy_context().run, self._ask, key)
+            # Foreseen wrongly: from now on one at a time.
+            self._at_once, wanted = 0, wanted[:1]
+        for key in wanted:
+            if key not in self._under_way:
+                self._under_way[key] = self._threads.start(partial(self._ask, key))
 
     def take(self, key: Key) -> Answer:
         """Return the answer to a key. Raises what asking for it raised."""
-        started = self._under_way.pop(key, None)
-        return self._ask(key) if started is None else started.result()
+        if key not in self._under_way:
+            self.start([key])
+        return self._under_way.pop(key).result()
 
     def __enter__(self) -> Ahead[Key, Answer]:
         return self
@@ -81,8 +101,9 @@ class Ahead(Generic[Key, Answer]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """Leave off what has not begun; what has is not waited for."""
+        for started in self._under_way.values():
+            started.cancel()
 
 
 @contextmanager

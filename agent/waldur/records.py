@@ -52,7 +52,11 @@ def order(record: Json) -> Order:
     )
 
 
-def resource(record: Json) -> Resource:
+def resource(record: Json, before: Resource | None = None) -> Resource:
+    """Return a resource. What it has in common with the one `before` it in a listing is kept once."""
+    options = _map(record, "offering_plugin_options")
+    if before is not None and before.plugin_options == options:
+        options = before.plugin_options
     return Resource(
         uuid=uuid(record, "a resource"),
         name=_text(record, "name"),
@@ -62,13 +66,13 @@ def resource(record: Json) -> Resource:
         project_uuid=hex_text(record, "project_uuid"),
         project_slug=_slug(record, "project"),
         project_name=_text(record, "project_name"),
-        customer_uuid=hex_text(record, "customer_uuid"),
-        customer_slug=_slug(record, "customer"),
-        customer_name=_text(record, "customer_name"),
+        customer_uuid=intern(hex_text(record, "customer_uuid")),
+        customer_slug=intern(_slug(record, "customer")),
+        customer_name=intern(_text(record, "customer_name")),
         limits=_limits(record),
         spending_limits=_map(record, "spending_limits"),
         attributes=_map(record, "attributes"),
-        plugin_options=_map(record, "offering_plugin_options"),
+        plugin_options=options,
         backend_metadata=_map(record, "backend_metadata"),
         paused=bool(record.get("paused")),
         downscaled=bool(record.get("downscaled")),
@@ -78,7 +82,7 @@ def resource(record: Json) -> Resource:
         last_sync=moment(record, "last_sync"),
         created=moment(record, "created"),
         end_date=moment(record, "end_date"),
-        offering_uuid=hex_text(record, "offering_uuid"),
+        offering_uuid=intern(hex_text(record, "offering_uuid")),
         has_api_keys=record.get("has_api_keys") is True,
     )
 

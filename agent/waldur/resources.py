@@ -48,8 +48,11 @@ def listed(
     params = [("offering_uuid", client.offering_uuid), *(("state", s.value) for s in states)]
     params += [("project_uuid", project_uuid)] if project_uuid else []
     params += [("field", name) for name in fields]
-    items = client.pages(PATH, params, order=OLDEST_FIRST)
-    return [records.resource(records.of_offering(item, client.offering_uuid)) for item in items]
+    found: list[Resource] = []
+    for item in client.pages(PATH, params, order=OLDEST_FIRST):
+        before = found[-1] if found else None
+        found.append(records.resource(records.of_offering(item, client.offering_uuid), before))
+    return found
 
 
 def get(client: WaldurClient, resource_uuid: str, *, fields: Iterable[str] = FIELDS) -> Resource:

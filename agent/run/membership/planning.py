@@ -14,8 +14,16 @@ from agent.core.actions import Action, AddMember, RemoveMember, only
 from agent.core.association_actions import SetMemberQos
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import PlanRefused, WaldurError
-from agent.core.members import ProjectAccounts
-from agent.core.model import AccountSpec, AllocationSpec, OfferingUser, Part, ResourceState, Snapshot
+from agent.core.members import NOBODY, ProjectAccounts
+from agent.core.model import (
+    AccountSpec,
+    AllocationSpec,
+    OfferingUser,
+    OrderType,
+    Part,
+    ResourceState,
+    Snapshot,
+)
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan import allocations, departures, lost_backend_ids, membership
 from agent.plan.members import desired_members
@@ -212,6 +220,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
     also |= {**facts.foreign, **facts.holders}
     names = frozenset(fold(user.username) for user in waldur.users)
     departing = frozenset(user.uuid for user in facts.departing)
+    no_orders: frozenset[OrderType] = frozenset()
     found = []
     for resource in named:
         team = waldur.teams.get(resource.uuid, ())
@@ -227,7 +236,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
             known=names,
             departing=departing,
         )
-        orders = waldur.orders.get(resource.uuid, frozenset())
+        orders = waldur.orders.get(resource.uuid, no_orders)
         account = fold(resource.backend_id)
         found.append(
             ResourceCase(
@@ -238,7 +247,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
                 if waldur.user_limits is None
                 else limits_by_username(waldur.user_limits.get(resource.uuid, {}), waldur.users),
                 also_named_by=also.get(account, ""),
-                blocked=facts.blocked.get(account, frozenset()),
+                blocked=facts.blocked.get(account, NOBODY),
             )
         )
     return found, unread
