@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from dataclasses import dataclass
 
 from redis import RedisError
@@ -30,7 +31,7 @@ ADD = """
 local number = redis.call('incrby', KEYS[2], 1)
 for entry = 2, #ARGV do redis.call('zadd', KEYS[1], number, ARGV[entry]) end
 redis.call('expire', KEYS[1], ARGV[1])
-return number
+return #redis.call('zrangebyscore', KEYS[1], '-inf', '+inf')
 """
 REMOVE = """
 local covered = redis.call('zrangebyscore', KEYS[1], '-inf', ARGV[1])
@@ -41,6 +42,7 @@ return #covered
 # Of an embedded queue: entries with their numbers, by offering.
 _here: dict[str, dict[str, int]] = {}
 _numbers = itertools.count(1)
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +58,16 @@ def is_kept() -> bool:
     return broker.uses_redis() or broker.is_embedded()
 
 
-def add(offering_uuid: str, scope: PassScope) -> None:
-    """Add the projects and resources of a scope. Raises RedisError."""
+def add(offering_uuid: str, scope: PassScope) -> int:
+    """Add the projects and resources of a scope. Return how many wait then. Raises RedisError."""
     entries = [f"{PROJECT}:{uuid}" for uuid in scope.projects]
     entries += [f"{RESOURCE}:{uuid}" for uuid in scope.resources]
-    if not entries:
-        return
-    if not broker.uses_redis():
-        number = next(_numbers)
-        _here.setdefault(offering_uuid, {}).update(dict.fromkeys(entries, number))
-        return
-    broker.client().eval(ADD, 2, KEY + offering_uuid, COUNTER, KEPT_S, *entries)
+    if broker.uses_redis():
+        return int(broker.client().eval(ADD, 2, KEY + offering_uuid, COUNTER, KEPT_S, *entries))
+    with _lock:
+        here = _here.setdefault(offering_uuid, {})
+        here.update(dict.fromkeys(entries, next(_numbers)))
+        return len(here)
 
 
 def waiting(offering_uuid: str) -> Told | None:
@@ -75,7 +76,8 @@ def waiting(offering_uuid: str) -> Told | None:
         rows = broker.client().zrange(KEY + offering_uuid, 0, -1, withscores=True)
         numbers = {entry.decode(): int(score) for entry, score in rows}
     else:
-        numbers = dict(_here.get(offering_uuid, {}))
+        with _lock:
+            numbers = dict(_here.get(offering_uuid, {}))
     found: dict[str, set[str]] = {PROJECT: set(), RESOURCE: set()}
     for entry in numbers:
         kind, _, uuid = entry.partition(":")
@@ -106,8 +108,9 @@ def remove(offering_uuid: str, number: int) -> None:
     if not number:
         return
     if not broker.uses_redis():
-        kept = {entry: last for entry, last in _here.get(offering_uuid, {}).items() if last > number}
-        _here[offering_uuid] = kept
+        with _lock:
+            here = _here.get(offering_uuid, {})
+            _here[offering_uuid] = {entry: last for entry, last in here.items() if last > number}
         return
     try:
         broker.client().eval(REMOVE, 1, KEY + offering_uuid, number)

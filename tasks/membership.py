@@ -18,7 +18,7 @@ import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.events import QueueUnavailable
 from agent.run import gate, passes
-from agent.run.membership.facts import PassScope, is_whole_cheaper
+from agent.run.membership.facts import FEW, PassScope, is_whole_cheaper
 from agent.run.membership.rebuild import run_forced
 from agent.run.results import PassReport, Result
 from tasks import backlog, broker, coalescing, current
@@ -111,7 +111,9 @@ def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: s
         arguments = (offering_uuid, resource_uuid, project_uuid)
         return _send_once(part, _subject(str(scope) or offering_uuid), arguments)
     # First of all: a task that begins now either sees it, or has taken its marker away before.
-    backlog.add(offering_uuid, scope)
+    number = backlog.add(offering_uuid, scope)
+    if number > FEW and coalescing.is_due(_subject(offering_uuid)):
+        return False
     return _send_once(events, _events_subject(offering_uuid), (offering_uuid,))
 
 
