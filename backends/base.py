@@ -21,7 +21,7 @@ from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Component, Health, Part, Snapshot
 from agent.core.periodic import DesiredSettings, ObservedSettings
 from agent.core.plans import Outcome
-from agent.core.usage import Counts, JobUse, Usage, UsageQuery
+from agent.core.usage import Counts, JobUse, SettledUsage, Usage, UsageQuery
 
 NAMES = frozenset({Part.QOS, Part.PARTITIONS})
 BULK_PARTS = frozenset(
@@ -151,6 +151,30 @@ class UsageReader(Protocol):
 
     def usage_command(self, query: UsageQuery, account: str) -> str:
         """Return the command, as a shell takes it, by which a person can check the month of one account."""
+        ...
+
+
+class UsageCount(Protocol):
+    """One report's count of several months, the newest first."""
+
+    @property
+    def settled(self) -> SettledUsage | None:
+        """Return what the next count needs; the same object as before where nothing of it changed."""
+        ...
+
+    def usage(self, query: UsageQuery) -> Usage:
+        """Return the same as `UsageReader.usage`, from fewer jobs where that is certain. Raises BackendError."""
+        ...
+
+
+@runtime_checkable
+class UsageCounter(UsageReader, Protocol):
+    """A backend that need not read every job of a month in every report; found by `isinstance`."""
+
+    def count(self, settled: SettledUsage | None, now: datetime, *, may_be_large: bool) -> UsageCount:
+        """Begin the count of one report. `settled`: what the last one left. `may_be_large`: whether a month may be
+        too large to read it all each time, where no count has shown it yet.
+        """
         ...
 
 

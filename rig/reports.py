@@ -46,7 +46,7 @@ def scenario(resources: int) -> Scenario:
 
 
 class ReportsOnSlurm:
-    """A site whose clock is stopped in the month of the jobs, an hour before its end."""
+    """A site whose clock is stopped in the month of the jobs, at first an hour before its end."""
 
     def __init__(self, slurm: SlurmCluster, waldur: SimulatedWaldur, folder: Path, month: Month) -> None:
         self.slurm, self.waldur, self.month = slurm, waldur, month
@@ -57,8 +57,12 @@ class ReportsOnSlurm:
         (offering,) = settings.offerings
         self.site = sites.connect(settings, offering, Mode.REPORT)
         last_day = (month.next.first_day - month.first_day).days
-        self.now = datetime(month.year, month.month, last_day, 23, tzinfo=UTC)
-        waldur.store.clock.freeze(self.now)
+        self.at(datetime(month.year, month.month, last_day, 23, tzinfo=UTC))
+
+    def at(self, moment: datetime) -> None:
+        """Set the clock, here and in Waldur."""
+        self.now = moment
+        self.waldur.store.clock.freeze(moment)
 
     def members(self, users: int) -> dict[str, list[str]]:
         names = (self.waldur.resource(uuid).backend_id for uuid in self.waldur.seed.resource_uuids)

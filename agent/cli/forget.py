@@ -21,6 +21,7 @@ def command(what: str, config_file: Path | None, offering_uuid: str | None) -> i
 
     homes: whose home was made and whose quota set. listings: that Waldur had a listing of service or course accounts.
     refused-months: closed months that Waldur did not take. live-jobs: the jobs that explain a decrease of usage.
+    settled-usage: sums of jobs that have ended; the next report counts the months in full.
     named-accounts: which accounts the offering names and reports; nobody is removed on its cluster until its next pass.
     hierarchy-names: which accounts stand for projects and customers; those with another slug in Waldur move.
     """

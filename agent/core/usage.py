@@ -87,6 +87,32 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class SettledMonth:
+    """Sums of one month by account and user, of jobs that ended before a moment. `records`: how many they were."""
+
+    records: int
+    accounts: Mapping[str, Mapping[str, Counts]]
+
+
+@dataclass(frozen=True, slots=True)
+class SettledUsage:
+    """What one full count found of the jobs that ended `before` a moment, so that a later count reads only the others.
+
+    Moments are epoch seconds; `before` by the cluster's clock, 0 where nothing is settled. `watched`: fingerprint of
+    other jobs of `month` that had begun. `source`: fingerprint of the place and the way it was counted. `size`:
+    records of the largest month.
+    """
+
+    source: str
+    taken: int
+    size: int
+    before: int = 0
+    watched: str = ""
+    month: str = ""
+    months: Mapping[str, SettledMonth] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class UsageRecord:
     """What Waldur holds for one component of a resource in a month; `amount` in its units, None where that is no
     number.

@@ -14,6 +14,7 @@ HINTS: Mapping[str, tuple[str, ...]] = {
     "listings": ("waldur_listings", "seen_offerings"),
     "refused-months": ("refused_months",),
     "live-jobs": ("live_jobs",),
+    "settled-usage": ("settled_usage", "settled_months", "settled_accounts"),
     "named-accounts": ("account_namings", "reported_accounts"),
     "hierarchy-names": ("hierarchy_names",),
 }

@@ -330,8 +330,36 @@ CREATE TABLE command_costs (
 )
 """
 
+EIGHTH = """
+CREATE TABLE settled_usage (
+  offering TEXT PRIMARY KEY,
+  source TEXT NOT NULL,
+  taken INTEGER NOT NULL,
+  size INTEGER NOT NULL,
+  before INTEGER NOT NULL,
+  watched TEXT NOT NULL,
+  month TEXT NOT NULL
+);
+
+CREATE TABLE settled_months (
+  offering TEXT NOT NULL,
+  month TEXT NOT NULL,
+  records INTEGER NOT NULL,
+  fingerprint TEXT NOT NULL,
+  PRIMARY KEY (offering, month)
+);
+
+CREATE TABLE settled_accounts (
+  offering TEXT NOT NULL,
+  month TEXT NOT NULL,
+  account TEXT NOT NULL,
+  users TEXT NOT NULL,
+  PRIMARY KEY (offering, month, account)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
 
 
 def statements(script: str) -> list[str]:

@@ -12,8 +12,8 @@ from agent.core.actions import ClusterAction
 from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Health, Part, Snapshot
 from agent.core.plans import Outcome
-from agent.core.usage import JobUse, Usage, UsageQuery
-from backends.base import BackendContext, PeriodicKeeper, Scope
+from agent.core.usage import JobUse, SettledUsage, Usage, UsageQuery
+from backends.base import BackendContext, PeriodicKeeper, Scope, UsageCount
 from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import checks, parse
@@ -21,6 +21,7 @@ from backends.slurm.apply import Writer
 from backends.slurm.canonical import canonical
 from backends.slurm.commands import CommandBuilder
 from backends.slurm.costs import Costs
+from backends.slurm.count import JobCount
 from backends.slurm.emulator import EmulatorSettings
 from backends.slurm.health import health
 from backends.slurm.jobs import Jobs
@@ -109,6 +110,17 @@ class SlurmBackend:
 
     def usage(self, query: UsageQuery) -> Usage:
         return self._accounting.usage(query)
+
+    def count(self, settled: SettledUsage | None, now: datetime, *, may_be_large: bool) -> UsageCount:
+        return JobCount(
+            self._accounting,
+            self._runner,
+            self._programs,
+            self._settings.cluster_name,
+            settled,
+            now,
+            may_be_large=may_be_large,
+        )
 
     def usage_command(self, query: UsageQuery, account: str) -> str:
         return self._accounting.command(query, account)

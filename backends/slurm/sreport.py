@@ -70,7 +70,7 @@ class Rollup:
 
 def _sums(lines: Iterable[str]) -> tuple[Sums, int]:
     """Sum the rows of users, and count them. A row without a user is an account's, with all accounts below it."""
-    sums: Sums = {}
+    sums: dict[tuple[str, str], Counter[str]] = {}
     records = 0
     for line in lines:
         row = line.split("|")

@@ -51,7 +51,9 @@ TOTALS = frozenset({"energy"})
 
 Pairs = tuple[tuple[str, int], ...]
 # Counts by account and user.
-Sums = dict[tuple[str, str], Counter[str]]
+Sums = Mapping[tuple[str, str], Mapping[str, int]]
+# The same while they are summed up: by both in one text, as sacct writes them.
+RawSums = dict[str, dict[str, int]]
 # A run of a job is known by the job's number and its time of submission, in whatever form sacct writes it.
 Run = tuple[str, str]
 
@@ -89,7 +91,7 @@ class Tally:
         self._ran_s: dict[str, int] = {}
         self._suspended_s: Counter[str] = Counter()
         self._tres: dict[str, Pairs] = {}
-        self._sums: Sums = {}
+        self._sums: RawSums = {}
         self._left_out = 0
         self._without_tres: Counter[str] = Counter()
 
@@ -151,7 +153,13 @@ class Tally:
             )
         if self._left_out:
             log.warning("%s live jobs beyond %s are not listed", self._left_out, LIVE_KEPT)
-        return Usage(self.query, accounts(self._sums), self.records, live=tuple(self.kept))
+        sums: dict[tuple[str, str], Mapping[str, int]] = {}
+        for who, counts in self._sums.items():
+            account, _, user = who.partition("|")
+            key = fold(account), fold(user)
+            # One spelling is the rule: nothing is copied.
+            sums[key] = _added(sums[key], counts) if key in sums else counts
+        return Usage(self.query, accounts(sums), self.records, live=tuple(self.kept))
 
     def check_complete(self) -> None:
         """Raise ParseError while a run waits for a truncated read."""
@@ -196,7 +204,8 @@ class Tally:
         if len(self._ran_s) >= FOLD_AT:
             self._fold()
         _, _, tres = _common(kind, line)
-        self._read_tres(tres, line)
+        if tres not in self._tres:
+            self._read_tres(tres, line)
         self._ran_s[kind] = 0
 
     def _keep(self, line: str, seconds: int, suspended_s: int) -> None:
@@ -245,15 +254,26 @@ class Tally:
             raise ParseError("sacct", line, f"{text!r} is not a time, although the job ran") from None
 
     def _fold(self) -> None:
-        """Add up what the kinds of jobs so far have counted, and forget the kinds."""
+        """Add up what the kinds of jobs so far have counted, and forget the kinds.
+
+        Where no two jobs are of one kind this is most of the work: no call in its inner loop.
+        """
+        allocated = self.query.source is UsageSource.ALLOCATED
+        suspended_s = self._suspended_s
         for kind, seconds in self._ran_s.items():
-            account, user, tres = kind.split("|")
+            who, _, tres = kind.rpartition("|")
             pairs = self._tres[tres]
             if not pairs and seconds:
-                self._without_tres[account] += seconds
-            sums = self._sums.setdefault((fold(account), fold(user)), Counter())
-            for name, count in self._counts(pairs, seconds, self._suspended_s.get(kind, 0)).items():
-                sums[name] += count
+                self._without_tres[who.partition("|")[0]] += seconds
+            sums = self._sums.get(who)
+            if sums is None:
+                sums = self._sums[who] = {}
+            kept_s = seconds
+            if allocated and suspended_s:
+                kept_s += suspended_s.get(kind, 0)
+            for name, value in pairs:
+                count = value * (seconds if name == "cpu" else kept_s)
+                sums[name] = sums.get(name, 0) + count
         self._ran_s.clear()
         self._suspended_s.clear()
         self._tres.clear()
@@ -265,9 +285,15 @@ def accounts(sums: Sums) -> dict[str, AccountUsage]:
     totals: dict[str, Counter[str]] = {}
     for (account, user), counts in sums.items():
         if account:
-            users.setdefault(account, {})[user] = dict(counts)
+            users.setdefault(account, {})[user] = counts
             totals.setdefault(account, Counter()).update(counts)
     return {account: AccountUsage(dict(totals[account]), of_users) for account, of_users in users.items()}
+
+
+def _added(counts: Mapping[str, int], more: Mapping[str, int]) -> Counter[str]:
+    total = Counter(counts)
+    total.update(more)
+    return total
 
 
 def _parts(line: str) -> list[str]:

@@ -14,12 +14,13 @@ import shlex
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from agent.core.usage import JobUse, Usage, UsageQuery
 from backends.command_output import is_whole
 from backends.process import Runner
 from backends.slurm.programs import Programs, streamed
+from backends.slurm.split import Split, SplitUsage
 from backends.slurm.tally import TRES_COLUMN, Tally, columns
 from backends.zones import Zones, window
 
@@ -68,11 +69,33 @@ class Accounting:
             found += self._tally(query, _jobs(some), ids=some).kept
         return found
 
+    def split(self, query: UsageQuery, before: int, watched: int, *, later_only: bool = False) -> SplitUsage:
+        """Read the month, jobs that ended `before` apart from the others, of which those are `watched` that began
+        before that (both epoch seconds). With `later_only` sacct is not asked for the former at all. Raises
+        BackendError.
+        """
+        since, until = window(query)
+        ended, others = (Tally(query, (since, until)) for _ in range(2))
+        split = Split(before, watched, since, ended)
+        # In UTC: a moment in the hour that a zone has twice would be another one.
+        times = (_utc(before if later_only else min(since, before)), _utc(until))
+        with closing(self._lines(query, times=times, zone="UTC", with_end=True)) as lines:
+            others.add(split.others(lines))
+        split.finish()
+        for tally in (ended, others):
+            self._add_cut(query, tally)
+        return SplitUsage(ended.usage(), others.usage(), split.watched)
+
     def _tally(self, query: UsageQuery, *options: str, ids: Collection[str] | None = None) -> Tally:
         since, until = window(query)
         tally = Tally(query, (since, until - 1 if query.as_reference else until), ids)
         with closing(self._lines(query, *options)) as lines:
             tally.add(lines)
+        self._add_cut(query, tally)
+        return tally
+
+    def _add_cut(self, query: UsageQuery, tally: Tally) -> None:
+        """Count the jobs that sacct has to cut at the month's borders. Raises BackendError."""
         for some in _chunks({job for job, _ in tally.needs_truncated_read}):
             with closing(self._lines(query, "--truncate", _jobs(some))) as lines:
                 tally.add_truncated(lines)
@@ -81,13 +104,20 @@ class Accounting:
             with closing(self._lines(query, "--truncate", _jobs(some), times=before)) as lines:
                 tally.add_before_window(lines)
         tally.check_complete()
-        return tally
 
     def _lines(
-        self, query: UsageQuery, *options: str, times: tuple[str, str] | None = None
+        self,
+        query: UsageQuery,
+        *options: str,
+        times: tuple[str, str] | None = None,
+        zone: str = "",
+        with_end: bool = False,
     ) -> Generator[str, None, None]:
         environment = {**self._zones.environment(query), "SLURM_TIME_FORMAT": "%s"}
-        command = self._command(query, *options, f"--format={columns(query.source)}", times=times)
+        if zone:
+            environment["TZ"] = zone
+        shown = f"{columns(query.source)},End" if with_end else columns(query.source)
+        command = self._command(query, *options, f"--format={shown}", times=times)
         return streamed(self._runner.lines(command, timeout_s=TIMEOUT_S, environment=environment))
 
     def _command(
@@ -104,6 +134,10 @@ class Accounting:
             f"--endtime={end}",
             *options,
         )
+
+
+def _utc(moment: int) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def _jobs(ids: Iterable[str]) -> str:

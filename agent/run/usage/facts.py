@@ -20,7 +20,7 @@ from agent.plan.usage.planning import Ledger, UsageRules
 from agent.run.site import Site
 from agent.state import reported_accounts
 from agent.waldur import members, offerings, pool, resources, usages
-from backends.base import Scope, UsageReader
+from backends.base import Scope, UsageCount, UsageReader
 
 STATES = (ResourceState.OK, ResourceState.ERRED, ResourceState.UPDATING, ResourceState.TERMINATING)
 FIELDS = (
@@ -85,12 +85,17 @@ def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
     )
 
 
-def month(site: Site, which: Month, *, with_users: bool = True) -> ObservedMonth:
-    """Read one month of all accounts, from the cluster and Waldur at once. Raises SiteAgentError where one fails."""
+def month(
+    site: Site, which: Month, *, with_users: bool = True, count: UsageCount | None = None
+) -> ObservedMonth:
+    """Read one month of all accounts, from the cluster and Waldur at once; in full where there is no `count`. Raises
+    SiteAgentError where one fails.
+    """
+    read = reader(site).usage if count is None else count.usage
     with pool.beside(2) as start:
         records = start(lambda: usages.of_month(site.client, which))
         shares = start(lambda: usages.of_users(site.client, which) if with_users else [])
-        counted = reader(site).usage(query(site, which))
+        counted = read(query(site, which))
         return ObservedMonth(which, counted, Ledger.of(records.result(), shares.result()))
 
 

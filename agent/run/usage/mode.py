@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from agent.config.model import Mode
+from agent.core.errors import BackendError
 from agent.run import engine, gate
 from agent.run.engine import Steps, Work
 from agent.run.gate import UNBOUNDED_S
@@ -21,7 +22,7 @@ from agent.run.site import Site
 from agent.run.usage import keys, planning
 from agent.run.usage.planning import Clock, PlannedReport, ReportFacts
 from agent.run.usage.submission import Submission
-from agent.state import reported_accounts
+from agent.state import reported_accounts, settled_usage
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ def run_pass(
         engine.carry_out(run, is_over, planned)
         keys.submit(run, clock or (lambda: datetime.now(site.zone)))
         _log_news(site, run.report)
+    if isinstance(run.report.error, BackendError):
+        settled_usage.drop(site.state_dir, site.offering.uuid)
     return run.report
 
 

@@ -17,7 +17,7 @@ from agent.core.actions import Action
 from agent.core.errors import SiteAgentError
 from agent.core.model import Snapshot
 from agent.core.periods import SKEW, Month, attribution, last_months, surely_in
-from agent.core.usage import JobUse
+from agent.core.usage import JobUse, SettledUsage
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import UsagePlan, UsageRules
@@ -25,12 +25,15 @@ from agent.run.site import Site
 from agent.run.usage import explanation as report_explain
 from agent.run.usage import facts as report_facts
 from agent.run.usage.facts import ObservedMonth, ObservedOffering
-from agent.state import report_state
+from agent.state import report_state, settled_usage
 from agent.state.report_state import ReportState
 from agent.waldur import usages
+from backends.base import UsageCount, UsageCounter
 
 Clock = Callable[[], datetime]
 TURN_S = 1800
+# An offering of so many resources may have a month that is too large to read in full each time.
+LARGE_OFFERING = 500
 
 
 class MonthEnded(SiteAgentError):
@@ -54,7 +57,7 @@ class PlannedMonth:
 class PlannedReport:
     """`months` oldest first, so that the present month comes last; `state_months`: those that are remembered.
     `has_gaps`: a month is unknown now. `left_alone`: sentences about months that Waldur refused before, for
-    `--json`; the log has them already.
+    `--json`; the log has them already. `settled`: what the next report needs of the count, None where it has it.
     """
 
     observed: ObservedOffering
@@ -65,6 +68,7 @@ class PlannedReport:
     has_gaps: bool = False
     left_alone: tuple[str, ...] = ()
     is_whole: bool = True
+    settled: SettledUsage | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -105,6 +109,7 @@ class ReportFacts:
     has_gaps: bool
     left_alone: tuple[str, ...]
     explanations: Mapping[tuple[Month, str], str] | None = None
+    settled: SettledUsage | None = None
 
 
 def plan(facts: ReportFacts) -> PlannedReport:
@@ -141,6 +146,7 @@ def plan(facts: ReportFacts) -> PlannedReport:
         (*facts.notes, *omitted),
         facts.has_gaps,
         facts.left_alone,
+        settled=facts.settled,
     )
 
 
@@ -161,6 +167,7 @@ def observe(site: Site, clock: Clock, is_late: Callable[[], bool] = lambda: Fals
         tuple(dict.fromkeys(observation.notes)),
         observation.has_gaps,
         tuple(observation.left_alone),
+        settled=observation.new_settled,
     )
 
 
@@ -200,8 +207,20 @@ class _Observation:
         ]
         self._site = site
         self._now = now
+        self._kept: SettledUsage | None = None
+        self._count: UsageCount | None = None
+        if isinstance(site.backend, UsageCounter):
+            self._kept = settled_usage.load(site.state_dir, site.offering.uuid)
+            is_large = len(self.observed.resources) >= LARGE_OFFERING
+            self._count = site.backend.count(self._kept, now, may_be_large=is_large)
         # TRES of the cluster, once they had to be read.
         self._tracked: frozenset[str] | None = None
+
+    @property
+    def new_settled(self) -> SettledUsage | None:
+        """Return what the count leaves for the next report; None where that has not changed."""
+        settled = self._count.settled if self._count else None
+        return None if settled is self._kept else settled
 
     def read(self, is_late: Callable[[], bool]) -> list[MonthFacts]:
         """Return the months, oldest first. The present one is read first; of the others another one comes next in every
@@ -255,7 +274,7 @@ class _Observation:
                 components = ()
         if not components:
             return None
-        seen = report_facts.month(self._site, which)
+        seen = report_facts.month(self._site, which, count=self._count)
         if not seen.usage.records:
             # A held plan can only be about a month of which Waldur has something.
             self.has_gaps = self.has_gaps or bool(seen.ledger.records)

@@ -23,7 +23,7 @@ from agent.run.usage import planning as report_plan
 from agent.run.usage.circuit_breaker import CircuitBreaker
 from agent.run.usage.closed_months import MonthAccess
 from agent.run.usage.planning import MonthEnded, PlannedMonth, PlannedReport
-from agent.state import report_state
+from agent.state import report_state, settled_usage
 from agent.waldur import pool, usages
 
 AT_ONCE = 48
@@ -239,7 +239,9 @@ class Submission:
             work.report.resources.append(result)
 
     def remember(self, work: ReportWork) -> None:
-        """Save the jobs that still count up, for the accounts that were submitted; those of held accounts stay."""
+        """Save what the next count needs, and the jobs that still count up, for the accounts that were submitted; those
+        of held accounts stay.
+        """
         state = work.plan.state
         before = {name: dict(accounts) for name, accounts in state.live.items()}
         held = {action for plan in work.decision.held for action in plan.actions}
@@ -253,3 +255,5 @@ class Submission:
         state.keep(work.plan.state_months)
         state.failed = frozenset(self._failed)
         report_state.save(self._site.state_dir, self._site.offering.uuid, state)
+        if work.plan.settled is not None:
+            settled_usage.save(self._site.state_dir, self._site.offering.uuid, work.plan.settled)
