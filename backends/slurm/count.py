@@ -116,9 +116,12 @@ class JobCount:
     def _in_full(self, query: UsageQuery) -> Usage:
         """Count a month in full, and keep nothing but its size where that matters."""
         usage = self._accounting.usage(query)
-        size = max(usage.records, self.settled.size if self.settled else 0)
-        known = self.settled if self.settled and not self.settled.before else None
-        if size >= self._large and (known is None or known.size < size):
+        known = self.settled
+        if self._is_certain:
+            return usage
+        size = max(usage.records, known.size if known else 0)
+        is_news = known.before or known.size < size if known else size >= self._large
+        if is_news:
             self.settled = SettledUsage(self._source(query), self._now_s, size)
         return usage
 
