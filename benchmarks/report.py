@@ -15,8 +15,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from agent.config.model import Mode
@@ -24,7 +24,7 @@ from agent.core.periods import Month
 from agent.run import site as sites
 from agent.run.usage import mode as report
 from benchmarks.parts import Parts
-from rig import job_rows
+from rig import job_rows, large_tree
 from rig.processes import REPOSITORY
 from rig.reports import ReportsOnSlurm, scenario
 from rig.site import settings_of
@@ -33,6 +33,8 @@ from simulator.server.waldur import SimulatedWaldur
 MONTH = Month(2026, 5)
 RESOURCES, USERS = 200, 6
 JOBS_A_YEAR, JOBS_A_MONTH = 100_000, 100_000
+LARGE_RESOURCES, LARGE_JOBS, NEW_JOBS = 5_000, 1_000_000, 1_000
+HALF_HOUR = timedelta(minutes=30)
 LINES = (10_000, 100_000, 1_000_000)
 
 # The lines of a month: so many jobs of a_<n>, in tens of thousands.
@@ -76,6 +78,7 @@ class Measured:
 
 def run(parts: Parts) -> Iterator[str]:
     yield from _year(parts)
+    yield from _large(parts)
     with _site(parts) as site:
         job_rows.fill(parts.slurm, site.members(USERS), JOBS_A_MONTH, [MONTH])
         yield from _passes(site, f"{RESOURCES} accounts, {JOBS_A_MONTH:,} jobs in the month")
@@ -89,9 +92,47 @@ def _year(parts: Parts) -> Iterator[str]:
         months.append(months[-1].previous)
     with _site(parts) as site:
         job_rows.fill(parts.slurm, site.members(USERS), JOBS_A_YEAR, months)
-        bare_s = _bare(parts)
+        bare_s = _bare(site)
         yield f"bare sacct and sacctmgr over {RESOURCES} accounts, {JOBS_A_YEAR:,} jobs a year: {bare_s:.1f} s"
         yield from _passes(site, f"{RESOURCES} accounts, {JOBS_A_YEAR:,} jobs a year")
+
+
+def _large(parts: Parts) -> Iterator[str]:
+    """Measure a cluster of many allocations, at the end of a month of many jobs."""
+    with _site(parts, LARGE_RESOURCES) as site:
+        members = site.members(USERS)
+        large_tree.add(
+            parts.slurm, (large_tree.Account(name, users=users) for name, users in members.items())
+        )
+        yield from large(site, members)
+
+
+def large(site: ReportsOnSlurm, members: Mapping[str, list[str]], jobs: int = LARGE_JOBS) -> Iterator[str]:
+    """Measure reports at noon of the month's last day, of accounts without jobs so far."""
+    site.at(datetime(MONTH.year, MONTH.month, (MONTH.next.first_day - timedelta(days=1)).day, 12, tzinfo=UTC))
+    rows = (
+        row for row in job_rows.random_jobs(members, MONTH, jobs) if row.end is None or row.end <= site.now
+    )
+    if jobs:
+        started_s = time.monotonic()
+        count = job_rows.add(site.slurm, rows)
+        yield f"{count:,} jobs put into slurmdbd: {time.monotonic() - started_s:.0f} s"
+    what = f"{len(members):,} accounts with a month of {LARGE_JOBS:,} jobs"
+    yield f"{what}, bare sacct: {_bare(site):.1f} s"
+    first = _report(site)
+    yield f"{what}, first report, all of them sent: {first.line()}"
+    site.at(site.now + HALF_HOUR)
+    second = _report(site)
+    assert (second.in_step, second.posts) == (len(members), 0), second
+    yield f"{what}, second report, nothing new: {second.line()}"
+    news = (
+        replace(row, start=site.now, end=site.now + timedelta(seconds=60))
+        for row in job_rows.random_jobs(members, MONTH, NEW_JOBS, seed=2)
+    )
+    job_rows.add(site.slurm, news)
+    site.at(site.now + HALF_HOUR)
+    yield f"{what}, third report, {NEW_JOBS:,} new jobs: {_report(site).line()}"
+    yield f"{what}, bare sacct of what the last two read: {_bare(site, site.now - 7 * HALF_HOUR * 2):.1f} s"
 
 
 def _passes(site: ReportsOnSlurm, what: str) -> Iterator[str]:
@@ -137,21 +178,22 @@ def _write(program: Path, count: int, members: Mapping[str, list[str]]) -> None:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
 
-def _bare(parts: Parts) -> float:
+def _bare(site: ReportsOnSlurm, since: datetime | None = None) -> float:
     """Measure the same commands run by hand."""
     started_s = time.monotonic()
-    parts.slurm.ask("sacctmgr", "-nP", "show", "assoc", "format=account,user")
-    period = ("-S", str(MONTH.first_day), "-E", str(MONTH.next.first_day))
-    parts.slurm.ask(
+    site.slurm.ask("sacctmgr", "-nP", "show", "assoc", "format=account,user")
+    start = f"{since:%Y-%m-%dT%H:%M:%S}" if since else str(MONTH.first_day)
+    period = ("-S", start, "-E", str(MONTH.next.first_day))
+    site.slurm.ask(
         "sacct", "-aXDnP", "--noconvert", *period, "-o", "Account,User,ReqTRES,ElapsedRaw", timeout_s=300
     )
     return time.monotonic() - started_s
 
 
 @contextmanager
-def _site(parts: Parts) -> Iterator[ReportsOnSlurm]:
+def _site(parts: Parts, resources: int = RESOURCES) -> Iterator[ReportsOnSlurm]:
     parts.slurm.reset()
-    with SimulatedWaldur(scenario=scenario(RESOURCES)) as waldur:
+    with SimulatedWaldur(scenario=scenario(resources)) as waldur:
         yield ReportsOnSlurm(parts.slurm, waldur, parts.new_folder(), MONTH)
 
 
