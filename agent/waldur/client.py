@@ -108,6 +108,7 @@ class WaldurClient:
         with pool.Ahead(self._threads, partial(self._page, path)) as asked:
             while query is not None:
                 listing.begin_page(query)
+                asked.start(listing.ahead(query))
                 try:
                     answer = asked.take(query)
                 except WaldurError as error:
@@ -123,8 +124,6 @@ class WaldurClient:
                     raise listing.incomplete(shorter) from error
                 yield from listing.items(self._json(answer, path))
                 query = listing.next_page(answer)
-                if query is not None:
-                    asked.start(listing.ahead(query))
 
     def _page(self, path: str, query: Query) -> requests.Response:
         return self._send("GET", path, params=query)

@@ -96,8 +96,8 @@ class Listing:
         return None
 
     def ahead(self, query: Query) -> Iterator[Query]:
-        """Yield what asks for the pages that the count tells of, from `query` on, which is the next; only `query` where
-        pages have no numbers or no count.
+        """Yield what asks for the pages that the count tells of, from `query` on; only `query` where pages have no
+        numbers or no count.
 
         Never the last one: it is asked for when all others are there, so that it tells of what came meanwhile.
         """

@@ -90,9 +90,7 @@ class Ahead(Generic[Key, Answer]):
                 self._under_way[key] = self._threads.start(partial(self._ask, key))
 
     def take(self, key: Key) -> Answer:
-        """Return the answer to a key. Raises what asking for it raised."""
-        if key not in self._under_way:
-            self.start([key])
+        """Return the answer to a key that was started. Raises what asking for it raised."""
         return self._under_way.pop(key).result()
 
     def __enter__(self) -> Ahead[Key, Answer]:

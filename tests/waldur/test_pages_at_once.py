@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -164,6 +165,21 @@ def test_a_list_that_grows_while_it_is_read_comes_with_what_was_added(
     assert found == list(range(SIZE * 7))
 
 
+def test_the_last_page_is_asked_for_when_all_others_are_there(stand_in: StartStandIn) -> None:
+    pages = Pages(SIZE * 4)
+    early: list[int] = []
+
+    def odd(number: int) -> Answer | None:
+        if number in (2, 3):
+            time.sleep(0.1)
+            early.append(pages.asked[4])
+        return None
+
+    pages.odd = odd
+    assert numbers(client_at(stand_in(pages).url)) == list(range(pages.count))
+    assert early == [0, 0]
+
+
 def test_a_list_that_shrinks_while_it_is_read_is_not_used(stand_in: StartStandIn) -> None:
     """Its end came one page earlier than the count of the first page said."""
     pages = Pages(SIZE * 6)
@@ -205,9 +221,9 @@ def test_a_count_beyond_all_measure_starts_no_flood(stand_in: StartStandIn, coun
 
 def test_bounds_hold_for_pages_that_are_asked_for_ahead(stand_in: StartStandIn) -> None:
     pages = Pages(SIZE * 40)
-    with pytest.raises(WaldurAnswerError, match="it goes on after 7 pages"):
-        numbers(client_at(stand_in(pages).url, bounds=Bounds(listing_pages=7)))
-    assert max(pages.asked) == 7
+    with pytest.raises(WaldurAnswerError, match="it goes on after 3 pages"):
+        numbers(client_at(stand_in(pages).url, bounds=Bounds(listing_pages=3)))
+    assert max(pages.asked) == 3
 
 
 def test_a_server_that_throttles_gets_one_request_after_the_other_and_nothing_is_lost(
