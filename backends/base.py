@@ -140,6 +140,15 @@ class Backend(Protocol):
 
 
 @runtime_checkable
+class Paced(Protocol):
+    """A backend that can tell how long changes will take; found by `isinstance`."""
+
+    def expected_s(self, actions: Sequence[ClusterAction]) -> float:
+        """Return about how many seconds `apply` will be at work, without waiting for others. Changes nothing."""
+        ...
+
+
+@runtime_checkable
 class UsageReader(Protocol):
     """A backend that tells what was used; found by `isinstance`."""
 

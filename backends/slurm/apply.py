@@ -108,6 +108,17 @@ class Writer:
         """Return what `apply` would load at once instead of running single commands."""
         return self._loader.planned(self._checked(actions)[0], cluster)
 
+    def expected_s(self, actions: Sequence[ClusterAction], cluster: str) -> float:
+        """Return how long `apply` will be at work on the accounting database, without waiting for others."""
+        usable = self._checked(actions)[0]
+        loaded, seconds = self._loader.expected(usable, cluster)
+        left = self._builder.batches(action for action in usable if action not in loaded)
+        return seconds + sum(
+            self._costs.total_s(kind_of(batch.argv), batch.actions)
+            for batch in left
+            if batch.program == "sacctmgr"
+        )
+
     def _checked(self, actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
         """Return the actions whose command can be written, and outcomes for those with a name SLURM cannot take."""
         usable, refused = [], []

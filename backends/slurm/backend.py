@@ -95,6 +95,9 @@ class SlurmBackend:
     def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         return self._writer.apply(actions, self._reader.seen_cluster)
 
+    def expected_s(self, actions: Sequence[ClusterAction]) -> float:
+        return self._writer.expected_s(actions, self._reader.seen_cluster)
+
     def commands(self, actions: Sequence[ClusterAction]) -> Sequence[str]:
         programs = {"sacctmgr": self._programs.sacctmgr_write, "scancel": (self._programs.scancel,)}
         files = self._writer.files(actions, self._reader.seen_cluster)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from agent.core.actions import ClusterAction
 from backends.base import CostFactors
@@ -20,8 +21,10 @@ LOAD = "load"
 
 # What a command should take. Nobody waits longer for the lock than one command takes.
 AIM_S = 3.5
-# On clusters of up to SMALL_ROWS associations, and of LARGE_ROWS and more.
+# What no command should exceed, on clusters of up to SMALL_ROWS associations, and of LARGE_ROWS and more. A load, which
+# reads everything before it begins, takes so much of it.
 LIMITS_S = (5.0, 10.0)
+LOAD_SHARE = 0.9
 SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
 # A removal of an association that is older than a day renumbers nothing. The next one may be younger: what was quick
 # makes batches no longer than this allows.
@@ -48,7 +51,7 @@ class Price:
 RENUMBERING_ROW_S = 7.5e-6
 PRICES: Mapping[str, Price] = {
     # A unit is a group of new rows below one parent, with its lines.
-    LOAD: Price(1.1, 2e-4, 0.02, RENUMBERING_ROW_S),
+    LOAD: Price(0.8, 1e-4, 0.02, RENUMBERING_ROW_S),
     "add account": Price(0.55, 5e-5, 0.002, RENUMBERING_ROW_S),
     "add user": Price(0.65, 1e-5, 0.002, RENUMBERING_ROW_S),
     "remove user": Price(0.45, 5e-6, 0.002, RENUMBERING_ROW_S),
@@ -94,7 +97,6 @@ class Costs:
 
     @property
     def limit_s(self) -> float:
-        """What no command should exceed, but for one that cannot be made smaller."""
         low, high = LIMITS_S
         share = (self._rows() - SMALL_ROWS) / (LARGE_ROWS - SMALL_ROWS)
         return low + (high - low) * min(1.0, max(0.0, share))
@@ -111,6 +113,12 @@ class Costs:
     def actions_at_once(self, kind: str, actions: Sequence[ClusterAction]) -> int:
         """Return how many of these actions one command may carry."""
         return max(1, int(self.units_at_once(kind) * len(actions) / units_of(kind, actions)))
+
+    def total_s(self, kind: str, actions: Sequence[ClusterAction]) -> float:
+        """Return what these actions will take, in as many commands as they need."""
+        units = units_of(kind, actions)
+        base_s = self.seconds(kind, 0)
+        return ceil(units / self.units_at_once(kind)) * base_s + self.seconds(kind, units) - base_s
 
     def note(self, kind: str, units: float, seconds: float) -> None:
         """Learn from a command. One that was slow counts at once, one that was quick by a quarter."""

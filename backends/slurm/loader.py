@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import load_file
 from backends.slurm.commands import CommandBuilder
-from backends.slurm.costs import AIM_S, LOAD, Costs, kind_of, units_of
+from backends.slurm.costs import LOAD, LOAD_SHARE, Costs, kind_of
 from backends.slurm.load_file import LoadFile
 from backends.slurm.programs import Programs, failure
 
@@ -82,8 +82,10 @@ class Loader:
         """Return how many accounts a file may have. What a load reads first takes half of it at most, where an order
         waits for it to end.
         """
-        base_s = self._costs.seconds(LOAD, 0)
-        return self._costs.units_at_once(LOAD, max(AIM_S, 2 * base_s) if self._lock.is_urgent else AIM_S)
+        aim_s = LOAD_SHARE * self._costs.limit_s
+        if self._lock.is_urgent:
+            aim_s = max(aim_s, 2 * self._costs.seconds(LOAD, 0))
+        return self._costs.units_at_once(LOAD, aim_s)
 
     def _is_worth_it(self, actions: Sequence[ClusterAction], cluster: str) -> bool:
         """Return whether a load makes these things, and sooner than single commands do. Others who write must not be
@@ -95,10 +97,18 @@ class Loader:
         fitting = [action for file in files for action in file.actions]
         loads_s = [self._costs.seconds(LOAD, file.groups) for file in files]
         kinds = [(kind_of(batch.argv), batch.actions) for batch in self._builder.batches(fitting)]
-        singles_s = [self._costs.seconds(kind, units_of(kind, some)) for kind, some in kinds]
-        if not files or sum(loads_s) >= sum(singles_s):
+        if not files or sum(loads_s) >= sum(self._costs.total_s(*each) for each in kinds):
             return False
-        return self._lock.is_urgent or max(loads_s) <= max(self._costs.limit_s, *singles_s)
+        shortest_s = (self._costs.seconds(kind, 1) for kind, _ in kinds)
+        return self._lock.is_urgent or max(loads_s) <= max(self._costs.limit_s, *shortest_s)
+
+    def expected(self, actions: Sequence[ClusterAction], cluster: str) -> tuple[Set[ClusterAction], float]:
+        """Return what would be loaded, and the seconds that it would take."""
+        if not self._is_worth_it(actions, cluster):
+            return frozenset(), 0.0
+        files = list(load_file.files(actions, cluster, self._accounts_at_once))
+        loaded = frozenset(action for file in files for action in file.actions)
+        return loaded, sum(self._costs.seconds(LOAD, file.groups) for file in files)
 
     def _owns_folder(self) -> bool:
         """Return whether nobody but root and this process' user can put another file in place of ours."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import BackendUnavailable, PassUnfinished
-from agent.run.membership.progress import ACCOUNTS_AT_ONCE
+from agent.run.membership.progress import ACCOUNTS_AT_ONCE, PORTION_S
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.membership.world import World
@@ -53,6 +53,19 @@ def test_everybody_arrives_and_keeps_a_valid_default_account(crowd: World) -> No
     for user in before:
         assert crowd.cluster.default_accounts[user] in crowd.cluster.accounts_of(user)
     assert {len(crowd.members(account)) for account in crowd.cluster.accounts if account[:2] == "a_"} == {2}
+    crowd.in_step()
+
+
+def test_a_slow_cluster_gets_smaller_portions(crowd: World) -> None:
+    """A second for each action: no task ends in the middle of a portion, with nothing of it noted."""
+    calls: list[int] = []
+    apply = crowd.backend.apply
+    crowd.backend.expected_s = len  # type: ignore[attr-defined]
+    crowd.backend.apply = lambda actions: (calls.append(len(actions)), apply(actions))[1]  # type: ignore[method-assign]
+    report = crowd.sync()
+    assert report.counted() == {"done": 2 * PROJECTS}, report.as_json()
+    assert max(calls) <= PORTION_S
+    assert len(calls) > 3
     crowd.in_step()
 
 

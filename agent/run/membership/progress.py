@@ -8,7 +8,7 @@ erred.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -61,11 +61,13 @@ from agent.run.site import Site
 from agent.state import blocked
 from agent.waldur import offering_users, resources
 from agent.waldur.client import WaldurClient
-from backends.base import NAMES, Scope
+from backends.base import NAMES, Paced, Scope
 
-# One portion is written and read back in well under a minute, as a load file of so many accounts is.
+# One portion is written and read back in well under a minute, as a load file of so many accounts is. Where the backend
+# expects more seconds than these, it is made smaller: a task that is ended by its time limit has noted nothing of it.
 ACCOUNTS_AT_ONCE = 120
 USERS_AT_ONCE = 200
+PORTION_S = 50.0
 READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS}))
 
 REQUESTS: Mapping[type[WaldurAction], Request] = {
@@ -125,7 +127,7 @@ class MembershipProgress:
         """
         changed = [plan for plan in work.plan.plans if _allowed(work, plan)]
         wanted = membership.in_order(action for plan in changed for action in _allowed(work, plan))
-        if len(changed) <= ACCOUNTS_AT_ONCE:
+        if len(changed) <= ACCOUNTS_AT_ONCE and self._is_quick(wanted):
             return [_portion(work, wanted)] if wanted else []
         gone = membership.leavers(wanted)
         of_user: dict[str, list[Action]] = {}
@@ -133,15 +135,31 @@ class MembershipProgress:
             if membership.is_departure(action, gone):
                 of_user.setdefault(getattr(action, "user", ""), []).append(action)
         leaving = {action for actions in of_user.values() for action in actions}
-        found = [
-            _portion(
-                work, [action for plan in some for action in _allowed(work, plan) if action not in leaving]
-            )
-            for some in _sliced(changed, ACCOUNTS_AT_ONCE)
-        ]
-        for users in _sliced(list(of_user), USERS_AT_ONCE):
-            found.append(_portion(work, [action for user in users for action in of_user[user]]))
-        return [portion for portion in found if portion.actions]
+
+        def staying(plan: ResourcePlan) -> list[ClusterAction]:
+            return [action for action in _allowed(work, plan) if action not in leaving]
+
+        found = [*self._sliced(changed, ACCOUNTS_AT_ONCE, staying)]
+        found += self._sliced(list(of_user), USERS_AT_ONCE, lambda user: of_user[user])
+        return [_portion(work, actions) for actions in found if actions]
+
+    def _is_quick(self, actions: Iterable[Action]) -> bool:
+        backend, some = self._site.backend, [each for each in actions if isinstance(each, ClusterAction)]
+        return not isinstance(backend, Paced) or not some or backend.expected_s(some) <= PORTION_S
+
+    def _sliced(
+        self, items: Sequence[Item], size: int, actions_of: Callable[[Item], Sequence[Action]]
+    ) -> Iterator[list[Action]]:
+        """Yield the actions of so many items at a time, or of fewer where they take long."""
+        for start in range(0, len(items), size):
+            waiting = [items[start : start + size]]
+            while waiting:
+                some = waiting.pop()
+                actions = [action for item in some for action in actions_of(item)]
+                if len(some) == 1 or self._is_quick(actions):
+                    yield actions
+                else:
+                    waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
 
     def failed(self, work: SyncWork, portion: Portion, error: SiteAgentError) -> None:
         """Note a portion that cannot have happened, or cannot be read back: no fault of the resources."""
@@ -285,10 +303,6 @@ def _portion(work: SyncWork, actions: Iterable[Action]) -> Portion:
     some = Plan.of(actions).cluster_actions()
     plans = [plan for plan in work.plan.plans if not set(plan.actions).isdisjoint(some)]
     return Portion(some, tuple(plans))
-
-
-def _sliced(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:

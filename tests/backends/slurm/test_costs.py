@@ -126,6 +126,15 @@ def test_what_was_learnt_is_known_to_the_next_process_for_a_day(tmp_path: Path) 
     assert CommandCosts(tmp_path, "slurmdbd").read("add user") is None
 
 
+def test_what_many_actions_take_grows_with_the_cluster(tmp_path: Path) -> None:
+    leavers = [leave("a", f"u{n}") for n in range(200)]
+    expected_s = [
+        LargeCluster(tmp_path / str(rows), rows=rows).writer.expected_s(leavers, "c1")
+        for rows in (0, LARGE, HUGE)
+    ]
+    assert expected_s[0] < 5 < expected_s[1] < 50 < expected_s[2]
+
+
 # What a writer does with it --------------------------------------------------------------------------
 
 SLOW_ONCE = """#!/bin/sh
@@ -137,10 +146,10 @@ while ! [ -e {folder}/go ]; do sleep 0.02; done
 class LargeCluster:
     """A cluster of 50,000 associations whose first write takes as long as the test wants."""
 
-    def __init__(self, folder: Path, *, wait_s: float = 60) -> None:
+    def __init__(self, folder: Path, *, wait_s: float = 60, rows: int = HUGE) -> None:
         self.folder = folder
         program = folder / "bin" / "sacctmgr"
-        program.parent.mkdir()
+        program.parent.mkdir(parents=True)
         program.write_text(SLOW_ONCE.format(folder=folder))
         program.chmod(0o755)
         programs, runner = Programs(str(program.parent)), Runner()
@@ -151,7 +160,7 @@ class LargeCluster:
             programs=programs,
             tree=lambda: Snapshot("c1"),
             jobs=Jobs(runner, programs, "c1"),
-            costs=costs(HUGE),
+            costs=costs(rows),
         )
 
     def commands(self) -> list[str]:
