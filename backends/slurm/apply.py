@@ -149,12 +149,13 @@ class Writer:
     def _run(self, batch: Batch, failures: FailurePropagation) -> Iterator[Outcome]:
         try:
             completed = self._runner.write((*self._programs.sacctmgr_write, *batch.argv), self._lock)
-            kind = kind_of(batch.argv)
-            self._costs.note(kind, units_of(kind, batch.actions), completed.duration_s)
         except CommandMissing as missing:
             yield from (Outcome(action, missing) for action in batch.actions)
             return
         error = failure(completed)
+        if error is None:
+            kind = kind_of(batch.argv)
+            self._costs.note(kind, units_of(kind, batch.actions), completed.duration_s)
         if error is None or isinstance(error, BackendUnavailable) or len(batch.actions) == 1:
             command = " ".join(completed.argv)
             if completed.returncode == 0 and completed.stderr.strip():

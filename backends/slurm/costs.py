@@ -37,28 +37,32 @@ SHARING = 20
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Seconds: of a command; more for each row of the tree; of each unit of its work; more for each row."""
+    """Seconds: of a command; more for each row of the tree; of each unit of its work; more for each row. `square_s`:
+    more for each two rows, where slurmdbd compares all users or accounts with all associations.
+    """
 
     command_s: float
     row_s: float
+    square_s: float
     unit_s: float
     unit_row_s: float
 
     def seconds(self, units: float, rows: int) -> float:
-        return self.command_s + rows * self.row_s + units * (self.unit_s + rows * self.unit_row_s)
+        base_s = self.command_s + rows * self.row_s + rows**2 * self.square_s
+        return base_s + units * (self.unit_s + rows * self.unit_row_s)
 
 
 RENUMBERING_ROW_S = 7.5e-6
 PRICES: Mapping[str, Price] = {
     # A unit is a group of new rows below one parent, with its lines.
-    LOAD: Price(0.8, 1e-4, 0.02, RENUMBERING_ROW_S),
-    "add account": Price(0.55, 5e-5, 0.002, RENUMBERING_ROW_S),
-    "add user": Price(0.65, 1e-5, 0.002, RENUMBERING_ROW_S),
-    "remove user": Price(0.45, 5e-6, 0.002, RENUMBERING_ROW_S),
-    "remove account": Price(0.45, 5e-6, 0.002, RENUMBERING_ROW_S),
-    "move account": Price(0.4, 5e-6, 0.002, 4 * RENUMBERING_ROW_S),
+    LOAD: Price(0.8, 2e-5, 6e-9, 0.02, RENUMBERING_ROW_S),
+    "add account": Price(0.55, 1e-5, 4e-9, 0.002, RENUMBERING_ROW_S),
+    "add user": Price(0.65, 1e-5, 0.0, 0.002, RENUMBERING_ROW_S),
+    "remove user": Price(0.45, 5e-6, 0.0, 0.002, RENUMBERING_ROW_S),
+    "remove account": Price(0.45, 5e-6, 0.0, 0.002, RENUMBERING_ROW_S),
+    "move account": Price(0.4, 5e-6, 0.0, 0.002, 4 * RENUMBERING_ROW_S),
 }
-OTHER = Price(0.4, 0.0, 0.001, 0.0)
+OTHER = Price(0.4, 0.0, 0.0, 0.001, 0.0)
 
 
 def kind_of(argv: Sequence[str]) -> str:

@@ -156,8 +156,9 @@ class Loader:
             return [Outcome(action, raised) for action in file.actions]
         finally:
             path.unlink(missing_ok=True)
-        self._costs.note(LOAD, file.groups, done.duration_s)
         error = failure(done)
+        if error is None:
+            self._costs.note(LOAD, file.groups, done.duration_s)
         is_kept = answered == load_file.ANSWER_YES and load_file.DISCARDED not in done.stdout
         if isinstance(error, BackendUnavailable) or (
             error is None and (is_kept or load_file.NOTHING_NEW in done.stdout)
