@@ -29,6 +29,8 @@ SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
 # A removal of an association that is older than a day renumbers nothing. The next one may be younger: what was quick
 # makes batches no longer than this allows.
 LEAST_FACTOR, MOST_FACTOR = 0.5, 20.0
+# Of what a command takes by itself: more commands would only make it longer.
+LEAST_SHARE = 0.25
 # A factor is written down when it has changed by so much.
 WORTH_WRITING = 1.25
 # Actions of one account (`add user`) or parent (`add account`) share a renumbering: so many weigh as one.
@@ -86,9 +88,11 @@ def first_of(actions: Sequence[ClusterAction], at_most: int) -> Sequence[Cluster
     """
     if len(actions) <= at_most or "user" not in actions[0].ids():
         return actions[:at_most]
-    accounts = len({action.ids()["account"] for action in actions})
+    accounts = len({action.ids().get("account", "") for action in actions})
     size = at_most - at_most % accounts if accounts <= at_most else at_most
-    return sorted(actions, key=lambda action: (action.ids()["user"], action.ids()["account"]))[:size]
+    return sorted(
+        actions, key=lambda action: (action.ids().get("user", ""), action.ids().get("account", ""))
+    )[:size]
 
 
 class Costs:
@@ -110,9 +114,12 @@ class Costs:
         return self._factor(kind) * PRICES.get(kind, OTHER).seconds(units, self._rows())
 
     def units_at_once(self, kind: str, aim_s: float = AIM_S) -> int:
-        """Return how much work a command may carry to take about `aim_s`: one at least."""
+        """Return how much work a command may carry to take about `aim_s`. Where the command itself takes that long, so
+        much that its work is at least a part of it.
+        """
         base_s, unit_s = self.seconds(kind, 0), self.seconds(kind, 1) - self.seconds(kind, 0)
-        return max(1, min(NAMES_AT_ONCE, int((aim_s - base_s) / unit_s)))
+        work_s = max(aim_s - base_s, base_s * LEAST_SHARE)
+        return max(1, min(NAMES_AT_ONCE, int(work_s / unit_s)))
 
     def actions_at_once(self, kind: str, actions: Sequence[ClusterAction]) -> int:
         """Return how many of these actions one command may carry."""

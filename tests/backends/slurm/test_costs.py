@@ -67,13 +67,18 @@ def test_a_command_that_carries_little_is_still_one_action() -> None:
     assert costs(HUGE, remove_user=20.0).units_at_once(REMOVE) == 1
 
 
+def test_a_command_that_is_slow_by_itself_is_not_made_many() -> None:
+    assert costs(LARGE, modify_account=20.0).units_at_once("modify account") >= 50
+
+
 def test_no_command_is_expected_to_take_longer_than_it_may_but_for_one_that_cannot_be_smaller() -> None:
     for rows in (SMALL, LARGE, HUGE):
         of_cluster = costs(rows)
         assert of_cluster.limit_s > AIM_S
         for kind in PRICES.keys() - {LOAD}:
             size = of_cluster.units_at_once(kind)
-            assert size == 1 or of_cluster.seconds(kind, size) <= of_cluster.limit_s
+            is_slow_by_itself = of_cluster.seconds(kind, 0) > of_cluster.limit_s
+            assert is_slow_by_itself or of_cluster.seconds(kind, size) <= of_cluster.limit_s
 
 
 def carried(actions: Sequence[ClusterAction], at_most: int) -> list[int]:
