@@ -58,9 +58,12 @@ NOON_OF_2_MAY = 1777723200
 
 @dataclass(frozen=True)
 class Measured:
-    """One report in a process of its own. `seconds` is the pass, `whole_s` the process from start to end."""
+    """One report in a process of its own. `seconds` is the pass, `whole_s` the process from start to end, `cpu_s` what
+    that process computed itself, without the commands it waited for.
+    """
 
     seconds: float
+    cpu_s: float
     whole_s: float
     peak_mib: float
     results: Mapping[str, int]
@@ -71,7 +74,8 @@ class Measured:
 
     def line(self) -> str:
         return (
-            f"{self.seconds:.1f} s ({self.whole_s:.1f} s with its start), {self.peak_mib:.0f} MiB at most, "
+            f"{self.seconds:.1f} s ({self.whole_s:.1f} s with its start, {self.cpu_s:.1f} s of its own CPU), "
+            f"{self.peak_mib:.0f} MiB at most, "
             f"{self.commands} processes, {self.gets} GETs, {self.posts} POSTs"
         )
 
@@ -219,6 +223,7 @@ def main(config: str, moment: str) -> None:
         json.dumps(
             {
                 "seconds": found.effort.seconds,
+                "cpu_s": time.process_time(),
                 "peak_mib": int(peak) / 1024,
                 "results": found.counted(),
                 "in_step": found.in_step,

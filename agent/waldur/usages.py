@@ -64,14 +64,20 @@ def of_users(client: WaldurClient, month: Month) -> list[UserUsageRecord]:
         ("billing_period_month", str(month.month)),
     ]
     items = client.pages(USER_PATH, [*params, *(("field", name) for name in USER_FIELDS)])
-    return [
-        UserUsageRecord(
-            record=records.hex_text({"uuid": records.last_part(item.get("component_usage"))}, "uuid"),
-            username=str(item.get("username") or ""),
-            amount=amount(item.get("usage")),
+    # Tens of thousands of shares have few different texts, each of which is kept once.
+    texts: dict[str, str] = {}
+    found = []
+    for item in items:
+        record = records.hex_text({"uuid": records.last_part(item.get("component_usage"))}, "uuid")
+        username = str(item.get("username") or "")
+        found.append(
+            UserUsageRecord(
+                record=texts.setdefault(record, record),
+                username=texts.setdefault(username, username),
+                amount=amount(item.get("usage")),
+            )
         )
-        for item in items
-    ]
+    return found
 
 
 def set_totals(
