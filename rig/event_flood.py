@@ -88,6 +88,8 @@ class FloodSite:
         self._client: Any = redis.Redis.from_url(server.url)
         self.state_dir = folder / "state"
         self._journal = self.state_dir / "journal" / "journal.jsonl"
+        self._joined: set[str] = set()
+        self._read_up_to = 0
 
     def start(self) -> None:
         self.worker.start()
@@ -126,11 +128,15 @@ class FloodSite:
         return event_kills.differences(self.slurm, self.waldur, ())
 
     def joined(self) -> set[str]:
-        """Return who has joined an account, as the journal has it."""
-        if not self._journal.exists():
-            return set()
-        lines = (json.loads(line) for line in self._journal.read_text().splitlines() if "AddMember" in line)
-        return {line["ids"]["user"] for line in lines if line["outcome"] == "done"}
+        """Return who has joined an account, as the journal has it; only what is new of that is read."""
+        if self._journal.exists():
+            with self._journal.open() as lines:
+                lines.seek(self._read_up_to)
+                while (line := lines.readline()).endswith("\n"):
+                    self._read_up_to = lines.tell()
+                    if '"AddMember"' in line and '"done"' in line:
+                        self._joined.add(json.loads(line)["ids"]["user"])
+        return self._joined
 
 
 def accounts_of(waldur: SimulatedWaldur) -> list[Account]:
