@@ -35,6 +35,7 @@ def fold(name: str) -> str:
 
     Letters and blanks of ASCII only: by Unicode the sign of Kelvin is a k, and another's name would be theirs.
     """
-    folded = name.strip(" \t\r\n").translate(_LOWER)
+    bare = name.strip(" \t\r\n")
+    folded = bare.lower() if bare.isascii() else bare.translate(_LOWER)
     # The same object where it is the same text: passes hold 100,000 names.
     return name if folded == name else folded

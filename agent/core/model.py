@@ -8,7 +8,7 @@ spelling of the cluster. Sources: Waldur's REST API 8.0.5 and `sacctmgr show ass
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -19,6 +19,7 @@ from agent.core.errors import BackendUnavailable
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+OneOrMore = str | Sequence[str]
 
 
 class LenientEnum(StrEnum):
@@ -372,10 +373,10 @@ class Snapshot:
         return of_all | self._on_partitions.get((account, user), frozenset())
 
     def users_of(self, account: str) -> frozenset[str]:
-        return frozenset(self._users.get(account, ()))
+        return _values(self._users.get(account, ()))
 
     def accounts_of(self, user: str) -> frozenset[str]:
-        return frozenset(self._homes.get(user, ()))
+        return _values(self._homes.get(user, ()))
 
     def children_of(self, account: str) -> frozenset[str]:
         return self._children.get(account, frozenset())
@@ -398,7 +399,7 @@ class Snapshot:
         return place
 
     @cached_property
-    def _users(self) -> Mapping[str, tuple[str, ...]]:
+    def _users(self) -> Mapping[str, OneOrMore]:
         return _listed((a.account, a.user) for a in self.associations)
 
     @cached_property
@@ -414,7 +415,7 @@ class Snapshot:
         return _grouped((qos, account) for qos, account in (*of_accounts, *of_members) if qos)
 
     @cached_property
-    def _homes(self) -> Mapping[str, tuple[str, ...]]:
+    def _homes(self) -> Mapping[str, OneOrMore]:
         return _listed((a.user, a.account) for a in self.associations)
 
     @cached_property
@@ -429,16 +430,22 @@ def _grouped(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, frozenset[Value
     return {key: frozenset(values) for key, values in groups.items()}
 
 
-def _listed(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
-    """Group values by key, in a fifth of the room that sets take: of users there are tens of thousands, most in one
-    account. A value may be in it twice.
+def _listed(pairs: Iterable[tuple[str, str]]) -> Mapping[str, OneOrMore]:
+    """Group values by key, in a tenth of the room that sets take: of users there are tens of thousands, most of them in
+    one account. A value may be listed twice.
     """
-    groups: dict[str, Any] = defaultdict(list)
+    groups: dict[str, str | list[str]] = {}
     for key, value in pairs:
-        groups[key].append(value)
-    for key in groups:
-        groups[key] = tuple(groups[key])
-    return dict(groups)
+        known = groups.setdefault(key, value)
+        if isinstance(known, list):
+            known.append(value)
+        elif known is not value:
+            groups[key] = [known, value]
+    return groups
+
+
+def _values(found: OneOrMore) -> frozenset[str]:
+    return frozenset((found,) if isinstance(found, str) else found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -294,6 +294,24 @@ def test_a_project_that_moves_takes_its_accounts_and_members_along(make: Make) -
     site.in_step()
 
 
+def test_what_is_changed_by_hand_right_after_a_pass_is_mended_by_the_next(
+    slurm: SlurmCluster, make: Make
+) -> None:
+    """Each pass reads the whole tree. The move is in no table of transactions, the rest in the same second."""
+    site = make()
+    site.allocate("one")
+    site.settled()
+    slurm.ask("sacctmgr", "-i", "modify", "account", "name=a_one", "set", "parent=root")
+    slurm.ask("sacctmgr", "-i", "remove", "user", "where", "name=ffrost5", "account=a_one")
+    report = site.sync()
+    assert sorted(changes(report)) == [
+        "add member ffrost5 to a_one",
+        "move account a_one from root to p_project-1-1",
+    ]
+    assert site.members("a_one") == TEAM
+    site.in_step()
+
+
 def test_a_resource_that_lost_its_account_gets_it_back(make: Make) -> None:
     site = make()
     (resource,) = site.allocate("one")

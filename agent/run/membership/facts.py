@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from agent.core.model import (
     OfferingUser,
     OrderType,
     Resource,
+    Snapshot,
     TeamMember,
 )
 from agent.core.policy import LimitsSource
@@ -43,7 +44,7 @@ OFFERING_VALID_S = 600.0
 ONE_BY_ONE, SHARE, FEW = 100, 0.25, 5
 BULK_TEAMS = "project_permissions"
 # Listings that are read beside the resources.
-BESIDE = 3
+BESIDE = 4
 # With these a resource has members of its own, fewer than its project (8.1).
 NARROWING = ("enable_resource_projects",)
 
@@ -86,7 +87,8 @@ class MembershipFacts:
     """`teams` by resource uuid, failed reads as the error. `accounts` None where they could not be read.
 
     `in_progress`: resources that an order is at work on. `unlisted`: the failed reads of resources and of whole
-    projects that events told of, by uuid.
+    projects that events told of, by uuid. `cluster`: as it was read meanwhile; None without resources, or where nobody
+    asked for it.
     """
 
     offering: OfferingFacts
@@ -98,6 +100,7 @@ class MembershipFacts:
     orders: Mapping[str, frozenset[OrderType]]
     user_limits: UserLimits | None
     unlisted: Mapping[str, WaldurError] = field(default_factory=dict)
+    cluster: Snapshot | None = None
 
 
 def is_whole_cheaper(site: Site, scope: PassScope, *, is_whole_due: bool) -> bool:
@@ -110,11 +113,15 @@ def is_whole_cheaper(site: Site, scope: PassScope, *, is_whole_due: bool) -> boo
     return is_whole_due or len(scope) > min(ONE_BY_ONE, SHARE * len(accounts))
 
 
-def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
-    """Read everything that a membership pass needs. Raises WaldurError where what concerns all resources is unreadable.
+def gather(
+    site: Site, scope: PassScope = PassScope(), *, read_cluster: Callable[[], Snapshot] | None = None
+) -> MembershipFacts:
+    """Read everything that a membership pass needs. Raises WaldurError where what concerns all resources is unreadable,
+    and what `read_cluster` raises.
 
     Listings are read at once, but orders before resources: the limits of an order that ends in between are in the
-    resource.
+    resource. The cluster comes after both, beside the teams: so it has the limits that such an order has set, and none
+    that Waldur would be told of are older than Waldur's.
     """
     client = site.client
     offering = _offering(site)
@@ -128,6 +135,7 @@ def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
         listed, unlisted = _listed(client, scope)
         found = [resource for resource in listed if resource.state in resources.HANDLED]
         named = [resource for resource in found if resource.backend_id]
+        cluster = start(read_cluster) if found and read_cluster else None
         of_project = _bulk_teams(site, scope, named)
         return MembershipFacts(
             offering=offering,
@@ -139,6 +147,7 @@ def gather(site: Site, scope: PassScope = PassScope()) -> MembershipFacts:
             orders=in_orders,
             user_limits=limits.result(),
             unlisted=unlisted,
+            cluster=cluster.result() if cluster else None,
         )
 
 

@@ -95,10 +95,11 @@ def steps(
 
 def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
     """Read Waldur and the cluster, each once; without resources no cluster. Raises SiteAgentError."""
-    read = waldur_facts.gather(site, scope)
-    snapshot = Snapshot(site.backend.cluster, complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
-    if read.resources:
-        snapshot = site.backend.observe(Scope(BULK_PARTS))
+    read = waldur_facts.gather(site, scope, read_cluster=lambda: site.backend.observe(Scope(BULK_PARTS)))
+    if read.cluster is None:
+        snapshot = Snapshot(site.backend.cluster, complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+    else:
+        snapshot = read.cluster
         read = replace(read, users=name_people(read, snapshot))
     foreign = named_accounts.of_others(
         site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours

@@ -6,6 +6,8 @@ The transcripts are what these commands printed about one and the same site.
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import ParseError
-from agent.core.model import Account, Association
+from agent.core.model import Account, Association, Snapshot
 from backends.slurm import parse
 from backends.slurm.parse import Tree
 
@@ -345,3 +347,35 @@ def test_a_use_that_no_limit_can_have_is_no_use(minutes: str) -> None:
     row = f"ClusterName=test Account=a UserName= Partition= GrpTRESMins=cpu=600({minutes})\n"
     with pytest.raises(ParseError, match="no TRES can have so many minutes"):
         parse.limit_usage(row)
+
+
+# Memory -------------------------------------------------------------------------------------------
+
+USERS_OF_LARGE = 20_000
+# A set for each user, or for each association, took twice as much.
+BYTES_OF_A_USER = 600
+
+
+def rows_of_large() -> Iterator[str]:
+    """Yield a tree as it comes: accounts of ten users each, below root."""
+    yield f"test|root||||||normal|||1|{3 * USERS_OF_LARGE}"
+    for number in range(USERS_OF_LARGE // 10):
+        left = 2 + 22 * number
+        yield f"test|other{number}|||||||||{left}|{left + 21}"
+        for each in range(10):
+            yield f"test|other{number}|o{number}_{each}||||||||{left + 1 + 2 * each}|{left + 2 + 2 * each}"
+
+
+def test_a_large_tree_and_its_indexes_take_few_bytes_for_each_user() -> None:
+    tracemalloc.start()
+    try:
+        tree = parse.associations(rows_of_large(), placed=True)
+        seen = Snapshot("test", accounts=tree.accounts, associations=tree.associations)
+        assert seen.accounts_of("o7_3") == {"other7"}
+        assert len(seen.users_of("other7")) == 10
+        assert seen.rows_of("other7", "o7_3") == {Association("other7", "o7_3")}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(tree.associations) == USERS_OF_LARGE
+    assert peak / USERS_OF_LARGE < BYTES_OF_A_USER
