@@ -16,6 +16,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
+from agent.core.errors import ParseError
 from agent.core.usage import JobUse, Usage, UsageQuery
 from backends.command_output import is_whole
 from backends.process import Runner
@@ -78,9 +79,11 @@ class Accounting:
         ended, others = (Tally(query, (since, until)) for _ in range(2))
         split = Split(before, watched, since, ended)
         # In UTC: a moment in the hour that a zone has twice would be another one.
-        times = (_utc(before if later_only else min(since, before)), _utc(until))
-        with closing(self._lines(query, times=times, zone="UTC", with_end=True)) as lines:
-            others.add(split.others(lines))
+        start = before if later_only else min(since, before)
+        # sacct refuses a start after the end: of a month that is over it shows later jobs, too. They are left out here.
+        times = (_utc(start), _utc(max(until, start + 1)))
+        with closing(self._lines(query, times=times, zone="UTC", more=("Eligible", "End"))) as lines:
+            others.add(split.others(_eligible(lines, until)))
         split.finish()
         for tally in (ended, others):
             self._add_cut(query, tally)
@@ -111,12 +114,12 @@ class Accounting:
         *options: str,
         times: tuple[str, str] | None = None,
         zone: str = "",
-        with_end: bool = False,
+        more: Sequence[str] = (),
     ) -> Generator[str, None, None]:
         environment = {**self._zones.environment(query), "SLURM_TIME_FORMAT": "%s"}
         if zone:
             environment["TZ"] = zone
-        shown = f"{columns(query.source)},End" if with_end else columns(query.source)
+        shown = ",".join((columns(query.source), *more))
         command = self._command(query, *options, f"--format={shown}", times=times)
         return streamed(self._runner.lines(command, timeout_s=TIMEOUT_S, environment=environment))
 
@@ -134,6 +137,16 @@ class Accounting:
             f"--endtime={end}",
             *options,
         )
+
+
+def _eligible(lines: Iterable[str], until: int) -> Iterator[str]:
+    """Yield the jobs that were eligible before a moment, without that column. Raises ParseError."""
+    for line in lines:
+        parts = line.rsplit("|", 2)
+        if len(parts) != 3 or not is_whole(parts[1]):
+            raise ParseError("sacct", line, "the job has no time from which on it was eligible")
+        if int(parts[1]) < until:
+            yield f"{parts[0]}|{parts[2]}"
 
 
 def _utc(moment: int) -> str:

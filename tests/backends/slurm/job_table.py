@@ -75,6 +75,8 @@ class JobTable(Runner):
             int(datetime.fromisoformat(words[key]).replace(tzinfo=zone).timestamp())
             for key in ("starttime", "endtime")
         )
+        if start > end:
+            return Completed(tuple(command), 1, "", "Start time requested is after end time", 0.0)
         jobs = words.get("jobs")
         found = [
             row
@@ -110,6 +112,7 @@ class JobTable(Runner):
             "Start": str(max(row.start, since)) if row.start else "Unknown",
             "Submit": str(row.submit),
             "JobIDRaw": str(row.id),
+            "Eligible": str(row.eligible),
             "End": str(min(row.end, until)) if row.end else "Unknown",
         }
 
