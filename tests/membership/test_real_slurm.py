@@ -393,16 +393,21 @@ class TestTrouble:
         site.leave("ggran6")
         site.change(one, limits={"cpu": 77}, last_sync=datetime.now(UTC) - timedelta(hours=1))
         runner: Any = site.site.backend._runner  # type: ignore[attr-defined]
-        write = runner.write
+        ways = {name: getattr(runner, name) for name in ("write", "write_after_question")}
 
-        def dies_after_the_first(*args: Any, **kwargs: Any) -> Any:
-            done = write(*args, **kwargs)
-            slurm.stop_slurmdbd()
-            return done
+        def dies_after(write: Any) -> Any:
+            def dies_after_the_first(*args: Any, **kwargs: Any) -> Any:
+                done = write(*args, **kwargs)
+                slurm.stop_slurmdbd()
+                return done
 
-        runner.write = dies_after_the_first
+            return dies_after_the_first
+
+        for name, write in ways.items():
+            setattr(runner, name, dies_after(write))
         report = site.sync()
-        runner.write = write
+        for name, write in ways.items():
+            setattr(runner, name, write)
         assert {r.result for r in report.resources} == {"retry"}
         assert report.effort.commands["write"] <= 2
         assert {site.waldur.resource(r).state.value for r in (one, two)} == {"OK"}
