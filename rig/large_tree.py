@@ -21,6 +21,8 @@ ROWS_PER_STATEMENT = 2000
 # `fairshare=parent` in the table.
 PARENT_SHARES = 2147483647
 OTHERS_PER_ACCOUNT = 10
+# An association of under a day is deleted from the table when it is removed, and everything behind it renumbered.
+AGE_S = 2 * 86_400
 
 
 class Cluster(job_rows.Cluster, Protocol):
@@ -51,8 +53,9 @@ def others(associations: int, per_account: int = OTHERS_PER_ACCOUNT) -> list[Acc
     ]
 
 
-def add(cluster: Cluster, accounts: Iterable[Account]) -> None:
-    """Put new accounts with their users at the end of the tree. Parents are root or among the accounts.
+def add(cluster: Cluster, accounts: Iterable[Account], *, age_s: int = AGE_S) -> None:
+    """Put new accounts with their users at the end of the tree, as if made so long ago. Parents are root or among the
+    accounts.
 
     The first account of a user in the database is the default one.
     """
@@ -60,7 +63,7 @@ def add(cluster: Cluster, accounts: Iterable[Account]) -> None:
     children: dict[str, list[Account]] = {}
     for account in found:
         children.setdefault(account.parent, []).append(account)
-    table, now = f"{cluster.cluster}_assoc_table", int(time.time())
+    table, now = f"{cluster.cluster}_assoc_table", int(time.time()) - age_s
     tres = job_rows.tres_ids(cluster)
     known = set(cluster.sql("SELECT name FROM user_table WHERE deleted = 0").split())
     first = int(cluster.sql(f"SELECT rgt FROM {table} WHERE acct = 'root' AND user = ''"))
