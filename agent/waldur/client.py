@@ -26,7 +26,7 @@ from agent.http.connections import AnswerTooLong, RequestCounter, Timeouts, new_
 from agent.waldur import pool, rights, transport
 from agent.waldur.auth import OidcAuth, auth_for
 from agent.waldur.features import Features
-from agent.waldur.listing import AT_ONCE, PAGE_SIZE, Listing, Query
+from agent.waldur.listing import AT_ONCE, PAGE_SIZE, Listing, ListingChanged, Query
 from agent.waldur.transport import Bounds
 
 log = logging.getLogger(__name__)
@@ -98,13 +98,22 @@ class WaldurClient:
         cannot. `is_paged` is false where Waldur sends the whole at once. Only the link's query is followed, so the
         token never goes to another address than ours. Raises WaldurAnswerError where a page is not a list of objects,
         where the pages lead in a circle or beyond the bounds, and where they hold fewer different items than were
-        announced.
+        announced, also when they are read once more.
         """
+        listing = Listing(path, self._bounds, is_paged=is_paged)
+        try:
+            yield from self._read(listing, path, params, order)
+        except ListingChanged as changed:
+            log.info("%s; read once more", changed)
+            again = Listing(path, self._bounds, is_paged=is_paged, before=listing)
+            yield from self._read(again, path, params, order)
+
+    def _read(self, listing: Listing, path: str, params: Params, order: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the items of a listing that was not read yet, page by page."""
         plain = (*params, ("page_size", str(PAGE_SIZE)))
         sorting = f"sorting of {path} by {order}"
         is_sorted = bool(order) and self.if_supported(sorting)
         query: Query | None = (*params, ("o", order), plain[-1]) if is_sorted else plain
-        listing = Listing(path, self._bounds, is_paged=is_paged)
         with pool.Ahead(self._threads, partial(self._page, path)) as asked:
             while query is not None:
                 listing.begin_page(query)
@@ -115,13 +124,12 @@ class WaldurClient:
                     is_order = error.status == 400 and error.detail.startswith("o: ")
                     if is_sorted and listing.is_first and is_order:
                         self.note_missing(sorting, error)
-                        listing, is_sorted = Listing(path, self._bounds, is_paged=is_paged), False
-                        query = plain
+                        listing.begin_anew()
+                        query, is_sorted = plain, False
                         continue
                     if listing.is_first or error.status != 404:
                         raise
-                    shorter = f"it became shorter while it was read ({error.detail})"
-                    raise listing.incomplete(shorter) from error
+                    raise listing.changed(f"it became shorter while it was read ({error.detail})") from error
                 yield from listing.items(self._json(answer, path))
                 query = listing.next_page(answer)
 

@@ -28,13 +28,19 @@ PAGE = "page"
 Query = tuple[tuple[str, str], ...]
 
 
-class Listing:
-    """The pages of one listing so far. Every method raises WaldurAnswerError where the listing is not to be used.
+class ListingChanged(WaldurAnswerError):
+    """Fewer items came than were announced: some came or went while the pages were read."""
 
-    `is_paged` is false where Waldur sends the whole at once, without a count.
+
+class Listing:
+    """The pages of one listing so far. Every method raises WaldurAnswerError where the listing is not to be used,
+    ListingChanged where it may be whole when it is read again.
+
+    `is_paged` is false where Waldur sends the whole at once, without a count. `before`: what an earlier reading of the
+    same listing has found, which is not returned again.
     """
 
-    def __init__(self, path: str, bounds: Bounds, *, is_paged: bool) -> None:
+    def __init__(self, path: str, bounds: Bounds, *, is_paged: bool, before: Listing | None = None) -> None:
         self._path = path
         self._bounds = bounds
         self._is_paged = is_paged
@@ -44,11 +50,16 @@ class Listing:
         self._per_page = 0
         self._announced = 0
         self._different: set[str | bytes] = set()
+        self._returned: frozenset[str | bytes] = frozenset(before._different) if before else frozenset()
         self._asked: set[Query] = set()
 
     @property
     def is_first(self) -> bool:
         return len(self._asked) == 1
+
+    def begin_anew(self) -> None:
+        """Forget that the first page was asked for: it is asked for in another way."""
+        self._asked.clear()
 
     def begin_page(self, query: Query) -> None:
         """Note that a page is asked for."""
@@ -70,7 +81,7 @@ class Listing:
         self._per_page = self._per_page or self._count
         fresh = {identity: item for item in page if (identity := _identity(item)) not in self._different}
         self._different |= fresh.keys()
-        return list(fresh.values())
+        return [item for identity, item in fresh.items() if identity not in self._returned]
 
     def next_page(self, answer: requests.Response) -> Query | None:
         """Return what asks for the page after this one; None after the last, when all items have come."""
@@ -92,7 +103,7 @@ class Listing:
                 "whether a proxy takes this header away"
             )
         if len(self._different) < self._announced:
-            raise self.incomplete(f"{self._announced} items were announced, {len(self._different)} came")
+            raise self.changed(f"{self._announced} items were announced, {len(self._different)} came")
         return None
 
     def ahead(self, query: Query) -> Iterator[Query]:
@@ -109,12 +120,17 @@ class Listing:
         for other in range(int(number[:9]) + 1, pages):
             yield tuple((name, str(other) if name == PAGE else value) for name, value in query)
 
-    def incomplete(self, problem: str) -> WaldurAnswerError:
-        return WaldurAnswerError(
+    def incomplete(
+        self, problem: str, kind: type[WaldurAnswerError] = WaldurAnswerError
+    ) -> WaldurAnswerError:
+        return kind(
             f"GET {self._path}: {problem}: the listing is incomplete and not used",
             method="GET",
             path=self._path,
         )
+
+    def changed(self, problem: str) -> WaldurAnswerError:
+        return self.incomplete(problem, ListingChanged)
 
 
 def _identity(item: Mapping[str, Any]) -> str | bytes:

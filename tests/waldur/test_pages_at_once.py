@@ -216,7 +216,8 @@ def test_a_count_beyond_all_measure_starts_no_flood(stand_in: StartStandIn, coun
     pages = Pages(SIZE * 3, X_Result_Count=count)
     with pytest.raises(WaldurAnswerError, match="items were announced, 30 came"):
         numbers(client_at(stand_in(pages).url))
-    assert pages.asked.total() <= 3 + AT_ONCE + 1
+    # It is read once more, as if it had changed meanwhile.
+    assert pages.asked.total() <= 2 * (3 + AT_ONCE + 1)
 
 
 def test_bounds_hold_for_pages_that_are_asked_for_ahead(stand_in: StartStandIn) -> None:
