@@ -168,7 +168,8 @@ class JobCount:
             *(f"start={since:%Y-%m-%dT%H:%M:%S}", "format=info"),
         )
         try:
-            lines = output(self._runner.read(command)).splitlines()
+            # Named, for our own does not go through a prefix.
+            lines = output(self._runner.read(command, environment={"TZ": "UTC"})).splitlines()
         except BackendError as error:
             return f"whether users were renamed is not known: {error}"
         return "a user was renamed" if any(map(NEW_NAME.search, lines)) else ""

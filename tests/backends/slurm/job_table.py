@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from agent.core.periods import Month
@@ -53,7 +53,9 @@ class JobTable(Runner):
         self.printed = 0
         self.cut: list[int] = []
 
-    def read(self, command: Sequence[str], **_: object) -> Completed:
+    def read(
+        self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, **_: object
+    ) -> Completed:
         self.executed["read"] += 1
         if command[0] == self.failing:
             return Completed(tuple(command), 1, "", "no answer", 0.0)
@@ -61,7 +63,9 @@ class JobTable(Runner):
             said = f"sdiag output at some day ({self.now})\nAgent queue size: 9\nDBD Agent queue size: {self.queue}\n"
         else:
             (start,) = (word.partition("=")[2] for word in command if word.startswith("start="))
-            since = datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()
+            # Behind a prefix the zone of that host counts, where the call names none.
+            zone = ZoneInfo((environment or {}).get("TZ", "America/Los_Angeles"))
+            since = datetime.fromisoformat(start).replace(tzinfo=zone).timestamp()
             said = "default_acct='a'\n" + "name='new'\n" * sum(moment >= since for moment in self.renamed)
         return Completed(tuple(command), 0, said, "", 0.0)
 
