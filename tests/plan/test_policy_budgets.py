@@ -359,6 +359,19 @@ def test_a_larger_plan_for_the_same_account_takes_the_place_of_the_one_that_wait
     assert larger.id != plan.id
 
 
+def test_many_accounts_that_wait_for_a_person_are_no_second_plan() -> None:
+    world = Site(site(60, 10))
+    world.run(leave("a_0", team("a_0", 10)[:5]))
+    steps = leave("a_0", team("a_0", 10)[5:6])
+    steps += [step for n in range(1, 8) for step in leave(f"a_{n}", team(f"a_{n}", 10)[:6])]
+    (plan,) = world.run(steps).held
+    assert plan.sticky
+    world.waiting = (WaitingPlan(plan.id, plan.scope, plan.reason, plan.keys, plan.sticky),)
+    again = world.run(steps)
+    assert (again.allowed, [held.id for held in again.held]) == ((), [plan.id])
+    assert world.run(steps, approved=frozenset({plan.id})).allowed == tuple(steps)
+
+
 # A person must look at all of it, or nothing can be written down ------------------------------------------
 
 

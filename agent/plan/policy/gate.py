@@ -271,6 +271,8 @@ class _Plans:
             return [self._held(Excess(cluster, why, roots))] if roots else []
         alone = self._costs.accounts_in_excess()
         together = self._costs.cluster_in_excess(alone, aside)
+        if together and not together.roots:
+            return []  # all of it waits aside
         return [self._held(each) for each in ([together] if together else alone.values())]
 
     def _cuts(self) -> list[HeldPlan]:
