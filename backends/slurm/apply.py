@@ -99,7 +99,8 @@ class Writer:
         while left:
             some = first_of(left, self._costs.actions_at_once(kind, left))
             parts = [batch] if len(some) == len(batch.actions) else self._builder.batches(some)
-            left = [action for action in left if action not in set(some)]
+            begun = set(some)
+            left = [action for action in left if action not in begun]
             for part in parts:
                 self._lock.give_way()
                 yield from self._run_possible(part, failures)
