@@ -50,24 +50,37 @@ def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answ
 
 
 class Threads:
-    """Threads for `at_once` requests, made when they are first needed, and anew in a process that was forked since."""
+    """Room for `at_once` requests, in threads that are made when they are first needed, and anew in a process that was
+    forked since.
+    """
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
-        self._made: tuple[int, ThreadPoolExecutor] | None = None
+        self._made: tuple[int, ThreadPoolExecutor, threading.Semaphore] | None = None
         self._lock = threading.Lock()
 
     def start(self, ask: Callable[[], Answer]) -> Future[Answer]:
-        with self._lock:
-            if self._made is None or self._made[0] != os.getpid():
-                self._made = os.getpid(), ThreadPoolExecutor(max_workers=self.at_once)
-            return self._made[1].submit(copy_context().run, ask)
+        pool, _ = self._parts()
+        return pool.submit(copy_context().run, partial(self.run, ask))
+
+    def run(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask in the caller's thread, once there is room."""
+        _, room = self._parts()
+        with room:
+            return ask()
 
     def close(self) -> None:
         """Let the threads end, without waiting for what they still do."""
         if self._made is not None:
             self._made[1].shutdown(wait=False, cancel_futures=True)
             self._made = None
+
+    def _parts(self) -> tuple[ThreadPoolExecutor, threading.Semaphore]:
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                pool = ThreadPoolExecutor(max_workers=self.at_once)
+                self._made = os.getpid(), pool, threading.Semaphore(self.at_once)
+            return self._made[1:]
 
 
 class Ahead(Generic[Key, Answer]):
@@ -80,18 +93,23 @@ class Ahead(Generic[Key, Answer]):
         self._under_way: dict[Key, Future[Answer]] = {}
 
     def start(self, keys: Iterable[Key]) -> None:
-        """Ask for the next few of these."""
+        """Ask for the next few of these. A single one is asked for when it is taken, in the caller's thread: the end of
+        the process waits for all others.
+        """
         wanted = list(islice(keys, self._at_once + 1))
         if self._under_way and wanted and wanted[0] not in self._under_way:
             # Foreseen wrongly: from now on one at a time.
             self._at_once, wanted = 0, wanted[:1]
+        if len(wanted) == 1 and not self._under_way:
+            return
         for key in wanted:
             if key not in self._under_way:
                 self._under_way[key] = self._threads.start(partial(self._ask, key))
 
     def take(self, key: Key) -> Answer:
-        """Return the answer to a key that was started. Raises what asking for it raised."""
-        return self._under_way.pop(key).result()
+        """Return the answer to a key that was wanted. Raises what asking for it raises."""
+        started = self._under_way.pop(key, None)
+        return started.result() if started else self._threads.run(partial(self._ask, key))
 
     def __enter__(self) -> Ahead[Key, Answer]:
         return self

@@ -35,7 +35,9 @@ exec awk -F '|' -v format="$format" '
     print line
   }}' "{folder}/$start"
 """
+# As releases without places in the tree.
 SACCTMGR = """#!/bin/sh
+case "$*" in *,lft,*) echo "Unknown field 'lft'" >&2; exit 1 ;; esac
 echo "sacctmgr" >> {folder}/log
 case "$*" in *"show assoc"*) exec cat {folder}/assoc ;; esac
 echo "no answer for $*" >&2

@@ -180,7 +180,7 @@ def test_any_one_request_that_fails(folders: Callable[[], Path], fault: str) -> 
     ],
 )
 def test_a_page_that_is_missing_in_the_middle_of_a_listing(folders: Callable[[], Path], listing: str) -> None:
-    """The link to the next page leads past one: what came is less than what was announced."""
+    """The link to the next page leads past one: what came is less than what was announced, and it is read again."""
     tally = Tally()
     for _, world in worlds(folders, passes=2):
         for number in range(5):
@@ -196,9 +196,8 @@ def test_a_page_that_is_missing_in_the_middle_of_a_listing(folders: Callable[[],
         )
         world.waldur.inject(fault)
         report = world.sync()
-        struck = world.waldur.faults.armed()[0][1]
-        tally.struck += struck
-        assert not struck or report.error is not None or listing.startswith("list_")
+        tally.struck += world.waldur.faults.armed()[0][1]
+        assert report.error is None
         world.judge(tally, [o.action for o in report.outcomes if isinstance(o.action, ClusterAction)])
     assert tally.struck == tally.passes
     reported(tally)
