@@ -14,6 +14,7 @@ import pytest
 from agent.config.secret import Secret
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.http.connections import Timeouts
+from agent.observability import logs
 from agent.waldur.client import WaldurClient
 from tests.waldur.clients import TOKEN, client_at, oidc
 from tests.waldur.conftest import StartStandIn
@@ -67,6 +68,14 @@ def way(kind: str, server: StandIn) -> dict[str, Any]:
     if kind == "proxy":
         return {"proxy": f"http://user:{PROXY_PASSWORD}@127.0.0.1:{server.port}"}
     return oidc(f"{server.root}/token", secret=OIDC_SECRET)
+
+
+@pytest.fixture(autouse=True)
+def libraries_speak(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever set up a log in this process before has made them quiet."""
+    for name in (*logs.QUIET, logs.QUIETER):
+        caplog.set_level(logging.DEBUG, name)
+        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
 
 
 @pytest.mark.parametrize("kind", ["token", "oidc", "proxy"])
