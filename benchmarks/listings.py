@@ -24,7 +24,7 @@ from agent.run.membership import facts as membership_facts
 from agent.waldur.auth import auth_for
 from agent.waldur.listing import AT_ONCE
 from benchmarks.parts import Parts
-from rig.processes import REPOSITORY
+from rig.processes import REPOSITORY, peak_kib
 from rig.site import configuration, settings_of
 from simulator.server.faults import Fault, FaultKind
 from simulator.server.waldur import SimulatedWaldur
@@ -78,12 +78,12 @@ def _child(config: Path, paths: str) -> dict[str, float]:
 def main(config: str, paths: str) -> None:
     settings = settings_of(Path(config))
     site = sites.connect(settings, settings.offerings[0], Mode.MEMBERSHIP_SYNC)
-    before_mib, started_s, busy_s = _peak_mib(), time.monotonic(), time.process_time()
+    before_kib, started_s, busy_s = peak_kib(), time.monotonic(), time.process_time()
     if paths:
         mib = _bare(json.loads(Path(paths).read_text()), site.offering.access) / 2**20
     else:
         membership_facts.gather(site)
-        mib = _peak_mib() - before_mib
+        mib = (peak_kib() - before_kib) / 1024
     seconds, cpu_s = time.monotonic() - started_s, time.process_time() - busy_s
     print(json.dumps({"seconds": seconds, "cpu_s": cpu_s, "mib": mib}))
 
@@ -102,11 +102,6 @@ def _bare(urls: list[str], access: WaldurAccess) -> int:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return sum(pool.map(get, urls))
-
-
-def _peak_mib() -> float:
-    # Not getrusage: what a child of a big process had at most begins with the size of that process.
-    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from agent.run import site as sites
 from agent.run.membership import facts as membership_facts
 from agent.run.results import PassReport
 from agent.run.site import Site
-from rig.processes import REPOSITORY
+from rig.processes import REPOSITORY, peak_kib
 from rig.site import settings_of
 
 PASSES: Mapping[str, tuple[Mode, Callable[[Site], PassReport]]] = {
@@ -101,15 +101,13 @@ def main(config: str, what: str) -> None:
     report = run(sites.connect(settings, settings.offerings[0], mode))
     assert report.error is None, report.error
     assert not report.failed, report.as_json()
-    # Not getrusage: what a child of a big process had at most begins with the size of that process.
-    peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
     commands = report.effort.commands
     longest_s, longest = max(durations.found, default=(0.0, ""))
     measured = Measured(
         seconds=report.effort.seconds,
         longest_s=longest_s,
         longest=longest,
-        peak_mib=int(peak) / 1024,
+        peak_mib=peak_kib() / 1024,
         reads=commands["read"],
         writes=commands["write"],
         requests=report.effort.requests.total(),

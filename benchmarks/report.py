@@ -25,7 +25,7 @@ from agent.run import site as sites
 from agent.run.usage import mode as report
 from benchmarks.parts import Parts
 from rig import job_rows, large_tree
-from rig.processes import REPOSITORY
+from rig.processes import REPOSITORY, peak_kib
 from rig.reports import ReportsOnSlurm, scenario
 from rig.site import settings_of
 from simulator.server.waldur import SimulatedWaldur
@@ -215,8 +215,6 @@ def main(config: str, moment: str) -> None:
     site = sites.connect(settings, settings.offerings[0], Mode.REPORT)
     found = report.run_pass(site, clock=lambda: datetime.fromisoformat(moment))
     assert found.error is None, found.error
-    # Not getrusage: what a child of a big process had at most begins with the size of that process.
-    peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
     requests = found.effort.requests
     posts = sum(count for kind, count in requests.items() if kind.startswith("POST"))
     print(
@@ -224,7 +222,7 @@ def main(config: str, moment: str) -> None:
             {
                 "seconds": found.effort.seconds,
                 "cpu_s": time.process_time(),
-                "peak_mib": int(peak) / 1024,
+                "peak_mib": peak_kib() / 1024,
                 "results": found.counted(),
                 "in_step": found.in_step,
                 "commands": found.effort.commands.total(),

@@ -16,7 +16,7 @@ from agent.core.periods import Month
 from agent.core.usage import UsageQuery
 from backends.base import BackendContext
 from backends.slurm.plugin import plugin
-from rig.processes import REPOSITORY
+from rig.processes import REPOSITORY, peak_kib
 
 PROGRAM = """\
 #!{python} -SE
@@ -61,9 +61,7 @@ def main(folder: str) -> None:
     started_s = time.monotonic()
     usage = backend.usage(UsageQuery(Month(2026, 5)))
     seconds = time.monotonic() - started_s
-    # Not getrusage: what a child of a big process had at most begins with the size of that process.
-    peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
-    print(usage.records, seconds, peak)
+    print(usage.records, seconds, peak_kib())
 
 
 if __name__ == "__main__":

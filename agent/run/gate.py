@@ -79,9 +79,8 @@ class Pass:
     """One pass over an offering, of one or several loops: the rules as they were when it began, its end, its report.
 
     `subject`: the order, resources or projects that it is about, empty for everything. `makes_way`: whether something
-    more urgent waits. `cause`: what the journal names
-    as the reason where it is no pass. `holds`: whether what is held is written down for `approve`; not where whoever
-    started the pass decides with an option.
+    more urgent waits. `cause`: what the journal names as the reason where it is no pass. `holds`: whether what is held
+    is written down for `approve`; not where whoever started the pass decides with an option.
     """
 
     site: Site

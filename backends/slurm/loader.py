@@ -55,7 +55,7 @@ class Loader:
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
         """Yield outcomes of what was loaded; nothing for actions that are left to single commands."""
-        if not self._is_worth_it(actions, cluster):
+        if not self._worthwhile(actions, cluster):
             return
         with self._lock:
             # Files of a worker that was killed: the command that read them held the lock, so it has ended.
@@ -71,12 +71,11 @@ class Loader:
 
     def planned(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files that `load` would load. Asks sacctmgr whether it knows the command."""
-        if not self._is_worth_it(actions, cluster):
+        files = self._worthwhile(actions, cluster)
+        if not files:
             return []
         said = self._runner.read((*self._programs.sacctmgr_ask, "load"))  # without a file it only complains
-        if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower():
-            return []
-        return list(load_file.files(actions, cluster, self._accounts_at_once))
+        return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else files
 
     def _accounts_at_once(self) -> int:
         """Return how many accounts a file may have. What a load reads first takes half of it at most, where an order
@@ -87,26 +86,26 @@ class Loader:
             aim_s = max(aim_s, 2 * self._costs.seconds(LOAD, 0))
         return self._costs.units_at_once(LOAD, aim_s)
 
-    def _is_worth_it(self, actions: Sequence[ClusterAction], cluster: str) -> bool:
-        """Return whether a load makes these things, and sooner than single commands do. Others who write must not be
-        shut out for long by it, but where an order waits for it, or a single command would do so, too.
+    def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
+        """Return the files of a load that makes these things sooner than single commands do; none where it does not.
+        Others who write must not be shut out for long by it, but where an order waits for it, or a single command would
+        do so, too.
         """
         if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
-            return False
+            return []
         files = list(load_file.files(actions, cluster, self._accounts_at_once))
         fitting = [action for file in files for action in file.actions]
         loads_s = [self._costs.seconds(LOAD, file.groups) for file in files]
         kinds = [(kind_of(batch.argv), batch.actions) for batch in self._builder.batches(fitting)]
         if not files or sum(loads_s) >= sum(self._costs.total_s(*each) for each in kinds):
-            return False
+            return []
         shortest_s = (self._costs.seconds(kind, 1) for kind, _ in kinds)
-        return self._lock.is_urgent or max(loads_s) <= max(self._costs.limit_s, *shortest_s)
+        is_short = self._lock.is_urgent or max(loads_s) <= max(self._costs.limit_s, *shortest_s)
+        return files if is_short else []
 
     def expected(self, actions: Sequence[ClusterAction], cluster: str) -> tuple[Set[ClusterAction], float]:
         """Return what would be loaded, and the seconds that it would take."""
-        if not self._is_worth_it(actions, cluster):
-            return frozenset(), 0.0
-        files = list(load_file.files(actions, cluster, self._accounts_at_once))
+        files = self._worthwhile(actions, cluster)
         loaded = frozenset(action for file in files for action in file.actions)
         return loaded, sum(self._costs.seconds(LOAD, file.groups) for file in files)
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 from agent.core.errors import ParseError
 from agent.core.usage import Usage
-from backends.command_output import DIGITS_AT_MOST
+from backends.command_output import is_whole
 from backends.slurm.tally import Tally
 
 BATCH = 10_000
@@ -59,7 +59,7 @@ class Split:
         before, since, batch = self._before, self._since, self._batch
         for line in lines:
             job, _, end = line.rpartition("|")
-            if end.isdecimal() and end.isascii() and len(end) <= DIGITS_AT_MOST:
+            if is_whole(end):
                 ended = int(end)
                 if ended < before:
                     batch.append(job)
