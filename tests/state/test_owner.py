@@ -231,5 +231,5 @@ def test_root_loads_no_file_that_another_user_could_swap(strangers: Path) -> Non
     with own:
         pass
     costs = Costs(lambda: 0, CostsOfThisProcess())
-    assert Loader(Runner(), builder, own, Programs(""), costs)._is_worth_it(actions, "c1")
-    assert not Loader(Runner(), builder, lock, Programs(""), costs)._is_worth_it(actions, "c1")
+    assert Loader(Runner(), builder, own, Programs(""), costs)._worthwhile(actions, "c1")
+    assert not Loader(Runner(), builder, lock, Programs(""), costs)._worthwhile(actions, "c1")
