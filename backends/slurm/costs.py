@@ -17,7 +17,8 @@ from agent.core.actions import ClusterAction
 from backends.base import CostFactors
 from backends.slurm.grouping import NAMES_AT_ONCE
 
-LOAD = "load"
+# Of a file that makes accounts, and of one that only adds users.
+LOAD, LOAD_USERS = "load", "load users"
 
 # What a command should take. Nobody waits longer for the lock than one command takes.
 AIM_S = 3.5
@@ -40,7 +41,7 @@ SHARING = 20
 @dataclass(frozen=True, slots=True)
 class Price:
     """Seconds: of a command; more for each row of the tree; of each unit of its work; more for each row. `square_s`:
-    more for each two rows, where slurmdbd compares all users or accounts with all associations.
+    more for each two rows, where slurmdbd compares all users with all associations.
     """
 
     command_s: float
@@ -57,14 +58,20 @@ class Price:
 RENUMBERING_ROW_S = 7.5e-6
 PRICES: Mapping[str, Price] = {
     # A unit is a group of new rows below one parent, with its lines.
-    LOAD: Price(0.8, 2e-5, 6e-9, 0.02, RENUMBERING_ROW_S),
-    "add account": Price(0.55, 1e-5, 4e-9, 0.002, RENUMBERING_ROW_S),
+    LOAD: Price(1.1, 4e-4, 6e-9, 0.02, RENUMBERING_ROW_S),
+    LOAD_USERS: Price(0.5, 1.7e-4, 6e-9, 0.02, RENUMBERING_ROW_S),
+    "add account": Price(0.55, 1.7e-4, 0.0, 0.002, RENUMBERING_ROW_S),
     "add user": Price(0.65, 1e-5, 0.0, 0.002, RENUMBERING_ROW_S),
     "remove user": Price(0.45, 5e-6, 0.0, 0.002, RENUMBERING_ROW_S),
     "remove account": Price(0.45, 5e-6, 0.0, 0.002, RENUMBERING_ROW_S),
     "move account": Price(0.4, 5e-6, 0.0, 0.002, 4 * RENUMBERING_ROW_S),
 }
 OTHER = Price(0.4, 0.0, 0.0, 0.001, 0.0)
+
+
+def load_kind(*, makes_accounts: bool) -> str:
+    """Return by which price a load goes."""
+    return LOAD if makes_accounts else LOAD_USERS
 
 
 def kind_of(argv: Sequence[str]) -> str:
@@ -118,7 +125,10 @@ class Costs:
         much that its work is at least a part of it.
         """
         base_s, unit_s = self.seconds(kind, 0), self.seconds(kind, 1) - self.seconds(kind, 0)
-        work_s = max(aim_s - base_s, base_s * LEAST_SHARE)
+        least_s = base_s * LEAST_SHARE
+        if base_s < self.limit_s:
+            least_s = min(least_s, self.limit_s - base_s)
+        work_s = max(aim_s - base_s, least_s)
         return max(1, min(NAMES_AT_ONCE, int(work_s / unit_s)))
 
     def actions_at_once(self, kind: str, actions: Sequence[ClusterAction]) -> int:

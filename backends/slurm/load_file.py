@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits, only
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
+from backends.slurm.costs import load_kind
 
 # 400 allocations held the database's locks for 30 s, and after 50 s slurmdbd ends.
 ACCOUNTS_PER_FILE = 120
@@ -35,6 +36,11 @@ class LoadFile:
     text: str
 
     @property
+    def kind(self) -> str:
+        """By which price its load goes."""
+        return load_kind(makes_accounts=bool(only(CreateAccount, self.actions)))
+
+    @property
     def groups(self) -> int:
         """How many parents get new rows: as many times slurmdbd renumbers its tree."""
         return self.text.count("\nParent - ")
@@ -43,10 +49,10 @@ class LoadFile:
 def files(
     actions: Sequence[ClusterAction],
     cluster: str,
-    accounts_at_once: Callable[[], int] = lambda: ACCOUNTS_PER_FILE,
+    accounts_at_once: Callable[[bool], int] = lambda _: ACCOUNTS_PER_FILE,
 ) -> Iterator[LoadFile]:
     """Yield files for the actions that can be loaded, in the order in which they must be. `accounts_at_once` is asked
-    before each.
+    before each, with whether it makes accounts.
     """
     created = only(CreateAccount, actions)
     new = {made.account: made for made in created}
@@ -66,7 +72,7 @@ def files(
     order = [made.account for level in levels(created, parents) for made in level]
     order += [account for account in by_account if account not in new]
     while order:
-        size = min(accounts_at_once(), ACCOUNTS_PER_FILE)
+        size = min(accounts_at_once(order[0] in new), ACCOUNTS_PER_FILE)
         accounts, order = order[:size], order[size:]
         made = [new[account] for account in accounts if account in new]
         changes = [limits[account] for account in accounts if account in limits]

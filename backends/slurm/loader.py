@@ -24,13 +24,15 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import load_file
 from backends.slurm.commands import CommandBuilder
-from backends.slurm.costs import LOAD, LOAD_SHARE, Costs, kind_of
+from backends.slurm.costs import LOAD_SHARE, Costs, kind_of, load_kind
 from backends.slurm.load_file import LoadFile
 from backends.slurm.programs import Programs, failure
 
 log = logging.getLogger(__name__)
 
 UNKNOWN_COMMAND = "unknown command"
+# An order that would take so much longer by single commands may shut others out for as long as a load takes.
+MUCH_LONGER = 1.5
 
 
 class Loader:
@@ -77,37 +79,40 @@ class Loader:
         said = self._runner.read((*self._programs.sacctmgr_ask, "load"))  # without a file it only complains
         return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else files
 
-    def _accounts_at_once(self) -> int:
+    def _accounts_at_once(self, makes_accounts: bool) -> int:
         """Return how many accounts a file may have. What a load reads first takes half of it at most, where an order
         waits for it to end.
         """
+        kind = load_kind(makes_accounts=makes_accounts)
         aim_s = LOAD_SHARE * self._costs.limit_s
         if self._lock.is_urgent:
-            aim_s = max(aim_s, 2 * self._costs.seconds(LOAD, 0))
-        return self._costs.units_at_once(LOAD, aim_s)
+            aim_s = max(aim_s, 2 * self._costs.seconds(kind, 0))
+        return self._costs.units_at_once(kind, aim_s)
 
     def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files of a load that makes these things sooner than single commands do; none where it does not.
-        Others who write must not be shut out for long by it, but where an order waits for it, or a single command would
-        do so, too.
+        Others who write must not be shut out for long by it, but where a single command would do so, too, or where an
+        order waits for it and would wait for single commands much longer.
         """
         if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
             return []
         files = list(load_file.files(actions, cluster, self._accounts_at_once))
         fitting = [action for file in files for action in file.actions]
-        loads_s = [self._costs.seconds(LOAD, file.groups) for file in files]
+        loads_s = [self._costs.seconds(file.kind, file.groups) for file in files]
         kinds = [(kind_of(batch.argv), batch.actions) for batch in self._builder.batches(fitting)]
-        if not files or sum(loads_s) >= sum(self._costs.total_s(*each) for each in kinds):
+        single_s = sum(self._costs.total_s(*each) for each in kinds)
+        if not files or sum(loads_s) >= single_s:
             return []
         shortest_s = (self._costs.seconds(kind, 1) for kind, _ in kinds)
-        is_short = self._lock.is_urgent or max(loads_s) <= max(self._costs.limit_s, *shortest_s)
-        return files if is_short else []
+        is_short = max(loads_s) <= max(self._costs.limit_s, *shortest_s)
+        is_needed = self._lock.is_urgent and MUCH_LONGER * sum(loads_s) < single_s
+        return files if is_short or is_needed else []
 
     def expected(self, actions: Sequence[ClusterAction], cluster: str) -> tuple[Set[ClusterAction], float]:
         """Return what would be loaded, and the seconds that it would take."""
         files = self._worthwhile(actions, cluster)
         loaded = frozenset(action for file in files for action in file.actions)
-        return loaded, sum(self._costs.seconds(LOAD, file.groups) for file in files)
+        return loaded, sum(self._costs.seconds(file.kind, file.groups) for file in files)
 
     def _owns_folder(self) -> bool:
         """Return whether nobody but root and this process' user can put another file in place of ours."""
@@ -157,7 +162,7 @@ class Loader:
             path.unlink(missing_ok=True)
         error = failure(done)
         if error is None:
-            self._costs.note(LOAD, file.groups, done.duration_s)
+            self._costs.note(file.kind, file.groups, done.duration_s)
         is_kept = answered == load_file.ANSWER_YES and load_file.DISCARDED not in done.stdout
         if isinstance(error, BackendUnavailable) or (
             error is None and (is_kept or load_file.NOTHING_NEW in done.stdout)

@@ -22,7 +22,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm.apply import Writer
 from backends.slurm.commands import CommandBuilder
-from backends.slurm.costs import AIM_S, LOAD, PRICES, Costs, first_of, kind_of, units_of
+from backends.slurm.costs import AIM_S, LOAD, LOAD_USERS, PRICES, Costs, first_of, kind_of, units_of
 from backends.slurm.grouping import NAMES_AT_ONCE
 from backends.slurm.jobs import Jobs
 from backends.slurm.loader import Loader
@@ -75,7 +75,7 @@ def test_no_command_is_expected_to_take_longer_than_it_may_but_for_one_that_cann
     for rows in (SMALL, LARGE, HUGE):
         of_cluster = costs(rows)
         assert of_cluster.limit_s > AIM_S
-        for kind in PRICES.keys() - {LOAD}:
+        for kind in PRICES.keys() - {LOAD, LOAD_USERS}:
             size = of_cluster.units_at_once(kind)
             is_slow_by_itself = of_cluster.seconds(kind, 0) > of_cluster.limit_s
             assert is_slow_by_itself or of_cluster.seconds(kind, size) <= of_cluster.limit_s
@@ -132,27 +132,36 @@ def test_what_was_learnt_is_known_to_the_next_process_for_a_day(tmp_path: Path) 
     assert CommandCosts(tmp_path, "slurmdbd").read("add user") is None
 
 
-SITE = [
-    account("c"),
-    account("p", "c"),
-    account("a", "p"),
-    *(join("a", f"u{n}", present_default="") for n in range(5)),
-]
+def site(allocations: int) -> list[ClusterAction]:
+    """Return what makes a customer with projects, an allocation of five new users in each."""
+    found: list[ClusterAction] = [account("c")]
+    for number in range(allocations):
+        found += [account(f"p{number}", "c"), account(f"a{number}", f"p{number}")]
+        found += [join(f"a{number}", f"u{number}_{each}", present_default="") for each in range(5)]
+    return found
 
 
 @pytest.mark.parametrize(
-    ("rows", "is_urgent", "loaded"),
-    [(0, False, True), (LARGE, False, True), (LARGE, True, True), (HUGE, False, False), (HUGE, True, True)],
+    ("rows", "allocations", "is_urgent", "loaded"),
+    [
+        (0, 1, False, True),
+        (LARGE, 1, True, False),
+        (LARGE, 10, False, False),
+        (LARGE, 10, True, True),
+        (HUGE, 1, True, False),
+        (HUGE, 10, False, False),
+        (HUGE, 10, True, True),
+    ],
 )
 def test_what_is_sooner_is_loaded_unless_others_would_be_shut_out_for_long_without_an_order(
-    tmp_path: Path, rows: int, is_urgent: bool, loaded: bool
+    tmp_path: Path, rows: int, allocations: int, is_urgent: bool, loaded: bool
 ) -> None:
     """A load reads all users with their associations first, which takes half a minute on 50,000 of these."""
     lock = WriteLock(tmp_path, "c1", is_urgent=is_urgent)
     with lock:
         pass
     loader = Loader(Runner(), CommandBuilder("c1"), lock, Programs(""), costs(rows))
-    found, seconds = loader.expected(SITE, "c1")
+    found, seconds = loader.expected(site(allocations), "c1")
     assert bool(found) == loaded
     assert (seconds > 0) == loaded
 
@@ -163,7 +172,7 @@ def test_on_a_small_cluster_two_commands_are_run_by_themselves(tmp_path: Path) -
         pass
     loader = Loader(Runner(), CommandBuilder("c1"), lock, Programs(""), costs(SMALL))
     assert loader.expected([account("c")], "c1") == (frozenset(), 0.0)
-    assert loader.expected(SITE, "c1")[0] == set(SITE)
+    assert loader.expected(site(1), "c1")[0] == set(site(1))
 
 
 def test_many_members_are_loaded_in_pieces_that_shut_nobody_out_for_long(tmp_path: Path) -> None:
@@ -175,9 +184,9 @@ def test_many_members_are_loaded_in_pieces_that_shut_nobody_out_for_long(tmp_pat
     joins = [join(f"a{n}", f"u{n}_{m}", present_default="") for n in range(200) for m in range(5)]
     found, seconds = loader.expected(joins, "c1")
     assert found == set(joins)
-    once_s = of_cluster.seconds(LOAD, 200)
-    assert seconds <= 1.5 * once_s
-    assert of_cluster.seconds(LOAD, loader._accounts_at_once()) <= of_cluster.limit_s
+    single = CommandBuilder("c1").batches(joins)
+    assert seconds <= sum(of_cluster.total_s(kind_of(batch.argv), batch.actions) for batch in single) / 2
+    assert of_cluster.seconds(LOAD_USERS, loader._accounts_at_once(False)) <= of_cluster.limit_s
 
 
 def test_what_many_actions_take_grows_with_the_cluster(tmp_path: Path) -> None:
