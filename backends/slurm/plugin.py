@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.core.errors import BackendError
-from backends.base import BackendContext, Parsed
+from backends.base import Backend, BackendContext, Parsed
 from backends.slurm import schema
 from backends.slurm.backend import SlurmBackend
 from backends.slurm.programs import Programs
 from backends.slurm.rest.access import Token
-from backends.slurm.rest.backend import RestSlurmBackend
 from backends.slurm.schema import SlurmSettings
 
 
@@ -44,8 +43,11 @@ class SlurmPlugin:
             "queue on the head node"
         )
 
-    def connect(self, settings: SlurmSettings, context: BackendContext) -> SlurmBackend | RestSlurmBackend:
+    def connect(self, settings: SlurmSettings, context: BackendContext) -> Backend:
         if settings.rest:
+            # Here, so that no process of the pool carries it that runs SLURM's commands.
+            from backends.slurm.rest.backend import RestSlurmBackend
+
             return RestSlurmBackend(settings, settings.rest, context)
         return SlurmBackend(settings, context)
 

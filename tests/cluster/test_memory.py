@@ -17,7 +17,7 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from tests.cluster.emulated import settings, variables
 
-LIMIT_MB = 62
+LIMIT_MB = 60
 CELERY = Path(sys.executable).with_name("celery")
 
 
