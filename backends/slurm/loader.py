@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 UNKNOWN_COMMAND = "unknown command"
 # An order that would take so much longer by single commands may shut others out for as long as a load takes.
 MUCH_LONGER = 1.5
+# For so long a load may write at most: slurmdbd ends when something else, such as slurmctld, waits for 50 s.
+LONGEST_WRITING_S = 20.0
 
 
 class Loader:
@@ -81,13 +83,15 @@ class Loader:
 
     def _accounts_at_once(self, makes_accounts: bool) -> int:
         """Return how many accounts a file may have. What a load reads first takes half of it at most, where an order
-        waits for it to end.
+        waits for it to end and what it writes ends soon enough.
         """
         kind = load_kind(makes_accounts=makes_accounts)
+        base_s, with_one_s = (self._costs.seconds(kind, units) for units in (0, 1))
         aim_s = LOAD_SHARE * self._costs.limit_s
         if self._lock.is_urgent:
-            aim_s = max(aim_s, 2 * self._costs.seconds(kind, 0))
-        return self._costs.units_at_once(kind, aim_s)
+            aim_s = max(aim_s, 2 * base_s)
+        at_most = int(LONGEST_WRITING_S / (with_one_s - base_s))
+        return max(1, min(self._costs.units_at_once(kind, aim_s), at_most))
 
     def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files of a load that makes these things sooner than single commands do; none where it does not.

@@ -189,6 +189,16 @@ def test_many_members_are_loaded_in_pieces_that_shut_nobody_out_for_long(tmp_pat
     assert of_cluster.seconds(LOAD_USERS, loader._accounts_at_once(False)) <= of_cluster.limit_s
 
 
+def test_a_load_for_orders_ends_before_slurmdbd_does(tmp_path: Path) -> None:
+    """What it reads first keeps nobody waiting; new accounts and all groups are written in one transaction."""
+    of_cluster = costs(2 * HUGE)
+    lock = WriteLock(tmp_path, "c1", is_urgent=True)
+    loader = Loader(Runner(), CommandBuilder("c1"), lock, Programs(""), of_cluster)
+    size = loader._accounts_at_once(True)
+    assert 1 < size < 50
+    assert of_cluster.seconds(LOAD, size) - of_cluster.seconds(LOAD, 0) <= 20
+
+
 def test_what_many_actions_take_grows_with_the_cluster(tmp_path: Path) -> None:
     leavers = [leave("a", f"u{n}") for n in range(200)]
     expected_s = [
