@@ -31,7 +31,7 @@ SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
 # makes batches no longer than this allows.
 LEAST_FACTOR, MOST_FACTOR = 0.5, 20.0
 # Of what a command takes by itself: more commands would only make it longer.
-LEAST_SHARE = 0.25
+LEAST_SHARE, LEAST_SHARE_BELOW_LIMIT = 0.25, 0.1
 # A factor is written down when it has changed by so much.
 WORTH_WRITING = 1.25
 # Actions of one account (`add user`) or parent (`add account`) share a renumbering: so many weigh as one.
@@ -59,7 +59,7 @@ RENUMBERING_ROW_S = 7.5e-6
 PRICES: Mapping[str, Price] = {
     # A unit is a group of new rows below one parent, with its lines.
     LOAD: Price(1.1, 4e-4, 6e-9, 0.02, RENUMBERING_ROW_S),
-    LOAD_USERS: Price(0.5, 1.7e-4, 6e-9, 0.02, RENUMBERING_ROW_S),
+    LOAD_USERS: Price(0.8, 1.7e-4, 6e-9, 0.02, RENUMBERING_ROW_S),
     "add account": Price(0.55, 1.7e-4, 0.0, 0.002, RENUMBERING_ROW_S),
     "add user": Price(0.65, 1e-5, 0.0, 0.002, RENUMBERING_ROW_S),
     "remove user": Price(0.45, 5e-6, 0.0, 0.002, RENUMBERING_ROW_S),
@@ -67,11 +67,6 @@ PRICES: Mapping[str, Price] = {
     "move account": Price(0.4, 5e-6, 0.0, 0.002, 4 * RENUMBERING_ROW_S),
 }
 OTHER = Price(0.4, 0.0, 0.0, 0.001, 0.0)
-
-
-def load_kind(*, makes_accounts: bool) -> str:
-    """Return by which price a load goes."""
-    return LOAD if makes_accounts else LOAD_USERS
 
 
 def kind_of(argv: Sequence[str]) -> str:
@@ -127,19 +122,19 @@ class Costs:
         base_s, unit_s = self.seconds(kind, 0), self.seconds(kind, 1) - self.seconds(kind, 0)
         least_s = base_s * LEAST_SHARE
         if base_s < self.limit_s:
-            least_s = min(least_s, self.limit_s - base_s)
+            least_s = min(least_s, max(self.limit_s - base_s, base_s * LEAST_SHARE_BELOW_LIMIT))
         work_s = max(aim_s - base_s, least_s)
         return max(1, min(NAMES_AT_ONCE, int(work_s / unit_s)))
 
     def actions_at_once(self, kind: str, actions: Sequence[ClusterAction]) -> int:
         """Return how many of these actions one command may carry."""
-        return max(1, int(self.units_at_once(kind) * len(actions) / units_of(kind, actions)))
+        return ceil(self.units_at_once(kind) * len(actions) / units_of(kind, actions))
 
     def total_s(self, kind: str, actions: Sequence[ClusterAction]) -> float:
         """Return what these actions will take, in as many commands as they need."""
-        units = units_of(kind, actions)
         base_s = self.seconds(kind, 0)
-        return ceil(units / self.units_at_once(kind)) * base_s + self.seconds(kind, units) - base_s
+        work_s = self.seconds(kind, units_of(kind, actions)) - base_s
+        return ceil(len(actions) / self.actions_at_once(kind, actions)) * base_s + work_s
 
     def note(self, kind: str, units: float, seconds: float) -> None:
         """Learn from a command. One that was slow counts at once, one that was quick by a quarter."""

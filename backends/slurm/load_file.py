@@ -9,13 +9,13 @@ would change: docs/slurm.md, section 3. The loader runs it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.core.actions import AddMember, ClusterAction, CreateAccount, SetLimits, only
 from backends.hierarchy import levels
 from backends.slurm.allowed_names import checked, free_text
-from backends.slurm.costs import load_kind
+from backends.slurm.costs import LOAD, LOAD_USERS
 
 # 400 allocations held the database's locks for 30 s, and after 50 s slurmdbd ends.
 ACCOUNTS_PER_FILE = 120
@@ -38,7 +38,7 @@ class LoadFile:
     @property
     def kind(self) -> str:
         """By which price its load goes."""
-        return load_kind(makes_accounts=bool(only(CreateAccount, self.actions)))
+        return LOAD if only(CreateAccount, self.actions) else LOAD_USERS
 
     @property
     def groups(self) -> int:
@@ -49,10 +49,10 @@ class LoadFile:
 def files(
     actions: Sequence[ClusterAction],
     cluster: str,
-    accounts_at_once: Callable[[bool], int] = lambda _: ACCOUNTS_PER_FILE,
+    groups_at_once: Callable[[str], int] = lambda _: 2 * ACCOUNTS_PER_FILE,
 ) -> Iterator[LoadFile]:
-    """Yield files for the actions that can be loaded, in the order in which they must be. `accounts_at_once` is asked
-    before each, with whether it makes accounts.
+    """Yield files for the actions that can be loaded, in the order in which they must be: those that make accounts,
+    then those that only add users. `groups_at_once` is asked before each, with its kind.
     """
     created = only(CreateAccount, actions)
     new = {made.account: made for made in created}
@@ -69,16 +69,34 @@ def files(
         if join.present_default == "":
             defaults[join.user] = join.default_account or defaults.get(join.user, join.account)
     parents = {account: made.parent for account, made in new.items()}
-    order = [made.account for level in levels(created, parents) for made in level]
-    order += [account for account in by_account if account not in new]
+    in_order = (made.account for level in levels(created, parents) for made in level)
+    order = list(dict.fromkeys((*in_order, *by_account)))
     while order:
-        size = min(accounts_at_once(order[0] in new), ACCOUNTS_PER_FILE)
+        at_most = groups_at_once(LOAD if order[0] in new else LOAD_USERS)
+        size = _size(order, parents, by_account, at_most)
         accounts, order = order[:size], order[size:]
         made = [new[account] for account in accounts if account in new]
         changes = [limits[account] for account in accounts if account in limits]
         joining = [join for account in accounts for join in by_account.get(account, ())]
         lines = [f"Cluster - '{cluster}'", *_account_lines(made, limits), *_member_lines(joining, defaults)]
         yield LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n")
+
+
+def _size(
+    accounts: Sequence[str], parents: Mapping[str, str], with_users: Container[str], at_most: int
+) -> int:
+    """Return how many of these accounts come into the next file: either new ones or such as are there, with at most so
+    many groups.
+    """
+    groups, parent = 0, ""
+    for size, account in enumerate(accounts):
+        groups += account in with_users
+        if parents.get(account, "") != parent:
+            groups, parent = groups + 1, parents.get(account, "")
+        is_other = (account in parents) != (accounts[0] in parents)
+        if size and (is_other or groups > at_most or size == ACCOUNTS_PER_FILE):
+            return size
+    return len(accounts)
 
 
 def notes(stdout: str) -> list[str]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
-from agent.core.actions import ClusterAction
+from agent.core.actions import AddMember, ClusterAction, only
 from agent.core.errors import BackendError, BackendUnavailable, CommandDenied
 from agent.core.plans import Outcome
 from agent.host import files
@@ -24,7 +24,7 @@ from backends.lock import WriteLock
 from backends.process import Runner
 from backends.slurm import load_file
 from backends.slurm.commands import CommandBuilder
-from backends.slurm.costs import LOAD_SHARE, Costs, kind_of, load_kind
+from backends.slurm.costs import LOAD_SHARE, LOAD_USERS, Costs, kind_of
 from backends.slurm.load_file import LoadFile
 from backends.slurm.programs import Programs, failure
 
@@ -33,8 +33,18 @@ log = logging.getLogger(__name__)
 UNKNOWN_COMMAND = "unknown command"
 # An order that would take so much longer by single commands may shut others out for as long as a load takes.
 MUCH_LONGER = 1.5
+# A load that has not ended when the time of its task is over leaves nothing behind, and would be begun again.
+LONGEST_S = 120.0
 # For so long a load may write at most: slurmdbd ends when something else, such as slurmctld, waits for 50 s.
 LONGEST_WRITING_S = 20.0
+
+
+def _is_apart(some: Iterable[LoadFile], files: Iterable[LoadFile]) -> bool:
+    """Return whether nobody in some of the files is in the others: those may make an account that is their default."""
+    users = {join.user for file in some for join in only(AddMember, file.actions)}
+    return not any(
+        join.user in users for file in files if file not in some for join in only(AddMember, file.actions)
+    )
 
 
 class Loader:
@@ -59,14 +69,15 @@ class Loader:
 
     def load(self, actions: Sequence[ClusterAction], cluster: str) -> Iterator[Outcome]:
         """Yield outcomes of what was loaded; nothing for actions that are left to single commands."""
-        if not self._worthwhile(actions, cluster):
+        chosen = [action for file in self._worthwhile(actions, cluster) for action in file.actions]
+        if not chosen:
             return
         with self._lock:
             # Files of a worker that was killed: the command that read them held the lock, so it has ended.
             for left in self._lock.path.parent.glob(f"{self._prefix}*"):
                 with suppress(OSError):
                     left.unlink()
-            for file in load_file.files(actions, cluster, self._accounts_at_once):
+            for file in load_file.files(chosen, cluster, self._groups_at_once):
                 self._lock.give_way()
                 outcomes = self._load(file)
                 yield from outcomes
@@ -81,11 +92,10 @@ class Loader:
         said = self._runner.read((*self._programs.sacctmgr_ask, "load"))  # without a file it only complains
         return [] if UNKNOWN_COMMAND in f"{said.stdout}{said.stderr}".lower() else files
 
-    def _accounts_at_once(self, makes_accounts: bool) -> int:
-        """Return how many accounts a file may have. What a load reads first takes half of it at most, where an order
-        waits for it to end and what it writes ends soon enough.
+    def _groups_at_once(self, kind: str) -> int:
+        """Return for how many parents a file may have new rows, so that what it writes ends soon enough. Where an order
+        waits for it to end, what a load reads first takes half of it at most.
         """
-        kind = load_kind(makes_accounts=makes_accounts)
         base_s, with_one_s = (self._costs.seconds(kind, units) for units in (0, 1))
         aim_s = LOAD_SHARE * self._costs.limit_s
         if self._lock.is_urgent:
@@ -96,11 +106,17 @@ class Loader:
     def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
         """Return the files of a load that makes these things sooner than single commands do; none where it does not.
         Others who write must not be shut out for long by it, but where a single command would do so, too, or where an
-        order waits for it and would wait for single commands much longer.
+        order waits for it and would wait for single commands much longer. Where new accounts are not worth a load,
+        people who join others still may be.
         """
         if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
             return []
-        files = list(load_file.files(actions, cluster, self._accounts_at_once))
+        files = list(load_file.files(actions, cluster, self._groups_at_once))
+        of_users = [file for file in files if file.kind == LOAD_USERS]
+        return self._sooner(files) or (self._sooner(of_users) if _is_apart(of_users, files) else [])
+
+    def _sooner(self, files: list[LoadFile]) -> list[LoadFile]:
+        """Return the files where they are worth it."""
         fitting = [action for file in files for action in file.actions]
         loads_s = [self._costs.seconds(file.kind, file.groups) for file in files]
         kinds = [(kind_of(batch.argv), batch.actions) for batch in self._builder.batches(fitting)]
@@ -109,7 +125,8 @@ class Loader:
             return []
         shortest_s = (self._costs.seconds(kind, 1) for kind, _ in kinds)
         is_short = max(loads_s) <= max(self._costs.limit_s, *shortest_s)
-        is_needed = self._lock.is_urgent and MUCH_LONGER * sum(loads_s) < single_s
+        is_possible = max(loads_s) <= LONGEST_S
+        is_needed = self._lock.is_urgent and is_possible and MUCH_LONGER * sum(loads_s) < single_s
         return files if is_short or is_needed else []
 
     def expected(self, actions: Sequence[ClusterAction], cluster: str) -> tuple[Set[ClusterAction], float]:
