@@ -30,15 +30,11 @@ EXPECTED_WORDS = "Done adding cluster"
 
 @dataclass(frozen=True, slots=True)
 class LoadFile:
-    """The actions that one file carries out, and its text."""
+    """The actions that one file carries out, its text, and its kind: by which price its load goes."""
 
     actions: tuple[ClusterAction, ...]
     text: str
-
-    @property
-    def kind(self) -> str:
-        """By which price its load goes."""
-        return LOAD if only(CreateAccount, self.actions) else LOAD_USERS
+    kind: str
 
     @property
     def groups(self) -> int:
@@ -72,14 +68,14 @@ def files(
     in_order = (made.account for level in levels(created, parents) for made in level)
     order = list(dict.fromkeys((*in_order, *by_account)))
     while order:
-        at_most = groups_at_once(LOAD if order[0] in new else LOAD_USERS)
-        size = _size(order, parents, by_account, at_most)
+        kind = LOAD if order[0] in new else LOAD_USERS
+        size = _size(order, parents, by_account, groups_at_once(kind))
         accounts, order = order[:size], order[size:]
         made = [new[account] for account in accounts if account in new]
         changes = [limits[account] for account in accounts if account in limits]
         joining = [join for account in accounts for join in by_account.get(account, ())]
         lines = [f"Cluster - '{cluster}'", *_account_lines(made, limits), *_member_lines(joining, defaults)]
-        yield LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n")
+        yield LoadFile((*made, *changes, *joining), "\n".join(lines) + "\n", kind)
 
 
 def _size(

@@ -39,14 +39,6 @@ LONGEST_S = 120.0
 LONGEST_WRITING_S = 20.0
 
 
-def _is_apart(some: Iterable[LoadFile], files: Iterable[LoadFile]) -> bool:
-    """Return whether nobody in some of the files is in the others: those may make an account that is their default."""
-    users = {join.user for file in some for join in only(AddMember, file.actions)}
-    return not any(
-        join.user in users for file in files if file not in some for join in only(AddMember, file.actions)
-    )
-
-
 class Loader:
     """Loads files into one cluster. Remembers a refusal until the process ends."""
 
@@ -96,11 +88,11 @@ class Loader:
         """Return for how many parents a file may have new rows, so that what it writes ends soon enough. Where an order
         waits for it to end, what a load reads first takes half of it at most.
         """
-        base_s, with_one_s = (self._costs.seconds(kind, units) for units in (0, 1))
+        base_s = self._costs.seconds(kind, 0)
         aim_s = LOAD_SHARE * self._costs.limit_s
         if self._lock.is_urgent:
             aim_s = max(aim_s, 2 * base_s)
-        at_most = int(LONGEST_WRITING_S / (with_one_s - base_s))
+        at_most = int(LONGEST_WRITING_S / (self._costs.seconds(kind, 1) - base_s))
         return max(1, min(self._costs.units_at_once(kind, aim_s), at_most))
 
     def _worthwhile(self, actions: Sequence[ClusterAction], cluster: str) -> list[LoadFile]:
@@ -112,8 +104,10 @@ class Loader:
         if self._refused or self._runner.prefixed or not cluster or not self._owns_folder():
             return []
         files = list(load_file.files(actions, cluster, self._groups_at_once))
+        if found := self._sooner(files):
+            return found
         of_users = [file for file in files if file.kind == LOAD_USERS]
-        return self._sooner(files) or (self._sooner(of_users) if _is_apart(of_users, files) else [])
+        return self._sooner(of_users) if _is_apart(of_users, files) else []
 
     def _sooner(self, files: list[LoadFile]) -> list[LoadFile]:
         """Return the files where they are worth it."""
@@ -197,3 +191,11 @@ class Loader:
         reason = one_line("\n".join(reasons)) or error or one_line(done.stdout)
         log.info("not loading all at once, going by single commands: %s", reason)
         return []
+
+
+def _is_apart(some: Iterable[LoadFile], files: Iterable[LoadFile]) -> bool:
+    """Return whether nobody in some of the files is in the others: those may make an account that is their default."""
+    users = {join.user for file in some for join in only(AddMember, file.actions)}
+    return not any(
+        join.user in users for file in files if file not in some for join in only(AddMember, file.actions)
+    )
