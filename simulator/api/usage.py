@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -38,16 +39,16 @@ def _usage_filters(call: Call) -> Filters[ComponentUsage]:
 
 @routes.on("GET", "marketplace-component-usages/")
 def list_usages(call: Call) -> Reply:
-    visible = _visible_resources(call)
-    mine = [u for u in call.store.usages if u.resource_uuid in visible]
-    rows = _usage_filters(call).apply(mine, call.query)
+    rows = _usage_filters(call).apply(_visible_usages(call), call.query)
     rows.sort(key=lambda u: u.date, reverse=True)
-    return lookup.page_of(call, rows, lambda u: _usage_body(call, u))
+    numbers = {user.uuid: number for number, user in enumerate(call.store.users, 1)}
+    return lookup.page_of(call, rows, lambda u: _usage_body(call, u, numbers))
 
 
 @routes.on("GET", "marketplace-component-usages/{uuid}/")
 def get_usage(call: Call) -> Reply:
-    return Reply(body=pick(_usage_body(call, _usage(call)), call.query))
+    numbers = {user.uuid: number for number, user in enumerate(call.store.users, 1)}
+    return Reply(body=pick(_usage_body(call, _usage(call), numbers), call.query))
 
 
 @routes.on("POST", "marketplace-component-usages/set_usage/")
@@ -177,26 +178,18 @@ def _store_user_usage(call: Call, row: ComponentUsage, item: JsonObject) -> None
 
 @routes.on("GET", "marketplace-component-user-usages/")
 def list_user_usages(call: Call) -> Reply:
-    usages, resources = call.store.usages, call.store.resources
-    filters: Filters[UserUsage] = Filters(
-        resource_uuid=uuid_is(lambda u: usages[u.component_usage_uuid].resource_uuid),
-        offering_uuid=uuid_is(
-            lambda u: resources[usages[u.component_usage_uuid].resource_uuid].offering_uuid
-        ),
-        username=text_is(lambda u: u.username),
-        type=text_is(lambda u: usages[u.component_usage_uuid].component_type),
-        component_usage__billing_period=day_matches(
-            lambda u, day: usages[u.component_usage_uuid].billing_period == day
-        ),
-        billing_period_year=number_is(lambda u: usages[u.component_usage_uuid].billing_period.year),
-        billing_period_month=number_is(lambda u: usages[u.component_usage_uuid].billing_period.month),
+    """Filter the rows above first: those of users are many more."""
+    above = _usage_filters(call).without("project_uuid", "billing_period", "date_after", "date_before")
+    period: Filters[ComponentUsage] = Filters(
+        component_usage__billing_period=day_matches(lambda u, day: u.billing_period == day)
     )
     if not call.age.is_modern:
-        filters = filters.without("component_usage__billing_period")
-    visible = _visible_resources(call)
-    mine = [u for u in call.store.user_usages if usages[u.component_usage_uuid].resource_uuid in visible]
-    rows = filters.apply(mine, call.query)
-    return lookup.page_of(call, rows, lambda u: _user_usage_body(call, u))
+        period = period.without("component_usage__billing_period")
+    filtered = period.apply(above.apply(_visible_usages(call), call.query), call.query)
+    usages = {usage.uuid for usage in filtered}
+    mine = [u for u in call.store.user_usages if u.component_usage_uuid in usages]
+    filters: Filters[UserUsage] = Filters(username=text_is(lambda u: u.username))
+    return lookup.page_of(call, filters.apply(mine, call.query), lambda u: _user_usage_body(call, u))
 
 
 @routes.on("GET", "component-user-usage-limits/", since=Age.V8_0)
@@ -210,6 +203,11 @@ def list_user_limits(call: Call) -> Reply:
     visible = _visible_resources(call)
     mine = [u for u in call.store.user_limits if u.resource_uuid in visible]
     return lookup.page_of(call, filters.apply(mine, call.query), lambda u: _limit_body(call, u))
+
+
+def _visible_usages(call: Call) -> list[ComponentUsage]:
+    visible = _visible_resources(call)
+    return [usage for usage in call.store.usages if usage.resource_uuid in visible]
 
 
 def _visible_resources(call: Call) -> frozenset[str]:
@@ -264,9 +262,9 @@ def _unit(call: Call, row: ComponentUsage) -> tuple[str, str]:
     return (component.name, component.measured_unit) if component else (row.component_type, "")
 
 
-def _usage_body(call: Call, row: ComponentUsage) -> JsonObject:
+def _usage_body(call: Call, row: ComponentUsage, numbers: Mapping[str, int]) -> JsonObject:
+    """Return a row as JSON. `numbers`: of users by uuid, as the server's database counts them."""
     name, unit = _unit(call, row)
-    users = [user.uuid for user in call.store.users]
     return {
         "uuid": row.uuid,
         "created": wire_time(row.created),
@@ -279,7 +277,7 @@ def _usage_body(call: Call, row: ComponentUsage) -> JsonObject:
         "recurring": row.recurring,
         **_place(call, call.store.resources[row.resource_uuid]),
         "billing_period": wire_date(row.billing_period),
-        "modified_by": users.index(row.modified_by_uuid) + 1 if row.modified_by_uuid else None,
+        "modified_by": numbers[row.modified_by_uuid] if row.modified_by_uuid else None,
     }
 
 

@@ -11,6 +11,7 @@ from simulator.render.view import View, pick
 from simulator.rules import access
 from simulator.rules.errors import ApiError, bad_field, unknown_object
 from simulator.server.routes import Call, Reply
+from simulator.world.identifiers import as_uuid
 from simulator.world.records import JsonObject, Offering, OfferingUser, Order, Resource
 from simulator.world.store import ServiceProvider
 from simulator.world.table import Row, Table
@@ -70,17 +71,22 @@ def sees_offering_user(call: Call, row: OfferingUser) -> bool:
 
 
 def visible_offering_users(call: Call) -> list[OfferingUser]:
-    """Return those that the caller may see; of an offering that asks for consent, those who gave it."""
+    """Return those that the caller may see, of the offerings asked for; where an offering asks for consent, those who
+    gave it.
+    """
     store, user = call.store, call.user
-    if user.is_staff or user.is_support:
-        return list(store.offering_users)
-    visible = access.provided(store, user)
-    asking = {uuid for uuid in visible if store.offerings[uuid].enforces_consent}
-    return [
-        row
-        for row in store.offering_users
-        if row.offering_uuid in visible and (row.has_consent or row.offering_uuid not in asking)
-    ]
+    sees_all = user.is_staff or user.is_support
+    visible = (
+        frozenset(offering.uuid for offering in store.offerings) if sees_all else access.provided(store, user)
+    )
+    asked = frozenset(as_uuid(text) for text in call.query.get("offering_uuid", ()) if text) or visible
+    found: list[OfferingUser] = []
+    for offering in store.offerings:
+        if offering.uuid in visible & asked:
+            rows = store.offering_users.where("offering", offering.uuid)
+            is_open = sees_all or not offering.enforces_consent
+            found += rows if is_open else [row for row in rows if row.has_consent]
+    return found
 
 
 def service_provider(call: Call) -> ServiceProvider:

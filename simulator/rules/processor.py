@@ -62,7 +62,8 @@ def _process_allocation(store: Store, order: Order, resource: Resource) -> bool:
 
 def _start_dated_orders(store: Store) -> None:
     today = store.clock.today()
-    for order in [order for order in store.orders if order.state in _WAITING]:
+    waiting = [o for o in store.orders if o.state is _WAITING[0] or o.state is _WAITING[1]]
+    for order in waiting:
         if order.state is OrderState.PENDING_PROJECT:
             order.state = placing.approved_state(store, order)
         is_waiting = order.state is OrderState.PENDING_START_DATE

@@ -115,7 +115,7 @@ class Store:
         return next(iter(self.offering_users.where("pair", (offering_uuid, user_uuid))), None)
 
     def active_grants(self, *scope_uuids: str) -> list[rows.Grant]:
-        return self._unexpired(g for uuid in scope_uuids for g in self.grants.where("scope", uuid))
+        return self._unexpired(self.grants.where("scope", *scope_uuids))
 
     def active_roles(self, user_uuid: str) -> list[rows.Grant]:
         return self._unexpired(self.grants.where("user", user_uuid))

@@ -37,8 +37,10 @@ class Table(Generic[T]):
     def get(self, uuid: str | None) -> T | None:
         return self._rows.get(uuid) if uuid is not None else None
 
-    def where(self, index: str, key: Hashable) -> list[T]:
-        return list(self._lists[index].get(key, ()))
+    def where(self, index: str, *keys: Hashable) -> list[T]:
+        """Return the rows of these keys, one key's after the other's."""
+        lists = self._lists[index]
+        return [row for key in keys for row in lists.get(key, ())]
 
     def __getitem__(self, uuid: str) -> T:
         return self._rows[uuid]
