@@ -62,8 +62,10 @@ def _process_allocation(store: Store, order: Order, resource: Resource) -> bool:
 
 def _start_dated_orders(store: Store) -> None:
     today = store.clock.today()
-    waiting = [o for o in store.orders if o.state is _WAITING[0] or o.state is _WAITING[1]]
-    for order in waiting:
+    states = [order.state for order in store.orders]
+    if not any(state in states for state in _WAITING):
+        return
+    for order in [order for order in store.orders if order.state in _WAITING]:
         if order.state is OrderState.PENDING_PROJECT:
             order.state = placing.approved_state(store, order)
         is_waiting = order.state is OrderState.PENDING_START_DATE

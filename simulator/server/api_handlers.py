@@ -79,7 +79,7 @@ def api_rules(store: Store, faults: Faults, log: RequestLog) -> list[Rule]:
 
 
 class ApiHandler(FaultyHandler):
-    """Answer with the store locked; what falls due happens before, and after whatever may have changed something."""
+    """Answer with the store locked; what falls due happens before, and what has no delay after."""
 
     def initialize(self, store: Store, faults: Faults, log: RequestLog) -> None:  # type: ignore[override]
         super().initialize(faults, log)
@@ -94,8 +94,7 @@ class ApiHandler(FaultyHandler):
             with self._store.lock:
                 processor.settle(self._store)
                 reply = self.respond()
-                if self.request.method != "GET":
-                    processor.settle(self._store)
+                self._store.background.run_due()
                 self._store.changed()
                 self.set_header("Date", format_datetime(self._store.clock.now().astimezone(UTC), usegmt=True))
         except ApiError as error:
