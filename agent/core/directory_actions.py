@@ -14,6 +14,8 @@ from agent.core.waldur_actions import WaldurAction
 
 NOBODY: Mapping[str, str] = {}
 USER_ID: Mapping[str, str] = {"user": "user"}
+# What people log in with. Homes and shells are the directory's words, in lower case.
+LOGIN_ATTRIBUTES = frozenset({"homedirectory", "loginshell"})
 # A group is named like its account, and known by that.
 GROUP_ID: Mapping[str, str] = {"account": "group"}
 
@@ -158,16 +160,21 @@ class MakeUser(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateProfile(DirectoryAction):
-    """Write a person's present name and e-mail to the directory. `changes`: attribute and new value."""
+    """Write what Waldur says of a person to the directory: name, e-mail, login, home and shell. `changes`: attribute
+    and new value. With another home or shell a person may be unable to work: that costs what a removal does.
+    """
 
     verb: ClassVar[str] = "update profile"
     effect, target = Effect.CHANGE, Target.USER
-    costs, identifiers = FREE, USER_ID
+    costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
     changes: tuple[tuple[str, str], ...]
 
     def subject(self) -> str:
         return f"of {self.user}: {', '.join(name for name, _ in self.changes)}"
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return not LOGIN_ATTRIBUTES.isdisjoint(name.lower() for name, _ in self.changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,16 +212,21 @@ class CreateUser(DirectoryAction):
 
 @dataclass(frozen=True, kw_only=True)
 class RenameUser(DirectoryAction):
-    """Give a person's user, its group and its places in groups the name that Waldur has now. Homes stay as they are."""
+    """Give a person's user, its group and its places in groups the name that Waldur has now. Homes stay as they are.
+    Nobody logs in with the old name from then on: that costs what a removal does.
+    """
 
     verb: ClassVar[str] = "rename user"
     effect, target = Effect.CHANGE, Target.USER
-    costs, identifiers = FREE, USER_ID
+    costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     before: str
     user: str
 
     def subject(self) -> str:
         return f"{self.before} to {self.user}"
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,14 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
-from agent.core.directory_actions import AddToGroup, DeactivateUser, DeleteGroup, RemoveFromGroup
+from agent.core.directory_actions import (
+    AddToGroup,
+    DeactivateUser,
+    DeleteGroup,
+    RemoveFromGroup,
+    RenameUser,
+    UpdateProfile,
+)
 from agent.core.host_actions import MakeHome, SetQuota
 from agent.core.model import Snapshot
 from agent.core.periodic import LimitType
@@ -194,6 +201,14 @@ FLOODS: dict[str, list[Action]] = {
         RemoveFromGroup(group=name, user=user) for name in FIVE_HUNDRED for user in team(name, 6)
     ],
     "groups deleted": [DeleteGroup(group=name) for name in FIVE_HUNDRED],
+    "users renamed": [
+        RenameUser(before=user, user=f"new_{user}") for name in FIVE_HUNDRED for user in team(name, 1)
+    ],
+    "shells replaced": [
+        UpdateProfile(user=user, changes=(("sn", "x"), ("loginShell", "/bin/false")))
+        for name in FIVE_HUNDRED
+        for user in team(name, 1)
+    ],
     "users deactivated": [DeactivateUser(user=user) for name in FIVE_HUNDRED for user in team(name, 6)],
     "quotas lowered": [
         SetQuota(
@@ -294,6 +309,28 @@ def test_the_making_of_accounts_costs_nothing() -> None:
     context = PolicyContext(making=frozenset(names), unrecorded="the disk is full")
     found = decide(made, site(1, 1), RULES, context=context)
     assert (found.allowed, found.charges) == (tuple(made), ())
+
+
+def test_names_and_addresses_of_people_follow_waldur_for_free() -> None:
+    profiles: list[Action] = [
+        UpdateProfile(user=f"u{n}", changes=(("sn", "Miller"), ("mail", "m@x.org"))) for n in range(500)
+    ]
+    found = decide(profiles, site(1, 1), RULES)
+    assert (found.allowed, found.charges) == (tuple(profiles), ())
+
+
+def test_a_few_people_are_renamed_without_a_second_word() -> None:
+    names: list[Action] = [RenameUser(before=f"u{n}", user=f"v{n}") for n in range(5)]
+    found = decide(names, site(500, 6), RULES)
+    assert found.allowed == tuple(names)
+    assert found.charges == tuple(Charge(Cost.MEMBERS_REMOVED, "", f"v{n}") for n in range(5))
+
+
+@pytest.mark.parametrize("members", [0, 6], ids=["no cluster was read", "a large cluster"])
+def test_people_who_are_renamed_one_by_one_meet_the_budget_and_no_percentage(members: int) -> None:
+    world = Site(site(500, members))
+    allowed = [bool(world.run([RenameUser(before=f"u{n}", user=f"v{n}")]).allowed) for n in range(60)]
+    assert allowed == [True] * 50 + [False] * 10
 
 
 def test_jobs_that_are_not_there_and_a_door_that_is_closed_already_cost_nothing() -> None:

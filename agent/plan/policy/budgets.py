@@ -194,7 +194,7 @@ class BudgetCheck:
         for window in self._windows:
             before = {charge for charge in window.charges if charge.cost is cost}
             new = planned - before
-            if new and (limit := self._overdrawn(cost, len(new), before, window)):
+            if new and (limit := self._overdrawn(cost, new, before, window)):
                 sentence = f"{self._sentence(cost, new, before, window)} ({limit})"
                 roots = tuple(action for action in self._bearing(new) if action not in aside)
                 return Excess(self._cluster, sentence, roots, len(new) <= self._rules.budget(cost).hour)
@@ -208,13 +208,16 @@ class BudgetCheck:
             f"{self._rules.max_removed_percent})"
         )
 
-    def _overdrawn(self, cost: Cost, count: int, before: Set[Charge], window: _Window) -> str:
-        """Return which limit would be passed; empty when none."""
-        total = count + len(before)
+    def _overdrawn(self, cost: Cost, new: Set[Charge], before: Set[Charge], window: _Window) -> str:
+        """Return which limit would be passed; empty when none. Of people as a whole there is no percentage: nobody
+        knows here how many the directory has.
+        """
+        total = len(new) + len(before)
         if cost is Cost.MEMBERS_REMOVED:
             ever = {(account, user) for account, users in self._present.items() for user in users}
-            ever |= {(charge.account, charge.user) for charge in before}
-            if before and (limit := self._exceeded(total, len(ever), window)):
+            ever |= {(charge.account, charge.user) for charge in before if charge.account}
+            inside = sum(bool(charge.account) for charge in new | before)
+            if before and (limit := self._exceeded(inside, len(ever), window)):
                 return limit
         if total <= window.most(cost):
             return ""
