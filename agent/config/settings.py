@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from marshmallow import ValidationError
 
 from agent.config import environment, field_types
 from agent.config.environment import Variables
-from agent.config.findings import below, key_name, without_effect
-from agent.config.model import LogShipping, Offering, Settings
+from agent.config.findings import Findings, below, key_name, without_effect
+from agent.config.model import LogShipping, Mode, Offering, Settings
 from agent.config.offering import OfferingDefaults, read_offering
 from agent.config.policy import read_policy
 from agent.config.schema import LOG_SHIPPING, ROOT, checked
@@ -119,7 +119,23 @@ def _offerings(entries: Any, defaults: OfferingDefaults, sources: Sources) -> tu
         if twin:
             findings.warn(below(path, "waldur_offering_uuid"), f"it is the same offering as {twin.path}")
         offerings.append(offering)
+    _tell_of_unnamed_clusters(offerings, findings)
     return tuple(offerings)
+
+
+def _tell_of_unnamed_clusters(offerings: Sequence[Offering], findings: Findings) -> None:
+    """Warn of offerings without a cluster's name beside others of one kind of backend that have one."""
+    modes = (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC)
+    kinds = [(each, {each.backend_of(mode) for mode in modes} - {""}) for each in offerings]
+    named = [(each, kind) for each, kind in kinds if each.backend_settings.get("cluster_name")]
+    for offering, kind in kinds:
+        other = next((each for each, others in named if others & kind), None)
+        if other is not None and not offering.backend_settings.get("cluster_name"):
+            findings.warn(
+                below(offering.path, "backend_settings.cluster_name"),
+                f"is missing, and offering {other.name} has one: they count as two clusters, each with budgets of its "
+                "own, and neither waits for what the other says before people are removed. Name the cluster in both",
+            )
 
 
 def _secret(values: Mapping[str, Any], key: str, kind: Callable[[Any], str], sources: Sources) -> str:

@@ -187,3 +187,13 @@ def test_same_offering_twice(site: Site) -> None:
     assert warnings(loaded) == {
         "offerings[1].waldur_offering_uuid": "it is the same offering as offerings[0]"
     }
+
+
+def test_one_of_two_offerings_of_a_cluster_does_not_name_it(site: Site) -> None:
+    settings = dict(OFFERING["backend_settings"])
+    named = {**OFFERING, "backend_settings": {**settings, "cluster_name": "c1"}}
+    other = {**OFFERING, "waldur_offering_uuid": "f" * 32, "backend_settings": settings}
+    path = "offerings[1].backend_settings.cluster_name"
+    assert "they count as two clusters" in warnings(site.load(root(offerings=[named, other])))[path]
+    for alike in ([named, {**named, **{"waldur_offering_uuid": "f" * 32}}], [dict(OFFERING), other]):
+        assert path not in warnings(site.load(root(offerings=alike)))
