@@ -20,10 +20,10 @@ from backends.slurm.grouping import NAMES_AT_ONCE
 # Of a file that makes accounts, and of one that only adds users.
 LOAD, LOAD_USERS = "load", "load users"
 
-# What a command should take. Nobody waits longer for the lock than one command takes.
-AIM_S = 3.5
-# What no command should exceed, on clusters of up to SMALL_ROWS associations, and of LARGE_ROWS and more. A load, which
-# reads everything before it begins, takes so much of it.
+# What a command should take, and what none should exceed, on clusters of up to SMALL_ROWS associations, and of
+# LARGE_ROWS and more. Nobody waits longer for the lock than one command takes. A load, which reads everything before
+# it begins, takes so much of the limit.
+AIMS_S = (3.5, 5.0)
 LIMITS_S = (5.0, 10.0)
 LOAD_SHARE = 0.9
 SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
@@ -106,24 +106,30 @@ class Costs:
         self._factors: dict[str, float] = {}
 
     @property
+    def aim_s(self) -> float:
+        return self._by_size(*AIMS_S)
+
+    @property
     def limit_s(self) -> float:
-        low, high = LIMITS_S
+        return self._by_size(*LIMITS_S)
+
+    def _by_size(self, small: float, large: float) -> float:
         share = (self._rows() - SMALL_ROWS) / (LARGE_ROWS - SMALL_ROWS)
-        return low + (high - low) * min(1.0, max(0.0, share))
+        return small + (large - small) * min(1.0, max(0.0, share))
 
     def seconds(self, kind: str, units: float) -> float:
         """Return what a command will take."""
         return self._factor(kind) * PRICES.get(kind, OTHER).seconds(units, self._rows())
 
-    def units_at_once(self, kind: str, aim_s: float = AIM_S) -> int:
-        """Return how much work a command may carry to take about `aim_s`. Where the command itself takes that long, so
-        much that its work is at least a part of it.
+    def units_at_once(self, kind: str, aim_s: float | None = None) -> int:
+        """Return how much work a command may carry to take about `aim_s`, else as long as it should. Where the command
+        itself takes that long, so much that its work is at least a part of it.
         """
         base_s, unit_s = self.seconds(kind, 0), self.seconds(kind, 1) - self.seconds(kind, 0)
         least_s = base_s * LEAST_SHARE
         if base_s < self.limit_s:
             least_s = min(least_s, max(self.limit_s - base_s, base_s * LEAST_SHARE_BELOW_LIMIT))
-        work_s = max(aim_s - base_s, least_s)
+        work_s = max((self.aim_s if aim_s is None else aim_s) - base_s, least_s)
         return max(1, min(NAMES_AT_ONCE, int(work_s / unit_s)))
 
     def actions_at_once(self, kind: str, actions: Sequence[ClusterAction]) -> int:
