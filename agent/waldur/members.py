@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from agent.core.errors import WaldurLacks
+from agent.core.errors import WaldurError, WaldurLacks
 from agent.core.model import OfferingUser, TeamMember
-from agent.waldur import records
+from agent.waldur import pool, records
 from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
 
 USER_FIELDS = ("uuid", "user_uuid", "username", "state", "runtime_state", "is_restricted", "offering_uuid")
@@ -29,8 +29,24 @@ def team(client: WaldurClient, resource_uuid: str) -> list[TeamMember]:
 
 def offering_users(client: WaldurClient, *, with_persons: bool = False) -> list[OfferingUser]:
     """Return users of the offering in whatever state, restricted ones too; with their names and e-mail when asked."""
-    names = (*USER_FIELDS, *(PERSON_FIELDS if with_persons else ()))
-    params = [("offering_uuid", client.offering_uuid), *(("field", name) for name in names)]
+    return _offering_users(client, (*USER_FIELDS, *(PERSON_FIELDS if with_persons else ())))
+
+
+def offering_users_of(client: WaldurClient, people: Iterable[str]) -> list[OfferingUser]:
+    """Return the same of these people only (uuids), by a request for each. Raises WaldurError."""
+    answers = pool.each(people, lambda uuid: _offering_users(client, USER_FIELDS, ("user_uuid", uuid)))
+    found: list[OfferingUser] = []
+    for uuid, answer in answers.items():
+        if isinstance(answer, WaldurError):
+            raise answer
+        found += [user for user in answer if user.user_uuid == uuid]
+    return found
+
+
+def _offering_users(
+    client: WaldurClient, fields: Iterable[str], *filters: tuple[str, str]
+) -> list[OfferingUser]:
+    params = [("offering_uuid", client.offering_uuid), *filters, *(("field", name) for name in fields)]
     items = client.pages("marketplace-offering-users/", params, order=OLDEST_FIRST)
     return [records.offering_user(records.of_offering(item, client.offering_uuid)) for item in items]
 

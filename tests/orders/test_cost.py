@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.run import passes
+from agent.state import named_accounts
+from agent.waldur.listing import PAGE_SIZE
 from rig.site import configuration, site_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
@@ -46,6 +48,22 @@ def test_create_orders_share_their_reads_and_writes(
     assert report.effort.commands["read"] <= READS_AT_MOST
     assert report.effort.commands["write"] <= WRITES_PER_ORDER * ORDERS + shared_writes
     assert report.effort.requests.total() <= REQUESTS_PER_ORDER * ORDERS + SHARED_REQUESTS
+
+
+def test_of_a_large_offering_only_the_people_of_the_order_are_read(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pages would be more requests: the offering named so many accounts when it was last looked at."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    site = site_of(configuration(waldur, tmp_path))
+    names = frozenset({"root", *(f"a{number}" for number in range(MEMBERS * PAGE_SIZE))})
+    named_accounts.write(site.state_dir, site.backend.cluster, site.offering, names)
+    waldur.place_create_order(waldur.seed.project_uuids[0], "new", limits={"cpu": 10})
+    report = passes.process_orders(site)
+    assert report.counted() == {"done": 1}
+    (order,) = report.orders
+    assert len(site.backend.observe().users_of(order.account)) == MEMBERS
+    assert report.effort.requests["GET /api/marketplace-offering-users/"] == MEMBERS
 
 
 def test_a_pass_with_nothing_to_do_asks_for_the_orders_and_nothing_else(

@@ -27,7 +27,7 @@ from agent.run.site import Site, offering_rules
 from agent.state import listings, named_accounts
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur import orders as waldur_orders
-from agent.waldur.client import WaldurClient
+from agent.waldur.listing import PAGE_SIZE
 from backends.base import NAMES, Scope
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
     plans = {o.plan_uuid for o in orders if o.type is OrderType.UPDATE and not o.limits and o.plan_uuid}
     quotas = pool.each(sorted(plans), lambda uuid: offerings.plan_quotas(client, uuid))
     created = [read[order.resource_uuid] for order in orders if order.type in CREATING]
-    teams = _teams(client, [resource for resource in created if isinstance(resource, Resource)])
+    teams = _teams(site, [resource for resource in created if isinstance(resource, Resource)])
     cases: list[OrderCase] = []
     unread: dict[str, WaldurError] = {}
     for order in orders:
@@ -182,18 +182,24 @@ def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot)
     rebuild.require_accounts(found, snapshot)
 
 
-def _teams(client: WaldurClient, created: Sequence[Resource]) -> Mapping[str, Team | WaldurError]:
+def _teams(site: Site, created: Sequence[Resource]) -> Mapping[str, Team | WaldurError]:
     """Return the people by project. One team is read per project, whatever the number of its allocations."""
+    client = site.client
     by_project = {r.project_uuid: r.uuid for r in created if not r.restrict_member_access}
     if not by_project:
         return {}
+    teams = pool.each(by_project, lambda project: members.team(client, by_project[project]))
+    several = (team for team in teams.values() if not isinstance(team, WaldurError))
+    people = {member.user_uuid for team in several for member in team}
+    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    # An offering has more users than accounts: of a large one a few are read sooner than all pages of them.
+    is_few = len(people) <= len(known) / PAGE_SIZE
     try:
-        users = members.offering_users(client)
+        users = members.offering_users_of(client, people) if is_few else members.offering_users(client)
         accounts = members.project_accounts(client)
     except WaldurError as error:
         # Members matter to what is created only: changes and terminations go on.
         return dict.fromkeys(by_project, error)
-    teams = pool.each(by_project, lambda project: members.team(client, by_project[project]))
     return {
         project: team
         if isinstance(team, WaldurError)
