@@ -72,8 +72,9 @@ def run(parts: Parts) -> Iterator[str]:
     seconds: dict[str, dict[int, float]] = defaultdict(dict)
     for others, ours in SIZES:
         with _world(parts, others, ours) as world:
+            associations = _count(world, "TRUE")
             for figure in _measured(world):
-                seconds[figure.what][others] = figure.seconds
+                seconds[figure.what][associations] = figure.seconds
                 yield f"{others:,} others, {ours:,} ours: {figure.what}: {figure.more or f'{figure.seconds:.2f} s'}"
                 if figure.longest:
                     yield f"  the longest command: {figure.longest}"
@@ -170,9 +171,8 @@ def _measured(world: World) -> Iterator[Figure]:
     yield _figure("an order placed during that", between, f"; it ended {ended} the removal")
 
     bare_s = _bare_load(world, "c", accounts=BARE_SYNC) * FIRST_SYNC / BARE_SYNC
-    yield Figure(
-        f"bare loads of {FIRST_SYNC} accounts x {MEMBERS} and their tiers, by {BARE_SYNC} of them", bare_s
-    )
+    bare = f"{bare_s:.0f} s, by {BARE_SYNC} of them"
+    yield Figure(f"bare loads of {FIRST_SYNC} accounts x {MEMBERS} and their tiers", bare_s, bare)
     for number, project in enumerate(world.projects[-FIRST_SYNC:]):
         world.join(project, *(f"joiner{number}_{each}" for each in range(MEMBERS)))
     yield _figure(f"first sync of {FIRST_SYNC} accounts x {MEMBERS}", _pass(world, "members"))
@@ -188,8 +188,13 @@ def _pass(world: World, what: str) -> measured_pass.Measured:
 
 def _leavers(world: World) -> int:
     """Count who is still there of those that leave."""
+    return _count(world, "user LIKE 'leaver%'")
+
+
+def _count(world: World, which: str) -> int:
+    """Count associations by a condition of SQL."""
     table = f"{world.slurm.cluster}_assoc_table"
-    return int(world.slurm.sql(f"SELECT COUNT(*) FROM {table} WHERE user LIKE 'leaver%' AND deleted = 0"))
+    return int(world.slurm.sql(f"SELECT COUNT(*) FROM {table} WHERE {which} AND deleted = 0"))
 
 
 def _bare_load(world: World, prefix: str, *, accounts: int) -> float:
@@ -212,14 +217,18 @@ def _bare_load(world: World, prefix: str, *, accounts: int) -> float:
 
 
 def _plot(seconds: Mapping[str, Mapping[int, float]]) -> None:
-    """Draw how each grows, without a script: the page shows it as a picture."""
+    """Draw how each grows with the associations of a cluster, those of others and ours, without a script: the page
+    shows it as a picture.
+    """
     chart = pygal.XY(
-        title="Seconds by associations of others on the cluster",
-        x_title="associations of others",
+        title="Seconds by associations on the cluster",
+        x_title="associations",
         y_title="seconds",
         legend_at_bottom=True,
         legend_at_bottom_columns=2,
         js=[],
+        logarithmic=True,
+        truncate_legend=-1,
         width=1000,
         height=640,
     )
