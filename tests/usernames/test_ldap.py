@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from agent.core.directory_actions import MakeUser
+from agent.core.directory_actions import (
+    AddToGroup,
+    DeleteGroup,
+    DirectoryAction,
+    MakeUser,
+    RemoveFromGroup,
+)
+from agent.core.errors import NotApplied
 from agent.core.model import Association
 from agent.plan.groups import DesiredGroups
 from agent.run.people import groups, usernames
@@ -22,6 +29,7 @@ from rig.slapd import Slapd
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from tests.backends.usernames.conftest import Looker, raw
+from tests.engine import directory
 from tests.usernames.conftest import (
     SiteFactory,
     accounts,
@@ -197,16 +205,49 @@ def test_groups_follow_the_accounts(
     assert [record for record in caplog.records if "sudo" in record.getMessage()]
     group = looker.group("hpc_a")
     assert group is not None and sorted(group.all("memberUid")) == ["x", "y"]
-    changes = slapd.operations(" MOD dn=")
+    changes, reads = slapd.operations(" MOD dn="), slapd.operations(" SRCH base=")
     assert settle_groups(site, desired).outcomes == ()
     assert slapd.operations(" MOD dn=") == changes
+    assert slapd.operations(" SRCH base=") - reads == 2
     ended = DesiredGroups({"hpc_a": {"y"}}, complete={"hpc_a"}, ended={"hpc_b"})
+    reads = slapd.operations(" SRCH base=")
     assert all(outcome.done for outcome in settle_groups(site, ended).outcomes)
+    # What was changed is read once more, all of it together.
+    assert slapd.operations(" SRCH base=") - reads == 4
     group = looker.group("hpc_a")
     assert group is not None and group.all("memberUid") == ("y",)
     assert looker.group("hpc_b") is None
     slapd.stop()
     assert settle_groups(site, desired).retryable_error is not None
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        AddToGroup(group="hpc_a", user="y"),
+        RemoveFromGroup(group="hpc_b", user="z"),
+        DeleteGroup(group="hpc_old"),
+    ],
+    ids=lambda action: action.verb,
+)
+def test_a_change_of_a_group_that_the_directory_does_not_show_is_no_success(
+    site_for: SiteFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: DirectoryAction
+) -> None:
+    there = directory.install(tmp_path, monkeypatch)
+    there.members = {"hpc_b": frozenset({"x", "z"}), "hpc_old": frozenset({"z"})}
+    site = site_for("base", ldap=directory.SETTINGS)
+    members = {"hpc_a": {"x", "y"}, "hpc_b": {"x"}}
+    desired = DesiredGroups(members, complete={"hpc_b"}, ended={"hpc_old"})
+    there.drops = lambda action: action == dropped
+    report = settle_groups(site, desired)
+    assert [o.action for o in report.outcomes if isinstance(o.error, NotApplied)] == [dropped]
+    assert [o.action for o in report.outcomes if o.done] == there.applied
+    assert report.retryable_error is not None
+    there.drops = lambda _: False
+    again = settle_groups(site, desired)
+    assert [(o.action, o.error) for o in again.outcomes] == [(dropped, None)]
+    assert there.members == members
+    assert settle_groups(site, desired).outcomes == ()
 
 
 def test_without_a_directory_there_are_no_groups(site_for: SiteFactory) -> None:

@@ -22,6 +22,7 @@ from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
+from agent.run.people.read_back import checked
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from backends.usernames import registry
@@ -93,6 +94,12 @@ def _steps(
         if work.decision.allowed:
             yield Portion(work.decision.allowed)
 
+    def read_back(_work: object, _portion: Portion, done: Sequence[Outcome]) -> None:
+        """Look once more at the groups that were changed: what would be planned again has not happened."""
+        changed = {outcome.action.for_account for outcome in done if outcome.done}
+        left = planner.changes(desired, directory.read(sorted(changed))) if changed else ()
+        outcomes.extend(checked(done, set(left)))
+
     def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
         outcomes.extend(Outcome(action, error) for action in portion.actions)
 
@@ -103,7 +110,7 @@ def _steps(
         announce=announce,
         portions=portions,
         apply=directory.apply,
-        read_back=lambda _work, _portion, done: outcomes.extend(done),
+        read_back=read_back,
         failed=failed,
         tell=engine.nothing_to_tell,
     )
