@@ -20,13 +20,17 @@ MANY = 10
 NAMED_AT_MOST = 5
 
 
+def are_lost(named: Set[str], snapshot: Snapshot) -> bool:
+    """Return whether all of these accounts are gone, or many and more than half."""
+    gone = len(named - set(snapshot.accounts))
+    return gone == len(named) >= 2 or (gone >= MANY and 2 * gone > len(named))
+
+
 def require_accounts(named: Set[str], snapshot: Snapshot) -> None:
     """Raise AccountsLost where so many of the accounts that Waldur names are gone that the site must be at fault."""
-    gone = sorted(named - set(snapshot.accounts))
-    is_all = len(gone) == len(named) >= 2
-    is_most = len(gone) >= MANY and 2 * len(gone) > len(named)
-    if not (is_all or is_most):
+    if not are_lost(named, snapshot):
         return
+    gone = sorted(named - set(snapshot.accounts))
     more = f" and {len(gone) - NAMED_AT_MOST} more" if len(gone) > NAMED_AT_MOST else ""
     raise AccountsLost(
         f"{len(gone)} of the {len(named)} accounts that Waldur names are not on cluster {snapshot.cluster}: "

@@ -14,7 +14,7 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.errors import AccountsLost, PassUnfinished
-from agent.core.model import Association
+from agent.core.model import Account, Association, Snapshot
 from agent.core.policy import BUDGETS, Cost
 from agent.run import gate, passes
 from agent.run.membership import rebuild
@@ -237,6 +237,59 @@ def test_an_emptied_database_is_the_sites_fault_and_nobody_elses(world_of: World
         assert waldur.order(order).state in (OrderState.PENDING_PROVIDER, OrderState.EXECUTING)
         assert all(each.state is not ResourceState.ERRED for each in waldur.store.resources)
         assert set(world.cluster.accounts) == {"root"}
+
+
+def others_cluster(world: World, also: frozenset[str] = frozenset()) -> Snapshot:
+    """Another site's cluster: accounts of which Waldur names none but `also`, and people of ours among the members."""
+    names = {f"hpc_lab{number}" for number in range(3)} | also
+    accounts = {"root": world.cluster.accounts["root"], "lab": Account("lab", "root")}
+    accounts |= {name: Account(name, "lab", limits={"cpu": 5}) for name in names}
+    people = {"zed", "ann", *(each.user for each in list(world.cluster.associations)[:4])}
+    return replace(
+        world.cluster,
+        accounts=accounts,
+        associations=frozenset(Association(name, user) for name in names for user in people),
+        default_accounts=dict.fromkeys(people, "hpc_lab0"),
+    )
+
+
+@pytest.mark.parametrize("is_one_alike", [False, True], ids=["none of ours", "one of the same name"])
+def test_a_cluster_that_holds_only_others_is_the_sites_fault(world_of: WorldOf, is_one_alike: bool) -> None:
+    """Nothing is done there, to ours or to theirs, and all goes on once the cluster is the right one again."""
+    world = world_of(16, 2)
+    world.in_step()
+    waldur = world.waldur
+    changing, ending, *_, alike = waldur.seed.resource_uuids
+    for uuid in (changing, alike):
+        world.alter(world.resource(uuid).backend_id.lower(), limits={"cpu": 60_000, "mem": 61_440_000})
+    orders = [
+        waldur.orders.place_update(changing, {"cpu": 2000, "mem": 2000}),
+        waldur.orders.place_update(alike, {"cpu": 2000, "mem": 2000}),
+        waldur.orders.place_terminate(ending),
+        waldur.place_create_order(waldur.seed.project_uuids[2], "new", limits={"cpu": 1}, slug="new"),
+    ]
+    right = world.cluster
+    also = frozenset({world.resource(alike).backend_id.lower()} if is_one_alike else ())
+    wrong = others_cluster(world, also)
+    world.backend.state = wrong
+    world.backend.applied.clear()
+    reports = [passes.process_orders(world.site), world.sync()]
+    reports += [passes.process_orders(world.site, order_uuid=order) for order in orders]
+    reports += events(world)
+    for report in reports:
+        assert isinstance(report.error, AccountsLost), report.as_json()
+        assert "is it another cluster?" in str(report.error)
+        assert report.held == ()
+    assert len(rebuild.run_pass(world.site).held) == 1
+    assert (world.cluster, world.backend.applied) == (wrong, [])
+    waiting = {OrderState.PENDING_PROVIDER, OrderState.EXECUTING}
+    assert {waldur.order(order).state for order in orders} <= waiting
+    assert all(each.state is not ResourceState.ERRED for each in waldur.store.resources)
+    world.backend.state = right
+    assert passes.process_orders(world.site).counted() == {"done": 4}
+    world.sync()
+    world.in_step()
+    assert members(world) == 2 * 16
 
 
 def test_accounts_that_were_lost_are_made_again_once_that_is_approved(world_of: WorldOf) -> None:

@@ -25,6 +25,7 @@ from agent.plan.policy.gate import Decision
 from agent.run import engine, gate
 from agent.run.engine import Steps, Work
 from agent.run.gate import Pass
+from agent.run.lost_accounts import require_accounts
 from agent.run.membership import facts as waldur_facts
 from agent.run.membership import planning
 from agent.run.membership.facts import MembershipFacts, PassScope
@@ -100,6 +101,8 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
         snapshot = Snapshot(site.backend.cluster, complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
     else:
         snapshot = read.cluster
+        if not scope.is_everything:
+            require_accounts(site, snapshot)
         read = replace(read, users=name_people(read, snapshot))
     foreign = named_accounts.of_others(
         site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours

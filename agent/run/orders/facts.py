@@ -13,12 +13,12 @@ from datetime import timedelta
 
 from agent.core.account_names import fold
 from agent.core.errors import BackendError, ConfigError, PlanRefused, SiteAgentError, WaldurError
-from agent.core.model import Order, OrderType, Resource, ResourceState, Snapshot
+from agent.core.model import Order, OrderType, Resource, Snapshot
 from agent.core.policy import PolicyRules
-from agent.plan import rebuild
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, Team, team_of
 from agent.run import gate
+from agent.run.lost_accounts import require_accounts
 from agent.run.orders import decisions
 from agent.run.orders.naming import AccountNaming
 from agent.run.orders.planning import OrderFacts, PlannedOrders, Spec
@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 
 Lock = Callable[[str], bool]
 
-# States of resources whose account should exist; that of an erred one may never have been made.
-WITH_ACCOUNT = (ResourceState.OK, ResourceState.UPDATING, ResourceState.TERMINATING)
 # An empty list of orders does not tell whether the token may see the offering: that is asked this often.
 VISIBILITY_VALID = timedelta(hours=1)
 
@@ -79,7 +77,8 @@ def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: Tr
         )
     ending = {fold(c.resource.backend_id) for c in wanted if c.order.type is OrderType.TERMINATE} - {""}
     snapshot = site.backend.observe(Scope(jobs_of=frozenset(ending), names=NAMES))
-    require_accounts(site, wanted, snapshot)
+    needed = {fold(case.resource.backend_id) for case in wanted if case.order.type not in CREATING} - {""}
+    require_accounts(site, snapshot, needed)
     naming = AccountNaming(site, read.rules, snapshot)
     cases, waiting = naming.with_lost_accounts(wanted)
     specs, unnamed = _specs(naming, cases)
@@ -164,22 +163,6 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
         else:
             cases.append(OrderCase(order, resource, team.members, team.nameless, of_plan))
     return OrderRead(offering_rules(site, facts), cases, unread)
-
-
-def require_accounts(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot) -> None:
-    """Raise AccountsLost where so many of the offering's accounts are missing that no order should be carried out.
-
-    Waldur is asked which accounts it names only where one of these orders misses its own, or none of those is there
-    that were known when all members were last read. Raises WaldurError.
-    """
-    standing = set(snapshot.accounts)
-    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
-    named = {fold(case.resource.backend_id) for case in cases if case.order.type not in CREATING} - {""}
-    if named <= standing and not (known and known.isdisjoint(standing)):
-        return
-    listed = resources.listed(site.client, WITH_ACCOUNT, fields=("uuid", "state", "backend_id"))
-    found = {fold(resource.backend_id) for resource in listed if resource.backend_id}
-    rebuild.require_accounts(found, snapshot)
 
 
 def _teams(site: Site, created: Sequence[Resource]) -> Mapping[str, Team | WaldurError]:
