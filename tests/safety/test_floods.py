@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -195,6 +196,96 @@ def test_many_limits_cut_to_just_above_what_is_used_wait(world_of: WorldOf) -> N
     report = world.sync()
     cut = [a for a in world.cluster.accounts.values() if a.limits.get("cpu", 90_000) < 90_000]
     assert cut == [] and len(report.held) == 1, report.as_json()["resources"][:2]
+
+
+def told(world: World, how: str) -> list[PassReport]:
+    """What Waldur has now reaches the cluster by one pass over everything, or by an event about each project."""
+    return events(world) if how == "by events" else [world.sync()]
+
+
+HOW = pytest.mark.parametrize("how", ["in one pass", "by events"])
+
+
+@HOW
+def test_many_accounts_that_would_take_no_jobs_wait(world_of: WorldOf, how: str) -> None:
+    """Where QoS are not exchanged a pause blocks submission."""
+    world = world_of(30, 1, backend={"qos_management": {"skip_qos_swap": True}})
+    pause_all(world, paused=True)
+    reports = told(world, how)
+    blocked = [name for name, account in world.cluster.accounts.items() if account.submit_limit == 0]
+    assert len(blocked) == (BUDGETS[Cost.ACCOUNTS_BLOCKED].hour if how == "by events" else 0)
+    assert "would be blocked" in reports[-1].held[0].reason
+    assert {action.verb for plan in world.sync().held for action in plan.actions} == {"block submission"}
+    assert len([a for a in world.cluster.accounts.values() if a.submit_limit == 0]) == len(blocked)
+
+
+@HOW
+def test_limits_of_many_users_that_fall_to_nothing_wait(world_of: WorldOf, how: str) -> None:
+    world = world_of(35, 2)
+    waldur = world.waldur
+    for resource in map(world.resource, waldur.seed.resource_uuids):
+        for username in waldur.seed.members[resource.project_uuid]:
+            waldur.site.add_user_limit(resource.uuid, username, component_type="cpu", limit=0)
+    reports = told(world, how)
+    limited = dict(world.cluster.user_limits)
+    assert len(limited) == (BUDGETS[Cost.LIMITS_CUT].hour if how == "by events" else 0)
+    assert "users would be lowered" in reports[-1].held[0].reason
+    assert {action.verb for plan in world.sync().held for action in plan.actions} == {"set limits of user"}
+    assert world.cluster.user_limits == limited
+
+
+def busy(world: World) -> None:
+    """Each member has a job in each account."""
+    users = {(each.account, each.user): 1 for each in world.cluster.associations}
+    jobs = Counter(account for account, _ in users)
+    world.backend.state = replace(world.cluster, active_users=users, active_jobs=jobs)
+
+
+@HOW
+def test_jobs_of_many_who_leave_go_on_while_that_waits(world_of: WorldOf, how: str) -> None:
+    world = world_of(40, 2)
+    busy(world)
+    emptied(world)
+    reports = told(world, how)
+    assert reports[-1].held
+    ended = 2 * BUDGETS[Cost.ACCOUNTS_EMPTIED].hour if how == "by events" else 0
+    assert (len(world.cluster.active_users), members(world)) == (80 - ended, 80 - ended)
+    assert {action.verb for plan in world.sync().held for action in plan.actions} == {
+        "block member",
+        "cancel jobs",
+        "remove member",
+    }
+    assert (len(world.cluster.active_users), members(world)) == (80 - ended, 80 - ended)
+    left = {(each.account, each.user) for each in world.cluster.associations}
+    assert world.backend.memory.blocked_members.isdisjoint(left)
+
+
+def test_jobs_of_many_allocations_that_end_go_on_while_that_waits(world_of: WorldOf) -> None:
+    world = world_of(14, 2)
+    busy(world)
+    for uuid in world.waldur.seed.resource_uuids[:12]:
+        world.waldur.orders.place_terminate(uuid)
+    assert passes.process_orders(world.site).counted() == {"waiting": 12}
+    assert len(world.cluster.active_users) == members(world) == 28
+    assert {account.submit_limit for account in world.cluster.accounts.values()} == {None}
+
+
+@HOW
+def test_default_accounts_of_many_who_leave_stay_while_that_waits(world_of: WorldOf, how: str) -> None:
+    """They are in the root account as well, which would become their default."""
+    world = world_of(40, 2)
+    before = dict(world.cluster.default_accounts)
+    for user, account in before.items():
+        world.stray(user, "root", default=account)
+    emptied(world)
+    reports = told(world, how)
+    assert reports[-1].held
+    moved = 2 * BUDGETS[Cost.ACCOUNTS_EMPTIED].hour if how == "by events" else 0
+    now = dict(world.cluster.default_accounts)
+    assert [now[user] for user in before if now[user] != before[user]] == ["root"] * moved
+    verbs = {action.verb for plan in world.sync().held for action in plan.actions}
+    assert verbs >= {"move default account", "remove member"}
+    assert world.cluster.default_accounts == now
 
 
 def test_one_allocation_that_is_closed_to_its_members_needs_no_second_word(world_of: WorldOf) -> None:
