@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: MIT
-"""A fault at every single step of periodic limits and of imports: the next attempts end right, and do nothing twice.
+"""A fault at every single step of periodic limits, imports and keys: the next attempts end right, and do nothing twice.
 
 The cluster is in memory here. An attempt is what the task does; after a kill its message comes again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from agent.core.errors import SiteAgentError
 from agent.core.model import Account
 from agent.core.periodic import LimitType
+from agent.run import passes
 from agent.run.imports import mode as imports
 from agent.run.site import Site
 from agent.state import held_plans
+from backends.testing.keys import KeyMemoryBackend
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
+from simulator.world.agent_records import ApiKey
 from simulator.world.seed import Scenario
 from tests.events.periodic_world import PeriodicWorld
 from tests.scale import steps
@@ -38,6 +42,7 @@ ATTEMPTS = 4
 class AtOnce:
     """A message that is carried out when it comes."""
 
+    age = "8.0"
     # A reset whose end nobody saw is repeated within minutes: what was used since then is next to nothing.
     may_repeat = 0
     used = 10
@@ -107,6 +112,7 @@ class Approved(AtOnce):
 class Import:
     """A request for import; three accounts can be offered."""
 
+    age = "8.0"
     may_repeat = 0
 
     def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
@@ -148,17 +154,87 @@ class Import:
         return found
 
 
-World = AtOnce | Import
-MAKERS: dict[str, Callable[[SimulatedWaldur, Path], World]] = {
+class Keys:
+    """Keys of a resource of which Waldur wants something, of every kind; a pass over orders finds them."""
+
+    age = "8.1"
+    may_repeat = 0
+    # What Waldur wants of a key, with the key's state before and in the end.
+    WANTED = MappingProxyType({
+        "create": ("Creating", "OK"),
+        "rotate": ("Updating", "OK"),
+        "pause": ("Updating", "Paused"),
+        "resume": ("Updating", "OK"),
+        "update": ("Updating", "Erred"),
+        "delete": ("Deleting", "Deleted"),
+    })  # fmt: skip
+
+    def __init__(self, waldur: SimulatedWaldur, folder: Path) -> None:
+        self.rows = waldur.store.api_keys
+        offering = settings_of(configuration(waldur, folder)).offerings[0]
+        self.backend = KeyMemoryBackend()
+        self.client = MortalClient(
+            offering.access, user_agent="waldur-site-agent-test", offering_uuid=offering.uuid, attempts=1
+        )
+        self.site = Site(offering, self.client, self.backend, folder / "state")
+        resource = next(iter(waldur.store.resources))
+        self.account = str(resource.backend_id).lower()
+        state = self.backend.state
+        accounts = {**state.accounts, self.account: Account(self.account, "root")}
+        self.backend.state = replace(state, accounts=accounts)
+        self.uuids = {action: f"{number:032x}" for number, action in enumerate(self.WANTED)}
+        self.before: dict[str, str] = {}
+        for action, uuid in self.uuids.items():
+            before, _ = self.WANTED[action]
+            row = ApiKey(
+                uuid=uuid, resource_uuid=resource.uuid, client_id="", state=before, pending_action=action
+            )
+            if action != "create":
+                row.client_id = f"key-{action}"
+                made = self.backend.keys.issue(self.account, row.client_id)
+                self.before[action] = row.api_key = made.secret.reveal()
+            self.rows.add(row)
+        self.backend.keys.set_paused(self.account, "key-resume", True)
+        waldur.requests.reset()
+
+    def attempt(self) -> bool:
+        report = passes.process_orders(self.site)
+        return report.error is None and report.later is None and not report.failed
+
+    def opens(self, action: str, secret: str) -> bool:
+        row = self.rows[self.uuids[action]]
+        return self.backend.keys.opens(self.account, row.client_id, secret)
+
+    def wrong(self) -> list[str]:
+        found = []
+        for action, (_, wanted) in self.WANTED.items():
+            row = self.rows[self.uuids[action]]
+            if row.state != wanted:
+                found.append(f"{action}: {row.state} {row.error_message}")
+            # What Waldur shows is what lets somebody in, where anything does.
+            if self.opens(action, row.api_key) != (wanted not in ("Paused", "Deleted")):
+                found.append(f"{action}: the key that Waldur has")
+        kept = {action for action, secret in self.before.items() if self.opens(action, secret)}
+        if kept != {"resume", "update"}:
+            found.append(f"those of before that let somebody in: {kept}")
+        names = {self.uuids["create"], *(f"key-{each}" for each in self.before if each != "delete")}
+        if self.backend.keys.digests.keys() != {(self.account, name) for name in names}:
+            found.append(f"keys: {sorted(self.backend.keys.digests)}")
+        return found
+
+
+World = AtOnce | Import | Keys
+MAKERS: dict[str, type[World]] = {
     "at once": AtOnce,
     "held": Held,
     "approved": Approved,
     "import": Import,
+    "keys": Keys,
 }
 
 
 @pytest.fixture(params=MAKERS)
-def make(request: pytest.FixtureRequest) -> Callable[[SimulatedWaldur, Path], World]:
+def make(request: pytest.FixtureRequest) -> type[World]:
     return MAKERS[request.param]
 
 
@@ -174,10 +250,8 @@ def finished(world: World) -> None:
     world.attempt()
 
 
-def test_without_faults_one_attempt_does_it_all(
-    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path]
-) -> None:
-    with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+def test_without_faults_one_attempt_does_it_all(make: type[World], folders: Iterator[Path]) -> None:
+    with SimulatedWaldur(make.age, scenario=SCENARIO) as waldur:
         world = make(waldur, next(folders))
         assert world.attempt()
         assert world.wrong() == []
@@ -185,11 +259,11 @@ def test_without_faults_one_attempt_does_it_all(
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failure_of_any_one_request_is_made_good(
-    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path], fault: str
+    make: type[World], folders: Iterator[Path], fault: str
 ) -> None:
     struck_steps = 0
     for skip in steps(STEPS_AT_MOST, start=list(FAULTS).index(fault) % 3):
-        with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+        with SimulatedWaldur(make.age, scenario=SCENARIO) as waldur:
             world = make(waldur, next(folders))
             waldur.inject(Fault(skip=skip, times=1, **FAULTS[fault]))
             world.attempt()
@@ -205,10 +279,10 @@ def test_a_failure_of_any_one_request_is_made_good(
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "until the next attempt"])
 def test_an_outage_of_the_cluster_at_any_step_is_made_good(
-    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path], lasting: bool
+    make: type[World], folders: Iterator[Path], lasting: bool
 ) -> None:
     for step in steps(STEPS_AT_MOST, start=int(lasting)):
-        with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+        with SimulatedWaldur(make.age, scenario=SCENARIO) as waldur:
             world = make(waldur, next(folders))
             world.may_repeat = 1
             calls = 0
@@ -229,11 +303,9 @@ def test_an_outage_of_the_cluster_at_any_step_is_made_good(
     assert step < STEPS_AT_MOST - 3
 
 
-def test_a_kill_at_any_step_is_made_good(
-    make: Callable[[SimulatedWaldur, Path], World], folders: Iterator[Path]
-) -> None:
+def test_a_kill_at_any_step_is_made_good(make: type[World], folders: Iterator[Path]) -> None:
     for step in steps(STEPS_AT_MOST, start=1):
-        with SimulatedWaldur("8.0", scenario=SCENARIO) as waldur:
+        with SimulatedWaldur(make.age, scenario=SCENARIO) as waldur:
             world = make(waldur, next(folders))
             world.may_repeat = 1
             killed = killed_at(step, world.client, world.backend, world.attempt)
