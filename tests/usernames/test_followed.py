@@ -314,6 +314,26 @@ def test_without_numbers_of_waldur_leavers_may_be_disabled_as_well(
     assert passed(site) == []
 
 
+def test_a_removal_that_was_cut_off_goes_on_with_the_group_that_was_made_for_the_name(
+    waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, looker: Looker
+) -> None:
+    one = logins(waldur)[0]
+    waldur.site.change("offerings", waldur.seed.offering_uuid, plugin_options={})
+    give(waldur, one, "ann", 5001)
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_departure="delete"))
+    passed(site)
+    looker.add_group("bob", 6002)
+    # As a kill after the first step leaves it.
+    looker.directory.delete(user_of(looker, "ann").dn)
+    with usernames.opened(site, {}, None) as backend:
+        assert backend is not None
+        leavers = [DeactivateUser(user="ann", login=one, uid=5001), DeactivateUser(user="bob", uid=5002)]
+        assert all(outcome.done for outcome in backend.apply(leavers))
+    assert looker.group("ann") is None
+    # Made by somebody else: whose it is cannot be told without an entry.
+    assert looker.group("bob") is not None
+
+
 @pytest.mark.parametrize("how", ["disable", "delete"])
 def test_access_groups_hold_the_dn_that_an_entry_has(
     waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, looker: Looker, how: str

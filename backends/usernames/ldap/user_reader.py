@@ -13,6 +13,7 @@ from backends.usernames.ldap.directory import REPLACE, Directory, LdapEntry, any
 from backends.usernames.ldap.schema import LdapSettings
 
 DISABLED = "waldur-site-agent:disabled"
+OWNED_BY = "personal group of Waldur user "
 GROUP_ATTRIBUTES = ("cn", "gidNumber", "memberUid", "description")
 
 
@@ -128,7 +129,7 @@ class UserReader:
 
 def owner_description(user: OfferingUser) -> str:
     """Return the description of a personal group, by which its owner is found."""
-    return f"personal group of Waldur user {user.user_uuid}"
+    return f"{OWNED_BY}{user.user_uuid}"
 
 
 def is_of_the_system(entry: LdapEntry) -> bool:

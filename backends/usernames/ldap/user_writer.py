@@ -22,7 +22,7 @@ from backends.usernames.ldap.directory import AlreadyThere, Directory, LdapEntry
 from backends.usernames.ldap.groups import GroupWriter
 from backends.usernames.ldap.ids import IdAllocator
 from backends.usernames.ldap.schema import LdapSettings
-from backends.usernames.ldap.user_reader import UserReader, owner_description
+from backends.usernames.ldap.user_reader import OWNED_BY, UserReader, owner_description
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,8 @@ class UserWriter:
         return made
 
     def remove(self, action: DeactivateUser) -> None:
-        """Delete the user, its places in the access groups and its own group. A user who is not there is no error.
+        """Delete the user, its places in the access groups and its own group. A user who is not there is no error: a
+        removal that was cut off after the entry goes on with a group that was made for the name.
 
         Raises BackendError for an entry that is not this person's.
         """
@@ -144,7 +145,10 @@ class UserWriter:
         for personal in self._reader.groups_named(username):
             others = set(personal.all("memberUid")) - {username}
             gid = personal.number("gidNumber")
-            is_own = entry is not None and gid == entry.number("gidNumber")
+            if entry is not None:
+                is_own = gid == entry.number("gidNumber")
+            else:
+                is_own = any(text.startswith(OWNED_BY) for text in personal.all("description"))
             if not others and (is_own if follows else gid in self._settings.gids):
                 self._delete(personal.dn)
 
