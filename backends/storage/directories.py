@@ -57,6 +57,22 @@ def standing(base_path: str, accounts: Iterable[str]) -> Mapping[str, str]:
     return found
 
 
+def is_empty(base_path: str, account: str) -> bool:
+    """Return whether a project directory holds nothing; False where nobody may look. Raises BackendError."""
+    try:
+        with _opened(base_path) as base:
+            folder = os.open(account, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=base)
+            try:
+                with os.scandir(folder) as entries:
+                    return next(entries, None) is None
+            finally:
+                os.close(folder)
+    except PermissionError:
+        return False
+    except OSError as error:
+        raise _unavailable(f"{base_path}/{account}", error) from error
+
+
 def make(
     action: MakeProjectDirectory, look_up: Lookup = passwd.lookup, tag: Callable[[str], None] | None = None
 ) -> None:

@@ -68,9 +68,18 @@ def test_each_allocation_gets_its_directory_and_quota_once(
     report = world.sync()
     assert not report.failed, report.as_json()
     assert (base / "a_one").is_dir()
+    # Cut off between the directory and its quota: nobody loses anything by the first one, as long as it is empty.
+    record = {"a_one": DirectoryRecord()}
+    (node.folder / "lustre").write_text("{}")
+    remembered.write(world.site.state_dir, world.site.offering.uuid, record)
+    for is_used in (False, True):
+        (quota,) = preview(world.site, Mode.MEMBERSHIP_SYNC).allowed
+        assert quota.takes_away(Snapshot("c"), PolicyRules()) is is_used
+        (base / "a_one" / "data").touch()
+    (base / "a_one" / "data").unlink()
     # Raised by an operator, and our record is lost.
     (node.folder / "lustre").write_text(json.dumps({f"project {gid + 500}": {"-B": "9000"}}))
-    remembered.write(world.site.state_dir, world.site.offering.uuid, {"a_one": DirectoryRecord()})
+    remembered.write(world.site.state_dir, world.site.offering.uuid, record)
     (quota,) = preview(world.site, Mode.MEMBERSHIP_SYNC).allowed
     assert isinstance(quota, SetProjectQuota) and ("bhard", "9000") in (quota.before or ())
     assert quota.takes_away(Snapshot("c"), PolicyRules())

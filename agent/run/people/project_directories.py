@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 KEY = "project directories"
 NAMED_AT_MOST = 5
 ACCOUNTS_AT_MOST = 200
+# As `lfs` shows that there is none.
+NO_LIMIT = "0"
 
 
 @dataclass(frozen=True)
@@ -128,17 +130,19 @@ class _Provisioning:
         return replace(facts, present=self._present(facts))
 
     def _present(self, facts: DirectoryFacts) -> dict[str, tuple[tuple[str, str], ...]]:
-        """Return the quotas that an operator, or an agent whose records are lost, may have set. After one that cannot
-        be read all others are unknown, too.
+        """Return the quotas that an operator, or an agent whose records are lost, may have set; none of a directory
+        that was made and cut off before its quota. After one that cannot be read all others are unknown, too.
         """
         found: dict[str, tuple[tuple[str, str], ...]] = {}
         for account, project_id in planner.unrecorded(facts, self._rules).items():
             quota = self._rules.quota
             assert quota is not None
             try:
-                found[account] = self._host.project_limits(
-                    project_id, quota.mount_point, of_group=quota.of_group
+                limits = self._host.project_limits(project_id, quota.mount_point, of_group=quota.of_group)
+                is_new = all(value == NO_LIMIT for _, value in limits) and directories.is_empty(
+                    self._rules.base_path, account
                 )
+                found[account] = () if is_new else limits
             except BackendError as error:
                 log.warning(
                     "the present quota of %s of offering %s is not known, so a new one counts as lower (budget "
