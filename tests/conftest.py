@@ -30,6 +30,7 @@ LONGEST = (
     *("membership/test_faults", "bridge/test_kills", "cluster/test_membership", "membership/test_people"),
     *("membership/test_real_slurm", "plan/test_membership_properties", "plan/test_policy_properties"),
     *("cli/test_approve", "events/test_every_step", "safety/test_floods", "engine/test_every_step"),
+    "engine/test_people_at_every_step",
     *(
         "orders/test_lifecycle",
         "membership/test_shared_accounts",

@@ -23,13 +23,15 @@ from backends.base import Parsed
 from backends.usernames.base import GroupDirectory
 from tests.engine import kills
 
+FIRST_GID = 20000
 SETTINGS = {"uri": "ldap://127.0.0.1", "base_dn": "dc=example"}
 
 
 class Groups:
-    """Members by group. `drops`: changes that it says yes to and does not make."""
+    """Members by group. `drops`: changes that it says yes to and does not make. A group keeps its number for ever."""
 
     def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
         self.members: dict[str, frozenset[str]] = {}
         self.applied: list[DirectoryAction] = []
         self.drops: Callable[[DirectoryAction], bool] = lambda _: False
@@ -41,7 +43,14 @@ class Groups:
         return None
 
     def read(self, names: Iterable[str]) -> Mapping[str, DirectoryGroup]:
-        return {name: DirectoryGroup(name, self.members[name]) for name in names if name in self.members}
+        return {
+            name: DirectoryGroup(name, self.members[name], gid=self.number_of(name))
+            for name in names
+            if name in self.members
+        }
+
+    def number_of(self, group: str) -> int:
+        return self._numbers.setdefault(group, FIRST_GID + len(self._numbers))
 
     def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
         for action in actions:
@@ -82,13 +91,18 @@ plugin = GroupsPlugin()
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Groups:
     """Make it what `ldap` is; it is empty."""
-    about = folder / "groups_in_memory-1.0.dist-info"
+    take_the_place_of_ldap(__name__, folder, monkeypatch)
+    plugin.directory = Groups()
+    return plugin.directory
+
+
+def take_the_place_of_ldap(module: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the plugin of a module under the name `ldap`."""
+    about = folder / "other_directory-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: groups-in-memory\nVersion: 1.0\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other-directory\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(
-        f"[waldur_site_cluster.username_backends]\nldap = {__name__}:plugin\n"
+        f"[waldur_site_cluster.username_backends]\nldap = {module}:plugin\n"
     )
     # The last one of a name counts.
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
-    plugin.directory = Groups()
-    return plugin.directory

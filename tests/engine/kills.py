@@ -24,6 +24,8 @@ NEVER = sys.maxsize
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 READS = ("observe", "usage", "job_uses")
 MOVES = ("os.rename", "os.link", "os.remove")
+# Of folders that are made on this host, wherever that is; they are named relatively to a descriptor.
+FOLDERS = ("os.mkdir", "os.chown", "os.chmod", "os.setxattr")
 
 
 @dataclass
@@ -86,9 +88,14 @@ def before(step: int, folder: Path) -> Iterator[Kill]:
 
 def in_memory(effect: str) -> bool:
     """What stands in for a cluster or a directory tells of its effects here; it never fails by itself."""
-    if _present is not None:
-        _present.comes(effect, changes=effect not in READS)
+    comes(effect, changes=effect not in READS)
     return False
+
+
+def comes(effect: str, *, changes: bool = True) -> None:
+    """An effect of which Python tells no audit hook."""
+    if _present is not None:
+        _present.comes(effect, changes=changes)
 
 
 def _audited(event: str, args: tuple[Any, ...]) -> None:
@@ -102,6 +109,8 @@ def _audited(event: str, args: tuple[Any, ...]) -> None:
         kill.comes(f"program {args[0]}")
     elif event == "sqlite3.connect" and str(kill.folder) in str(args[0]):
         kill.comes("a transaction", changes=False)
+    elif event in FOLDERS or (event == "os.rename" and args[2] >= 0):
+        kill.comes(f"{event} {args[0]}")
     elif (event == "open" and args[2] & WRITES) or event in MOVES:
         if str(args[0]).startswith(str(kill.folder)):
             kill.comes(f"{event} {args[0]}")

@@ -2,14 +2,14 @@
 """A kill at every step of the loop, for each mode: ordinary passes finish the work, once, and nobody pays for it.
 
 The budgets have room for what is due and for nothing more, so that a charge that counted twice would be held. Orders
-have their own: `tests/orders/test_every_step.py`.
+have their own: `tests/orders/test_every_step.py`, and so do people: `test_people_at_every_step.py`.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,16 @@ from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.engine import directory, kills
 from tests.engine.directory import Groups
-from tests.engine.worlds import Moment, approve, charged, held, waiting, with_room_for
+from tests.engine.worlds import (
+    PLACES_AT_MOST,
+    Moment,
+    approve,
+    charged,
+    held,
+    killed_everywhere,
+    waiting,
+    with_room_for,
+)
 from tests.homes.conftest import XFS, HomeSite
 from tests.membership.test_beside import NAMES
 from tests.membership.world import World
@@ -37,30 +46,6 @@ from tests.report.world import World as Report
 from tests.report.world import scenario as report_scenario
 from tests.scale import steps
 from tests.usernames import scripted
-
-PLACES_AT_MOST = 200
-
-
-def killed_everywhere(
-    moment: Moment,
-    killed: Callable[[Site], object],
-    then: Callable[[Site, str], object],
-    *,
-    start: int = 1,
-    stride: int = 3,
-) -> int:
-    """The pass `killed` dies at each of its places, or at some; `then` is what comes after, with the place.
-    Returns how many places the pass has.
-    """
-    for step in steps(PLACES_AT_MOST, start=start, stride=stride):
-        site = moment.again()
-        with kills.before(step, site.state_dir) as kill:
-            killed(site)
-        then(site, str(kill))
-        if not kill.struck:
-            return len(kill.places)
-    raise AssertionError("the pass never ended")
-
 
 # Membership ------------------------------------------------------------------------------------------
 

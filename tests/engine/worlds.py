@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,16 +20,22 @@ from backends.testing.memory import MemoryBackend
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.table import Table
 from tests.engine import kills
+from tests.scale import steps
+
+PLACES_AT_MOST = 200
 
 
 class Moment:
-    """A simulated Waldur, a cluster in memory and a state_dir as they are now."""
+    """A simulated Waldur, a cluster in memory and a state_dir as they are now. `beside`: lets all else be as it was."""
 
-    def __init__(self, waldur: SimulatedWaldur, site: Site, folder: Path) -> None:
+    def __init__(
+        self, waldur: SimulatedWaldur, site: Site, folder: Path, *, beside: Callable[[], None] = lambda: None
+    ) -> None:
         assert isinstance(site.backend, MemoryBackend)
         site.backend.outage = kills.in_memory
         site.backend.applied.clear()
         self._waldur, self._site, self._backend, self._folder = waldur, site, site.backend, folder
+        self._beside = beside
         self._state = site.backend.state
         self._rows = _tables(waldur)
         self._kept = folder / "kept"
@@ -45,7 +51,30 @@ class Moment:
         vars(self._waldur.store).update(copy.deepcopy(self._rows))
         self._backend.state = self._state
         self._backend.applied.clear()
+        self._waldur.requests.reset()
+        self._beside()
         return restarted(replace(self._site, state_dir=state_dir))
+
+
+def killed_everywhere(
+    moment: Moment,
+    killed: Callable[[Site], object],
+    then: Callable[[Site, str], object],
+    *,
+    start: int = 1,
+    stride: int = 3,
+) -> int:
+    """The pass `killed` dies at each of its places, or at some; `then` is what comes after, with the place.
+    Returns how many places the pass has.
+    """
+    for step in steps(PLACES_AT_MOST, start=start, stride=stride):
+        site = moment.again()
+        with kills.before(step, site.state_dir) as kill:
+            killed(site)
+        then(site, str(kill))
+        if not kill.struck:
+            return len(kill.places)
+    raise AssertionError("the pass never ended")
 
 
 def _tables(waldur: SimulatedWaldur) -> dict[str, Table[object]]:
