@@ -18,6 +18,7 @@ from agent.core.events import Job, JobKind, QueueUnavailable
 from agent.run import api_keys
 from agent.run.imports import mode as imports
 from agent.run.periodic import mode as periodic_limits
+from agent.run.periodic import parking
 from tasks import broker, coalescing, current, event_coverage, membership, orders
 from tasks.app import app
 from tasks.base import SiteTask, policy_for
@@ -82,7 +83,9 @@ def import_resources(self: SiteTask, offering_uuid: str, request_uuid: str) -> s
 
 @app.task(name="events.periodic_limits", bind=True)
 def set_periodic_limits(self: SiteTask, offering_uuid: str, document: dict[str, Any]) -> list[str]:
-    """Set the limits that a policy computed, and report the result to Waldur; a failure at the last attempt."""
+    """Set the limits that a policy computed, and report the result to Waldur; a failure at the last attempt. In a pause
+    they are kept for the next pass over orders.
+    """
     offering = current.offering(offering_uuid)
     try:
         with _locked(f"periodic_limits:{document.get('resource_uuid')}"):
@@ -143,7 +146,7 @@ def _enqueue(job: Job) -> bool:
         case JobKind.PERIODIC_LIMITS:
             # The message itself is the task's argument; the same one again is not queued again.
             document = dict(job.document)
-            subject = f"periodic_limits:{periodic_limits.digest(document)}"
+            subject = f"periodic_limits:{parking.digest(document)}"
             return _enqueue_once(set_periodic_limits, offering_uuid, document, subject)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -105,10 +106,15 @@ class Pass:
 
 
 def rules_of(site: Site) -> PolicyRules:
+    """Return the rules of the site's offering, with a pause by command."""
+    return rules_for(site.offering, site.state_dir)
+
+
+def rules_for(offering: Offering, state_dir: Path) -> PolicyRules:
     """Return the offering's rules, with a pause by command. Where nobody can tell whether it is paused, it is."""
-    rules = site.offering.policy
+    rules = offering.policy
     try:
-        note = pauses.pause_note(site.state_dir, site.offering)
+        note = pauses.pause_note(state_dir, offering)
     except StateError as error:
         note = f"perhaps: {error}"
     return replace(rules, paused=True, paused_why=note) if note and not rules.paused else rules
@@ -116,7 +122,14 @@ def rules_of(site: Site) -> PolicyRules:
 
 def may_tell(rules: PolicyRules) -> bool:
     """Return whether Waldur may be told anything: not in a pause, and not in a mode that only observes."""
-    return not rules.paused and rules.mode is not PolicyMode.OBSERVE
+    return not reason_to_tell_nothing(rules)
+
+
+def reason_to_tell_nothing(rules: PolicyRules) -> str:
+    """Return why Waldur may be told nothing, empty where it may be told."""
+    if rules.paused:
+        return f"the offering is paused {rules.paused_why}"
+    return f"mode {rules.mode}" if rules.mode is PolicyMode.OBSERVE else ""
 
 
 def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:

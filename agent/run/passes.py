@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
-from agent.core.errors import SiteAgentError
+from agent.core.errors import PassUnfinished, SiteAgentError
 from agent.core.model import Deletion, OfferingUser, Snapshot
 from agent.plan import departures
 from agent.plan.departures import Departure
@@ -111,13 +111,14 @@ def provide_for_orders(run: Pass) -> None:
 
 
 def resume_periodic_limits(run: Pass, lock: Lock) -> None:
-    """Carry out held messages of periodic policies that were approved."""
+    """Carry out messages of periodic policies that were approved, or came in a pause."""
     report = run.report
     for resumed in periodic.resume(run.site, run.rules, lambda uuid: lock(f"periodic_limits:{uuid}")):
         report.outcomes += resumed.outcomes
         report.held += resumed.held
         if resumed.error is not None:
-            report.problems.append(f"periodic limits: {resumed.error}")
+            if not isinstance(resumed.error, PassUnfinished):
+                report.problems.append(f"periodic limits: {resumed.error}")
             report.later = report.later or resumed.retryable_error
 
 

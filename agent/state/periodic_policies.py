@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What was done of one periodic policy for one resource, and the message that waits for a person, kept over attempts
-and restarts.
+"""What was done of one periodic policy for one resource, and the message that waits for a person or for the end of a
+pause, kept over attempts and restarts.
 
 A reset is written down before it begins and when it has ended: what was used since then must not be forgotten again.
 One whose end nobody saw is repeated for some minutes only, and counts as done after that: a write is left to finish
@@ -58,9 +58,11 @@ class PolicyStateLost(BackendError):
 
 @dataclass(frozen=True, slots=True)
 class ParkedMessage:
-    """A message that is held: Waldur cannot be asked for its figures again. Moments are UTC without a zone.
+    """A message that is held, or came in a pause: Waldur cannot be asked for its figures again. Moments are UTC without
+    a zone.
 
-    `at`: when Waldur wrote it. `looked`: when it was last found to be held, by the plans of the ids `plans`.
+    `at`: when Waldur wrote it. `looked`: when it was last found to be held, by the plans of the ids `plans`; one
+    without plans came in a pause.
     """
 
     document: Mapping[str, Any]
@@ -180,7 +182,7 @@ class PolicyState:
                     *(*self._which, *moments, *texts),
                 )
         except StateError as error:
-            raise PolicyStateLost(f"a message that is held cannot be kept: {error}") from error
+            raise PolicyStateLost(f"a message that waits cannot be kept: {error}") from error
 
     def unpark(self) -> bool:
         """Forget the message that waits: it, or a newer one, has come to its end."""

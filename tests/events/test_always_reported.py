@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""A policy is told of what fails before anything is begun, too: no usable backend, a lock that is never free."""
+"""A policy is told of what fails before anything is begun, too: no usable backend, a lock that is never free. In a
+pause the message is kept instead.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+from agent.state import periodic_policies
 from rig.celery_process import environment
 from rig.redis_server import RedisServer
-from rig.site import configuration
+from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 
@@ -27,18 +31,37 @@ print(set_periodic_limits.apply((offering, document), retries=9).state)
 """
 
 
+PERIODIC = {"periodic_limits": {"enabled": True}}
+
+
+def last_attempt(waldur: SimulatedWaldur, redis: RedisServer, folder: Path, locked: str, **keys: Any) -> str:
+    """How the task ends."""
+    redis.flush()
+    words = [waldur.seed.offering_uuid, waldur.site.add_policy(period=2), waldur.seed.resource_uuids[0]]
+    config = configuration(waldur, folder, backend=PERIODIC, **keys)
+    env = {**os.environ, **environment(config, redis.url)}
+    command = [sys.executable, "-c", SCRIPT, *words, locked]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def test_what_fails_before_its_beginning_is_reported(redis_server: RedisServer, tmp_path: Path) -> None:
     with SimulatedWaldur("8.0", scenario=Scenario(allocations_per_project=1)) as waldur:
-        words = [waldur.seed.offering_uuid, waldur.site.add_policy(period=2), waldur.seed.resource_uuids[0]]
-        settings = {"periodic_limits": {"enabled": True}}
         for backend, locked in (("slurm", "locked"), (None, "")):
-            redis_server.flush()
-            config = configuration(waldur, tmp_path, backend=settings, order_processing_backend=backend)
-            env = {**os.environ, **environment(config, redis_server.url)}
-            command = [sys.executable, "-c", SCRIPT, *words, locked]
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-            assert done.stdout == "FAILURE\n", done.stderr
+            ended = last_attempt(waldur, redis_server, tmp_path, locked, order_processing_backend=backend)
+            assert ended == "FAILURE"
         (busy, unusable) = waldur.store.command_results
+        resource = waldur.seed.resource_uuids[0]
         assert not (busy.success or unusable.success)
-        assert busy.error_message == f"periodic_limits:{words[2]} is being worked on by another task"
+        assert busy.error_message == f"periodic_limits:{resource} is being worked on by another task"
         assert unusable.error_message.startswith("backend '' is not installed")
+
+
+def test_in_a_pause_the_task_ends_and_its_message_stays(redis_server: RedisServer, tmp_path: Path) -> None:
+    with SimulatedWaldur("8.0", scenario=Scenario(allocations_per_project=1)) as waldur:
+        policy = {"policy": {"paused": True}}
+        ended = [last_attempt(waldur, redis_server, tmp_path, locked, **policy) for locked in ("", "locked")]
+        settings = settings_of(tmp_path / "site.yaml")
+        waiting = periodic_policies.parked(settings.state_dir, waldur.seed.offering_uuid)
+        assert (ended, len(waiting), waldur.store.command_results) == (["SUCCESS", "FAILURE"], 2, [])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Periodic limits that the policy holds or refuses: a held message is kept, and goes on when somebody lets it."""
+"""Periodic limits that the policy holds or refuses, or that come in a pause: what is held is kept, and goes on when
+somebody lets it; what comes in a pause goes on after it.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from agent.core.errors import BackendUnavailable
+from agent.core.errors import BackendUnavailable, ClusterBusy, OfferingPaused, PassUnfinished
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMode
 from agent.run import gate
 from agent.run.periodic import mode as periodic_limits
+from agent.run.periodic import parking
 from agent.state import charges, held_plans, journal
 from rig.site import configuration
 from simulator.server.faults import Fault
@@ -174,8 +177,6 @@ def test_what_a_budget_has_held_is_gone_with_its_message(world: PeriodicWorld) -
 REFUSALS = [
     ({"mode": PolicyMode.UPSERT_ONLY}, "mode upsert-only: nothing is taken away, blocked or lowered"),
     ({"mode": PolicyMode.CREATE_ONLY}, "mode create-only: "),
-    ({"mode": PolicyMode.OBSERVE}, "mode observe: nothing is changed"),
-    ({"paused": True}, "the offering is paused by `paused: true`"),
     ({"protected_accounts": frozenset({ACCOUNT})}, f"account {ACCOUNT} is protected"),
     ({"ignore_accounts": frozenset({"a_*"})}, f"account {ACCOUNT} matches ignore_accounts"),
 ]
@@ -190,6 +191,162 @@ def test_what_the_policy_refuses_is_told_and_not_kept(
     assert (success, commands) == (False, 0)
     assert sentence.startswith(words)
     assert (world.parked(), world.waiting(), world.cluster.executed["write"]) == ([], [], 0)
+
+
+LATER = "2026-01-02T00:00:00"
+ASKED = {**LOWER, "grp_tres_mins": {"cpu": 900}}
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize(
+    "changes", [{}, {"settings": {}}, {"backend_id": "a_other"}, {"backend_id": None}], ids=str
+)
+def test_who_only_observes_tells_the_policy_nothing(
+    world: PeriodicWorld, changes: dict[str, Any], paused: bool
+) -> None:
+    """Beside a live agent: neither of what it would do, nor that all is well, nor of what cannot be."""
+    observing = world.with_policy(mode=PolicyMode.OBSERVE, paused=paused)
+    assert world.told(world.message(**{"settings": LOWER, **changes}), observing) is None
+    assert world.order_pass(observing).problems == []
+    world.order_pass()
+    assert (world.reported(), world.parked(), world.waiting()) == ([], [], [])
+    assert world.cluster.executed["write"] == 0
+
+
+def test_who_only_observes_logs_what_would_be_done(
+    world: PeriodicWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        world.told(world.message(LOWER), world.with_policy(mode=PolicyMode.OBSERVE))
+    assert "3 actions are left out: " in caplog.text
+    assert "mode observe: nothing is changed" in caplog.text
+    assert f"periodic limits of resource {world.resource} are left as they are: mode observe" in caplog.text
+
+
+def test_a_newer_message_for_others_ends_the_waiting_of_an_older_one(world: PeriodicWorld) -> None:
+    """Else the older one would be carried out over the newer one, should this agent go on."""
+    world.told(world.message(LOWER))
+    approve(world)
+    world.told(world.message(ASKED, timestamp=LATER), world.with_policy(mode=PolicyMode.OBSERVE))
+    assert (world.parked(), world.waiting()) == ([], [])
+    world.order_pass()
+    assert (world.cluster.executed["write"], len(world.reported())) == (0, 1)
+
+
+def test_a_message_in_a_pause_waits_and_is_carried_out_after_it(world: PeriodicWorld) -> None:
+    paused = world.with_policy(paused=True)
+    for _ in range(2):
+        assert world.told(world.message(ASKED), paused) is None
+    world.order_pass(paused)
+    assert (len(world.parked()), world.reported(), world.cluster.executed["write"]) == (1, [], 0)
+    world.order_pass()
+    settings = world.account_settings
+    assert (settings.share, settings.limits, settings.resets) == (7, {MINUTES: {"cpu": 900}}, 1)
+    assert (world.parked(), world.reported()) == ([], [(True, "", 3)])
+    world.order_pass()
+    assert (settings.resets, len(world.reported())) == (1, 1)
+
+
+def test_a_pause_by_command_keeps_a_message_too(
+    world: PeriodicWorld, waldur: SimulatedWaldur, tmp_path: Path, command: Command
+) -> None:
+    file = str(configuration(waldur, tmp_path, backend=PERIODIC))
+    assert command("pause", world.offering.uuid, "-c", file).code == 0
+    world.told(world.message(ASKED))
+    world.order_pass()
+    assert (len(world.parked()), world.reported()) == (1, [])
+    assert command("pause", world.offering.uuid, "--off", "-c", file).code == 0
+    world.order_pass()
+    assert (world.parked(), world.reported(), world.account_settings.resets) == ([], [(True, "", 3)], 1)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "the other way round"])
+def test_of_two_messages_in_a_pause_the_newer_one_counts(world: PeriodicWorld, order: int) -> None:
+    paused = world.with_policy(paused=True)
+    messages = [
+        world.message({"fairshare": 3, "reset_raw_usage": True}, timestamp="2026-01-01T00:10:00"),
+        world.message({"fairshare": 4, "reset_raw_usage": True}, timestamp="2026-01-01T00:20:00"),
+    ]
+    for message in messages[::order]:
+        world.told(message, paused)
+    world.order_pass()
+    assert (world.account_settings.share, world.account_settings.resets) == (4, 1)
+    assert world.reported() == [(True, "", 2)]
+
+
+def test_after_a_pause_a_newer_message_comes_first(world: PeriodicWorld) -> None:
+    world.told(world.message({"fairshare": 3}), world.with_policy(paused=True))
+    world.told(world.message({"fairshare": 2}, timestamp="2025-12-31T00:00:00"))
+    words = "older than the message of 2026-01-01 00:10:02, which came in a pause and waits"
+    assert world.reported() == [(False, words, 0)]
+    world.told(world.message({"fairshare": 4}, timestamp=LATER))
+    world.order_pass()
+    assert (world.account_settings.share, world.parked()) == (4, [])
+    assert world.reported()[1:] == [(True, "", 1)]
+
+
+def test_a_message_in_a_pause_takes_the_place_of_one_that_is_held(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER))
+    (plan,) = world.waiting()
+    paused = world.with_policy(paused=True)
+    world.told(world.message(LOWER), paused)
+    assert world.waiting() == [plan], "the same message: the policy and the operator know of this plan"
+    world.told(world.message({"grp_tres_mins": {"cpu": 500}}, timestamp=LATER), paused)
+    assert (world.waiting(), len(world.reported())) == ([], 1)
+    world.order_pass()
+    (other,) = world.waiting()
+    assert other != plan
+    assert world.reported()[1][1].startswith(f"held as plan {other}: ")
+    approve(world)
+    world.order_pass()
+    assert (world.account_settings.limits, world.reported()[2]) == ({MINUTES: {"cpu": 500}}, (True, "", 1))
+
+
+def test_what_cannot_be_is_told_after_the_pause(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER, backend_id="a_other"), world.with_policy(paused=True))
+    assert world.reported() == []
+    world.order_pass()
+    words = f"it is about account a_other, and resource {world.resource} has {ACCOUNT}"
+    assert (world.reported(), world.parked()) == ([(False, words, 0)], [])
+
+
+def test_what_fails_before_its_beginning_waits_in_a_pause_as_well(world: PeriodicWorld) -> None:
+    """A lock that is never free, or no usable backend: the task ends, its message stays."""
+    paused = world.with_policy(paused=True)
+    busy, document = ClusterBusy("it is being worked on by another task"), world.message(ASKED)
+    periodic_limits.report_failure(paused.offering, world.site.state_dir, document, busy, client=world.client)
+    world.order_pass()
+    assert world.reported() == [(True, "", 3)]
+
+
+def test_in_a_pause_a_message_that_cannot_be_written_down_stays_with_its_task(world: PeriodicWorld) -> None:
+    """For as long as what else waits for the end of a pause: a day."""
+    paused = world.with_policy(paused=True)
+    block(world.site.state_dir)
+    error = world.told(world.message(ASKED), paused)
+    periodic_limits.report_failure(
+        paused.offering, world.site.state_dir, world.message(ASKED), OfferingPaused("x"), client=world.client
+    )
+    unblock(world.site.state_dir)
+    assert isinstance(error, OfferingPaused)
+    assert (world.parked(), world.reported()) == ([], [])
+    assert world.told(world.message(ASKED)) is None
+    assert world.reported() == [(True, "", 3)]
+
+
+def test_many_messages_after_a_pause_make_way_for_orders(
+    world: PeriodicWorld, waldur: SimulatedWaldur, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = waldur.site.add_policy(period=2)
+    paused = world.with_policy(paused=True)
+    world.told(world.message({"fairshare": 3}), paused)
+    world.told(world.message({"grp_tres": {"cpu": 8}}, policy_uuid=other), paused)
+    monkeypatch.setattr(periodic_limits, "RESUMED_FOR_S", -1)
+    report = world.order_pass()
+    assert (isinstance(report.retryable_error, PassUnfinished), report.problems) == (True, [])
+    assert (len(world.parked()), world.reported()) == (1, [(True, "", 1)])
+    assert world.order_pass().retryable_error is None
+    assert (world.parked(), world.reported()) == ([], [(True, "", 1)] * 2)
 
 
 def test_where_nothing_is_lowered_limits_are_raised(world: PeriodicWorld) -> None:
@@ -214,7 +371,7 @@ def test_what_is_not_below_the_use_any_more_goes_on_by_itself(
     world.told(world.message(LOWER))
     (plan,) = world.waiting()
     now = datetime.now(UTC).replace(tzinfo=None)
-    monkeypatch.setattr(periodic_limits, "_now", lambda: now + timedelta(minutes=61))
+    monkeypatch.setattr(parking, "now", lambda: now + timedelta(minutes=61))
     reads = world.cluster.executed["read"]
     world.order_pass()
     assert (world.waiting(), len(world.reported())) == ([plan], 1), "the policy knows that already"
@@ -222,7 +379,7 @@ def test_what_is_not_below_the_use_any_more_goes_on_by_itself(
     world.cluster.uses(cpu=10)
     world.order_pass()
     assert world.account_settings.limits == {MINUTES: {"cpu": 1000}}
-    monkeypatch.setattr(periodic_limits, "_now", lambda: now + timedelta(minutes=123))
+    monkeypatch.setattr(parking, "now", lambda: now + timedelta(minutes=123))
     world.order_pass()
     assert world.account_settings.limits == {MINUTES: {"cpu": 600}}
     assert (world.parked(), world.waiting()) == ([], [])

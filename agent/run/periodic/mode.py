@@ -5,25 +5,26 @@ observe -> plan (`agent.plan.periodic`) -> all of a message or nothing of it. Wh
 written. The raw usage is reset once in a policy's period, however often the message comes and its task fails: a second
 reset would forget what was used in between. It is the last step, when all else is in force. A message that is older
 than one that was carried out changes nothing. One that is held is parked, since Waldur cannot be asked for its figures
-again, and carried out after its approval (`resume`, called by the passes over orders).
+again, and carried out after its approval (`resume`, called by the passes over orders). One that comes in a pause is
+parked as well, and carried out when the pause has ended (`parking`). In mode `observe` a message is planned for the log
+and left to whoever serves the offering: nothing is told to the policy, and nothing is kept.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering
-from agent.core.account_names import fold, uuid_hex
+from agent.core.account_names import fold
 from agent.core.actions import ClusterAction, Phase, only
-from agent.core.errors import BackendError, PlanRefused, SiteAgentError, WaldurError
+from agent.core.errors import BackendError, PassUnfinished, PlanRefused, SiteAgentError, WaldurError
 from agent.core.model import Account, Part, Snapshot
 from agent.core.periodic import DesiredSettings, Granularity, LimitType, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage
@@ -36,10 +37,11 @@ from agent.run import engine, gate
 from agent.run import site as sites
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
+from agent.run.periodic import parking
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state.held_plans import HeldPlans
-from agent.state.periodic_policies import ParkedMessage, PolicyState, parked
+from agent.state.periodic_policies import ParkedMessage, parked
 from agent.waldur import periodic_messages, policies, resources
 from agent.waldur.client import WaldurClient
 from backends.base import PeriodicKeeper, PeriodicPower, Scope
@@ -47,10 +49,11 @@ from backends.base import PeriodicKeeper, PeriodicPower, Scope
 log = logging.getLogger(__name__)
 
 MODE = Mode.ORDER_PROCESS
-KEY = "periodic_limits"
 # A held message is planned again from time to time: less may be used than when it was held.
 LOOKED_AT_EVERY = timedelta(hours=1)
 LOOKED_AT_ONCE = 20
+# After a pause a message of each account may wait: no further one is begun after this, and orders come in between.
+RESUMED_FOR_S = 120
 # Refusals that come from the agent's own state and not from the site's policy: they may pass.
 PASSING = frozenset({Why.INCOMPLETE, Why.UNRECORDED})
 
@@ -110,7 +113,8 @@ class PlannedPeriodic:
 
 def run(site: Site, document: Mapping[str, Any]) -> list[str]:
     """Carry a message out and report success. Return its commands, with those of earlier attempts. One that is held is
-    reported as held, and kept. Raises SiteAgentError; the caller reports the failure, or tries again.
+    reported as held, and kept; one that comes in a pause is kept, and nothing is told. Raises SiteAgentError; the
+    caller reports the failure, or tries again.
     """
     commands: list[str] = []
     with engine.passing(site, MODE, is_recorded=False) as pass_:
@@ -129,13 +133,32 @@ def report_failure(
     client: WaldurClient | None = None,
 ) -> None:
     """Report to the policy why its settings are not in force, with the commands of all attempts. Errors of Waldur are
-    only logged.
+    only logged. In a pause the message is kept instead, and in mode `observe` nothing is told.
     """
+    rules = gate.rules_for(offering, state_dir)
+    if parking.waits(rules):
+        try:
+            parking.keep(offering, state_dir, document, rules)
+        except SiteAgentError as refusal:
+            log.warning("the policy is not told of %s: %s", error, refusal)
+    elif not gate.may_tell(rules):
+        log.info("the policy is not told of %s: mode %s", error, rules.mode)
+    else:
+        _report_failure(offering, state_dir, document, error, client)
+
+
+def _report_failure(
+    offering: Offering,
+    state_dir: Path,
+    document: Mapping[str, Any],
+    error: SiteAgentError,
+    client: WaldurClient | None,
+) -> None:
     commands: list[str] = []
     try:
-        policy, resource = _uuids(document)
+        policy, resource = parking.uuids(document)
         try:
-            state, name = _state_of(offering, state_dir, document), digest(document)
+            state, name = parking.state_of(offering, state_dir, document), parking.digest(document)
             commands = state.commands(name)
             state.forget_commands(name)
         except BackendError as unknown:
@@ -157,43 +180,42 @@ def resume(site: Site, rules: PolicyRules, lock: Lock = lambda _: True) -> list[
     """Carry out the messages that were held and may go on now; one report for each. Raises StateError and
     PolicyStateLost where nobody can tell which these are.
 
-    Such are those whose plans are approved or not held any more; of the others some are looked at again in every hour.
-    `lock` takes the uuid of a resource; those whose lock is taken are left to its holder. Where no message waits, this
-    costs no request and no command.
+    Such are those whose plans are approved or not held any more, and those that came in a pause; of the others some are
+    looked at again in every hour. Where they take long the rest stays, and the last report has PassUnfinished. `lock`
+    takes the uuid of a resource; those whose lock is taken are left to its holder. Where no message waits, this costs
+    no request and no command.
     """
     waiting = parked(site.state_dir, site.offering.uuid)
     if not waiting or not gate.may_tell(rules):
         return []
-    now = _now()
+    now = parking.now()
     free: list[ParkedMessage] = []
     others: list[ParkedMessage] = []
     for message in waiting:
-        plans = HeldPlans(site.state_dir, site.offering, plans_key(*_uuids(message.document)))
+        plans = HeldPlans(site.state_dir, site.offering, parking.plans_key(*parking.uuids(message.document)))
         held = {plan.id for plan in plans.waiting()}
         approved = {approval.plan for approval in plans.approvals.open()}
         (free if held.intersection(message.plans) <= approved else others).append(message)
     others.sort(key=lambda message: message.looked)
     again = [message for message in others if abs(now - message.looked) > LOOKED_AT_EVERY]
     due = [*free, *again[:LOOKED_AT_ONCE]]
-    return [_resumed(site, m.document) for m in due if lock(str(m.document.get("resource_uuid")))]
-
-
-def digest(document: Mapping[str, Any]) -> str:
-    """Return the name of a message; an equal message has the same."""
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def plans_key(policy: str, resource: str) -> str:
-    """Return the key under which plans of one policy for one resource are held."""
-    return f"{KEY}-{policy}-{resource}"
+    until_s = time.monotonic() + RESUMED_FOR_S
+    reports: list[PassReport] = []
+    for message in due:
+        if reports and time.monotonic() > until_s:
+            later = PassUnfinished("more messages of periodic policies wait: the next pass goes on")
+            return [*reports, PassReport(MODE, site.offering.uuid, site.offering.name, error=later)]
+        if lock(str(message.document.get("resource_uuid"))):
+            reports.append(_resumed(site, message.document))
+    return reports
 
 
 def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
     """Carry out a parked message, if it is still the one that waits, and report what has changed."""
     with engine.passing(site, MODE, is_recorded=False) as pass_:
-        state = _state_of(site.offering, site.state_dir, document)
+        state = parking.state_of(site.offering, site.state_dir, document)
         waiting = state.parked
-        if waiting is None or digest(waiting.document) != digest(document):
+        if waiting is None or parking.digest(waiting.document) != parking.digest(document):
             return pass_.report
         try:
             _carry_out(pass_, document, waiting)
@@ -201,22 +223,19 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
             # Without its rights in Waldur the agent can do nothing for any message: this one waits.
             is_denied = isinstance(error, WaldurError) and error.denied
             if not (error.retryable or is_denied):
-                report_failure(site.offering, site.state_dir, document, error, client=site.client)
-                _let_go(site, state, plans_key(*_uuids(document)))
+                _report_failure(site.offering, site.state_dir, document, error, site.client)
+                parking.let_go(site.offering, site.state_dir, document)
             raise
     return pass_.report
 
 
-def _let_go(site: Site, state: PolicyState, key: str) -> None:
-    """Forget the parked message and its plans: it, or a newer one, is finished. Raises StateError."""
-    state.unpark()
-    plans = HeldPlans(site.state_dir, site.offering, key)
-    for waiting in plans.waiting():
-        plans.drop(waiting.id)
-
-
 def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> list[str]:
-    """Carry one message out. `waiting`: the parked message, if it was parked. Raises SiteAgentError."""
+    """Carry one message out, or keep it in a pause. `waiting`: the parked message, if it was parked. Raises
+    SiteAgentError.
+    """
+    if parking.waits(pass_.rules):
+        parking.keep(pass_.site.offering, pass_.site.state_dir, document, pass_.rules)
+        return []
     message = _Message(pass_.site, document, waiting)
     pass_.cause = f"policy {message.policy}"
     engine.reconcile(pass_, message.steps(pass_.rules))
@@ -231,14 +250,14 @@ class _Message:
         self.commands: list[str] = []
         self._site = site
         self._document = document
-        self._now = _now()
+        self._now = parking.now()
         self._asked = periodic_messages.desired_settings(document, site.offering.periodic_limit_type)
         self._at = waiting.at if waiting else periodic_messages.written_at(document, self._now)
         # The plans that the policy was told of when the message was parked.
         self._told = frozenset(waiting.plans if waiting else ())
-        self.policy, self._resource = _uuids(document)
-        self._state = _state_of(site.offering, site.state_dir, document)
-        self._digest = digest(document)
+        self.policy, self._resource = parking.uuids(document)
+        self._state = parking.state_of(site.offering, site.state_dir, document)
+        self._digest = parking.digest(document)
         self._keeper = _keeper(site)
         self._period = ""
         self._error: SiteAgentError | None = None
@@ -250,7 +269,7 @@ class _Message:
             self._error = self._error or error
 
         return Steps(
-            key=plans_key(self.policy, self._resource),
+            key=parking.plans_key(self.policy, self._resource),
             observe=self._observe,
             plan=PlannedPeriodic,
             refine=lambda facts, plan: self._refine(rules, facts, plan),
@@ -265,9 +284,12 @@ class _Message:
         """Read Waldur's resource, the cluster's TRES, and the account's settings. Raises SiteAgentError."""
         waiting = self._state.parked
         if waiting is not None and self._at < waiting.at:
-            raise PlanRefused(
-                f"older than the message of {waiting.at}, which is held as plan {', '.join(waiting.plans)}"
+            why = (
+                f"is held as plan {', '.join(waiting.plans)}"
+                if waiting.plans
+                else "came in a pause and waits"
             )
+            raise PlanRefused(f"older than the message of {waiting.at}, which {why}")
         asked = _checked(self._site, self._asked, self._resource)
         snapshot = Snapshot(self._site.backend.cluster)
         if periodic.is_old(self._at, self._state.applied(self._now)):
@@ -356,8 +378,17 @@ class _Message:
 
     def _tell(self, work: Work[PlannedPeriodic]) -> None:
         """Report success, or that the message is held. Raises the SiteAgentError that stopped it otherwise: the caller
-        decides whether it is tried again.
+        decides whether it is tried again. In mode `observe` nothing is told, and nothing waits any more: whoever serves
+        the offering has the message, too.
         """
+        if not gate.may_tell(work.run.rules):
+            log.info(
+                "periodic limits of resource %s are left as they are: mode %s",
+                self._resource,
+                work.run.rules.mode,
+            )
+            parking.let_go(self._site.offering, self._site.state_dir, self._document)
+            return
         if self._error is not None:
             raise self._error
         reasons = dict.fromkeys(filter(None, map(work.decision.reason, work.plan.actions)))
@@ -389,7 +420,7 @@ class _Message:
             if not work.plan.actions:
                 log.info("periodic limits of resource %s: already applied", self._resource)
         self._report("")
-        _let_go(self._site, self._state, plans_key(self.policy, self._resource))
+        parking.let_go(self._site.offering, self._site.state_dir, self._document)
 
     def _report(self, error: str) -> None:
         """Report to the policy; no error is success. Raises WaldurError."""
@@ -405,14 +436,6 @@ class _Message:
         )
         self._state.forget_commands(self._digest)
         self.commands = commands
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(tzinfo=None)
-
-
-def _state_of(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> PolicyState:
-    return PolicyState(state_dir, offering.uuid, *_uuids(document))
 
 
 def _observed(keeper: PeriodicKeeper, account: str) -> ObservedSettings:
@@ -465,10 +488,3 @@ def _spelled(site: Site, named: Iterable[str]) -> dict[str, str]:
             )
         found[name] = tres
     return found
-
-
-def _uuids(document: Mapping[str, Any]) -> tuple[str, str]:
-    try:
-        return uuid_hex(str(document.get("policy_uuid"))), uuid_hex(str(document.get("resource_uuid")))
-    except ValueError as error:
-        raise PlanRefused("it has no policy_uuid or no resource_uuid") from error
