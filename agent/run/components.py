@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Loading the configured components into an offering: each on its own, so that one refusal stops no other."""
+"""Loading the configured components into an offering: each on its own, so that one refusal stops no other. In a pause
+and in mode `observe` the changes are found, and Waldur is told none.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from agent.config.model import Offering
 from agent.core.errors import WaldurError
 from agent.plan.components import Change, ComponentChange, changes
+from agent.run import gate
 from agent.waldur import offerings
 from agent.waldur.client import WaldurClient
 from backends import registry
@@ -18,17 +23,28 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
+    """What became of one component."""
+
     change: ComponentChange
     error: WaldurError | None = None
 
 
-def load(client: WaldurClient, offering: Offering) -> list[Loaded]:
-    """Make the offering's components in Waldur like the configured ones that its backends know. Raises WaldurError
-    when it cannot be read.
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What became of an offering's components. `skipped`: why Waldur was told nothing, empty where it was told."""
+
+    components: Sequence[Loaded] = ()
+    skipped: str = ""
+
+
+def load(client: WaldurClient, offering: Offering, state_dir: Path) -> LoadResult:
+    """Make the offering's components in Waldur like the configured ones that its backends know, where the policy lets
+    Waldur be told. Raises WaldurError when it cannot be read.
     """
+    skipped = gate.reason_to_tell_nothing(gate.rules_for(offering, state_dir))
     known = registry.with_known_components(offering).components
-    present = offerings.facts(client).components
-    return [_carry_out(client, change) for change in changes(known.values(), present)]
+    found = changes(known.values(), offerings.facts(client).components)
+    return LoadResult([Loaded(each) if skipped else _carry_out(client, each) for each in found], skipped)
 
 
 def _carry_out(client: WaldurClient, change: ComponentChange) -> Loaded:

@@ -86,7 +86,8 @@ def test_prepaid_components_and_periods(site: OperatorSite, command: Command) ->
 
 def test_json(site: OperatorSite, command: Command) -> None:
     (offering,) = command(*LOAD, "--json", "-c", configure(site)).document()["offerings"]
-    assert set(offering) == {"offering", "name", "components", "error"}
+    assert set(offering) == {"offering", "name", "components", "skipped", "error"}
+    assert offering["skipped"] is None
     by_name = {item["component"]: item for item in offering["components"]}
     assert {name: item["result"] for name, item in by_name.items()} == {
         "cpu": "left",
@@ -94,6 +95,49 @@ def test_json(site: OperatorSite, command: Command) -> None:
         "node": "created",
     }
     assert by_name["mem"]["differences"] == {"name": ["Memory", "RAM"], "limit_amount": [None, 500]}
+
+
+LEFT_ALONE = [
+    ({"paused": True}, "the offering is paused by `paused: true` in the configuration"),
+    ({"mode": "observe"}, "mode observe"),
+]
+
+
+@pytest.mark.parametrize(("policy", "why"), LEFT_ALONE)
+def test_an_offering_that_is_left_alone_is_told_nothing(
+    site: OperatorSite, command: Command, policy: dict[str, object], why: str
+) -> None:
+    """The changes are shown, so that the command can be tried beside another agent."""
+    file = site.configure(components=COMPONENTS, policy=policy)
+    before = {name: component.name for name, component in in_waldur(site).items()}
+    site.waldur.requests.reset()
+    said = command(*LOAD, "-c", file)
+    assert said.code == 1, "Waldur does not have what is configured"
+    assert {name: result for name, (result, _) in rows(said.out).items()} == {
+        "cpu": "left",
+        "mem": "would be updated",
+        "node": "would be created",
+    }
+    assert rows(said.out)["mem"][1] == "name: Memory -> RAM, limit_amount: None -> 500"
+    assert said.out.splitlines()[-1] == f"Test SLURM: nothing is changed in Waldur: {why}"
+    assert set(site.waldur.requests.counts()) == {"GET marketplace-provider-offerings/{uuid}/"}
+    assert {name: component.name for name, component in in_waldur(site).items()} == before
+    (offering,) = command(*LOAD, "--json", "-c", file).document()["offerings"]
+    assert (offering["skipped"], offering["components"][2]["result"]) == (why, "would be created")
+    as_before = run_program("-c", file, program="waldur_site_load_components")
+    assert (as_before.code, "node" in in_waldur(site)) == (0, False), "as where single components fail"
+
+
+def test_a_pause_by_command_counts_until_its_end(site: OperatorSite, command: Command) -> None:
+    file = configure(site)
+    command("pause", site.waldur.seed.offering_uuid, "--reason", "new switch", "-c", file)
+    said = command(*LOAD, "-c", file)
+    assert (said.code, "node" in in_waldur(site)) == (1, False)
+    assert said.out.splitlines()[-1].endswith("(new switch)")
+    command("pause", site.waldur.seed.offering_uuid, "--off", "-c", file)
+    assert command(*LOAD, "-c", file).code == 0
+    command("pause", site.waldur.seed.offering_uuid, "-c", file)
+    assert command(*LOAD, "-c", file).code == 0, "there is nothing to change"
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])

@@ -36,7 +36,8 @@ FIRST_LINES = {
         "Usage: manage.py load-components [OPTIONS]",
         "",
         "  Create or update the offering's components in Waldur. Components that only",
-        "  Waldur has are left alone.",
+        "  Waldur has are left alone. In a pause and in mode `observe` it only shows",
+        "  what it would change; exit code 1 when there is something.",
     ],
     "create-homedirs": [
         "Usage: manage.py create-homedirs [OPTIONS]",
