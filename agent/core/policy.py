@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -123,6 +123,10 @@ class History:
     hour: frozenset[Charge] = frozenset()
     day: frozenset[Charge] = frozenset()
     approved: frozenset[Charge] = frozenset()
+
+    def with_costs(self, charges: Iterable[Charge], approved: Iterable[Iterable[Charge]]) -> History:
+        """Return the history after a plan that costs this, and of which somebody has approved the rest."""
+        return History(self.hour.union(charges), self.day.union(charges), self.approved.union(*approved))
 
 
 @dataclass(frozen=True, slots=True)

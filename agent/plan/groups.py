@@ -37,6 +37,11 @@ class DesiredGroups:
     ended: Set[str] = frozenset()
     known: Set[str] | None = None
 
+    @property
+    def users(self) -> frozenset[str]:
+        """Return the members of all accounts."""
+        return frozenset[str]().union(*self.members.values())
+
     def names(self) -> list[str]:
         """Return all accounts that are spoken of."""
         return sorted({*self.members, *self.ended})

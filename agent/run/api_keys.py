@@ -10,7 +10,7 @@ Waldur does not get it, the key waits there, and the next try makes another secr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from agent.config.model import Mode
@@ -115,6 +115,12 @@ def plan_pending(site: Site) -> PlannedAnswers:
     """Return what `answer_pending` would do now. Changes nothing. Raises SiteAgentError."""
     commands = api_keys.waiting(site.client) if keeper_of(site) else []
     return engine.plan_of(Keys(site, lambda: _facts(site, commands)).steps())
+
+
+def going(planned: Sequence[Action], allowed: Set[Action]) -> list[Action]:
+    """Return what is done of a plan: Waldur is not told of a key that the cluster may not change."""
+    stopped = {each.key for each in planned if isinstance(each, KeyAction) and each not in allowed}
+    return [each for each in planned if each in allowed and getattr(each, "key", "") not in stopped]
 
 
 def _others_make_keys(site: Site) -> bool:

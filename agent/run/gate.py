@@ -137,9 +137,14 @@ def unknown_usage(rules: PolicyRules, plan: Planned) -> frozenset[str]:
     return lowered_accounts(plan.actions, plan.snapshot, rules, plan.context)
 
 
-def decide_dry(site: Site, rules: PolicyRules, key: str, plan: Planned) -> Decision:
-    """Return what the policy would do with this plan now. Writes nothing. Raises StateError."""
-    return _decided(site, rules, key, plan, site.state_dir, plan.context)
+def decide_dry(
+    site: Site, rules: PolicyRules, key: str, plan: Planned, *, after: Sequence[Decision] = ()
+) -> Decision:
+    """Return what the policy would do with this plan now. Writes nothing. Raises StateError.
+
+    `after`: what it would do with the plans that come before this one in the same pass: their costs count.
+    """
+    return _decided(site, rules, key, plan, site.state_dir, plan.context, after)
 
 
 def decide(run: Pass, key: str, plan: Planned) -> Decision:
@@ -196,8 +201,14 @@ def is_known(run: Pass, key: str, plan: Planned) -> bool:
     )
 
 
-def _decided(
-    site: Site, rules: PolicyRules, key: str, plan: Planned, source: Source, context: PolicyContext
+def _decided(  # noqa: PLR0913  each is an input of the decision
+    site: Site,
+    rules: PolicyRules,
+    key: str,
+    plan: Planned,
+    source: Source,
+    context: PolicyContext,
+    after: Sequence[Decision] = (),
 ) -> Decision:
     """Decide with the approvals and the costs so far.
 
@@ -221,6 +232,8 @@ def _decided(
         waiting=tuple(waits),
         figures={each.plan: each.figures for each in found},
     )
+    for each in after:
+        history = history.with_costs(each.charges, each.approved_charges.values())
     context = replace(context, system_users=_system_users(plan.actions))
     return decide_on(plan.actions, plan.snapshot, rules, earlier, context, history)
 

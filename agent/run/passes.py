@@ -6,11 +6,11 @@ Called by the tasks, the commands and the tests; the modes themselves are strang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
-from agent.core.actions import AddMember, ClusterAction, DeleteAccount, only
+from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount, only
 from agent.core.errors import PassUnfinished, SiteAgentError
 from agent.core.model import Deletion, OfferingUser, Snapshot
 from agent.plan import departures
@@ -122,13 +122,12 @@ def resume_periodic_limits(run: Pass, lock: Lock) -> None:
             report.later = report.later or resumed.retryable_error
 
 
-def provide_for_members(run: Pass, synced: Synced) -> None:
-    """Provision groups and homes of the accounts of a membership pass."""
+def provide_for_members(run: Pass, synced: Synced, *, shown: Collection[Action] | None = None) -> None:
+    """Provision groups and homes of the accounts of a membership pass. `shown` as of `people.provide`."""
     if not gate.may_tell(run.rules):
         return
     desired = desired_groups(synced)
-    users = (user for members in desired.members.values() for user in members)
-    people.provide(run, desired, users, is_whole=synced.plan.is_whole)
+    people.provide(run, desired, desired.users, is_whole=synced.plan.is_whole, shown=shown)
     if synced.seen is not None and gate.is_known(run, membership.MODE, synced.plan):
         leaving = departures_of(synced.plan.facts, synced.seen, synced.unremovable)
         people.end_accounts(run, leaving, synced.plan.facts.waldur.offering, synced.seen)

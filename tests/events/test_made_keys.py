@@ -167,6 +167,21 @@ def test_a_preview_shows_what_is_done_and_does_nothing(waldur: SimulatedWaldur, 
     assert shown(waldur) == ("Updating", "")
 
 
+def test_a_preview_shows_what_the_policy_keeps_as_the_pass_does(
+    waldur: SimulatedWaldur, site: Site, backend: KeyMemoryBackend
+) -> None:
+    account = wanted(waldur, KEY, "rotate", name="agent-7")
+    rules = replace(site.offering.policy, protected_accounts=frozenset({account}))
+    site = replace(site, offering=replace(site.offering, policy=rules))
+    for mode in (Mode.ORDER_PROCESS, Mode.MEMBERSHIP_SYNC):
+        found = preview(site, mode)
+        assert not [action for action in found.allowed if "key" in action.verb], mode
+        assert [each.action.verb for each in found.refused] == ["issue key"], mode
+    report = passes.process_orders(site)
+    assert [each.action.verb for each in report.refused] == ["issue key"]
+    assert (shown(waldur), backend.keys.digests) == (("Updating", ""), {})
+
+
 def test_a_key_waits_for_the_account_of_its_resource(waldur: SimulatedWaldur, site: Site) -> None:
     wanted(waldur, KEY, "create", state="Creating")
     resource = next(iter(waldur.store.resources))

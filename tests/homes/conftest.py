@@ -67,7 +67,7 @@ class HomeSite:
             return homes.provision(run, users, host=host, **options)
 
     def plan(self, *users: str) -> Plan:
-        return homes.plan(self.site(), users, host=self.world.head_node())
+        return Plan.of(homes.plan(self.site(), users, host=self.world.head_node()).actions)
 
     def site(self) -> Site:
         return site_of(self.offering, self.state)

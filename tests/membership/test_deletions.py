@@ -266,6 +266,27 @@ def test_a_name_that_somebody_has_at_another_offering_stays_in_the_directory(
     assert directory.applied == []
 
 
+@pytest.mark.parametrize("policy", [{"mode": "upsert-only"}, {"protected_users": ["nina"]}])
+def test_whom_the_policy_keeps_in_the_directory_is_shown_as_kept(
+    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: dict[str, object]
+) -> None:
+    """In no account of the offering: the plan ends no deletion that the pass does not end."""
+    install(tmp_path, monkeypatch)
+    directory = Directory()
+    scripted.plugin.backend = directory
+    world = make_world(username_management_backend="scripted", policy=policy)
+    world.allocate("one")
+    world.waldur.people.add_member(world.waldur.seed.project_uuids[1], "nina", account="nina")
+    world.settled()
+    world.waldur.people.set_account("nina", "nina", state=S.DELETING)
+    looked_at = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    assert [a.verb for a in looked_at.allowed if "nina" in a.line()] == []
+    assert [each.action.verb for each in looked_at.refused] == ["deactivate user"]
+    report = world.sync()
+    assert [each.action for each in report.refused] == [each.action for each in looked_at.refused]
+    assert (directory.applied, state_of(world, "nina")) == ([], "Deleting")
+
+
 @pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("is_restricted", [False, True])
 def test_of_two_logins_with_one_name_the_one_that_stays_keeps_everything(

@@ -92,6 +92,33 @@ def test_each_allocation_gets_its_directory_and_quota_once(
     assert ["quota" in plan.reason for plan in shown.held] == [True]
 
 
+def test_a_plan_that_is_carried_out_makes_no_directory_that_it_did_not_show(
+    make_world: WorldFactory, slapd: Slapd, tmp_path: Path
+) -> None:
+    """Its group comes with the plan, so nobody could tell its number before."""
+    plain = make_world(backend={"enable_user_homedir_account_creation": False})
+    plain.allocate("one")
+    plain.settled()
+    base = tmp_path / "projects"
+    base.mkdir(mode=0o755)
+    directory = {"enabled": True, "base_path": str(base)}
+    settings = {"enable_user_homedir_account_creation": False, "project_directory": directory}
+    world = make_world(backend={**raw(slapd), **settings})
+    world.backend.state = plain.cluster
+    looked_at = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    verbs = {action.verb for action in looked_at.allowed}
+    assert verbs == {"create group", "add to group"}
+    report = looked_at.apply()
+    assert {outcome.action.verb for outcome in report.outcomes if outcome.done} - verbs <= {
+        "refresh last sync"
+    }
+    assert os.listdir(base) == []
+    (later,) = preview(world.site, Mode.MEMBERSHIP_SYNC).allowed
+    assert later.verb == "make project directory"
+    assert not preview(world.site, Mode.MEMBERSHIP_SYNC).apply().failed
+    assert os.listdir(base) == ["a_one"]
+
+
 def test_without_a_place_for_directories_the_pass_says_so_and_goes_on(
     make_world: WorldFactory, tmp_path: Path
 ) -> None:

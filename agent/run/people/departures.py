@@ -8,7 +8,7 @@ Before that Waldur is asked again whose deletion it still wants. A directory tha
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -96,6 +96,16 @@ def plan(site: Site, leaving: Sequence[Departure], facts: OfferingFacts, seen: S
         return engine.plan_of(_Endings(site, backend, ready, facts, seen).steps())
 
 
+def going(
+    leaving: Sequence[Departure], allows: Callable[[Action], bool]
+) -> Iterator[tuple[Departure, tuple[Action, ...]]]:
+    """Yield the steps of one person after the other, of those who may go all the way."""
+    for each in leaving:
+        actions = tuple(planner.closing([each]))
+        if actions and all(map(allows, actions)):
+            yield each, actions
+
+
 def _ready(leaving: Sequence[Departure]) -> list[Departure]:
     """Return those with a step of this kind ahead: no accounts are left, or one cannot be left."""
     return [each for each in leaving if each.fault is not None or not each.inside]
@@ -124,7 +134,9 @@ class _Endings:
             key=KEY,
             observe=self._observe,
             plan=self._plan,
-            portions=_portions,
+            portions=lambda work: (
+                Portion(actions, each) for each, actions in going(work.plan.departures, work.allows)
+            ),
             apply=self._apply,
             read_back=self._read_back,
             failed=lambda _work, portion, error: self.found.extend(
@@ -184,14 +196,6 @@ class _Endings:
             if state := still.get(action.offering_user):
                 error = NotApplied(f"Waldur shows offering user {action.offering_user} as {state} still")
                 self.found.append(Outcome(action, error))
-
-
-def _portions(work: Work[PlannedDepartures]) -> Iterator[Portion]:
-    """Yield the steps of one person after the other, of those who may go all the way."""
-    for each in work.plan.departures:
-        actions = tuple(planner.closing([each]))
-        if actions and all(work.allows(action) for action in actions):
-            yield Portion(actions, each)
 
 
 def _may_be_released(each: Departure) -> bool:

@@ -8,6 +8,7 @@ A user whom the head node does not know waits: counted, logged once, and looked 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from agent.core.errors import (
 from agent.core.homes import NOTHING, Home, HomeRecord, HomeRules
 from agent.core.host_actions import HomeAction
 from agent.core.model import Snapshot
-from agent.core.plans import Outcome, Plan
+from agent.core.plans import Outcome
 from agent.plan import homes as planner
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
@@ -148,22 +149,39 @@ class PlannedHomes:
     context: PolicyContext = field(default_factory=PolicyContext)
     # Of some users only: a held plan that it lacks may be needed still.
     is_whole: bool = False
+    # What cannot be planned, for people; and users with something to do that nobody was shown.
+    told: Sequence[str] = ()
+    unshown: Collection[str] = ()
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
         return tuple(dict.fromkeys(action for several in self.of_user.values() for action in several))
 
 
-def plan(site: Site, usernames: Collection[str], *, host: HeadNode | None = None) -> Plan:
-    """Return what `provision` would do for all of these users. Changes nothing."""
-    if reason_for_none(site.offering):
-        return Plan()
-    host = host or head_node(site)
+def plan(
+    site: Site,
+    usernames: Collection[str],
+    *,
+    host: HeadNode | None = None,
+    budget_s: float = BUDGET_S,
+) -> PlannedHomes:
+    """Return what `provision` would do for all of these users, however many. Changes nothing, and starts no process;
+    users who are not looked up within `budget_s` are `told`.
+    """
+    snapshot = Snapshot(site.backend.cluster)
+    if not usernames or reason_for_none(site.offering):
+        return PlannedHomes(HomeFacts((), {}), {}, snapshot)
+    host, deadline_s = host or head_node(site), time.monotonic() + budget_s
     rules = site.offering.homes
     state = HomeState(site.state_dir, site.offering.uuid)
     due = planner.sort(_names(site, usernames), state.users, rules).due
-    homes = [observe_home(entry, rules.base_path) for entry in passwd.resolve(due, host.lookup).entries]
-    return Plan.of(planned(HomeFacts(homes, state.users), rules, Snapshot("")).actions)
+    known = passwd.resolve(due, host.lookup, in_time=lambda: time.monotonic() < deadline_s)
+    homes = [observe_home(entry, rules.base_path) for entry in known.entries]
+    told = []
+    if known.unknown:
+        why = known.trouble or f"{budget_s:g} s were not enough"
+        told.append(f"{len(known.unknown)} users could not be looked up: {why}")
+    return replace(planned(HomeFacts(homes, state.users), rules, snapshot), told=told)
 
 
 def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHomes:
@@ -175,7 +193,13 @@ def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHo
     return PlannedHomes(facts, {user: actions for user, actions in of_user.items() if actions}, snapshot)
 
 
-def provision(
+def limited_to(shown: frozenset[Action], plan: PlannedHomes) -> PlannedHomes:
+    """Return the plan for the users of whom everything was `shown`; the others are `unshown`. Pure."""
+    of_user = {user: actions for user, actions in plan.of_user.items() if shown.issuperset(actions)}
+    return replace(plan, of_user=of_user, unshown=plan.of_user.keys() - of_user.keys())
+
+
+def provision(  # noqa: PLR0913  each bounds what one caller wants done
     run: Pass,
     usernames: Collection[str],
     *,
@@ -183,17 +207,21 @@ def provision(
     at_most: int = USERS_AT_MOST,
     budget_s: float = BUDGET_S,
     again: bool = False,
+    shown: Collection[Action] | None = None,
 ) -> HomesReport:
     """Make the homes that are missing and set the quotas that are not set. Raises nothing.
 
     At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
-    the next pass. `again`: ignore what is remembered of these users.
+    the next pass. `again`: ignore what is remembered of these users. `shown`: what somebody has looked at and
+    waits for; all of that is done, and a user who needs anything else is `later`.
     """
     if not usernames or reason_for_none(run.site.offering):
         return HomesReport()
     host = host or head_node(run.site)
+    if shown is not None:
+        at_most, budget_s = len(shown), math.inf
     deadline_s = time.monotonic() + budget_s
-    provisioning = _HomeProvisioning(run, host, at_most, lambda: time.monotonic() < deadline_s)
+    provisioning = _HomeProvisioning(run, host, at_most, lambda: time.monotonic() < deadline_s, shown)
     provisioning.run(_names(run.site, usernames), again=again)
     provisioning.log()
     return provisioning.report
@@ -207,7 +235,14 @@ def _names(site: Site, usernames: Iterable[str]) -> list[str]:
 class _HomeProvisioning:
     """One call of `provision`: the remembered state of each user, and the report."""
 
-    def __init__(self, run: Pass, host: HeadNode, at_most: int, in_time: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        run: Pass,
+        host: HeadNode,
+        at_most: int,
+        in_time: Callable[[], bool],
+        shown: Collection[Action] | None,
+    ) -> None:
         self.report = HomesReport()
         self._run = run
         self._offering = run.site.offering
@@ -215,6 +250,7 @@ class _HomeProvisioning:
         self._host = host
         self._room = at_most
         self._in_time = in_time
+        self._shown = None if shown is None else frozenset(shown)
         self._state_dir = run.site.state_dir
         self._state = HomeState(self._state_dir, self._offering.uuid)
         self._useless: set[str] = set()
@@ -229,11 +265,10 @@ class _HomeProvisioning:
             self._refuse(users.refused)
             return
         before = self._host.executed.copy()
-        snapshot = Snapshot(self._run.site.backend.cluster)
         steps: Steps[HomeFacts, PlannedHomes] = Steps(
             key=KEY,
             observe=lambda: self._observe(names, again=again),
-            plan=lambda facts: planned(facts, self._rules, snapshot),
+            plan=self._plan,
             announce=self._announce,
             portions=self._portions,
             apply=self._apply,
@@ -291,8 +326,15 @@ class _HomeProvisioning:
                 self.report.later.append(entry.name)
         return HomeFacts(homes, dict(self._state.users), again)
 
+    def _plan(self, facts: HomeFacts) -> PlannedHomes:
+        found = planned(facts, self._rules, Snapshot(self._run.site.backend.cluster))
+        return found if self._shown is None else limited_to(self._shown, found)
+
     def _announce(self, work: Work[PlannedHomes]) -> None:
-        """Note the users who need nothing, and homes that cannot be used."""
+        """Note the users who need nothing, those of whom nobody was shown what they need, and homes that cannot be
+        used.
+        """
+        self.report.later += sorted(work.plan.unshown)
         for home in work.plan.facts.homes:
             if home.trouble:
                 self.report.failed[home.user] = PlanRefused(f"{home.user}: {home.trouble}")
@@ -301,7 +343,7 @@ class _HomeProvisioning:
             if home.exists:
                 remembered = replace(self._state[home.user], home=self._rules.home_mark(), told="")
                 self._state[home.user] = remembered
-            if home.user not in work.plan.of_user:
+            if home.user not in work.plan.of_user and home.user not in work.plan.unshown:
                 self.report.kept += 1
 
     def _portions(self, work: Work[PlannedHomes]) -> Iterator[Portion]:

@@ -8,8 +8,9 @@ one goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 
+from agent.core.actions import Action
 from agent.core.errors import WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.plan.departures import Departure
@@ -44,14 +45,22 @@ def provide_project_groups(run: Pass, users: Sequence[OfferingUser]) -> None:
     _add_to_report(run, "project groups", provider_groups.provision(run, users))
 
 
-def provide(run: Pass, desired: DesiredGroups, users: Iterable[str], *, is_whole: bool) -> None:
-    """Make the groups of these accounts as desired, their project directories, and the homes of these users."""
+def provide(
+    run: Pass,
+    desired: DesiredGroups,
+    users: Iterable[str],
+    *,
+    is_whole: bool,
+    shown: Collection[Action] | None = None,
+) -> None:
+    """Make the groups of these accounts as desired, their project directories, and the homes of these users.
+    `shown`: all that may be done on the head node, where somebody has looked at that.
+    """
     _add_to_report(run, "groups", groups.provision(run, desired, is_whole=is_whole))
     accounts = desired.members.keys() - desired.ended
-    _add_to_report(
-        run, "project directories", project_directories.provision(run, accounts, is_whole=is_whole)
-    )
-    report, done = run.report, homes.provision(run, frozenset(users))
+    made = project_directories.provision(run, accounts, is_whole=is_whole, shown=shown)
+    _add_to_report(run, "project directories", made)
+    report, done = run.report, homes.provision(run, frozenset(users), shown=shown)
     # As HomesReport counts them, with users apart who can never have a home here.
     counts = {**done.counted(), "refused": len(done.refused)}
     counts["failed"] = len(done.failed) - len(done.refused)

@@ -64,14 +64,22 @@ def plan(site: Site, accounts: Collection[str]) -> PlannedDirectories:
 
 
 def provision(
-    run: Pass, accounts: Collection[str], *, is_whole: bool, host: HeadNode | None = None
+    run: Pass,
+    accounts: Collection[str],
+    *,
+    is_whole: bool,
+    host: HeadNode | None = None,
+    shown: Collection[Action] | None = None,
 ) -> ProvisioningReport:
-    """Make the directories that are missing and set their quotas. Raises no SiteAgentError: see `error`."""
+    """Make the directories that are missing and set their quotas. Raises no SiteAgentError: see `error`.
+
+    `shown`: what somebody has looked at; an account that needs anything else is left for the next pass.
+    """
     site, rules = run.site, run.site.offering.project_directories
     if rules is None or not accounts:
         return ProvisioningReport()
     host = host or head_node(site)
-    work = _Provisioning(site, rules, host, accounts)
+    work = _Provisioning(site, rules, host, accounts, shown)
     error: SiteAgentError | None = None
     try:
         if work.is_due():
@@ -89,12 +97,20 @@ def provision(
 class _Provisioning:
     """One call of `provision` or `plan`."""
 
-    def __init__(self, site: Site, rules: DirectoryRules, host: HeadNode, accounts: Collection[str]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        rules: DirectoryRules,
+        host: HeadNode,
+        accounts: Collection[str],
+        shown: Collection[Action] | None = None,
+    ) -> None:
         self.outcomes: list[Outcome] = []
         self._site = site
         self._rules = rules
         self._host = host
         self._accounts = accounts
+        self._shown = None if shown is None else frozenset(shown)
         self._records: dict[str, DirectoryRecord] = {}
 
     def is_due(self) -> bool:
@@ -103,8 +119,12 @@ class _Provisioning:
 
     def steps(self, *, is_whole: bool) -> Steps[DirectoryFacts, PlannedDirectories]:
         def planned(facts: DirectoryFacts) -> PlannedDirectories:
-            changes = planner.changes(facts, self._rules)
-            return PlannedDirectories(changes, Snapshot(self._site.backend.cluster), is_whole)
+            found = planner.changes(facts, self._rules)
+            changes = found if self._shown is None else _limited_to(self._shown, found)
+            # What is left for the next pass may be held: only a plan of everything shows which held plans are gone.
+            return PlannedDirectories(
+                changes, Snapshot(self._site.backend.cluster), is_whole and changes == found
+            )
 
         return Steps(
             key=KEY,
@@ -236,6 +256,14 @@ class _Provisioning:
     def _remember(self, changed: Mapping[str, DirectoryRecord]) -> None:
         self._records |= changed
         remembered.write(self._site.state_dir, self._site.offering.uuid, changed)
+
+
+def _limited_to(shown: frozenset[Action], changes: PlannedChanges) -> PlannedChanges:
+    """Return what is done for the accounts of which everything was shown."""
+    of_account = {
+        account: actions for account, actions in changes.of_account.items() if shown.issuperset(actions)
+    }
+    return replace(changes, of_account=of_account)
 
 
 def _portions(work: Work[PlannedDirectories]) -> Iterator[Portion]:

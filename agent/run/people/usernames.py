@@ -143,6 +143,11 @@ def plan(
         return engine.plan_of(provisioning.steps(backend, _due(users, facts), is_asked=True))
 
 
+def key_of(plan: Planned) -> str:
+    """Return the name of the loop that a plan of this module is for: what it holds waits under that."""
+    return posix_accounts.KEY if isinstance(plan, posix_accounts.PlannedAccounts) else KEY
+
+
 class _UsernameProvisioning:
     """One call of `provision`: the users as Waldur has them now, and what was done."""
 

@@ -19,9 +19,11 @@ from agent.core.directory_actions import AssignUsername, BeginDeletion
 from agent.core.errors import SiteAgentError
 from agent.core.model import Deletion
 from agent.core.plans import Plan
+from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import FailResource, MarkResourceOk
 from agent.plan.policy.gate import Decision, HeldPlan, Refused
 from agent.run import api_keys, engine, gate, passes
+from agent.run.api_keys import PlannedAnswers
 from agent.run.membership import member_statuses
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import PassScope
@@ -30,7 +32,7 @@ from agent.run.membership.planning import PlannedSync
 from agent.run.membership.progress import MembershipProgress
 from agent.run.orders import mode as orders
 from agent.run.orders.progress import allowed_part, wait_reason
-from agent.run.people import departures, project_directories, provider_groups, usernames
+from agent.run.people import departures, homes, project_directories, provider_groups, usernames
 from agent.run.people import groups as group_mode
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.site import Site
@@ -78,13 +80,47 @@ def fingerprint(action: Action) -> str:
     return json.dumps([type(action).__name__, values], sort_keys=True, default=str)
 
 
+class _DryRun:
+    """The loops of one pass, decided on in their order: what each costs people counts for those after it. `held`,
+    `refused`: what does not happen; `shown`: all that was decided on; `notes`: what cannot be planned.
+    """
+
+    def __init__(self, site: Site, rules: PolicyRules) -> None:
+        self._site = site
+        self._rules = rules
+        self._decisions: list[Decision] = []
+        self.shown: set[Action] = set()
+        self.notes: list[str] = []
+
+    @property
+    def held(self) -> tuple[HeldPlan, ...]:
+        return tuple(plan for each in self._decisions for plan in each.held)
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        return tuple(refused for each in self._decisions for refused in each.refused)
+
+    def decide(self, key: str, plan: gate.Planned) -> Decision:
+        """Return what the policy lets through. Raises StateError."""
+        found = gate.decide_dry(self._site, self._rules, key, plan, after=self._decisions)
+        self._decisions.append(found)
+        self.shown.update(plan.actions)
+        return found
+
+    def allowed(self, what: str, key: str, plan: Callable[[], gate.Planned]) -> Sequence[Action]:
+        """Return what happens of a loop beside the mode's own; nothing where it cannot be planned."""
+        return _unless_away(what, self.notes, lambda: self.decide(key, plan()).allowed)
+
+
 def _of_orders(site: Site) -> Preview:
     rules = gate.rules_of(site)
     steps = orders.steps(site, rules)
     plan = engine.plan_of(steps)
-    decision = gate.decide_dry(site, rules, steps.key, plan)
+    dry_run = _DryRun(site, rules)
+    decision = dry_run.decide(steps.key, plan)
     going = [allowed_part(each, decision) for each in plan.plans if not wait_reason(each, decision)]
     notes = (f"order {each.case.order.uuid}: {note}" for each in plan.plans for note in each.notes)
+    keys = _keys(dry_run, lambda: api_keys.plan_pending(site)) if gate.may_tell(rules) else ()
 
     def apply() -> PassReport:
         with engine.passing(site, Mode.ORDER_PROCESS) as run:
@@ -92,81 +128,33 @@ def _of_orders(site: Site) -> Preview:
             api_keys.answer_pending(run)
         return run.report
 
-    problems: list[str] = []
-    keys = (
-        _unless_away("keys", problems, lambda: api_keys.plan_pending(site).actions)
-        if gate.may_tell(rules)
-        else ()
-    )
     return Preview(
         allowed=Plan.of([*(action for each in going for action in each.actions), *keys]),
-        held=decision.held,
-        refused=decision.refused,
-        notes=(*notes, *decision.notes, *problems),
+        held=dry_run.held,
+        refused=dry_run.refused,
+        notes=(*notes, *decision.notes, *dry_run.notes),
         unplanned=plan.facts.results,
         apply=apply,
     )
 
 
 def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
-    """The pass with what goes with it: names before it, then what Waldur is told in the end, and groups. The last sync
-    is left out: that it gets older is no difference. Who gets a name now joins in the pass after it.
+    """The pass with what goes with it: names before it, then what Waldur is told in the end, groups, directories and
+    homes. The last sync is left out: that it gets older is no difference. Who gets a name now joins in the pass after
+    it.
     """
     rules, mode = gate.rules_of(site), Mode.MEMBERSHIP_SYNC
     progress = MembershipProgress(site, datetime.now(UTC))
     steps = membership.steps(site, rules, progress, scope)
     plan = engine.plan_of(steps)
-    decision = gate.decide_dry(site, rules, steps.key, plan)
-    progress.take_up(plan, decision)
-    synced = Synced(plan, decision, progress.errors)
     waldur = plan.facts.waldur
-    notes: list[str] = []
-    names: Sequence[Action] = ()
-    held, refused = [*decision.held], [*decision.refused]
-    groups: Sequence[Action] = ()
-    folders: Sequence[Action] = ()
-    endings: list[Action] = []
+    dry_run = _DryRun(site, rules)
+    names = _names(dry_run, site, plan) if gate.may_tell(rules) else ()
+    decision = dry_run.decide(steps.key, plan)
+    progress.take_up(plan, decision)
+    beside: Sequence[Action] = ()
     if gate.may_tell(rules):
-        desired = passes.desired_groups(synced)
-        inside = passes.members_of(waldur, plan.snapshot)
-
-        def judged(key: str, planned: gate.Planned) -> Sequence[Action]:
-            found = gate.decide_dry(site, rules, key, planned)
-            held.extend(found.held)
-            refused.extend(found.refused)
-            return found.allowed
-
-        def named() -> Sequence[Action]:
-            planned = usernames.plan(
-                site, waldur.users, waldur.offering, snapshot=plan.snapshot, members=inside
-            )
-            return judged(usernames.KEY, planned)
-
-        def project_groups() -> Sequence[Action]:
-            planned = provider_groups.plan(site, waldur.users)
-            notes.extend(f"project groups: {words}" for words in planned.told)
-            return judged(provider_groups.KEY, planned)
-
-        names = _unless_away("usernames", notes, named)
-        groups = _unless_away("groups", notes, lambda: judged(group_mode.KEY, group_mode.plan(site, desired)))
-        folders = _unless_away(
-            "project directories",
-            notes,
-            lambda: judged(project_directories.KEY, project_directories.plan(site, desired.members.keys())),
-        )
-        if plan.is_whole:
-            groups = (*groups, *_unless_away("project groups", notes, project_groups))
-        deletions = _unless_away("deletion of users", notes, lambda: _deletions(site, plan, decision))
-        endings = [
-            action
-            for each in plan.plans
-            for action in progress.closing(plan, each)
-            if isinstance(action, FailResource) or (isinstance(action, MarkResourceOk) and each.spec)
-        ]
-        endings += [*deletions, *_member_statuses(site, plan, decision)]
-        endings += _unless_away("keys", notes, lambda: api_keys.plan(site, waldur.resources).actions)
-    if only(AssignUsername, names):
-        notes.append("who gets a username now joins the accounts in the next pass")
+        beside = _beside_members(dry_run, site, Synced(plan, decision, progress.errors), progress)
     told = (
         f"resource {each.case.resource.uuid}: {note}"
         for each in plan.plans
@@ -178,14 +166,14 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
             passes.name_people(run, waldur, plan.snapshot)
             work = engine.carry_out(run, steps, plan)
             done = Synced(work.plan, work.decision, progress.errors, progress.seen, progress.unremovable)
-            passes.provide_for_members(run, done)
+            passes.provide_for_members(run, done, shown=dry_run.shown)
         return run.report
 
     return Preview(
-        allowed=Plan.of([*names, *decision.allowed, *endings, *groups, *folders]),
-        held=tuple(held),
-        refused=tuple(refused),
-        notes=(*told, *decision.notes, *notes),
+        allowed=Plan.of([*names, *decision.allowed, *beside]),
+        held=dry_run.held,
+        refused=dry_run.refused,
+        notes=(*told, *decision.notes, *dry_run.notes),
         unplanned=[
             ResourceResult(uuid, postponed(error), "", str(error), error)
             for uuid, error in plan.unread.items()
@@ -193,6 +181,73 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
         apply=apply,
         sync=plan,
     )
+
+
+def _names(dry_run: _DryRun, site: Site, plan: PlannedSync) -> Sequence[Action]:
+    """Return the names that people get before the members are looked at."""
+    waldur, seen = plan.facts.waldur, plan.snapshot
+    inside = passes.members_of(waldur, seen)
+
+    def going() -> Sequence[Action]:
+        planned = usernames.plan(site, waldur.users, waldur.offering, snapshot=seen, members=inside)
+        return dry_run.decide(usernames.key_of(planned), planned).allowed
+
+    names = _unless_away("usernames", dry_run.notes, going)
+    if only(AssignUsername, names):
+        dry_run.notes.append("who gets a username now joins the accounts in the next pass")
+    return names
+
+
+def _beside_members(
+    dry_run: _DryRun, site: Site, synced: Synced, progress: MembershipProgress
+) -> Sequence[Action]:
+    """Return what a pass does beside the members, decided on in its order: `passes.provide_for_members`."""
+    plan, decision = synced.plan, synced.decision
+    waldur, desired = plan.facts.waldur, passes.desired_groups(synced)
+
+    def homes_planned() -> gate.Planned:
+        planned = homes.plan(site, desired.users)
+        dry_run.notes.extend(f"homes: {words}" for words in planned.told)
+        return planned
+
+    def project_groups() -> gate.Planned:
+        planned = provider_groups.plan(site, waldur.users)
+        dry_run.notes.extend(f"project groups: {words}" for words in planned.told)
+        return planned
+
+    groups = dry_run.allowed("groups", group_mode.KEY, lambda: group_mode.plan(site, desired))
+    folders = (
+        *dry_run.allowed(
+            "project directories",
+            project_directories.KEY,
+            lambda: project_directories.plan(site, desired.members.keys()),
+        ),
+        *dry_run.allowed("homes", homes.KEY, homes_planned),
+    )
+    leavers = _unless_away(
+        "deletion of users", dry_run.notes, lambda: _deletions(dry_run, site, plan, decision)
+    )
+    if plan.is_whole:
+        groups = (*groups, *dry_run.allowed("project groups", provider_groups.KEY, project_groups))
+    keys = _keys(dry_run, lambda: api_keys.plan(site, waldur.resources))
+    endings = [
+        action
+        for each in plan.plans
+        for action in progress.closing(plan, each)
+        if isinstance(action, FailResource) or (isinstance(action, MarkResourceOk) and each.spec)
+    ]
+    statuses = _member_statuses(site, plan, decision)
+    return (*endings, *leavers, *statuses, *keys, *groups, *folders)
+
+
+def _keys(dry_run: _DryRun, plan: Callable[[], PlannedAnswers]) -> Sequence[Action]:
+    """Return what is done about the keys of resources, as far as the policy lets it happen."""
+
+    def going() -> Sequence[Action]:
+        planned = plan()
+        return api_keys.going(planned.actions, frozenset(dry_run.decide(api_keys.KEY, planned).allowed))
+
+    return _unless_away("keys", dry_run.notes, going)
 
 
 def _member_statuses(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Action]:
@@ -204,8 +259,10 @@ def _member_statuses(site: Site, plan: PlannedSync, decision: Decision) -> Seque
     return member_statuses.news(site, plan, seen, {})
 
 
-def _deletions(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Action]:
-    """Return how the deletion of offering users would end, when all goes well that is allowed."""
+def _deletions(dry_run: _DryRun, site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Action]:
+    """Return how the deletion of offering users would end, when all goes well that is allowed. Raises
+    SiteAgentError.
+    """
     facts, seen = plan.facts, plan.snapshot
     begun = {action.offering_user for action in only(BeginDeletion, decision.allowed)}
     users = [replace(u, state=Deletion.DELETING) if u.uuid in begun else u for u in facts.waldur.users]
@@ -215,7 +272,10 @@ def _deletions(site: Site, plan: PlannedSync, decision: Decision) -> Sequence[Ac
             seen = action.applied_to(seen)
     expected = replace(facts, waldur=replace(facts.waldur, users=users))
     leaving = passes.departures_of(expected, seen, {})
-    return departures.plan(site, leaving, facts.waldur.offering, seen).actions
+    planned = departures.plan(site, leaving, facts.waldur.offering, seen)
+    allowed = frozenset(dry_run.decide(departures.KEY, planned).allowed)
+    going = departures.going(planned.departures, allowed.__contains__)
+    return [action for _, actions in going for action in actions]
 
 
 def _of_report(site: Site) -> Preview:
