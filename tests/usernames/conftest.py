@@ -66,6 +66,15 @@ def site_for(waldur: SimulatedWaldur, tmp_path: Path) -> SiteFactory:
     return partial(site_on, waldur, tmp_path)
 
 
+def with_resource(waldur: SimulatedWaldur, project: str) -> str:
+    """A resource of the project at the offering, without an account."""
+    order = waldur.orders.place_create(project, "one")
+    waldur.site.change("orders", order, state="done")
+    (resource,) = waldur.site.resources()
+    waldur.site.change("resources", resource.uuid, state="OK")
+    return resource.uuid
+
+
 def listed(site: Site) -> list[OfferingUser]:
     return members.offering_users(site.client, with_persons=True)
 

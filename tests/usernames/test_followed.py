@@ -14,14 +14,26 @@ from agent.core.directory_actions import AdoptNumbers, CreateUser, DeactivateUse
 from agent.core.model import OfferingUser, PosixAccount
 from agent.core.plans import Outcome
 from agent.run import engine
-from agent.run.people import usernames
+from agent.run.passes import sync_members
+from agent.run.people import posix_accounts, usernames
+from agent.run.preview.previews import preview
 from agent.run.site import Site
 from backends.usernames.ldap.directory import ADD, LdapEntry
 from rig.slapd import BASE, Slapd
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.ages import Age
 from tests.backends.usernames.conftest import Looker, raw
-from tests.usernames.conftest import SCENARIO, SiteFactory, facts, listed, logins, posts, settle
+from tests.engine.worlds import approve
+from tests.usernames.conftest import (
+    SCENARIO,
+    SiteFactory,
+    facts,
+    listed,
+    logins,
+    posts,
+    settle,
+    with_resource,
+)
 
 FOLLOWED = {"account_source": "waldur", "waldur_username_attribute": "employeeNumber"}
 
@@ -252,6 +264,25 @@ def test_numbers_are_adopted_with_the_group(
     assert group is not None and group.first("gidNumber") == "6001"
     assert user_of(looker, "ann").first("uidNumber") == "5001"
     assert passed(site) == []
+
+
+def test_a_plan_knows_that_somebody_has_approved_what_is_adopted(
+    waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
+) -> None:
+    give(waldur, logins(waldur)[0], "ann", 5001)
+    looker.add_user("ann", 7777)
+    looker.add_group("ann", 7777, "ann")
+    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch="adopt"))
+    with_resource(waldur, waldur.seed.project_uuids[0])
+    strict = replace(site.offering.policy, max_removed_members=0)
+    site = replace(site, offering=replace(site.offering, policy=strict))
+    (held,) = preview(site, Mode.MEMBERSHIP_SYNC).held
+    assert [plan.id for plan in sync_members(site).held] == [held.id]
+    approve(site, posix_accounts.KEY)
+    shown = preview(site, Mode.MEMBERSHIP_SYNC)
+    assert (shown.held, set(held.actions) - set(shown.allowed)) == ((), set())
+    sync_members(site)
+    assert user_of(looker, "ann").first("uidNumber") == "5001"
 
 
 def test_the_number_of_another_group_is_not_adopted(

@@ -26,7 +26,7 @@ from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.ages import Age
 from tests.backends.usernames.conftest import Looker, raw
-from tests.usernames.conftest import SCENARIO, SiteFactory, listed
+from tests.usernames.conftest import SCENARIO, SiteFactory, listed, with_resource
 from tests.usernames.test_followed import FOLLOWED, give
 
 PLACE = f"ou=projects,{BASE}"
@@ -98,15 +98,6 @@ def passed(site: Site) -> tuple[PassReport, list[Outcome]]:
     assert done.error is None
     assert all(outcome.done for outcome in done.outcomes), done.outcomes
     return run.report, list(done.outcomes)
-
-
-def with_resource(waldur: SimulatedWaldur, project: str) -> str:
-    """A resource of the project at the offering, without an account."""
-    order = waldur.orders.place_create(project, "one")
-    waldur.site.change("orders", order, state="done")
-    (resource,) = waldur.site.resources()
-    waldur.site.change("resources", resource.uuid, state="OK")
-    return resource.uuid
 
 
 def verbs(outcomes: list[Outcome]) -> list[str]:
