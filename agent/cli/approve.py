@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 
+from agent.cli import full_passes
 from agent.cli.moments import DURATION, age
 from agent.cli.options import config_option, json_option, load_settings, number, print_json
 from agent.cli.output import echo
-from agent.config.model import Mode, Offering, Settings
+from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
-from agent.core.events import Job
-from agent.run import event_coverage
 from agent.run.status import WaitingPlan, waiting_plans
 from agent.state import held_plans, journal
 from agent.state.store import stamp
@@ -79,24 +77,8 @@ def command(
             f"plan {plan.id} is approved until {stamp(expires)}: "
             f"the next {mode}pass of {held.offering.name} carries it out if it is still the same"
         )
-    if modes := event_coverage.modes_by_events(held.offering):
-        _queue_passes(settings, held.offering, modes)
+    full_passes.queue(settings, held.offering)
     return 0
-
-
-def _queue_passes(settings: Settings, offering: Offering, modes: AbstractSet[Mode]) -> None:
-    """Queue the passes whose polls events replace: else the next one may be an hour away."""
-    # Imported here: only who needs the broker pays for its libraries.
-    from tasks import inspection
-    from tasks.events import FULL_PASS, MODE_OF, TaskQueue
-
-    try:
-        inspection.connected(settings).release()
-        for kind in FULL_PASS:
-            if MODE_OF[kind] in modes:
-                TaskQueue().send(Job(kind, offering.uuid))
-    except SiteAgentError as error:
-        echo(f"no pass is queued, so it waits for the next full one: {error}", err=True)
 
 
 def _print(waiting: list[WaitingPlan], *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from agent.cli import full_passes
 from agent.cli.options import config_option, load_settings, select_offerings
 from agent.cli.output import echo
 from agent.core.errors import SiteAgentError, StateError
@@ -36,4 +37,6 @@ def command(offering_uuid: str, config_file: Path | None, off: bool, reason: str
     if off and offering.policy.paused:
         said = "stays paused: the configuration says `paused: true`"
     echo(f"{offering.name} {said}")
+    if off:
+        full_passes.queue(settings, offering)
     return 0

@@ -118,6 +118,19 @@ def test_a_pause_stops_the_passes_of_one_offering_until_it_is_lifted(
     assert command(*RUN, "--json", "-c", config).document()["orders"] == {"done": 1}
 
 
+def test_after_a_pause_what_waited_for_an_event_is_queued_or_somebody_is_told(
+    site: OperatorSite, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", "redis://127.0.0.1:1/0")
+    offering = site.waldur.seed.offering_uuid
+    for events in (False, True):
+        config = site.configure(stomp_enabled=events)
+        command("pause", offering, "-c", config)
+        said = command("pause", offering, "--off", "-c", config)
+        assert (said.code, said.out) == (0, "Test SLURM goes on\n")
+        assert ("no pass is queued, so it waits for the next full one" in said.err) is events
+
+
 def refused(said: Ended, code: int, words: str) -> None:
     assert said.code == code
     assert words in said.err

@@ -11,11 +11,13 @@ import pytest
 from rig.celery_process import environment
 from rig.processes import wait_until
 from rig.redis_server import RedisServer
+from rig.site import configuration
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
+from simulator.world.records import OrderState
 from tests.cli.operator_site import run_program
 from tests.cluster.conftest import Start
-from tests.cluster.emulated import EmulatedSlurm
+from tests.cluster.emulated import EmulatedSlurm, settings
 
 
 @pytest.fixture
@@ -53,3 +55,17 @@ def test_workers_queues_beat_and_the_next_try_of_an_order(
     states = {each["check"]: each["state"] for each in doctor["checks"] if not each["offering"]}
     asked = ("broker", "workers", "worker settings", "beat", "passes")
     assert [states[name] for name in asked] == ["warning", "ok", "ok", "ok", "problem"]
+
+
+def test_what_waited_for_the_end_of_a_pause_needs_no_event(
+    start: Start, slurm: EmulatedSlurm, waldur: SimulatedWaldur, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Without beat and the bridge: `pause --off` has queued the pass."""
+    config = configuration(waldur, tmp_path, backend=settings(slurm), stomp_enabled=True)
+    env = environment(config, redis_server.url)
+    offering = waldur.seed.offering_uuid
+    assert run_program("pause", offering, "-c", str(config), env=env).code == 0
+    order = waldur.place_create_order(waldur.seed.project_uuids[0], "One", limits={"cpu": 10})
+    start("worker", "-c", "1")
+    assert run_program("pause", offering, "--off", "-c", str(config), env=env).code == 0
+    wait_until("the order is done", lambda: waldur.order(order).state is OrderState.DONE)
