@@ -287,6 +287,24 @@ def test_whom_the_policy_keeps_in_the_directory_is_shown_as_kept(
     assert (directory.applied, state_of(world, "nina")) == ([], "Deleting")
 
 
+def test_a_plan_counts_who_leaves_an_account_before_the_directory_lets_go(
+    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One removal has room; that of the entry is a second one, and held in the plan as in the pass."""
+    install(tmp_path, monkeypatch)
+    scripted.plugin.backend = Directory()
+    world = make_world(username_management_backend="scripted", policy={"max_removed_members": 1})
+    name = leaver(world)
+    looked_at = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    verbs = [action.verb for action in looked_at.allowed if name in action.line()]
+    assert verbs == ["begin deletion", "remove member"]
+    (held,) = looked_at.held
+    assert "deactivate user" in [action.verb for action in held.actions]
+    report = world.sync()
+    assert [plan.id for plan in report.held] == [held.id]
+    assert name not in world.members("a_one")
+
+
 @pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("is_restricted", [False, True])
 def test_of_two_logins_with_one_name_the_one_that_stays_keeps_everything(
