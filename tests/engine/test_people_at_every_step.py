@@ -442,4 +442,4 @@ def test_project_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     scenario = Scenario(members_per_project=2, projects_per_customer=1, allocations_per_project=4)
     with SimulatedWaldur(scenario=scenario) as waldur:
         world = Housed(waldur, tmp_path, groups, node)
-        assert survives(world, start=1, stride=7) > 25
+        assert survives(world, start=1, stride=9) > 25
