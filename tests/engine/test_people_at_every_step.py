@@ -193,10 +193,8 @@ class Followed(Directed):
         give(site, self.login("ann"), "anna", 5001)
 
     def charges(self) -> set[Charge]:
-        return {
-            Charge(Cost.MEMBERS_REMOVED, self.account, "ann"),
-            Charge(Cost.MEMBERS_REMOVED, "", "dee"),
-        }
+        people = {Charge(Cost.MEMBERS_REMOVED, "", name) for name in ("anna", "cid", "dee")}
+        return {Charge(Cost.MEMBERS_REMOVED, self.account, "ann"), *people}
 
     def wrong(self) -> list[str]:
         numbers = {name: uid for uid, name in enumerate(TEAM, 5001) if name not in ("ann", "eve")}

@@ -331,6 +331,11 @@ def test_people_who_are_renamed_one_by_one_meet_the_budget_and_no_percentage(mem
     world = Site(site(500, members))
     allowed = [bool(world.run([RenameUser(before=f"u{n}", user=f"v{n}")]).allowed) for n in range(60)]
     assert allowed == [True] * 50 + [False] * 10
+    (plan,) = world.run([RenameUser(before="u59", user="v59")]).held
+    assert plan.reason == (
+        "1 user of the directory would be disabled, renamed or changed at once: v59, after 50 within the last hour "
+        "(max_removed_members is 50)"
+    )
 
 
 def test_jobs_that_are_not_there_and_a_door_that_is_closed_already_cost_nothing() -> None:

@@ -230,8 +230,17 @@ class BudgetCheck:
     def _sentence(self, cost: Cost, new: Set[Charge], before: Set[Charge], window: _Window) -> str:
         after = f", after {len(before)} within the last {window.name}" if before else ""
         if cost is Cost.MEMBERS_REMOVED:
-            members = sum(self.members.values())
-            return f"{len(new)} of the {members} members of the cluster would be removed at once{after}"
+            people = sorted(charge.user for charge in new if not charge.account)
+            inside, members = len(new) - len(people), sum(self.members.values())
+            told = (
+                [f"{inside} of the {members} members of the cluster would be removed at once"]
+                if inside
+                else []
+            )
+            if people:
+                what = "of the directory would be disabled, renamed or changed at once"
+                told.append(f"{len(people)} user{'' if len(people) == 1 else 's'} {what}: {some(people)}")
+            return f"{'; '.join(told)}{after}"
         names = some(sorted({charge.account or charge.user for charge in new}))
         return (
             f"{COST_SENTENCES[cost].format(len(new), s='' if len(new) == 1 else 's')} at once: {names}{after}"
