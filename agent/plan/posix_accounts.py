@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.core.directory import AccountRules, DirectoryPeople, DirectoryUser, OnMismatch
 from agent.core.directory_actions import (
@@ -42,12 +42,14 @@ NOTHING_SHOWN = (
 @dataclass(frozen=True, slots=True)
 class PlannedPeople:
     """`told`: what an operator must look at, in words; nothing is done about it. `unclear`: usernames whose entry does
-    not agree with Waldur, so that it may be somebody else's.
+    not agree with Waldur, so that it may be somebody else's. `renames`: those of `actions` before which people log in
+    with their old name.
     """
 
     actions: tuple[DirectoryAction, ...] = ()
     told: tuple[str, ...] = ()
     unclear: frozenset[str] = frozenset()
+    renames: tuple[RenameUser, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,22 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
             told += planned.told
             if planned.told or any(isinstance(each, (RenameUser, AdoptNumbers)) for each in planned.actions):
                 unclear.add(name)
-    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear))
+    renames = tuple(each for each in actions if isinstance(each, RenameUser) and each.before in entries)
+    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), renames)
+
+
+def not_renamed(users: Iterable[OfferingUser], renames: Iterable[RenameUser]) -> list[OfferingUser]:
+    """Return the users, with the name that the directory still has for those whose renaming has not happened."""
+    names = {action.user: action.before for action in renames}
+    return [
+        replace(user, directory_name=names[user.username]) if user.username in names else user
+        for user in users
+    ]
+
+
+def by_directory_name(users: Iterable[OfferingUser]) -> list[OfferingUser]:
+    """Return the users under the names that the directory has."""
+    return [replace(user, username=user.directory_name) if user.directory_name else user for user in users]
 
 
 def _shared(people: Sequence[OfferingUser]) -> dict[str, str]:

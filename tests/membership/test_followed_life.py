@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.config.model import Mode
+from agent.core.policy import PolicyRules
+from agent.run.preview import previews
 from rig.slapd import BASE, Slapd
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OfferingUserState
@@ -119,3 +123,42 @@ def test_from_the_first_pass_to_the_last(world: World, looker: Looker) -> None:
     assert anna is not None and anna.first("loginShell") == "/usr/sbin/nologin"
     assert anna.first("homeDirectory") == "/data/ann"
     assert [o.action.verb for o in world.sync().outcomes] == []
+
+
+def test_who_is_not_renamed_yet_keeps_the_accounts(world: World, looker: Looker) -> None:
+    """Else nobody could use them: the old name has none, and with the new one nobody can log in."""
+    world.allocate("one")
+    world.sync()
+    unlimited = world.site.offering.policy
+    set_policy(world, replace(unlimited, max_removed_members=1))
+    for name in ("cid", "dee"):
+        change(world, world.person(name), username=f"new{name}")
+    # Whom somebody leaves is read again from Waldur.
+    world.leave(world.person("eve"))
+    shown_to_operator = plan_membership(world)
+    for project in ("", world.waldur.seed.project_uuids[0]):
+        report = world.sync(project=project)
+        (held,) = report.held
+        assert held.reason.startswith(
+            "2 users of the directory would be disabled, renamed or changed at once"
+        )
+        assert [each.action.line() for each in report.outcomes if "new" in each.action.line()] == []
+        assert world.cluster.users_of("a_one") == {"ann", "bob", "cid", "dee"}
+        group = looker.group("a_one")
+        assert group is not None and set(group.all("memberUid")) == {"ann", "bob", "cid", "dee"}
+        assert looker.user("cid") and not looker.user("newcid")
+    assert [line for line in shown_to_operator if "new" in line] == []
+    set_policy(world, replace(unlimited, max_removed_percent=100))
+    report = world.sync()
+    assert (report.error, report.held) == (None, ())
+    assert world.cluster.users_of("a_one") == {"ann", "bob", "newcid", "newdee"}
+    assert looker.user("newcid") and not looker.user("cid")
+
+
+def set_policy(world: World, policy: PolicyRules) -> None:
+    world.site = replace(world.site, offering=replace(world.site.offering, policy=policy))
+
+
+def plan_membership(world: World) -> list[str]:
+    """What the operator is shown that a pass would do."""
+    return [action.line() for action in previews.preview(world.site, Mode.MEMBERSHIP_SYNC).allowed.actions]

@@ -243,9 +243,13 @@ def _untold_teams(
 
 
 def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resource]) -> MembershipFacts:
-    """Return the facts with everything read again that decides who is a member of these. Raises WaldurError."""
+    """Return the facts with everything read again that decides who is a member of these; names in the directory were
+    read in this pass. Raises WaldurError.
+    """
     client = site.client
-    users = _users(site)
+    names = {user.uuid: user.directory_name for user in facts.users if user.directory_name}
+    read_again = _users(site)
+    users = [replace(u, directory_name=names[u.uuid]) if u.uuid in names else u for u in read_again]
     read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
     return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(site))
 

@@ -12,6 +12,7 @@ from agent.core.errors import WaldurError
 from agent.core.model import Snapshot
 from agent.core.waldur_actions import ReportMembers
 from agent.plan import member_statuses as planner
+from agent.plan import posix_accounts
 from agent.run.engine import Work
 from agent.run.membership.planning import PlannedSync
 from agent.run.site import Site
@@ -40,7 +41,7 @@ def news(site: Site, plan: PlannedSync, seen: Snapshot, refused: Refused) -> Seq
 
 def _news(plan: PlannedSync, seen: Snapshot, refused: Refused, told: Told) -> Sequence[ReportMembers]:
     waldur = plan.facts.waldur
-    users = {user.user_uuid: user for user in waldur.users}
+    users = {user.user_uuid: user for user in posix_accounts.by_directory_name(waldur.users)}
     found = []
     for each in plan.plans:
         resource, team = each.case.resource, waldur.teams.get(each.case.resource.uuid, ())

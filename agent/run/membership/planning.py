@@ -25,7 +25,7 @@ from agent.core.model import (
     Snapshot,
 )
 from agent.core.waldur_actions import ClaimAccount
-from agent.plan import allocations, departures, lost_backend_ids, membership
+from agent.plan import allocations, departures, lost_backend_ids, membership, posix_accounts
 from agent.plan.members import desired_members
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.policy.rules import PolicyContext
@@ -212,13 +212,15 @@ def accounts_left(facts: SyncFacts, seen: Snapshot, username: str) -> frozenset[
 def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]:
     """Return each resource that names an account with its people, and the failed reads of teams by resource uuid."""
     waldur = facts.waldur
-    users = {user.user_uuid: user for user in waldur.users}
+    # Who waits for a new name goes on under the old one: nobody could log in with the new one yet.
+    people = posix_accounts.by_directory_name(waldur.users)
+    users = {user.user_uuid: user for user in people}
     named = [resource for resource in waldur.resources if resource.backend_id]
     unread = {r.uuid: team for r in named if isinstance(team := waldur.teams.get(r.uuid), WaldurError)}
     strangers = [*waldur.in_progress, *(resource for resource in named if resource.uuid in unread)]
     also = {fold(r.backend_id): f"resource {r.uuid}" for r in strangers if r.backend_id}
     also |= {**facts.foreign, **facts.holders}
-    names = frozenset(fold(user.username) for user in waldur.users)
+    names = frozenset(fold(user.username) for user in (*waldur.users, *people))
     departing = frozenset(user.uuid for user in facts.departing)
     no_orders: frozenset[OrderType] = frozenset()
     found = []
@@ -245,7 +247,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
                 orders,
                 None
                 if waldur.user_limits is None
-                else limits_by_username(waldur.user_limits.get(resource.uuid, {}), waldur.users),
+                else limits_by_username(waldur.user_limits.get(resource.uuid, {}), people),
                 also_named_by=also.get(account, ""),
                 blocked=facts.blocked.get(account, NOBODY),
             )

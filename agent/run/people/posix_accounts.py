@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from agent.core.actions import Action
 from agent.core.directory import DirectoryPeople, OnMismatch
+from agent.core.directory_actions import RenameUser
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.core.plans import Outcome
@@ -32,11 +33,12 @@ AT_ONCE = 50
 
 @dataclass(frozen=True)
 class PlannedAccounts:
-    """`told`: what differs and is left as it is."""
+    """`told`: what differs and is left as it is. `renames` as of `PlannedPeople`."""
 
     actions: Sequence[Action]
     told: Sequence[str]
     snapshot: Snapshot
+    renames: Sequence[RenameUser] = ()
     is_whole: bool = True
     context: PolicyContext = field(default_factory=PolicyContext)
 
@@ -47,9 +49,9 @@ def provision(
     users: Sequence[OfferingUser],
     facts: OfferingFacts,
     snapshot: Snapshot | None = None,
-) -> list[Outcome]:
-    """Make the directory as Waldur has its users, and return the outcomes. `snapshot`: the cluster, by which the gate
-    measures, where it was read. Raises SiteAgentError.
+) -> tuple[list[Outcome], list[OfferingUser]]:
+    """Make the directory as Waldur has its users. Return the outcomes, and the users with the names that the directory
+    still has. `snapshot`: the cluster, by which the gate measures, where it was read. Raises SiteAgentError.
     """
     outcomes: list[Outcome] = []
     plan = engine.reconcile(run, steps(run.site, directory, users, facts, outcomes, snapshot)).plan
@@ -63,7 +65,8 @@ def provision(
         run.report.problems += some
     else:
         run.report.notes += some
-    return outcomes
+    renamed = {outcome.action for outcome in outcomes if outcome.done}
+    return outcomes, planner.not_renamed(users, [each for each in plan.renames if each not in renamed])
 
 
 def steps(
@@ -86,7 +89,8 @@ def steps(
 
     def planned(seen: DirectoryPeople) -> PlannedAccounts:
         found = planner.changes(people, seen, rules)
-        return PlannedAccounts(found.actions, found.told, snapshot or Snapshot(site.backend.cluster))
+        seen_cluster = snapshot or Snapshot(site.backend.cluster)
+        return PlannedAccounts(found.actions, found.told, seen_cluster, found.renames)
 
     def portions(work: Work[PlannedAccounts]) -> Iterator[Portion]:
         allowed = work.decision.allowed

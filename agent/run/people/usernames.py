@@ -8,7 +8,7 @@ no user's state: users who were not asked about stay as they are, and the next p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,6 +28,7 @@ from agent.core.directory_actions import (
 from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, WaldurError, WaldurLacks
 from agent.core.model import OfferingFacts, OfferingUser, Part, Snapshot
 from agent.core.plans import Outcome
+from agent.plan import posix_accounts as posix_planner
 from agent.plan import usernames as planner
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usernames import UserState
@@ -113,7 +114,7 @@ def provision(
         provisioning.names.tell_shared(run)
         with opened(site, provisioning.names.reserved, snapshot) as backend:
             if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
-                provisioning.note(posix_accounts.provision(run, backend, users, facts, snapshot))
+                provisioning.take(*posix_accounts.provision(run, backend, users, facts, snapshot))
             elif backend is not None:
                 engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
@@ -148,6 +149,16 @@ def key_of(plan: Planned) -> str:
     return posix_accounts.KEY if isinstance(plan, posix_accounts.PlannedAccounts) else KEY
 
 
+def not_renamed(
+    users: Sequence[OfferingUser], plan: Planned, allowed: Iterable[Action]
+) -> Sequence[OfferingUser]:
+    """Return the users, with the old names of those whom a plan of this module renames and the policy does not."""
+    if not isinstance(plan, posix_accounts.PlannedAccounts):
+        return users
+    happening = frozenset(allowed)
+    return posix_planner.not_renamed(users, [each for each in plan.renames if each not in happening])
+
+
 class _UsernameProvisioning:
     """One call of `provision`: the users as Waldur has them now, and what was done."""
 
@@ -158,6 +169,11 @@ class _UsernameProvisioning:
         self._members = members
         self.names = GivenNames(site, users)
         self._outcomes: list[Outcome] = []
+
+    def take(self, outcomes: Sequence[Outcome], users: Iterable[OfferingUser]) -> None:
+        """Take over what was done at once, and the users as they are now."""
+        self.note(outcomes)
+        self._users = {user.uuid or user.user_uuid: user for user in users}
 
     def report(self) -> UsernameReport:
         return UsernameReport(tuple(self._outcomes), self.error, tuple(self._users.values()))

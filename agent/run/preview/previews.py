@@ -17,7 +17,7 @@ from agent.core.account_names import fold
 from agent.core.actions import Action, AddMember, RemoveMember, only
 from agent.core.directory_actions import AssignUsername, BeginDeletion
 from agent.core.errors import SiteAgentError
-from agent.core.model import Deletion
+from agent.core.model import Deletion, OfferingUser, Snapshot
 from agent.core.plans import Plan
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import FailResource, MarkResourceOk
@@ -26,7 +26,7 @@ from agent.run import api_keys, engine, gate, passes
 from agent.run.api_keys import PlannedAnswers
 from agent.run.membership import member_statuses
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import PassScope
+from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.mode import Synced
 from agent.run.membership.planning import PlannedSync
 from agent.run.membership.progress import MembershipProgress
@@ -145,11 +145,15 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     """
     rules, mode = gate.rules_of(site), Mode.MEMBERSHIP_SYNC
     progress = MembershipProgress(site, datetime.now(UTC))
-    steps = membership.steps(site, rules, progress, scope)
+    dry_run = _DryRun(site, rules)
+    names: list[Action] = []
+
+    def name_people(facts: MembershipFacts, seen: Snapshot) -> Sequence[OfferingUser]:
+        return _named(dry_run, site, facts, seen, names) if gate.may_tell(rules) else facts.users
+
+    steps = membership.steps(site, rules, progress, scope, name_people)
     plan = engine.plan_of(steps)
     waldur = plan.facts.waldur
-    dry_run = _DryRun(site, rules)
-    names = _names(dry_run, site, plan) if gate.may_tell(rules) else ()
     decision = dry_run.decide(steps.key, plan)
     progress.take_up(plan, decision)
     beside: Sequence[Action] = ()
@@ -183,19 +187,26 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     )
 
 
-def _names(dry_run: _DryRun, site: Site, plan: PlannedSync) -> Sequence[Action]:
-    """Return the names that people get before the members are looked at."""
-    waldur, seen = plan.facts.waldur, plan.snapshot
-    inside = passes.members_of(waldur, seen)
+def _named(
+    dry_run: _DryRun, site: Site, waldur: MembershipFacts, seen: Snapshot, names: list[Action]
+) -> Sequence[OfferingUser]:
+    """Add to `names` the names that people get before the members are looked at. Return the users, with the old names
+    of those who are not renamed.
+    """
+    users = waldur.users
 
     def going() -> Sequence[Action]:
+        nonlocal users
+        inside = passes.members_of(waldur, seen)
         planned = usernames.plan(site, waldur.users, waldur.offering, snapshot=seen, members=inside)
-        return dry_run.decide(usernames.key_of(planned), planned).allowed
+        allowed = dry_run.decide(usernames.key_of(planned), planned).allowed
+        users = usernames.not_renamed(users, planned, allowed)
+        return allowed
 
-    names = _unless_away("usernames", dry_run.notes, going)
+    names += _unless_away("usernames", dry_run.notes, going)
     if only(AssignUsername, names):
         dry_run.notes.append("who gets a username now joins the accounts in the next pass")
-    return names
+    return users
 
 
 def _beside_members(
