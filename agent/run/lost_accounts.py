@@ -14,8 +14,9 @@ from agent.run.site import Site
 from agent.state import named_accounts
 from agent.waldur import resources
 
-# States of resources whose account should exist; that of an erred one may never have been made.
-WITH_ACCOUNT = (ResourceState.OK, ResourceState.UPDATING, ResourceState.TERMINATING)
+# States of resources whose account should exist; that of an erred one may never have been made, and that of one which
+# an order ends may be gone before Waldur has heard of it.
+WITH_ACCOUNT = (ResourceState.OK, ResourceState.UPDATING)
 
 
 def require_accounts(site: Site, snapshot: Snapshot, needed: Set[str] = frozenset()) -> None:

@@ -233,6 +233,18 @@ def test_a_newer_message_for_others_ends_the_waiting_of_an_older_one(world: Peri
     assert (world.cluster.executed["write"], len(world.reported())) == (0, 1)
 
 
+def test_a_newer_message_that_fails_for_others_ends_the_waiting_of_an_older_one(world: PeriodicWorld) -> None:
+    world.told(world.message(LOWER))
+    observing = world.with_policy(mode=PolicyMode.OBSERVE)
+    for timestamp, left in (("2025-12-01T00:10:02", 1), (LATER, 0)):
+        message = world.message(ASKED, timestamp=timestamp)
+        periodic_limits.report_failure(
+            observing.offering, observing.state_dir, message, BackendUnavailable("away"), client=world.client
+        )
+        assert len(world.parked()) == left
+    assert len(world.reported()) == 1
+
+
 def test_a_message_in_a_pause_waits_and_is_carried_out_after_it(world: PeriodicWorld) -> None:
     paused = world.with_policy(paused=True)
     for _ in range(2):
@@ -347,6 +359,28 @@ def test_many_messages_after_a_pause_make_way_for_orders(
     assert (len(world.parked()), world.reported()) == (1, [(True, "", 1)])
     assert world.order_pass().retryable_error is None
     assert (world.parked(), world.reported()) == ([], [(True, "", 1)] * 2)
+
+
+def test_a_message_that_fails_keeps_none_behind_it_waiting(
+    world: PeriodicWorld, waldur: SimulatedWaldur, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = waldur.site.add_policy(period=2)
+    paused = world.with_policy(paused=True)
+    for policy in (world.policy, other):
+        world.told(world.message({"fairshare": 3}, policy_uuid=policy), paused)
+    monkeypatch.setattr(periodic_limits, "RESUMED_FOR_S", -1)
+    bad = min(world.policy, other)
+    observed = periodic_limits._Message._observe
+
+    def fails(message: periodic_limits._Message) -> periodic_limits.PeriodicFacts:
+        if message.policy == bad:
+            raise BackendUnavailable("slurmdbd is away")
+        return observed(message)
+
+    monkeypatch.setattr(periodic_limits._Message, "_observe", fails)
+    for _ in range(2):
+        world.order_pass()
+    assert [each.document["policy_uuid"] for each in world.parked()] == [bad]
 
 
 def test_where_nothing_is_lowered_limits_are_raised(world: PeriodicWorld) -> None:

@@ -330,6 +330,20 @@ def test_an_emptied_database_is_the_sites_fault_and_nobody_elses(world_of: World
         assert set(world.cluster.accounts) == {"root"}
 
 
+def test_accounts_that_orders_have_ended_are_not_lost(world_of: WorldOf) -> None:
+    """Waldur does not take what was done: it names the accounts still, more than half of all."""
+    world = world_of(19, 2)
+    world.in_step()
+    waldur = world.waldur
+    orders = [waldur.orders.place_terminate(uuid) for uuid in waldur.seed.resource_uuids[:10]]
+    waldur.inject(Fault(method="POST", path="set_state_done", status=503, times=None))
+    assert passes.process_orders(world.site).counted() == {"retry": 10}
+    assert world.sync(project=waldur.seed.project_uuids[18]).error is None
+    waldur.faults.clear()
+    assert passes.process_orders(world.site).counted() == {"done": 10}
+    assert {waldur.order(order).state for order in orders} == {OrderState.DONE}
+
+
 def others_cluster(world: World, also: frozenset[str] = frozenset()) -> Snapshot:
     """Another site's cluster: accounts of which Waldur names none but `also`, and people of ours among the members."""
     names = {f"hpc_lab{number}" for number in range(3)} | also

@@ -159,8 +159,11 @@ class _Provisioning:
             assert quota is not None
             try:
                 limits = self._host.project_limits(project_id, quota.mount_point, of_group=quota.of_group)
-                is_new = all(value == NO_LIMIT for _, value in limits) and directories.is_empty(
-                    self._rules.base_path, account
+                # What a group uses may be elsewhere.
+                is_new = (
+                    not quota.of_group
+                    and all(value == NO_LIMIT for _, value in limits)
+                    and directories.is_empty(self._rules.base_path, account)
                 )
                 found[account] = () if is_new else limits
             except BackendError as error:

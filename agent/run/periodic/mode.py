@@ -143,6 +143,10 @@ def report_failure(
             log.warning("the policy is not told of %s: %s", error, refusal)
     elif not gate.may_tell(rules):
         log.info("the policy is not told of %s: mode %s", error, rules.mode)
+        try:
+            parking.let_go_of_older(offering, state_dir, document)
+        except SiteAgentError as refusal:
+            log.warning("an older message of the policy may wait still: %s", refusal)
     else:
         _report_failure(offering, state_dir, document, error, client)
 
@@ -196,6 +200,7 @@ def resume(site: Site, rules: PolicyRules, lock: Lock = lambda _: True) -> list[
         held = {plan.id for plan in plans.waiting()}
         approved = {approval.plan for approval in plans.approvals.open()}
         (free if held.intersection(message.plans) <= approved else others).append(message)
+    free.sort(key=lambda message: message.looked)
     others.sort(key=lambda message: message.looked)
     again = [message for message in others if abs(now - message.looked) > LOOKED_AT_EVERY]
     due = [*free, *again[:LOOKED_AT_ONCE]]
@@ -225,6 +230,9 @@ def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
             if not (error.retryable or is_denied):
                 _report_failure(site.offering, site.state_dir, document, error, site.client)
                 parking.let_go(site.offering, site.state_dir, document)
+            else:
+                # It comes last the next time: the time of a pass may not be enough for all.
+                state.park(replace(waiting, looked=parking.now()))
             raise
     return pass_.report
 

@@ -89,6 +89,15 @@ def let_go(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> 
     _drop_plans(offering, state_dir, document)
 
 
+def let_go_of_older(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> None:
+    """Forget the parked message of the same policy and resource where it is not newer than this one. Raises PlanRefused
+    and StateError.
+    """
+    waiting = state_of(offering, state_dir, document).parked
+    if waiting is not None and periodic_messages.written_at(document, now()) >= waiting.at:
+        let_go(offering, state_dir, document)
+
+
 def _drop_plans(offering: Offering, state_dir: Path, document: Mapping[str, Any]) -> None:
     plans = HeldPlans(state_dir, offering, plans_key(*uuids(document)))
     for waiting in plans.waiting():
