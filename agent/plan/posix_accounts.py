@@ -80,6 +80,7 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
     entries = {entry.name: entry for entry in seen.entries}
     actions: list[DirectoryAction] = []
     told: list[str] = []
+    renames: list[RenameUser] = []
     unclear: set[str] = set()
     for user in people:
         name, posix = user.username, user.posix or PosixAccount()
@@ -100,10 +101,10 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
             planned = _of_person(person, seen, rules, logins)
             actions += planned.actions
             told += planned.told
+            renames += planned.renames
             if planned.told or any(isinstance(each, (RenameUser, AdoptNumbers)) for each in planned.actions):
                 unclear.add(name)
-    renames = tuple(each for each in actions if isinstance(each, RenameUser) and each.before in entries)
-    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), renames)
+    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), tuple(renames))
 
 
 def not_renamed(users: Iterable[OfferingUser], renames: Iterable[RenameUser]) -> list[OfferingUser]:
@@ -181,7 +182,8 @@ def _new(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> Planned
     """Plan for a person without an entry of this name."""
     mine = [entry for entry in person.rivals if _is_login(entry, person.user, rules)]
     if len(person.rivals) == len(mine) == 1 and mine[0].uid == person.uid:
-        return PlannedPeople((RenameUser(before=mine[0].name, user=person.name, reason=WHY),))
+        rename = RenameUser(before=mine[0].name, user=person.name, reason=WHY)
+        return PlannedPeople((rename,), renames=(rename,))
     if person.rivals:
         return _told(person, _held(person))
     for group, gid in seen.groups if rules.personal_groups else ():
