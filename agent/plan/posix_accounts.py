@@ -42,8 +42,8 @@ NOTHING_SHOWN = (
 @dataclass(frozen=True, slots=True)
 class PlannedPeople:
     """`told`: what an operator must look at, in words; nothing is done about it. `unclear`: usernames whose entry does
-    not agree with Waldur, so that it may be somebody else's. `renames`: those of `actions` before which people log in
-    with their old name.
+    not agree with Waldur, so that it may be somebody else's, and old names of the renamed. `renames`: those of
+    `actions` before which people log in with their old name.
     """
 
     actions: tuple[DirectoryAction, ...] = ()
@@ -102,8 +102,7 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
             actions += planned.actions
             told += planned.told
             renames += planned.renames
-            if planned.told or any(isinstance(each, (RenameUser, AdoptNumbers)) for each in planned.actions):
-                unclear.add(name)
+            unclear |= planned.unclear
     return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), tuple(renames))
 
 
@@ -151,13 +150,15 @@ def _of_person(
 ) -> PlannedPeople:
     entry, name = person.entry, person.name
     if entry is not None and entry.renamed_from:
-        return PlannedPeople((RenameUser(before=entry.renamed_from, user=name, reason="it was cut off"),))
+        rename = RenameUser(before=entry.renamed_from, user=name, reason="it was cut off")
+        return PlannedPeople((rename,), unclear=frozenset({rename.before, name}))
     if entry is None:
         return _new(person, seen, rules)
     is_others = bool(rules.has_login and entry.login) and entry.login != person.user.waldur_username
     if is_others and (entry.uid != person.uid or entry.login in logins):
         return _told(person, f"the entry carries the login {entry.login}, and belongs to somebody else")
     actions: list[DirectoryAction] = []
+    unclear: frozenset[str] = frozenset()
     if (entry.uid, entry.gid) != (person.uid, person.gid):
         words = f"it has {entry.uid}:{entry.gid} there, and {person.uid}:{person.gid} in Waldur (uid and gid)"
         if rules.on_mismatch is not OnMismatch.ADOPT:
@@ -170,12 +171,13 @@ def _of_person(
             return _told(person, f"{words}; {held}")
         before, after = (entry.uid, entry.gid), (person.uid, person.gid)
         actions.append(AdoptNumbers(user=name, before=before, after=after, reason=WHY))
+        unclear = frozenset({name})
     if entry.is_parked and person.user.may_use:
         shell = person.user.posix.shell if person.user.posix else ""
         actions.append(EnableUser(user=name, shell=shell, reason="the person has come back"))
     if stale := seen.stale.get(name):
         actions.append(UpdateProfile(user=name, changes=stale, reason=WHY))
-    return PlannedPeople(tuple(actions))
+    return PlannedPeople(tuple(actions), unclear=unclear)
 
 
 def _new(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
@@ -183,7 +185,7 @@ def _new(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> Planned
     mine = [entry for entry in person.rivals if _is_login(entry, person.user, rules)]
     if len(person.rivals) == len(mine) == 1 and mine[0].uid == person.uid:
         rename = RenameUser(before=mine[0].name, user=person.name, reason=WHY)
-        return PlannedPeople((rename,), renames=(rename,))
+        return PlannedPeople((rename,), unclear=frozenset({rename.before, rename.user}), renames=(rename,))
     if person.rivals:
         return _told(person, _held(person))
     for group, gid in seen.groups if rules.personal_groups else ():
@@ -215,7 +217,7 @@ def _held_group(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> 
 
 
 def _told(person: _Person, words: str) -> PlannedPeople:
-    return PlannedPeople(told=(f"{person.name}: {words}",))
+    return PlannedPeople(told=(f"{person.name}: {words}",), unclear=frozenset({person.name}))
 
 
 def _is_login(entry: DirectoryUser, user: OfferingUser, rules: AccountRules) -> bool:

@@ -147,6 +147,8 @@ def test_who_is_not_renamed_yet_keeps_the_accounts(world: World, looker: Looker)
         group = looker.group("a_one")
         assert group is not None and set(group.all("memberUid")) == {"ann", "bob", "cid", "dee"}
         assert looker.user("cid") and not looker.user("newcid")
+        # The group of the project still has them, too.
+        assert {"cid", "dee"} <= set(physics(looker)[1])
     assert [line for line in shown_to_operator if "new" in line] == []
     set_policy(world, replace(unlimited, max_removed_percent=100))
     report = world.sync()
