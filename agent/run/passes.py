@@ -7,12 +7,13 @@ Called by the tasks, the commands and the tests; the modes themselves are strang
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount, only
 from agent.core.errors import PassUnfinished, SiteAgentError
-from agent.core.model import Deletion, OfferingUser, Snapshot
+from agent.core.model import Deletion, Snapshot
 from agent.plan import departures
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
@@ -65,14 +66,15 @@ def sync_members(
     return run.report
 
 
-def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> Sequence[OfferingUser]:
-    """Give names to people who have none yet. Return the offering's users as they are then."""
+def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> MembershipFacts:
+    """Give names to people who have none yet. Return the facts with the offering's users as they are then."""
     if not gate.may_tell(run.rules):
-        return facts.users
+        return facts
     # Who is inside matters only where a name is to be given.
     is_any_nameless = any(not user.username for user in facts.users)
     members = members_of(facts, snapshot) if is_any_nameless else frozenset()
-    return people.name_people(run, facts.users, facts.offering, snapshot, members)
+    named = people.name_people(run, facts.users, facts.offering, snapshot, members)
+    return replace(facts, users=named.users, names_unknown=named.names_unknown)
 
 
 def name_offering_users(site: Site) -> PassReport:

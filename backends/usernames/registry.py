@@ -80,6 +80,11 @@ def provider_groups(offering: Offering) -> ProviderGroupDirectory | None:
     return plugin.provider_groups(_settings(plugin, offering))
 
 
+def follows_waldur(offering: Offering) -> bool:
+    """Return whether the people of the offering's directory get the names that Waldur has for them."""
+    return offering.username_backend == LDAP and ldap.follows_waldur(offering.backend_settings)
+
+
 def has_provider_groups(offering: Offering) -> bool:
     """Return whether the site wants the groups of Waldur's projects in its directory."""
     return ldap.wants_provider_groups(offering.backend_settings)

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.config.model import Mode
-from agent.core.policy import PolicyRules
+from agent.core.policy import Charge, Cost, PolicyRules
+from agent.run import passes
+from agent.run.membership import mode as membership
+from agent.run.membership import planning
+from agent.run.membership.facts import PassScope, confirm_people
+from agent.run.people.usernames import UNREAD
 from agent.run.preview import previews
+from agent.state import charges
 from rig.slapd import BASE, Slapd
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OfferingUserState
@@ -155,6 +162,99 @@ def test_who_is_not_renamed_yet_keeps_the_accounts(world: World, looker: Looker)
     assert (report.error, report.held) == (None, ())
     assert world.cluster.users_of("a_one") == {"ann", "bob", "newcid", "newdee"}
     assert looker.user("newcid") and not looker.user("cid")
+
+
+def test_who_is_renamed_while_the_directory_is_away_keeps_the_accounts(
+    world: World, looker: Looker, slapd: Slapd
+) -> None:
+    """Nobody knows then which name the directory has. Who has left keeps theirs that long, too."""
+    resource = world.allocate("one")
+    world.sync()
+    renamed, left, deleted = (world.person(name) for name in ("cid", "dee", "eve"))
+    looker.directory.close()
+    slapd.stop()
+    change(world, renamed, username="newcid")
+    world.leave(left)
+    world.waldur.people.set_account(deleted, "eve", state=OfferingUserState.REQUESTED_DELETION)
+    planned = previews.preview(world.site, Mode.MEMBERSHIP_SYNC)
+    assert [each.verb for each in planned.allowed.actions] == ["add member"]
+    assert any(f"2 who are not of its team stay for now: {UNREAD}" in note for note in planned.notes)
+    for project in ("", world.waldur.seed.project_uuids[0]):
+        report = world.sync(project=project)
+        assert f"nobody leaves an account in this pass: {UNREAD}" in report.notes
+        assert [words for words in report.problems if words.startswith("usernames: ")] != []
+        assert report.error is None and report.retryable_error is not None
+        assert world.cluster.users_of("a_one") == {*TEAM, "newcid"}
+    world.waldur.place_create_order(world.project_of(resource), "two", limits={"cpu": 1}, slug="two")
+    assert passes.process_orders(world.site).counted() == {"done": 1}
+    assert world.cluster.users_of("a_one") == {*TEAM, "newcid"}
+    row = world.waldur.people.account(deleted)
+    assert row is not None and row.state is OfferingUserState.REQUESTED_DELETION
+
+    slapd.start()
+    report = world.sync()
+    assert (report.error, report.held) == (None, ())
+    for account in ("a_one", "a_two"):
+        assert world.cluster.users_of(account) == {"ann", "bob", "newcid"}
+    assert looker.user("newcid") and not looker.user("cid")
+    assert physics(looker)[1] == ["ann", "newcid"]
+    row = world.waldur.people.account(deleted)
+    assert row is not None and row.state is OfferingUserState.DELETED
+
+
+def test_where_the_directory_makes_the_names_its_outage_keeps_nobody(
+    world: World, slapd: Slapd, looker: Looker, tmp_path: Path
+) -> None:
+    """What Waldur says of names holds there: nothing has to happen in the directory first."""
+    other = World(world.waldur, tmp_path, backend=raw(slapd), username_management_backend="ldap")
+    other.allocate("one")
+    other.sync()
+    looker.directory.close()
+    slapd.stop()
+    change(other, other.person("cid"), username="newcid")
+    report = other.sync()
+    assert [words for words in report.problems if words.startswith("usernames: ")] != []
+    assert (report.error, report.notes) == (None, [])
+    assert other.cluster.users_of("a_one") == {*TEAM, "newcid"} - {"cid"}
+
+
+def test_who_is_renamed_between_two_looks_at_waldur_keeps_the_accounts(world: World) -> None:
+    world.allocate("one")
+    world.sync()
+    facts = membership.observe(world.site, PassScope(), lambda read, _: read)
+    change(world, world.person("cid"), username="newcid")
+    world.leave(world.person("eve"))
+    waldur = confirm_people(world.site, facts.waldur, facts.waldur.resources)
+    lines = [action.line() for action in planning.plan(replace(facts, waldur=waldur)).actions]
+    assert [line for line in lines if "remove member" in line] == ["remove member eve from a_one"]
+    assert [line for line in lines if "cid" in line] == []
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_plan_is_not_applied_where_the_directory_keeps_the_old_names(
+    world: World, looker: Looker, slapd: Slapd, is_away: bool
+) -> None:
+    """It is away, or the renaming is held by then for what others have lost."""
+    world.allocate("one")
+    world.sync()
+    change(world, world.person("cid"), username="newcid")
+    planned = previews.preview(world.site, Mode.MEMBERSHIP_SYNC)
+    assert "remove member" in {each.verb for each in planned.allowed.actions}
+    if is_away:
+        looker.directory.close()
+        slapd.stop()
+    else:
+        spent = [Charge(Cost.MEMBERS_REMOVED, "a_one", f"other{number}") for number in range(50)]
+        where = {"cluster": world.site.backend.cluster, "offering": world.site.offering.uuid, "mode": "other"}
+        charges.reserve(world.site.state_dir, spent, **where, pass_id="x", now=datetime.now(UTC))
+    report = planned.apply()
+    assert "the directory has not got all names" in str(report.error)
+    assert world.cluster.users_of("a_one") == set(TEAM)
+    if not is_away:
+        return
+    slapd.start()
+    assert previews.preview(world.site, Mode.MEMBERSHIP_SYNC).apply().error is None
+    assert world.cluster.users_of("a_one") == {*TEAM, "newcid"} - {"cid"}
 
 
 def set_policy(world: World, policy: PolicyRules) -> None:

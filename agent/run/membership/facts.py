@@ -34,6 +34,7 @@ from agent.state import named_accounts as named_accounts_state
 from agent.waldur import members, offerings, orders, pool, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import UserLimits
+from backends.usernames import registry
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class MembershipFacts:
 
     `in_progress`: resources that an order is at work on. `unlisted`: the failed reads of resources and of whole
     projects that events told of, by uuid. `cluster`: as it was read meanwhile; None without resources, or where nobody
-    asked for it.
+    asked for it. `names_unknown`: why nobody knows the names that the site's directory has, empty where that is known.
     """
 
     offering: OfferingFacts
@@ -101,6 +102,7 @@ class MembershipFacts:
     user_limits: UserLimits | None
     unlisted: Mapping[str, WaldurError] = field(default_factory=dict)
     cluster: Snapshot | None = None
+    names_unknown: str = ""
 
 
 def is_whole_cheaper(site: Site, scope: PassScope, *, is_whole_due: bool) -> bool:
@@ -243,13 +245,19 @@ def _untold_teams(
 
 
 def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resource]) -> MembershipFacts:
-    """Return the facts with everything read again that decides who is a member of these; names in the directory were
-    read in this pass. Raises WaldurError.
+    """Return the facts with everything read again that decides who is a member of these; a directory that follows
+    Waldur has the names of the first look. Raises WaldurError.
     """
     client = site.client
-    names = {user.uuid: user.directory_name for user in facts.users if user.directory_name}
-    read_again = _users(site)
-    users = [replace(u, directory_name=names[u.uuid]) if u.uuid in names else u for u in read_again]
+    users = _users(site)
+    if registry.follows_waldur(site.offering):
+        names = {user.uuid: user.directory_name or user.username for user in facts.users}
+        users = [
+            replace(user, directory_name=name)
+            if (name := names.get(user.uuid, "")) not in ("", user.username)
+            else user
+            for user in users
+        ]
     read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
     return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(site))
 
@@ -282,7 +290,7 @@ def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> Membe
     return MembershipRules(
         offering,
         limits,
-        nobody_leaves=waiting,
+        nobody_leaves=waiting or facts.names_unknown,
         keeps_unmanaged=bool(site.offering.keeps_unmanaged),
         with_details=site.exposes_details,
     )

@@ -10,7 +10,7 @@ pay for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import SiteAgentError, WaldurError
-from agent.core.model import Deletion, OfferingUser, Part, ResourceState, Snapshot
+from agent.core.model import Deletion, Part, ResourceState, Snapshot
 from agent.core.policy import PolicyRules
 from agent.plan import departures
 from agent.plan.policy.gate import Decision
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 MODE = Mode.MEMBERSHIP_SYNC
 
-# Gives names to people who have none yet, and returns the users as they are then.
-NamePeople = Callable[[MembershipFacts, Snapshot], Sequence[OfferingUser]]
+# Gives names to people who have none yet, and returns the facts with the users as they are then.
+NamePeople = Callable[[MembershipFacts, Snapshot], MembershipFacts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def steps(
     rules: PolicyRules,
     progress: MembershipProgress,
     scope: PassScope = PassScope(),
-    name_people: NamePeople = lambda facts, _: facts.users,
+    name_people: NamePeople = lambda facts, _: facts,
 ) -> Steps[SyncFacts, PlannedSync]:
     """Return the loop over the offering's resources, or over those of `scope`."""
     return Steps(
@@ -103,12 +103,13 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
         snapshot = read.cluster
         if not scope.is_everything:
             require_accounts(site, snapshot)
-        read = replace(read, users=name_people(read, snapshot))
+        read = name_people(read, snapshot)
     foreign = named_accounts.of_others(
         site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours
     )
-    # Without resources the cluster was not read: nobody knows who is in an account that an order is at work on.
-    is_read = bool(read.resources or not read.in_progress)
+    # Without resources the cluster was not read: nobody knows who is in an account that an order is at work on. Nor is
+    # that known of people who may have another name there.
+    is_known = bool(read.resources or not read.in_progress) and not read.names_unknown
     return SyncFacts(
         read,
         snapshot,
@@ -118,7 +119,7 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
         blocked=blocked.by_account(site.state_dir, site.offering.uuid),
         lost=None if scope.is_everything else (),
         is_whole=scope.is_everything,
-        ends_users=scope.is_everything and is_read and site.client.if_supported(BeginDeletion.feature),
+        ends_users=scope.is_everything and is_known and site.client.if_supported(BeginDeletion.feature),
     )
 
 

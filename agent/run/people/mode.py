@@ -17,6 +17,7 @@ from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.run.gate import Pass
 from agent.run.people import departures, groups, homes, project_directories, provider_groups, usernames
+from agent.run.people.usernames import UsernameReport
 from agent.run.results import ProvisioningReport
 
 
@@ -26,13 +27,13 @@ def name_people(
     facts: OfferingFacts,
     snapshot: Snapshot,
     members: Set[str],
-) -> Sequence[OfferingUser]:
-    """Give names to people who have none yet; `members` as of `usernames.provision`. Return the users as they are
-    then.
-    """
+) -> UsernameReport:
+    """Give names to people who have none yet; `members` as of `usernames.provision`."""
     named = usernames.provision(run, users, facts, snapshot=snapshot, members=members)
     _add_to_report(run, "usernames", named)
-    return named.users
+    if named.names_unknown:
+        run.report.notes.append(f"nobody leaves an account in this pass: {named.names_unknown}")
+    return named
 
 
 def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts, seen: Snapshot) -> None:

@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 KEY = "usernames"
 # Users that are begun, asked about and named together: so many an outage in the middle leaves begun.
 AT_ONCE = 50
+UNREAD = "the directory could not be read: who was renamed in Waldur may have the old name there still"
 
 # What a third party's backend may raise by mistake: it costs one person this pass, not everybody theirs.
 PLUGIN_FAULTS = (
@@ -64,9 +65,12 @@ class PluginFault(SiteAgentError):
 
 @dataclass(frozen=True, slots=True)
 class UsernameReport(ProvisioningReport):
-    """The users as they are afterwards, and what was done. `error` stopped the work on more than one user."""
+    """The users as they are afterwards, and what was done. `error` stopped the work on more than one user.
+    `names_unknown`: why nobody knows the names that a directory which follows Waldur has; empty where that is known.
+    """
 
     users: tuple[OfferingUser, ...] = ()
+    names_unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,14 @@ def key_of(plan: Planned) -> str:
     return posix_accounts.KEY if isinstance(plan, posix_accounts.PlannedAccounts) else KEY
 
 
+def names_unknown(site: Site, plan: Planned | None = None) -> str:
+    """Return why nobody knows the names that a directory which follows Waldur has; empty where a plan of this module
+    was made from them, or the site has no such directory.
+    """
+    is_read = isinstance(plan, posix_accounts.PlannedAccounts)
+    return UNREAD if registry.follows_waldur(site.offering) and not is_read else ""
+
+
 def not_renamed(
     users: Sequence[OfferingUser], plan: Planned, allowed: Iterable[Action]
 ) -> Sequence[OfferingUser]:
@@ -168,15 +180,18 @@ class _UsernameProvisioning:
         self._users = {user.uuid or user.user_uuid: user for user in users}
         self._members = members
         self.names = GivenNames(site, users)
+        self._names_unknown = names_unknown(site)
         self._outcomes: list[Outcome] = []
 
     def take(self, outcomes: Sequence[Outcome], users: Iterable[OfferingUser]) -> None:
-        """Take over what was done at once, and the users as they are now."""
+        """Take over what was done in a directory that follows Waldur, and the users with the names that it has."""
         self.note(outcomes)
+        self._names_unknown = ""
         self._users = {user.uuid or user.user_uuid: user for user in users}
 
     def report(self) -> UsernameReport:
-        return UsernameReport(tuple(self._outcomes), self.error, tuple(self._users.values()))
+        users = tuple(self._users.values())
+        return UsernameReport(tuple(self._outcomes), self.error, users, self._names_unknown)
 
     def steps(
         self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool = False

@@ -16,8 +16,8 @@ from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.actions import Action, AddMember, RemoveMember, only
 from agent.core.directory_actions import AssignUsername, BeginDeletion
-from agent.core.errors import SiteAgentError
-from agent.core.model import Deletion, OfferingUser, Snapshot
+from agent.core.errors import PassUnfinished, SiteAgentError
+from agent.core.model import Deletion, Snapshot
 from agent.core.plans import Plan
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import FailResource, MarkResourceOk
@@ -148,8 +148,8 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
     dry_run = _DryRun(site, rules)
     names: list[Action] = []
 
-    def name_people(facts: MembershipFacts, seen: Snapshot) -> Sequence[OfferingUser]:
-        return _named(dry_run, site, facts, seen, names) if gate.may_tell(rules) else facts.users
+    def name_people(facts: MembershipFacts, seen: Snapshot) -> MembershipFacts:
+        return _named(dry_run, site, facts, seen, names) if gate.may_tell(rules) else facts
 
     steps = membership.steps(site, rules, progress, scope, name_people)
     plan = engine.plan_of(steps)
@@ -167,7 +167,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
 
     def apply() -> PassReport:
         with engine.passing(site, mode, subject=str(scope)) as run:
-            passes.name_people(run, waldur, plan.snapshot)
+            _require_renamed(waldur, passes.name_people(run, waldur, plan.snapshot))
             work = engine.carry_out(run, steps, plan)
             done = Synced(work.plan, work.decision, progress.errors, progress.seen, progress.unremovable)
             passes.provide_for_members(run, done, shown=dry_run.shown)
@@ -189,24 +189,36 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
 
 def _named(
     dry_run: _DryRun, site: Site, waldur: MembershipFacts, seen: Snapshot, names: list[Action]
-) -> Sequence[OfferingUser]:
-    """Add to `names` the names that people get before the members are looked at. Return the users, with the old names
+) -> MembershipFacts:
+    """Add to `names` the names that people get before the members are looked at. Return the facts, with the old names
     of those who are not renamed.
     """
-    users = waldur.users
+    users, unknown = waldur.users, usernames.names_unknown(site)
 
     def going() -> Sequence[Action]:
-        nonlocal users
+        nonlocal users, unknown
         inside = passes.members_of(waldur, seen)
         planned = usernames.plan(site, waldur.users, waldur.offering, snapshot=seen, members=inside)
         allowed = dry_run.decide(usernames.key_of(planned), planned).allowed
         users = usernames.not_renamed(users, planned, allowed)
+        unknown = usernames.names_unknown(site, planned)
         return allowed
 
     names += _unless_away("usernames", dry_run.notes, going)
     if only(AssignUsername, names):
         dry_run.notes.append("who gets a username now joins the accounts in the next pass")
-    return users
+    return replace(waldur, users=users, names_unknown=unknown)
+
+
+def _require_renamed(planned: MembershipFacts, now: MembershipFacts) -> None:
+    """Raise PassUnfinished where the directory may still have a name that the plan takes from somebody."""
+    known = {user.uuid: user.directory_name for user in planned.users}
+    has_old_names = any(user.directory_name not in ("", known.get(user.uuid)) for user in now.users)
+    if has_old_names or (now.names_unknown and not planned.names_unknown):
+        raise PassUnfinished(
+            "the directory has not got all names that the plan gives people on the cluster, which is left as it is: "
+            "make a new plan"
+        )
 
 
 def _beside_members(

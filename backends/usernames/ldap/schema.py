@@ -313,6 +313,12 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     return Parsed(settings, (*problems, *_warnings(section, loaded, place), *of_groups, *idle))
 
 
+def follows_waldur(raw: Mapping[str, Any]) -> bool:
+    """Return whether `backend_settings` want a directory that follows Waldur, also where they cannot be used."""
+    section = raw.get(KEY)
+    return isinstance(section, Mapping) and section.get("account_source") == SOURCES[1]
+
+
 def wants_provider_groups(raw: Mapping[str, Any]) -> bool:
     """Return whether `backend_settings` want the groups of Waldur's projects, and can be used."""
     settings = parse(raw, "").settings if raw.get(KEY) is not None else None
