@@ -9,7 +9,7 @@ policy, journal, backends and previews it declares itself: see `Action`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -653,6 +653,14 @@ Chosen = TypeVar("Chosen", bound=Action)
 def only(kind: type[Chosen], actions: Iterable[Action]) -> list[Chosen]:
     """Return the actions of one kind, in their order."""
     return [action for action in actions if isinstance(action, kind)]
+
+
+Several = TypeVar("Several", bound=Sequence[Action])
+
+
+def wholly_shown(actions_of: Mapping[str, Several], shown: frozenset[Action] | None) -> dict[str, Several]:
+    """Return those of whom somebody was `shown` all actions; everybody where it is None."""
+    return {of: some for of, some in actions_of.items() if shown is None or shown.issuperset(some)}
 
 
 def changed(before: Iterable[tuple[str, Any]], after: Iterable[tuple[str, Any]]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from agent.config.model import Mode, Offering
 from agent.core.account_names import fold
-from agent.core.actions import Action, Effect
+from agent.core.actions import Action, Effect, wholly_shown
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -193,12 +193,6 @@ def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHo
     return PlannedHomes(facts, {user: actions for user, actions in of_user.items() if actions}, snapshot)
 
 
-def limited_to(shown: frozenset[Action], plan: PlannedHomes) -> PlannedHomes:
-    """Return the plan for the users of whom everything was `shown`; the others are `unshown`. Pure."""
-    of_user = {user: actions for user, actions in plan.of_user.items() if shown.issuperset(actions)}
-    return replace(plan, of_user=of_user, unshown=plan.of_user.keys() - of_user.keys())
-
-
 def provision(  # noqa: PLR0913  each bounds what one caller wants done
     run: Pass,
     usernames: Collection[str],
@@ -328,7 +322,8 @@ class _HomeProvisioning:
 
     def _plan(self, facts: HomeFacts) -> PlannedHomes:
         found = planned(facts, self._rules, Snapshot(self._run.site.backend.cluster))
-        return found if self._shown is None else limited_to(self._shown, found)
+        of_user = wholly_shown(found.of_user, self._shown)
+        return replace(found, of_user=of_user, unshown=found.of_user.keys() - of_user.keys())
 
     def _announce(self, work: Work[PlannedHomes]) -> None:
         """Note the users who need nothing, those of whom nobody was shown what they need, and homes that cannot be

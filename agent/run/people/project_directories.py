@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.core.actions import Action
+from agent.core.actions import Action, wholly_shown
 from agent.core.errors import BackendError, ClusterBusy, PlanRefused, SiteAgentError, StateError
 from agent.core.host_actions import DirectoryHostAction, SetProjectQuota
 from agent.core.model import Snapshot
@@ -120,7 +120,7 @@ class _Provisioning:
     def steps(self, *, is_whole: bool) -> Steps[DirectoryFacts, PlannedDirectories]:
         def planned(facts: DirectoryFacts) -> PlannedDirectories:
             found = planner.changes(facts, self._rules)
-            changes = found if self._shown is None else _limited_to(self._shown, found)
+            changes = replace(found, of_account=wholly_shown(found.of_account, self._shown))
             # What is left for the next pass may be held: only a plan of everything shows which held plans are gone.
             return PlannedDirectories(
                 changes, Snapshot(self._site.backend.cluster), is_whole and changes == found
@@ -259,14 +259,6 @@ class _Provisioning:
     def _remember(self, changed: Mapping[str, DirectoryRecord]) -> None:
         self._records |= changed
         remembered.write(self._site.state_dir, self._site.offering.uuid, changed)
-
-
-def _limited_to(shown: frozenset[Action], changes: PlannedChanges) -> PlannedChanges:
-    """Return what is done for the accounts of which everything was shown."""
-    of_account = {
-        account: actions for account, actions in changes.of_account.items() if shown.issuperset(actions)
-    }
-    return replace(changes, of_account=of_account)
 
 
 def _portions(work: Work[PlannedDirectories]) -> Iterator[Portion]:
