@@ -251,31 +251,33 @@ def test_numbers_that_disagree_fail_the_pass_where_the_site_wants_that(
     assert "7777:7777" in " ".join([*run.report.notes, *run.report.problems])
 
 
-def test_numbers_are_adopted_with_the_group(
+@pytest.fixture
+def adopting(
     waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
-) -> None:
+) -> Site:
+    """Waldur's numbers count, and ann has others in the directory."""
     give(waldur, logins(waldur)[0], "ann", 5001)
     looker.add_user("ann", 7777)
+    return site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch="adopt"))
+
+
+def test_numbers_are_adopted_with_the_group(adopting: Site, looker: Looker) -> None:
     looker.add_group("ann", 7777, "ann")
-    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch="adopt"))
-    done = passed(site)
+    done = passed(adopting)
     assert done[0].action == AdoptNumbers(user="ann", before=(7777, 7777), after=(5001, 6001))
     group = looker.group("ann")
     assert group is not None and group.first("gidNumber") == "6001"
     assert user_of(looker, "ann").first("uidNumber") == "5001"
-    assert passed(site) == []
+    assert passed(adopting) == []
 
 
 def test_a_plan_knows_that_somebody_has_approved_what_is_adopted(
-    waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
+    waldur: SimulatedWaldur, adopting: Site, looker: Looker
 ) -> None:
-    give(waldur, logins(waldur)[0], "ann", 5001)
-    looker.add_user("ann", 7777)
     looker.add_group("ann", 7777, "ann")
-    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch="adopt"))
     with_resource(waldur, waldur.seed.project_uuids[0])
-    strict = replace(site.offering.policy, max_removed_members=0)
-    site = replace(site, offering=replace(site.offering, policy=strict))
+    strict = replace(adopting.offering.policy, max_removed_members=0)
+    site = replace(adopting, offering=replace(adopting.offering, policy=strict))
     (held,) = preview(site, Mode.MEMBERSHIP_SYNC).held
     assert [plan.id for plan in sync_members(site).held] == [held.id]
     approve(site, posix_accounts.KEY)
@@ -285,14 +287,9 @@ def test_a_plan_knows_that_somebody_has_approved_what_is_adopted(
     assert user_of(looker, "ann").first("uidNumber") == "5001"
 
 
-def test_the_number_of_another_group_is_not_adopted(
-    waldur: SimulatedWaldur, site: Site, site_for: SiteFactory, slapd: Slapd, looker: Looker
-) -> None:
-    give(waldur, logins(waldur)[0], "ann", 5001)
-    looker.add_user("ann", 7777)
+def test_the_number_of_another_group_is_not_adopted(adopting: Site, looker: Looker) -> None:
     looker.add_group("wheel", 6001)
-    site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch="adopt"))
-    assert passed(site) == []
+    assert passed(adopting) == []
     assert user_of(looker, "ann").first("uidNumber") == "7777"
 
 
