@@ -20,17 +20,20 @@ MANY = 10
 NAMED_AT_MOST = 5
 
 
-def are_lost(named: Set[str], snapshot: Snapshot) -> bool:
-    """Return whether all of these accounts are gone, or many and more than half."""
-    gone = len(named - set(snapshot.accounts))
-    return gone == len(named) >= 2 or (gone >= MANY and 2 * gone > len(named))
+def lost(named: Set[str], snapshot: Snapshot, *, alone: bool = False) -> Set[str]:
+    """Return which of these accounts are gone, where it is all of them, or many and more than half; else none. `alone`:
+    also where it is all of one.
+    """
+    gone = named - set(snapshot.accounts)
+    is_all = len(gone) == len(named) and (alone or len(gone) > 1)
+    return gone if is_all or (len(gone) >= MANY and 2 * len(gone) > len(named)) else frozenset()
 
 
 def require_accounts(named: Set[str], snapshot: Snapshot) -> None:
     """Raise AccountsLost where so many of the accounts that Waldur names are gone that the site must be at fault."""
-    if not are_lost(named, snapshot):
+    gone = sorted(lost(named, snapshot))
+    if not gone:
         return
-    gone = sorted(named - set(snapshot.accounts))
     more = f" and {len(gone) - NAMED_AT_MOST} more" if len(gone) > NAMED_AT_MOST else ""
     raise AccountsLost(
         f"{len(gone)} of the {len(named)} accounts that Waldur names are not on cluster {snapshot.cluster}: "

@@ -25,10 +25,8 @@ def require_accounts(site: Site, snapshot: Snapshot, needed: Set[str] = frozense
     Waldur is asked which accounts it names only where one of those `needed` is missing, or too many of those that were
     known when all members were last read. Raises WaldurError.
     """
-    standing = set(snapshot.accounts)
     known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
-    is_doubtful = bool(known) and (known.isdisjoint(standing) or rebuild.are_lost(known, snapshot))
-    if needed <= standing and not is_doubtful:
+    if needed <= set(snapshot.accounts) and not rebuild.lost(known, snapshot, alone=True):
         return
     listed = resources.listed(site.client, WITH_ACCOUNT, fields=("uuid", "state", "backend_id"))
     found = {fold(resource.backend_id) for resource in listed if resource.backend_id}

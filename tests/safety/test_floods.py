@@ -481,10 +481,17 @@ def test_one_account_that_is_gone_stops_no_other(world_of: WorldOf) -> None:
     assert report.counted() == {"waiting": 1}
 
 
-def test_no_account_is_made_on_a_cluster_that_has_lost_the_others(world_of: WorldOf) -> None:
+@pytest.mark.parametrize("remembered", [6, 1])
+def test_no_account_is_made_on_a_cluster_that_has_lost_the_others(world_of: WorldOf, remembered: int) -> None:
+    """Also where all but one of them were made after the last pass over members."""
     world = world_of(6, 2)
     world.in_step()
-    waldur = world.waldur
+    waldur, site = world.waldur, world.site
+    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    assert len(known) == 6
+    named_accounts.write(
+        site.state_dir, site.backend.cluster, site.offering, frozenset(sorted(known)[:remembered])
+    )
     waldur.place_create_order(waldur.seed.project_uuids[0], "new", limits={"cpu": 1}, slug="new")
     with emptied_database(world):
         assert isinstance(passes.process_orders(world.site).error, AccountsLost)
