@@ -28,8 +28,9 @@ LIMITS_S = (5.0, 10.0)
 LOAD_SHARE = 0.9
 SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
 # A removal of an association that is older than a day renumbers nothing. The next one may be younger: what was quick
-# makes batches no longer than this allows.
+# makes batches no longer than this allows, and what is expected of many batches no shorter than the second.
 LEAST_FACTOR, MOST_FACTOR = 0.5, 20.0
+LEAST_EXPECTED = 0.25
 # Of what a command takes by itself: more commands would only make it longer.
 LEAST_SHARE, LEAST_SHARE_BELOW_LIMIT = 0.25, 0.1
 # A factor is written down when it has changed by so much.
@@ -142,18 +143,25 @@ class Costs:
         work_s = self.seconds(kind, units_of(kind, actions)) - base_s
         return ceil(len(actions) / self.actions_at_once(kind, actions)) * base_s + work_s
 
+    def expected_s(self, kind: str, actions: Sequence[ClusterAction]) -> float:
+        """Return what these actions are likely to take: less than `total_s` where such commands were quick so far."""
+        return self.total_s(kind, actions) * self._measured(kind) / self._factor(kind)
+
     def note(self, kind: str, units: float, seconds: float) -> None:
         """Learn from a command. One that was slow counts at once, one that was quick by a quarter."""
-        before = self._factor(kind)
+        before = self._measured(kind)
         found = seconds / PRICES.get(kind, OTHER).seconds(units, self._rows())
         if found < before:
             found = before + (found - before) / 4
-        self._factors[kind] = after = min(MOST_FACTOR, max(LEAST_FACTOR, found))
+        self._factors[kind] = after = min(MOST_FACTOR, max(LEAST_EXPECTED, found))
         if max(after / before, before / after) >= WORTH_WRITING:
             self._memory.write(kind, after)
 
     def _factor(self, kind: str) -> float:
+        return max(LEAST_FACTOR, self._measured(kind))
+
+    def _measured(self, kind: str) -> float:
         if kind not in self._factors:
             found = self._memory.read(kind) or 1.0
-            self._factors[kind] = min(MOST_FACTOR, max(LEAST_FACTOR, found))
+            self._factors[kind] = min(MOST_FACTOR, max(LEAST_EXPECTED, found))
         return self._factors[kind]

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from agent.core.actions import ClusterAction
 from agent.core.errors import BackendUnavailable, PassUnfinished
+from agent.core.plans import Outcome
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE, PORTION_S
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
@@ -66,6 +68,25 @@ def test_a_slow_cluster_gets_smaller_portions(crowd: World) -> None:
     assert report.counted() == {"done": 2 * PROJECTS}, report.as_json()
     assert max(calls) <= PORTION_S
     assert len(calls) > 3
+    crowd.in_step()
+
+
+def test_portions_grow_again_where_the_cluster_proves_quick(crowd: World) -> None:
+    """What is read back takes time, too: fewer portions, fewer reads."""
+    price_s, calls = 1.0, list[int]()
+    apply = crowd.backend.apply
+
+    def applied(actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        nonlocal price_s
+        price_s /= 4
+        calls.append(len(actions))
+        return apply(actions)
+
+    crowd.backend.expected_s = lambda actions: price_s * len(actions)  # type: ignore[attr-defined]
+    crowd.backend.apply = applied  # type: ignore[method-assign]
+    report = crowd.sync()
+    assert report.counted() == {"done": 2 * PROJECTS}, report.as_json()
+    assert calls[0] <= PORTION_S < calls[1], calls
     crowd.in_step()
 
 

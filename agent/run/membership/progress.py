@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, TypeVar
 
 from agent.core.account_names import fold
@@ -121,14 +122,17 @@ class MembershipProgress:
         refused = (r.action for r in decision.refused if r.why not in (Why.PROTECTED, Why.IGNORED))
         self._withheld = frozenset([*held, *refused])
 
-    def portions(self, work: SyncWork) -> list[Portion]:
-        """Return one portion, or for many resources several: first what is added and changed, then who leaves, user by
-        user: a default account moves to one that the user has joined, and is left last.
+    def portions(self, work: SyncWork) -> Iterator[Portion]:
+        """Yield one portion, or for many resources several: first what is added and changed, then who leaves, user by
+        user: a default account moves to one that the user has joined, and is left last. How large the next one is
+        depends on how long the ones before it took.
         """
         changed = [plan for plan in work.plan.plans if _allowed(work, plan)]
         wanted = membership.in_order(action for plan in changed for action in _allowed(work, plan))
         if len(changed) <= ACCOUNTS_AT_ONCE and self._is_quick(wanted):
-            return [_portion(work, wanted)] if wanted else []
+            if wanted:
+                yield _portion(work, wanted)
+            return
         gone = membership.leavers(wanted)
         of_user: dict[str, list[Action]] = {}
         for action in wanted:
@@ -139,9 +143,11 @@ class MembershipProgress:
         def staying(plan: ResourcePlan) -> list[ClusterAction]:
             return [action for action in _allowed(work, plan) if action not in leaving]
 
-        found = [*self._sliced(changed, ACCOUNTS_AT_ONCE, staying)]
-        found += self._sliced(list(of_user), USERS_AT_ONCE, lambda user: of_user[user])
-        return [_portion(work, actions) for actions in found if actions]
+        slices = (
+            self._sliced(changed, ACCOUNTS_AT_ONCE, staying),
+            self._sliced(list(of_user), USERS_AT_ONCE, lambda user: of_user[user]),
+        )
+        yield from (_portion(work, actions) for actions in chain(*slices) if actions)
 
     def _is_quick(self, actions: Iterable[Action]) -> bool:
         backend, some = self._site.backend, [each for each in actions if isinstance(each, ClusterAction)]
@@ -151,15 +157,16 @@ class MembershipProgress:
         self, items: Sequence[Item], size: int, actions_of: Callable[[Item], Sequence[Action]]
     ) -> Iterator[list[Action]]:
         """Yield the actions of so many items at a time, or of fewer where they take long."""
-        for start in range(0, len(items), size):
-            waiting = [items[start : start + size]]
-            while waiting:
-                some = waiting.pop()
+        left = items
+        while left:
+            some = left[:size]
+            while True:
                 actions = [action for item in some for action in actions_of(item)]
                 if len(some) == 1 or self._is_quick(actions):
-                    yield actions
-                else:
-                    waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+                    break
+                some = some[: len(some) // 2]
+            left = left[len(some) :]
+            yield actions
 
     def failed(self, work: SyncWork, portion: Portion, error: SiteAgentError) -> None:
         """Note a portion that cannot have happened, or cannot be read back: no fault of the resources."""
