@@ -19,8 +19,9 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from agent.config.model import Mode
+from agent.core.associations import Association
 from agent.core.errors import SiteAgentError
-from agent.core.model import Account, Association
+from agent.core.model import Account
 from agent.core.policy import LimitsSource
 from agent.run.passes import PASSES
 from agent.run.site import ProcessCache, Site

@@ -15,7 +15,8 @@ from enum import Enum, IntEnum, StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from agent.core.account_names import fold
-from agent.core.model import Account, Association, MemberQos, Part, Snapshot
+from agent.core.associations import Association
+from agent.core.model import Account, MemberQos, Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
 
 # Every kind of action that is defined, by name: to read them back from JSON.
@@ -453,7 +454,7 @@ class AddMember(ClusterAction):
         own = dict.fromkeys(rows, MemberQos(frozenset(self.qos), self.default_qos))
         return replace(
             snapshot,
-            associations=snapshot.associations.union(self.new_members()),
+            associations=snapshot.associations | frozenset(self.new_members()),
             member_qos={**snapshot.member_qos, **own},
             default_accounts={**snapshot.default_accounts, self.user: default},
         )

@@ -19,7 +19,8 @@ from agent.core.actions import (
     Ref,
     Target,
 )
-from agent.core.model import Association, MemberQos, Part, Snapshot
+from agent.core.associations import Association
+from agent.core.model import MemberQos, Part, Snapshot
 from agent.core.policy import Cost
 
 

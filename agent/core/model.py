@@ -8,13 +8,14 @@ spelling of the cluster. Sources: Waldur's REST API 8.0.5 and `sacctmgr show ass
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+from agent.core.associations import Association, Associations
 from agent.core.errors import BackendUnavailable
 
 Key = TypeVar("Key")
@@ -282,15 +283,6 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Association:
-    """One user in one account, on one partition or (empty) on all."""
-
-    account: str
-    user: str
-    partition: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class MemberQos:
     """The QoS that one association has of its own, and its default."""
 
@@ -313,7 +305,7 @@ class Snapshot:
 
     cluster: str
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    associations: frozenset[Association] = frozenset()
+    associations: Set[Association] = frozenset()
     default_accounts: Mapping[str, str] = field(default_factory=dict)
     tres: frozenset[str] = frozenset()
     active_jobs: Mapping[str, int] = field(default_factory=dict)
@@ -370,18 +362,20 @@ class Snapshot:
 
     def rows_of(self, account: str, user: str) -> frozenset[Association]:
         """Return the associations of a user in an account."""
-        everywhere = Association(account, user)
-        of_all = frozenset({everywhere}) & self.associations
-        return of_all | self._on_partitions.get((account, user), frozenset())
+        return self._rows.rows_of(account, user)
 
     def users_of(self, account: str) -> frozenset[str]:
-        return _values(self._users.get(account, ()))
+        return self._rows.users_of(account)
+
+    def members(self) -> Iterator[tuple[str, str]]:
+        """Yield each account with each of its users once, on however many partitions."""
+        return self._rows.members()
 
     def accounts_of(self, user: str) -> frozenset[str]:
         return _values(self._homes.get(user, ()))
 
     def children_of(self, account: str) -> frozenset[str]:
-        return self._children.get(account, frozenset())
+        return _values(self._children.get(account, ()))
 
     def qos_of(self, account: str) -> frozenset[str]:
         """Return the QoS that an account has, its own or those of the nearest account above it that has any."""
@@ -401,12 +395,9 @@ class Snapshot:
         return place
 
     @cached_property
-    def _users(self) -> Mapping[str, OneOrMore]:
-        return _listed((a.account, a.user) for a in self.associations)
-
-    @cached_property
-    def _on_partitions(self) -> Mapping[tuple[str, str], frozenset[Association]]:
-        return _grouped(((a.account, a.user), a) for a in self.associations if a.partition)
+    def _rows(self) -> Associations:
+        found = self.associations
+        return found if isinstance(found, Associations) else Associations(found)
 
     @cached_property
     def _of_qos(self) -> Mapping[str, frozenset[str]]:
@@ -418,11 +409,11 @@ class Snapshot:
 
     @cached_property
     def _homes(self) -> Mapping[str, OneOrMore]:
-        return _listed((a.user, a.account) for a in self.associations)
+        return _listed((user, account) for account, user in self.members())
 
     @cached_property
-    def _children(self) -> Mapping[str, frozenset[str]]:
-        return _grouped((a.parent, a.name) for a in self.accounts.values() if a.parent)
+    def _children(self) -> Mapping[str, OneOrMore]:
+        return _listed((a.parent, a.name) for a in self.accounts.values() if a.parent)
 
 
 def _grouped(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, frozenset[Value]]:

@@ -31,7 +31,8 @@ from agent.core.actions import (
     SetQos,
 )
 from agent.core.association_actions import ResetQosUsage
-from agent.core.model import AccountSpec, AllocationSpec, Association, Part, Snapshot
+from agent.core.associations import Association
+from agent.core.model import AccountSpec, AllocationSpec, Part, Snapshot
 
 
 def building(spec: AllocationSpec, snapshot: Snapshot, reason: str) -> list[ClusterAction]:

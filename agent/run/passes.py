@@ -92,7 +92,7 @@ def members_of(facts: MembershipFacts, snapshot: Snapshot) -> frozenset[str]:
     for accounts in (facts.accounts or {}).values():
         others |= accounts.active | accounts.unsettled | accounts.ended
     named = named_accounts([*facts.resources, *facts.in_progress])
-    inside = {member.user for member in snapshot.associations if member.account in named}
+    inside = {user for account, user in snapshot.members() if account in named}
     return frozenset(inside - others)
 
 

@@ -63,7 +63,7 @@ def resource(record: Json, before: Resource | None = None) -> Resource:
         slug=_text(record, "slug"),
         state=ResourceState(_required(record, "state", "a resource")),
         backend_id=_text(record, "backend_id"),
-        project_uuid=hex_text(record, "project_uuid"),
+        project_uuid=intern(hex_text(record, "project_uuid")),
         project_slug=_slug(record, "project"),
         project_name=_text(record, "project_name"),
         customer_uuid=intern(hex_text(record, "customer_uuid")),
@@ -100,8 +100,9 @@ def offering_user(record: Json) -> OfferingUser:
     first, _, last = _text(record, "user_full_name").strip().rpartition(" ")
     return OfferingUser(
         uuid=hex_text(record, "uuid"),
-        user_uuid=hex_text(record, "user_uuid"),
-        username=_text(record, "username"),
+        user_uuid=intern(hex_text(record, "user_uuid")),
+        # The cluster's associations have the same name, and the listing of roles the same person.
+        username=intern(_text(record, "username")),
         state=intern(_text(record, "state")),
         is_restricted=bool(record.get("is_restricted")),
         waldur_username=_text(record, "user_username"),

@@ -71,9 +71,9 @@ def of_projects(client: WaldurClient, provider: str) -> Teams:
     found: dict[str, dict[str, TeamMember]] = defaultdict(dict)
     params = [("field", name) for name in PERMISSION_FIELDS]
     for item in client.pages(f"{PROVIDERS}{provider}/project_permissions/", params, order=OLDEST_FIRST):
-        user = records.uuid(item, "a permission", "user_uuid")
+        user = intern(records.uuid(item, "a permission", "user_uuid"))
         role = intern(str(item.get("role_name") or item.get("role") or ""))
-        found[records.uuid(item, "a permission", "project_uuid")][user] = TeamMember(user, role=role)
+        found[intern(records.uuid(item, "a permission", "project_uuid"))][user] = TeamMember(user, role=role)
     return {project: list(team.values()) for project, team in found.items()}
 
 

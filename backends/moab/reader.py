@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
+from agent.core.associations import Association, Associations
 from agent.core.errors import ParseError
-from agent.core.model import Account, Association, Part, Snapshot
+from agent.core.model import Account, Part, Snapshot
 from backends.base import Scope
 from backends.moab import parse
 from backends.moab.components import DEPOSIT
@@ -95,7 +96,7 @@ class Reader:
         return Snapshot(
             cluster=self._settings.cluster_name,
             accounts={name: self._account(ledger, name) for name in ledger.accounts},
-            associations=frozenset(
+            associations=Associations(
                 Association(name, user) for name, account in ledger.accounts.items() for user in account.users
             ),
             default_accounts=defaults or {},

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import TypeVar
 
 from agent.core.account_names import fold
+from agent.core.associations import Association, Associations
 from agent.core.errors import ParseError
-from agent.core.model import Account, Association, MemberQos
+from agent.core.model import Account, MemberQos
 from backends.command_output import is_whole, lines
 
 ASSOCIATION_COLUMNS = (
@@ -49,7 +50,7 @@ class Tree:
 
     clusters: frozenset[str]
     accounts: Mapping[str, Account]
-    associations: frozenset[Association]
+    associations: Associations
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     member_qos: Mapping[Association, MemberQos] = field(default_factory=dict)
 
@@ -79,7 +80,7 @@ def associations(answer: str | Iterable[str], *, placed: bool = False) -> Tree:
     """
     clusters: set[str] = set()
     accounts: dict[str, Account] = {}
-    found: set[Association] = set()
+    users: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     user_limits: dict[tuple[str, str], Mapping[str, int]] = {}
     member_qos: dict[Association, MemberQos] = {}
     places = _Places()
@@ -93,10 +94,9 @@ def associations(answer: str | Iterable[str], *, placed: bool = False) -> Tree:
             places.add(account, is_user=bool(user), left=place[0], right=place[1])
         if user:
             user, partition = intern(user), intern(fold(partition))
-            member = Association(account, user, partition)
-            found.add(member)
+            users[partition][account].append(user)
             if own or default_qos:
-                member_qos[member] = MemberQos(own, default_qos)
+                member_qos[Association(account, user, partition)] = MemberQos(own, default_qos)
             if per_job:
                 user_limits[account, user] = limits_of(per_job)
             continue
@@ -117,10 +117,10 @@ def associations(answer: str | Iterable[str], *, placed: bool = False) -> Tree:
     for above in accounts.values():
         if above.parent and above.parent not in accounts:
             raise ParseError(SHOW_ASSOCIATIONS, above.name, f"its parent {above.parent} is missing")
-    for member in found:
-        if member.account not in accounts:
-            raise ParseError(SHOW_ASSOCIATIONS, member.user, f"its account {member.account} is missing")
-    return Tree(frozenset(clusters), accounts, frozenset(found), user_limits, member_qos)
+    for inside in users.values():
+        for account in inside.keys() - accounts.keys():
+            raise ParseError(SHOW_ASSOCIATIONS, inside[account][0], f"its account {account} is missing")
+    return Tree(frozenset(clusters), accounts, Associations.of_users(users), user_limits, member_qos)
 
 
 class _Places:

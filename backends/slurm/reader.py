@@ -262,7 +262,7 @@ class Reader:
 
 def _unlisted(snapshot: Snapshot, listed: Mapping[str, str]) -> list[str]:
     """Return those who have associations and are not listed among the users."""
-    return sorted({association.user for association in snapshot.associations} - listed.keys())
+    return sorted({user for _, user in snapshot.members() if user not in listed})
 
 
 def _limited_by_qos(snapshot: Snapshot, qos: Mapping[str, parse.Qos]) -> Snapshot:

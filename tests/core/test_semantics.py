@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import agent
 import backends
 from agent.core.actions import KINDS, Action, ClusterAction, Effect, Kind, Phase, Ref, Target, Thing
-from agent.core.model import Account, Association, Part, Snapshot
+from agent.core.associations import Association
+from agent.core.model import Account, Part, Snapshot
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import Charge, Cost, PolicyRules

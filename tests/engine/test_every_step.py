@@ -17,7 +17,7 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.actions import BlockMember, CancelJobs
-from agent.core.model import Association
+from agent.core.associations import Association
 from agent.core.policy import Charge, Cost
 from agent.run import passes
 from agent.run.membership import rebuild

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.core.model import Account, Association, Snapshot
+from agent.core.associations import Association
+from agent.core.model import Account, Snapshot
 from agent.run import passes
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import PassScope

@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 
 from agent.core.actions import CreateAccount, SetLimits, SetQos
+from agent.core.associations import Association
 from agent.core.errors import BackendUnavailable
-from agent.core.model import AccountSpec, AllocationSpec, Association, OwnQos, Part, Snapshot
+from agent.core.model import (
+    AccountSpec,
+    AllocationSpec,
+    OwnQos,
+    Part,
+    Snapshot,
+)
 from agent.plan import accounts
 from backends.testing.memory import without
 from tests.plan.worlds import TREE, applied, cluster, rendered

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.actions import Action, ClusterAction, MoveAccount, RemoveMember, SetLimits
+from agent.core.associations import Association
 from agent.core.errors import BackendUnavailable
 from agent.core.members import DesiredMembers
 from agent.core.model import (
     Account,
     AccountingType,
     AllocationSpec,
-    Association,
     Component,
     OrderType,
     Part,

@@ -19,8 +19,15 @@ from agent.core.actions import (
     MoveDefaultAccount,
     RemoveMember,
 )
+from agent.core.associations import Association
 from agent.core.errors import BackendUnavailable
-from agent.core.model import Association, OrderState, OrderType, OwnQos, Part, Snapshot
+from agent.core.model import (
+    OrderState,
+    OrderType,
+    OwnQos,
+    Part,
+    Snapshot,
+)
 from agent.core.plans import Plan
 from agent.core.waldur_actions import CompleteOrder, FailOrder
 from agent.plan import orders

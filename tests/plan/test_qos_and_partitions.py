@@ -10,11 +10,11 @@ import pytest
 
 from agent.core.actions import ClusterAction
 from agent.core.association_actions import RemovePartition
+from agent.core.associations import Association
 from agent.core.model import (
     Account,
     AccountSpec,
     AllocationSpec,
-    Association,
     MemberQos,
     OwnQos,
     Part,

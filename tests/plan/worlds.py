@@ -10,11 +10,11 @@ from typing import Any
 
 from agent.core.account_names import NameRules
 from agent.core.actions import Action, ClusterAction
+from agent.core.associations import Association
 from agent.core.model import (
     Account,
     AccountingType,
     AllocationSpec,
-    Association,
     Component,
     Order,
     OrderState,

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
+from agent.core.associations import Association
 from agent.core.errors import AccountsLost, PassUnfinished
-from agent.core.model import Account, Association, Snapshot
+from agent.core.model import Account, Snapshot
 from agent.core.policy import BUDGETS, Cost
 from agent.run import gate, passes
 from agent.run.membership import rebuild

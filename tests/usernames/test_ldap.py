@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.core.associations import Association
 from agent.core.directory_actions import (
     AddToGroup,
     DeleteGroup,
@@ -17,7 +18,6 @@ from agent.core.directory_actions import (
     RemoveFromGroup,
 )
 from agent.core.errors import NotApplied
-from agent.core.model import Association
 from agent.plan.groups import DesiredGroups
 from agent.run.people import groups, usernames
 from agent.run.results import ProvisioningReport

@@ -77,9 +77,7 @@ class BudgetCheck:
     @cached_property
     def _emptied(self) -> Set[str]:
         """Return the accounts that lose all members, those that are ended on purpose included."""
-        left_by_all = (
-            name for name, users in self.leaving.items() if len(users) >= self.members.get(name, 0)
-        )
+        left_by_all = (name for name, users in self.leaving.items() if len(users) >= len(self._present(name)))
         return self._whole.union(left_by_all)
 
     @cached_property
@@ -110,24 +108,22 @@ class BudgetCheck:
         """Return what an action costs people."""
         return self._charges.get(action, frozenset())
 
-    @cached_property
-    def members(self) -> Mapping[str, int]:
-        """Return members by account, without those whom no pass changes; on several partitions they count once."""
-        return {account: len(users) for account, users in self._present.items()}
+    def _present(self, account: str) -> frozenset[str]:
+        """Return the members of an account, without those whom no pass changes."""
+        found = self._book.snapshot.users_of(account)
+        return frozenset(user for user in found if not self._book.spares(user))
 
     @cached_property
-    def _present(self) -> Mapping[str, Set[str]]:
-        found: dict[str, set[str]] = {}
-        for association in self._book.snapshot.associations:
-            if not self._book.spares(association.user):
-                found.setdefault(association.account, set()).add(association.user)
-        return found
+    def _members(self) -> int:
+        """Return how many these are in all accounts together; on several partitions they count once."""
+        return sum(not self._book.spares(user) for _, user in self._book.snapshot.members())
 
     def accounts_in_excess(self) -> dict[str, Excess]:
         """Return what is too much for one account, by account."""
         found = {}
         for account, users in sorted(self.leaving.items()):
-            members = self.members.get(account, 0)
+            present = self._present(account)
+            members = len(present)
             charges = {Charge(Cost.MEMBERS_REMOVED, account, user) for user in users}
             head = f"of the {members} members of {account} would be removed at once"
             if limit := self._exceeded(len(users), members):
@@ -141,7 +137,7 @@ class BudgetCheck:
                     if charge.cost is Cost.MEMBERS_REMOVED and charge.account == account
                 }
                 new = charges - before - self._approved
-                ever = self._present.get(account, set()) | {charge.user for charge in before}
+                ever = present | {charge.user for charge in before}
                 if before and new and (limit := self._exceeded(len(before | new), len(ever), window)):
                     sentence = (
                         f"{len(new)} {head}, after {len(before)} within the last {window.name} ({limit})"
@@ -167,10 +163,9 @@ class BudgetCheck:
             roots.update(self._bearing(Charge(Cost.ACCOUNTS_EMPTIED, account) for account in gone))
         removed = self._removals - taken
         count = sum(charge.account not in alone for charge in removed)
-        members = sum(self.members.values())
-        if limit := self._exceeded(count, members):
+        if removed and (limit := self._exceeded(count, self._members)):
             sentences.append(
-                f"{count} of the {members} members of the cluster would be removed at once ({limit})"
+                f"{count} of the {self._members} members of the cluster would be removed at once ({limit})"
             )
             roots.update(self._bearing(removed))
         if len(alone) > PLANS_APART_AT_MOST:
@@ -214,10 +209,10 @@ class BudgetCheck:
         """
         total = len(new) + len(before)
         if cost is Cost.MEMBERS_REMOVED:
-            ever = {(account, user) for account, users in self._present.items() for user in users}
-            ever |= {(charge.account, charge.user) for charge in before if charge.account}
+            left = {charge for charge in before if charge.account}
+            gone = sum(charge.user not in self._present(charge.account) for charge in left)
             inside = sum(bool(charge.account) for charge in new | before)
-            if before and (limit := self._exceeded(inside, len(ever), window)):
+            if before and (limit := self._exceeded(inside, self._members + gone, window)):
                 return limit
         if total <= window.most(cost):
             return ""
@@ -231,7 +226,7 @@ class BudgetCheck:
         after = f", after {len(before)} within the last {window.name}" if before else ""
         if cost is Cost.MEMBERS_REMOVED:
             people = sorted(charge.user for charge in new if not charge.account)
-            inside, members = len(new) - len(people), sum(self.members.values())
+            inside, members = len(new) - len(people), self._members
             told = (
                 [f"{inside} of the {members} members of the cluster would be removed at once"]
                 if inside

@@ -396,7 +396,7 @@ def opened(
         if seen is None or Part.ASSOCIATIONS not in seen.complete:
             seen = site.backend.observe(Scope(parts=frozenset({Part.ASSOCIATIONS})))
         seen.require(Part.ASSOCIATIONS)
-        return frozenset(association.user for association in seen.associations)
+        return frozenset(user for _, user in seen.members())
 
     context = UsernameContext(site.offering.uuid, site.state_dir, owners, names_on_cluster)
     try:

@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import Any
 
 from agent.core.account_names import fold
+from agent.core.associations import Association, Associations
 from agent.core.errors import BackendError, ParseError
-from agent.core.model import Account, Association, MemberQos, Part, Snapshot
+from agent.core.model import Account, MemberQos, Part, Snapshot
 from backends.slurm.rest.client import items
 
 READ = "GET slurmdb/associations/"
@@ -127,7 +128,7 @@ class Rows:
         return Snapshot(
             cluster=cluster,
             accounts=accounts,
-            associations=frozenset(found),
+            associations=Associations(found),
             default_accounts=defaults,
             user_limits=user_limits,
             member_qos=member_qos,

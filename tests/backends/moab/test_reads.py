@@ -8,8 +8,9 @@ import logging
 import pytest
 
 from agent.core.actions import MoveDefaultAccount
+from agent.core.associations import Association
 from agent.core.errors import BackendUnavailable
-from agent.core.model import Association, Part
+from agent.core.model import Part
 from backends.base import BULK_PARTS, Scope
 from simulator.mam.install import StandIn
 from tests.backends.conftest import on_stand_in

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from agent.core.associations import Association
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
-from agent.core.model import Association, Health, MemberQos, Part
+from agent.core.model import Health, MemberQos, Part
 from backends.base import Scope
 from backends.process import CommandMissing
 from backends.slurm.reader import NAMED_AT_MOST

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.associations import Association
 from agent.core.errors import ParseError
-from agent.core.model import Account, Association, Snapshot
+from agent.core.model import Account, Snapshot
 from backends.slurm import parse
 from backends.slurm.parse import Tree
 
