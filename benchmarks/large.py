@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ SIZES = ((0, 1_000), (1_000, 1_000), (10_000, 1_000), (50_000, 5_000))
 MEMBERS = 5
 PROJECTS_PER_CUSTOMER = 10
 ORDERS = 10
-# Members who leave: so many of each of so many accounts.
+# Members who leave: so many of each of so many accounts, twice.
 LEAVING, LEFT_ACCOUNTS = 10, 20
 FIRST_SYNC = 200
 BARE_SYNC, ACCOUNTS_PER_LOAD = 40, 10
@@ -102,8 +102,8 @@ def _world(parts: Parts, others: int, ours: int) -> Iterator[World]:
             policy=POLICY,
         )
         world = World(parts.slurm, waldur, config, waldur.seed.project_uuids)
-        for number, project in enumerate(world.projects[:LEFT_ACCOUNTS]):
-            world.join(project, *(f"leaver{number}_{each}" for each in range(LEAVING)))
+        for number, project in enumerate(world.projects[: 2 * LEFT_ACCOUNTS]):
+            world.join(project, *_leavers(number))
         large_tree.add(parts.slurm, [*large_tree.others(others), *_ours(world)])
         try:
             yield world
@@ -157,18 +157,22 @@ def _measured(world: World) -> Iterator[Figure]:
     yield _figure(f"{ORDERS} create orders x {MEMBERS}", _pass(world, "orders"))
     _pass(world, "members")
 
-    for number, project in enumerate(world.projects[:LEFT_ACCOUNTS]):
-        for each in range(LEAVING):
-            people.remove_member(project, f"leaver{number}_{each}")
+    what = f"{LEAVING * LEFT_ACCOUNTS} members out of {LEFT_ACCOUNTS} accounts"
+    _leave(world, range(LEFT_ACCOUNTS))
+    yield _figure(what, _pass(world, "members"))
+    left = _count_leavers(world)
+    assert left == LEAVING * LEFT_ACCOUNTS, f"{left} are there of those who stay"
+
+    _leave(world, range(LEFT_ACCOUNTS, 2 * LEFT_ACCOUNTS))
     removal = measured_pass.start(world.config, "members")
-    wait_until("the first removal", lambda: _leavers(world) < LEAVING * LEFT_ACCOUNTS, 600, 0.2)
+    wait_until("the first removal", lambda: _count_leavers(world) < left, 600, 0.2)
     world.waldur.place_create_order(projects[0], "order in between", limits={"cpu": 10, "mem": 2})
     between = measured_pass.result(measured_pass.start(world.config, "orders"))
     ended = "before" if removal.poll() is None else "after"
     removed = measured_pass.result(removal)
-    assert _leavers(world) == 0, removed
-    yield _figure(f"{LEAVING * LEFT_ACCOUNTS} members out of {LEFT_ACCOUNTS} accounts", removed)
-    yield _figure("an order placed during that", between, f"; it ended {ended} the removal")
+    assert _count_leavers(world) == 0, removed
+    yield _figure(f"{what}, an order placed meanwhile", removed)
+    yield _figure("that order", between, f"; it ended {ended} the removal")
 
     bare_s = _bare_load(world, "c", accounts=BARE_SYNC) * FIRST_SYNC / BARE_SYNC
     bare = f"{bare_s:.0f} s, by {BARE_SYNC} of them"
@@ -186,8 +190,18 @@ def _pass(world: World, what: str) -> measured_pass.Measured:
     return measured_pass.result(measured_pass.start(world.config, what))
 
 
-def _leavers(world: World) -> int:
-    """Count who is still there of those that leave."""
+def _leavers(number: int) -> list[str]:
+    """Return who is in one project only to leave it."""
+    return [f"leaver{number}_{each}" for each in range(LEAVING)]
+
+
+def _leave(world: World, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        for name in _leavers(number):
+            world.waldur.people.remove_member(world.projects[number], name)
+
+
+def _count_leavers(world: World) -> int:
     return _count(world, "user LIKE 'leaver%'")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -55,7 +56,9 @@ class Measured:
 def start(config: Path, what: str) -> subprocess.Popen[str]:
     """Start a measured pass. `what`: a key of PASSES."""
     command = [sys.executable, "-m", "benchmarks.measured_pass", str(config), what]
-    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    # As the units of workers have it.
+    env = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env=env)
 
 
 def result(child: subprocess.Popen[str], timeout_s: float = 1800) -> Measured:

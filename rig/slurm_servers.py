@@ -16,6 +16,8 @@ from rig.slurm_config import SlurmSite
 
 STOP_ORDER = ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged")
 DATABASE_LOG_SIZE = "--innodb-log-file-size=16M"
+# slurmctld may have to read a tree of 85,000 associations on a busy machine.
+TREE_READ_S = 300.0
 
 
 class SlurmServers:
@@ -73,18 +75,26 @@ class SlurmServers:
         self._start("slurmdbd", "-D", ready=lambda: processes.accepts(port))
 
     def start_slurmctld(self) -> None:
-        """Start slurmctld and wait until it listens. It reads the whole tree from slurmdbd."""
+        """Start slurmctld and wait until it listens. It reads the whole tree from slurmdbd first."""
         port = self.site.slurmctld_port
-        self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port))
+        self._start("slurmctld", "-D", "-i", ready=lambda: processes.accepts(port), timeout_s=TREE_READ_S)
 
-    def _start(self, server: str, *argv: str, ready: Callable[[], bool], keep: bool = False) -> None:
+    def _start(
+        self,
+        server: str,
+        *argv: str,
+        ready: Callable[[], bool],
+        keep: bool = False,
+        timeout_s: float = processes.TIMEOUT_S,
+    ) -> None:
         printed = self.site.folder / f"{server}.out"
         process = processes.start(
             [processes.program(server), *argv], log=printed, env=self.env, keep_descendants=keep
         )
         self._running[server] = process
         log = self.log(server)
-        processes.wait_serving(server, process, ready, log=log if log.exists() else printed)
+        log = log if log.exists() else printed
+        processes.wait_serving(server, process, ready, log=log, timeout_s=timeout_s)
 
     def _start_munged(self) -> None:
         folder = self.site.folder

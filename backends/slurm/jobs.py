@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from agent.core.actions import CancelJobs, only
-from agent.core.errors import BackendError, JobsStillActive
+from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive
 from agent.core.plans import Outcome
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
@@ -21,6 +21,10 @@ from backends.slurm.programs import Programs, failure, output
 
 log = logging.getLogger(__name__)
 
+# For an account that was added slurmctld gets all users, and answers nobody for 15 s where they are 70,000 (22.05). Its
+# clients wait for 10 s.
+BUSY = "timed out"
+ATTEMPTS = 3
 CANCEL_GRACE_S = 30.0
 CANCEL_POLL_S = 1.0
 
@@ -43,7 +47,7 @@ class Jobs:
         """Return the active jobs (pending, running, completing) in these accounts; who is not named has none.
 
         None where this host has no squeue: the jobs are unknown, and sacctmgr itself refuses what they still need.
-        Raises BackendError.
+        A slurmctld that is busy is asked again. Raises BackendError.
         """
         options = (
             "--noheader",
@@ -52,10 +56,17 @@ class Jobs:
             f"--account={','.join(sorted(accounts))}",
             "--format=%a|%u",
         )
-        try:
-            return parse.job_counts(output(self._runner.read((self._programs.squeue, *options))))
-        except CommandMissing:
-            return None
+        attempt = 1
+        while True:
+            try:
+                return parse.job_counts(output(self._runner.read((self._programs.squeue, *options))))
+            except CommandMissing:
+                return None
+            except BackendUnavailable as error:
+                if BUSY not in str(error) or attempt == ATTEMPTS:
+                    raise
+                log.info("%s; asked again, attempt %d", error, attempt + 1)
+                attempt += 1
 
     def cancel(self, batches: Sequence[Batch]) -> Iterator[Outcome]:
         """Run scancel for each, then wait once for all until squeue shows none of their jobs."""

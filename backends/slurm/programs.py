@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Generator
+from pathlib import PurePath
 
 from agent.core.errors import (
     BackendError,
@@ -52,6 +53,9 @@ DENIED = re.compile(
     r"permission denied|doesn't have privilege|not in the accounting system|sufficient privilege", re.I
 )
 JOBS_ACTIVE = re.compile(r"job\(s\) active", re.IGNORECASE)
+# Who was asked and did not answer: for people, and as a service.
+OF_SLURMDBD, OF_SLURMCTLD = ("the accounting database", "slurmdbd"), ("slurmctld", "slurmctld")
+SLURMCTLD_PROGRAMS = frozenset({"squeue", "scancel", "scontrol", "sdiag"})
 
 
 class Programs:
@@ -106,9 +110,11 @@ def failure(completed: Completed) -> BackendError | None:
     if completed.returncode == 1 and not said and any(text in printed for text in NO_CHANGE):
         return None
     if is_outage:
+        program = PurePath((completed.words or completed.argv)[0]).name
+        silent, service = OF_SLURMCTLD if program in SLURMCTLD_PROGRAMS else OF_SLURMDBD
         return BackendUnavailable(
-            f"`{' '.join(completed.argv)}`: the accounting database does not answer: {one_line(said)}. "
-            "Nothing is lost: the step is tried again. Check slurmdbd (systemctl status slurmdbd)."
+            f"`{' '.join(completed.argv)}`: {silent} does not answer: {one_line(said)}. "
+            f"Nothing is lost: the step is tried again. Check {service} (systemctl status {service})."
         )
     if JOBS_ACTIVE.search(judged) or JOBS_ACTIVE.search(printed):
         return JobsStillActive(f"`{' '.join(completed.argv)}`: {one_line(said or completed.stdout)}")

@@ -183,6 +183,21 @@ def test_a_part_that_cannot_be_read_is_an_error_and_never_empty(node: HeadNode, 
     assert error.value.retryable or what == "a refusal"
 
 
+BUSY = "slurm_load_jobs error: Socket timed out on send/recv operation\n"
+
+
+def test_a_busy_slurmctld_is_asked_for_the_jobs_again(node: HeadNode) -> None:
+    node.rules(Rule("squeue", 1, stderr=BUSY, times=2), Rule("squeue", stdout="a|ann\n"))
+    assert node.backend().observe(Scope(frozenset(), frozenset({"a"}))).active_jobs == {"a": 1}
+
+
+def test_a_slurmctld_that_stays_busy_is_named_and_the_jobs_are_unknown(node: HeadNode) -> None:
+    node.rules(Rule("squeue", 1, stderr=BUSY))
+    with pytest.raises(BackendUnavailable, match=r"slurmctld does not answer.*systemctl status slurmctld"):
+        node.backend().observe(Scope(frozenset(), frozenset({"a"})))
+    assert len(node.calls()) == 3
+
+
 def test_words_beside_an_answer_are_logged(node: HeadNode, caplog: pytest.LogCaptureFixture) -> None:
     node.rules(Rule("list tres", stdout="cpu|\n", stderr="a warning\n"))
     assert node.backend().observe().tres == {"cpu"}
