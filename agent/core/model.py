@@ -166,6 +166,9 @@ class Deletion(StrEnum):
     DELETED = "Deleted"
 
 
+DELETIONS = frozenset(Deletion)
+
+
 @dataclass(frozen=True, slots=True)
 class PosixAccount:
     """What Waldur says of a person's account on hosts: None, or an empty text, where it has no value."""
@@ -202,7 +205,7 @@ class OfferingUser:
     @property
     def is_on_the_way_out(self) -> bool:
         """Return whether Waldur wants the account deleted, or has it so already."""
-        return self.state in frozenset(Deletion)
+        return self.state in DELETIONS
 
     @property
     def may_use(self) -> bool:

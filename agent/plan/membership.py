@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from zlib import crc32
@@ -69,7 +69,7 @@ class ResourceCase:
     """A resource with all that Waldur knows about it.
 
     `orders`: kinds of its orders that are under way. `user_limits` by username, None where they are not known.
-    `blocked`: whom we have blocked in its account to remove them.
+    `blocked`: whom we have blocked in its account to remove them. `account`: the name of that, as clusters spell it.
     `also_named_by`: a resource or offering that names the same account and whose people are not known here;
     `shared_with`: one whose people are, and count as this one's. Both empty for an account that is its own.
     """
@@ -81,10 +81,10 @@ class ResourceCase:
     also_named_by: str = ""
     shared_with: str = ""
     blocked: frozenset[str] = frozenset()
+    account: str = field(init=False)
 
-    @property
-    def account(self) -> str:
-        return fold(self.resource.backend_id)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "account", fold(self.resource.backend_id))
 
     @property
     def reason(self) -> str:

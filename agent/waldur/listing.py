@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -138,4 +137,4 @@ def _identity(item: Mapping[str, Any]) -> str | bytes:
     uuid = item.get("uuid")
     if isinstance(uuid, str) and uuid:
         return uuid
-    return blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=16).digest()
+    return blake2b(repr(sorted(item.items())).encode("utf-8", "surrogatepass"), digest_size=16).digest()
