@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+import logging
+
+from redis.exceptions import RedisError
+
 import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy
 from agent.run import passes
 from agent.run.results import PassReport
-from tasks import broker, coalescing, current, membership
+from tasks import broker, coalescing, current, event_coverage, membership
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.locks import held
+
+log = logging.getLogger(__name__)
 
 MODE = Mode.ORDER_PROCESS
 
@@ -69,11 +75,18 @@ def enqueue_order(offering_uuid: str, order_uuid: str) -> None:
 
 
 def add_members(offering_uuid: str, report: PassReport) -> None:
-    """Queue a membership pass for what orders made without its people: Waldur names these only once it is OK."""
-    due = report.members_due
-    if not due or not current.offering(offering_uuid).backend_of(Mode.MEMBERSHIP_SYNC):
+    """Queue a membership pass for what orders made without its people: Waldur names these only once it is OK. Where
+    events replace polls, for all that orders made: no event tells who joined while it was.
+    """
+    if not report.made or not current.offering(offering_uuid).backend_of(Mode.MEMBERSHIP_SYNC):
         return
-    membership.enqueue_part(offering_uuid, resource_uuid=due[0] if len(due) == 1 else "")
+    try:
+        is_told = Mode.MEMBERSHIP_SYNC in event_coverage.covered_modes(offering_uuid)
+    except RedisError as error:
+        log.debug("no heartbeats can be read: %s", error)
+        is_told = False
+    if due := report.made if is_told else report.members_due:
+        membership.enqueue_part(offering_uuid, resource_uuid=due[0] if len(due) == 1 else "")
 
 
 def _subject(offering_uuid: str) -> str:

@@ -35,7 +35,7 @@ from agent.core.waldur_actions import (
     SettleAllocation,
     WaldurAction,
 )
-from agent.plan.orders import OrderPlan
+from agent.plan.orders import CREATING, OrderPlan
 from agent.plan.policy.dependencies import joins
 from agent.plan.policy.gate import Decision
 from agent.run.engine import Portion, Request, Work
@@ -165,6 +165,8 @@ class OrderProgress:
                 self._postpone(work, plan, error)
             else:
                 self._close(work, plan, Result.DONE)
+                if plan.case.order.type in CREATING:
+                    work.report.made.append(plan.case.resource.uuid)
                 if plan.case.nameless:
                     work.report.members_due.append(plan.case.resource.uuid)
 
