@@ -17,12 +17,13 @@ import redis
 import yaml
 
 from benchmarks.parts import Parts
-from rig import event_flood, event_kills
+from rig import event_flood, event_kills, known_users, large_tree
 from rig.bridge_brokers import rabbitmq_side, stomp_keys
 from rig.bridge_process import BridgeProcess
 from rig.celery_process import CeleryProcess, environment
 from rig.event_flood import Flood
 from rig.event_kills import on_mosquitto, on_rabbitmq
+from rig.large_tree import users_of
 from rig.mosquitto import Mosquitto
 from rig.processes import wait_until
 from rig.rabbitmq import RabbitMq
@@ -145,6 +146,8 @@ def _to_member(parts: Parts, waldur: SimulatedWaldur) -> list[float]:
 def _floods(parts: Parts, rabbitmq: RabbitMq, others: int) -> Iterator[str]:
     """Measure single joins on a quiet site, then a flood with an order in the middle of it."""
     parts.slurm.reset()
+    joining = [f"{Flood.prefix}{number}" for number in range(FLOOD_JOINS)]
+    known_users.make_known(parts.new_folder(), [*users_of(large_tree.others(others)), *joining])
     beside = f"beside {others:,} associations of others" if others else "on a cluster without others"
     with event_flood.site(
         parts.slurm,

@@ -28,8 +28,9 @@ LIMITS_S = (5.0, 10.0)
 LOAD_SHARE = 0.9
 SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
 # A removal of an association that is older than a day renumbers nothing. The next one may be younger: what was quick
-# makes batches no longer than this allows, and what is expected of many batches no shorter than the second.
+# makes batches no longer than this allows.
 LEAST_FACTOR, MOST_FACTOR = 0.5, 20.0
+# What is expected of many commands, by what they took so far, is no less.
 LEAST_EXPECTED = 0.25
 # Of what a command takes by itself: more commands would only make it longer.
 LEAST_SHARE, LEAST_SHARE_BELOW_LIMIT = 0.25, 0.1
