@@ -64,6 +64,7 @@ class Submission:
     def portions(self, work: ReportWork) -> Iterator[Portion]:
         """Yield all months, oldest first; of each the totals, then the shares of users."""
         self._plan = work.plan
+        self._links = {fold(name): uuid for name, uuid in work.plan.observed.links.items()}
         self._access = MonthAccess(self._site, self._clock, work.plan, work.report)
         self._months = {str(month.month): month for month in work.plan.months}
         blocked = work.decision.blocked
@@ -178,8 +179,7 @@ class Submission:
                 method="GET",
                 path=usages.PATH,
             )
-        links = {fold(name): uuid for name, uuid in self._plan.observed.links.items()}
-        linked = {name: links.get(fold(name), "") for name, _ in amounts}
+        linked = {name: self._links.get(fold(name), "") for name, _ in amounts}
         return self._access.send(
             month, lambda date: usages.set_users(client, record.uuid, amounts, linked, date)
         )
