@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import islice
@@ -30,8 +30,18 @@ class Beside(Protocol):
     def __call__(self, ask: Callable[[], Answer]) -> Future[Answer]: ...
 
 
-def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answer | WaldurError]:
-    """Call `ask` for every key, several at a time; what failed is in the result as the error itself."""
+def threads() -> ThreadPoolExecutor:
+    """Return threads for `each`; those that are idle end with the `with` around them."""
+    return ThreadPoolExecutor(max_workers=POOL_SIZE)
+
+
+def each(
+    keys: Iterable[Key], ask: Callable[[Key], Answer], kept: ThreadPoolExecutor | None = None
+) -> Mapping[Key, Answer | WaldurError]:
+    """Call `ask` for every key, several at a time; what failed is in the result as the error itself.
+
+    `kept`: threads for who calls this often; else they are made anew.
+    """
 
     def attempt(key: Key) -> Answer | WaldurError:
         try:
@@ -43,10 +53,16 @@ def each(keys: Iterable[Key], ask: Callable[[Key], Answer]) -> Mapping[Key, Answ
     distinct = list(dict.fromkeys(keys))
     if len(distinct) < 2:
         return {key: attempt(key) for key in distinct}
-    with ThreadPoolExecutor(max_workers=POOL_SIZE) as pool:
-        contexts = [copy_context() for _ in distinct]
-        answers = pool.map(lambda context, key: context.run(attempt, key), contexts, distinct)
-        return dict(zip(distinct, answers, strict=True))
+    with nullcontext(kept) if kept else threads() as pool:
+        calls = {key: pool.submit(copy_context().run, attempt, key) for key in distinct}
+        try:
+            return {key: call.result() for key, call in calls.items()}
+        except BaseException:
+            # Nothing is sent any more once the caller goes on, whatever interrupts it.
+            for call in calls.values():
+                call.cancel()
+            wait(calls.values())
+            raise
 
 
 class Threads:
