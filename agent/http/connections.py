@@ -291,21 +291,27 @@ class _BoundedStream(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:
         usual_s, left_s = self._sock.gettimeout(), self._ends_s - time.monotonic()
-        is_last = usual_s is None or left_s < usual_s
-        try:
-            if left_s <= 0:
-                raise TimeoutError
-            self._sock.settimeout(left_s if is_last else usual_s)
-            count: int | None = self._stream.readinto(buffer)
-        except TimeoutError as error:
-            if not is_last:
-                raise
-            raise AnswerTooLong(f"the answer took longer than {self._bounds.answer_s:g} s") from error
-        finally:
-            self._sock.settimeout(usual_s)
+        count: int | None
+        if usual_s is not None and usual_s <= left_s:
+            count = self._stream.readinto(buffer)
+        else:
+            count = self._read_last(buffer, left_s, usual_s)
         self._left_bytes -= count or 0
         if self._left_bytes < 0:
             raise AnswerTooLong(f"the answer is larger than {self._bounds.answer_bytes} bytes")
+        return count
+
+    def _read_last(self, buffer: Any, left_s: float, usual_s: float | None) -> int | None:
+        """Read where the answer's time ends before the connection's usual time-out does."""
+        try:
+            if left_s <= 0:
+                raise TimeoutError
+            self._sock.settimeout(left_s)
+            count: int | None = self._stream.readinto(buffer)
+        except TimeoutError as error:
+            raise AnswerTooLong(f"the answer took longer than {self._bounds.answer_s:g} s") from error
+        finally:
+            self._sock.settimeout(usual_s)
         return count
 
     def close(self) -> None:
