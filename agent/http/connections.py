@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ChunkedEncodingError
+from requests.utils import get_netrc_auth
 from urllib3 import HTTPConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, InvalidHeader, NewConnectionError
@@ -133,13 +134,40 @@ class LoggedRetry(Retry):
 
 
 class Session(requests.Session):
+    """Settings come from the session, then from the environment, which is read once for each address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._settings: dict[tuple[Any, ...], Any] = {}
+
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
         """requests lets HTTPS_PROXY and REQUESTS_CA_BUNDLE win over the session's own settings (2.34)."""
         if verify is None and not self.verify:
             verify = False
-        return super().merge_environment_settings(
-            url, {**self.proxies, **(proxies or {})}, stream, verify, cert
+        own = {**self.proxies, **(proxies or {})}
+        key = (*urlsplit(url)[:2], *own.items(), stream, verify, cert)
+        if key not in self._settings:
+            self._settings[key] = super().merge_environment_settings(url, own, stream, verify, cert)
+        return self._settings[key]
+
+    def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
+        """Prepare a request as requests does, without its copies of every setting, which take as long as the rest."""
+        prepared = requests.PreparedRequest()
+        auth = request.auth or self.auth
+        if not auth and self.trust_env:
+            auth = get_netrc_auth(str(request.url))
+        prepared.prepare(
+            method=request.method,
+            url=request.url,
+            headers={**self.headers, **request.headers},
+            data=request.data,
+            json=request.json,
+            params=request.params,
+            auth=auth,
+            cookies=self.cookies,
+            hooks=request.hooks,
         )
+        return prepared
 
 
 def new_retry(attempts: int, timeouts: Timeouts) -> LoggedRetry:
