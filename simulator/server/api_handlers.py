@@ -65,14 +65,19 @@ _NOBODY = User(
 
 
 def api_rules(store: Store, faults: Faults, log: RequestLog) -> list[Rule]:
-    """Return tornado's rules: every route, then 405 for the paths among them, then 404 (a page) for the rest.
+    """Return tornado's rules: every route, found by its area first, then 405 for the paths among them, then 404 (a page)
+    for the rest.
 
     The age is asked at each request: a test may change it while the server runs.
     """
     common = {"store": store, "faults": faults, "log": log}
     routes = [route for module in API_MODULES for route in module.routes]
+    areas: dict[str, list[Rule]] = {}
+    for route in routes:
+        rule = Rule(_ServedRoute(store, route), EndpointHandler, {**common, "route": route})
+        areas.setdefault(route.area, []).append(rule)
     return [
-        *(Rule(_ServedRoute(store, route), EndpointHandler, {**common, "route": route}) for route in routes),
+        *(Rule(PathMatches(f"/api/{area}(?:/.*)?"), rules) for area, rules in areas.items()),
         Rule(_KnownPath(store, routes), WrongMethodHandler, common),
         Rule(PathMatches(r"/api/.*"), UnknownPathHandler, common),
     ]

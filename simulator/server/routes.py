@@ -79,6 +79,11 @@ class Route:
     until: Age
     is_public: bool
 
+    @property
+    def area(self) -> str:
+        """The beginning of the path, such as `projects`."""
+        return self.pattern.partition("/")[0]
+
     def serves(self, age: Age) -> bool:
         return age.at_least(self.since) and self.until.at_least(age)
 
