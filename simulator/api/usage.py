@@ -130,7 +130,8 @@ def set_user_usage(call: Call) -> Reply:
     problems = _item_problems(body, "username", "usage")
     if problems:
         raise ApiError(400, problems)
-    _store_user_usage(call, row, body)
+    moment = _checked_moment(call, row, body)
+    _store_user_usage(call, row, body, moment)
     return Reply(status=201)
 
 
@@ -139,16 +140,16 @@ def set_user_usages(call: Call) -> Reply:
     """Set the usage of several users, all or nothing: every item is checked before the first is stored."""
     row = _writable_usage(call)
     items = _items(call, "usage")
-    for item in items:
-        _check_user_usage(call, row, item)
-    for item in items:
-        _store_user_usage(call, row, item)
+    moments = [_checked_moment(call, row, item) for item in items]
+    for item, moment in zip(items, moments, strict=True):
+        _store_user_usage(call, row, item, moment)
     if call.age.at_least(Age.V8_1) and row.usage == 0:
         row.usage = sum((u.usage for u in call.store.user_usages.where("usage", row.uuid)), Decimal(0))
     return Reply(status=201)
 
 
-def _check_user_usage(call: Call, row: ComponentUsage, item: JsonObject) -> datetime | None:
+def _checked_moment(call: Call, row: ComponentUsage, item: JsonObject) -> datetime | None:
+    """Return the moment of a user's usage. Raises ApiError where it is not taken."""
     store = call.store
     resource = store.resources[row.resource_uuid]
     component = store.offering_of(resource).component(row.component_type)
@@ -161,9 +162,8 @@ def _check_user_usage(call: Call, row: ComponentUsage, item: JsonObject) -> date
     return moment
 
 
-def _store_user_usage(call: Call, row: ComponentUsage, item: JsonObject) -> None:
+def _store_user_usage(call: Call, row: ComponentUsage, item: JsonObject, moment: datetime | None) -> None:
     store = call.store
-    moment = _check_user_usage(call, row, item)
     resource = store.resources[row.resource_uuid]
     if moment is not None:
         row = usage_rules.usage_row(store, resource, row.component_type, moment=moment)
