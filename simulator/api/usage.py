@@ -51,7 +51,7 @@ def get_usage(call: Call) -> Reply:
     return Reply(body=pick(_usage_body(call, _usage(call), numbers), call.query))
 
 
-@routes.on("POST", "marketplace-component-usages/set_usage/")
+@routes.on("POST", "marketplace-component-usages/set_usage/", keeps_dates=True)
 def set_usage(call: Call) -> Reply:
     """Set totals of a month. The body is validated before the permission is checked."""
     store = call.store
@@ -123,7 +123,7 @@ def _reported_resource(call: Call) -> Resource:
     return resource
 
 
-@routes.on("POST", "marketplace-component-usages/{uuid}/set_user_usage/")
+@routes.on("POST", "marketplace-component-usages/{uuid}/set_user_usage/", keeps_dates=True)
 def set_user_usage(call: Call) -> Reply:
     row = _writable_usage(call)
     body = lookup.require_fields(call, "username")
@@ -135,7 +135,7 @@ def set_user_usage(call: Call) -> Reply:
     return Reply(status=201)
 
 
-@routes.on("POST", "marketplace-component-usages/{uuid}/set_user_usages/", since=Age.V8_0)
+@routes.on("POST", "marketplace-component-usages/{uuid}/set_user_usages/", since=Age.V8_0, keeps_dates=True)
 def set_user_usages(call: Call) -> Reply:
     """Set the usage of several users, all or nothing: every item is checked before the first is stored."""
     row = _writable_usage(call)

@@ -63,6 +63,7 @@ class _Control:
     def _locked_store(self) -> Iterator[Store]:
         with self._store.lock:
             processor.settle(self._store)
+            self._store.settled_on = None
             yield self._store
             self._store.changed()
 

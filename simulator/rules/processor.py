@@ -20,10 +20,19 @@ def schedule(store: Store, order: Order) -> None:
 
 
 def settle(store: Store) -> None:
-    """Bring the store up to date with the clock."""
-    _start_dated_orders(store)
-    _terminate_ended_resources(store)
-    store.background.run_due()
+    """Bring the store up to date with the clock. Dates are looked at once a day, and again after any change."""
+    today = store.clock.today()
+    if store.settled_on != today:
+        _start_dated_orders(store)
+        _terminate_ended_resources(store)
+        store.settled_on = today
+    run_due(store)
+
+
+def run_due(store: Store) -> None:
+    """Run the jobs whose time has come."""
+    if store.background.run_due():
+        store.settled_on = None
 
 
 def _process(store: Store, order_uuid: str) -> None:

@@ -65,8 +65,8 @@ _NOBODY = User(
 
 
 def api_rules(store: Store, faults: Faults, log: RequestLog) -> list[Rule]:
-    """Return tornado's rules: every route, found by its area first, then 405 for the paths among them, then 404 (a page)
-    for the rest.
+    """Return tornado's rules: every route, found by its area, then 405 for the paths among them, then 404 (a page) for
+    the rest.
 
     The age is asked at each request: a test may change it while the server runs.
     """
@@ -99,7 +99,7 @@ class ApiHandler(FaultyHandler):
             with self._store.lock:
                 processor.settle(self._store)
                 reply = self.respond()
-                self._store.background.run_due()
+                processor.run_due(self._store)
                 self._store.changed()
                 self.set_header("Date", format_datetime(self._store.clock.now().astimezone(UTC), usegmt=True))
         except ApiError as error:
@@ -159,6 +159,8 @@ class EndpointHandler(ApiHandler):
             user_agent=request.headers.get("User-Agent", ""),
             remote_ip=request.remote_ip or "",
         )
+        if not route.keeps_dates:
+            self._store.settled_on = None
         return route.handler(call)
 
 

@@ -69,7 +69,9 @@ Handler = Callable[[Call], Reply]
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """`path` matches the pattern with or without its last slash."""
+    """`path` matches the pattern with or without its last slash. `keeps_dates`: it changes no date and no state of
+    orders, resources and projects.
+    """
 
     method: str
     pattern: str
@@ -78,6 +80,7 @@ class Route:
     since: Age
     until: Age
     is_public: bool
+    keeps_dates: bool
 
     @property
     def area(self) -> str:
@@ -99,6 +102,7 @@ class Routes(list[Route]):
         since: Age = Age.A2024,
         until: Age = Age.V8_1,
         is_public: bool = False,
+        keeps_dates: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Register a handler for `method` on `pattern`, such as `projects/{uuid}/`."""
 
@@ -111,6 +115,7 @@ class Routes(list[Route]):
                 since=since,
                 until=until,
                 is_public=is_public,
+                keeps_dates=keeps_dates or method == "GET",
             )
             self.append(route)
             return handler

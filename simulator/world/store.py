@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import date
 
 from simulator.events.broker import EventBroker
 from simulator.world import agent_records as agent_rows
@@ -51,6 +52,8 @@ class Store:
         self.tokens: dict[str, rows.Token] = {}
         self.oidc_clients: dict[str, tuple[str, str]] = {}
         self.denied: set[tuple[str, str]] = set()
+        # The day whose start and end dates were looked at, as long as no order, resource or project changes.
+        self.settled_on: date | None = None
         # Whoever tells others of changes: called, with the lock held, after anything may have changed.
         self.watchers: list[Callable[[], None]] = []
         # Where logins and queues are made for subscriptions; without brokers they are bookkeeping only.
