@@ -30,7 +30,6 @@ FROM python:${PYTHON} AS base
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp site && install -d -o site -g site -m 700 /var/lib/waldur-site-cluster
 ENV PATH=/opt/waldur-site-cluster/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
-    MALLOC_ARENA_MAX=1 \
     WALDUR_SITE_AGENT_CONFIG=/etc/waldur/waldur-site-agent-config.yaml \
     WALDUR_SITE_AGENT_STATE_DIR=/var/lib/waldur-site-cluster
 WORKDIR /

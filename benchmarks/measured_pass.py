@@ -56,7 +56,7 @@ class Measured:
 def start(config: Path, what: str) -> subprocess.Popen[str]:
     """Start a measured pass. `what`: a key of PASSES."""
     command = [sys.executable, "-m", "benchmarks.measured_pass", str(config), what]
-    # As the units of workers have it.
+    # As workers have it (tasks.lean_celery).
     env = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env=env)
 

@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-import logging
-
-from redis.exceptions import RedisError
-
 import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.errors import ClusterBusy
 from agent.run import passes
+from agent.run.event_coverage import modes_by_events
 from agent.run.results import PassReport
-from tasks import broker, coalescing, current, event_coverage, membership
+from tasks import broker, coalescing, current, membership
 from tasks.app import app
 from tasks.base import SiteTask
 from tasks.locks import held
-
-log = logging.getLogger(__name__)
 
 MODE = Mode.ORDER_PROCESS
 
@@ -80,13 +75,9 @@ def add_members(offering_uuid: str, report: PassReport) -> None:
     """
     if not report.made or not current.offering(offering_uuid).backend_of(Mode.MEMBERSHIP_SYNC):
         return
-    try:
-        is_told = Mode.MEMBERSHIP_SYNC in event_coverage.covered_modes(offering_uuid)
-    except RedisError as error:
-        log.debug("no heartbeats can be read: %s", error)
-        is_told = False
-    if due := report.made if is_told else report.members_due:
-        membership.enqueue_part(offering_uuid, resource_uuid=due[0] if len(due) == 1 else "")
+    is_told = Mode.MEMBERSHIP_SYNC in modes_by_events(current.offering(offering_uuid))
+    for resource_uuid in report.made if is_told else report.members_due:
+        membership.enqueue_part(offering_uuid, resource_uuid=resource_uuid)
 
 
 def _subject(offering_uuid: str) -> str:

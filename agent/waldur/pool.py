@@ -54,8 +54,10 @@ def each(
     if len(distinct) < 2:
         return {key: attempt(key) for key in distinct}
     with nullcontext(kept) if kept else threads() as pool:
-        calls = {key: pool.submit(copy_context().run, attempt, key) for key in distinct}
+        calls: dict[Key, Future[Answer | WaldurError]] = {}
         try:
+            for key in distinct:
+                calls[key] = pool.submit(copy_context().run, attempt, key)
             return {key: call.result() for key, call in calls.items()}
         except BaseException:
             # Nothing is sent any more once the caller goes on, whatever interrupts it.

@@ -115,7 +115,7 @@ class Writer:
         loaded, seconds = self._loader.expected(usable, cluster)
         left = self._builder.batches(action for action in usable if action not in loaded)
         return seconds + sum(
-            self._costs.expected_s(kind_of(batch.argv), batch.actions)
+            self._costs.total_s(kind_of(batch.argv), batch.actions)
             for batch in left
             if batch.program == "sacctmgr"
         )

@@ -30,8 +30,6 @@ SMALL_ROWS, LARGE_ROWS = 10_000, 50_000
 # A removal of an association that is older than a day renumbers nothing. The next one may be younger: what was quick
 # makes batches no longer than this allows.
 LEAST_FACTOR, MOST_FACTOR = 0.5, 20.0
-# What is expected of many commands, by what they took so far, is no less.
-LEAST_EXPECTED = 0.25
 # Of what a command takes by itself: more commands would only make it longer.
 LEAST_SHARE, LEAST_SHARE_BELOW_LIMIT = 0.25, 0.1
 # A factor is written down when it has changed by so much.
@@ -144,25 +142,18 @@ class Costs:
         work_s = self.seconds(kind, units_of(kind, actions)) - base_s
         return ceil(len(actions) / self.actions_at_once(kind, actions)) * base_s + work_s
 
-    def expected_s(self, kind: str, actions: Sequence[ClusterAction]) -> float:
-        """Return what these actions are likely to take: less than `total_s` where such commands were quick so far."""
-        return self.total_s(kind, actions) * self._measured(kind) / self._factor(kind)
-
     def note(self, kind: str, units: float, seconds: float) -> None:
         """Learn from a command. One that was slow counts at once, one that was quick by a quarter."""
-        before = self._measured(kind)
+        before = self._factor(kind)
         found = seconds / PRICES.get(kind, OTHER).seconds(units, self._rows())
         if found < before:
             found = before + (found - before) / 4
-        self._factors[kind] = after = min(MOST_FACTOR, max(LEAST_EXPECTED, found))
+        self._factors[kind] = after = min(MOST_FACTOR, max(LEAST_FACTOR, found))
         if max(after / before, before / after) >= WORTH_WRITING:
             self._memory.write(kind, after)
 
     def _factor(self, kind: str) -> float:
-        return max(LEAST_FACTOR, self._measured(kind))
-
-    def _measured(self, kind: str) -> float:
         if kind not in self._factors:
             found = self._memory.read(kind) or 1.0
-            self._factors[kind] = min(MOST_FACTOR, max(LEAST_EXPECTED, found))
+            self._factors[kind] = min(MOST_FACTOR, max(LEAST_FACTOR, found))
         return self._factors[kind]

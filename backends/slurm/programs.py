@@ -55,6 +55,7 @@ DENIED = re.compile(
 JOBS_ACTIVE = re.compile(r"job\(s\) active", re.IGNORECASE)
 # Who was asked and did not answer: for people, and as a service.
 OF_SLURMDBD, OF_SLURMCTLD = ("the accounting database", "slurmdbd"), ("slurmctld", "slurmctld")
+OF_DATABASE = re.compile(r"database|slurmdbd", re.IGNORECASE)
 SLURMCTLD_PROGRAMS = frozenset({"squeue", "scancel", "scontrol", "sdiag"})
 
 
@@ -110,12 +111,7 @@ def failure(completed: Completed) -> BackendError | None:
     if completed.returncode == 1 and not said and any(text in printed for text in NO_CHANGE):
         return None
     if is_outage:
-        program = PurePath((completed.words or completed.argv)[0]).name
-        silent, service = OF_SLURMCTLD if program in SLURMCTLD_PROGRAMS else OF_SLURMDBD
-        return BackendUnavailable(
-            f"`{' '.join(completed.argv)}`: {silent} does not answer: {one_line(said)}. "
-            f"Nothing is lost: the step is tried again. Check {service} (systemctl status {service})."
-        )
+        return _outage(completed)
     if JOBS_ACTIVE.search(judged) or JOBS_ACTIVE.search(printed):
         return JobsStillActive(f"`{' '.join(completed.argv)}`: {one_line(said or completed.stdout)}")
     if DENIED.search(judged):
@@ -133,4 +129,16 @@ def failure(completed: Completed) -> BackendError | None:
         stderr=completed.stderr,
         retryable=completed.returncode < 0,
         lines=completed.lines,
+    )
+
+
+def _outage(completed: Completed) -> BackendUnavailable:
+    """Return the error of a command that got no answer, with the service that it asked."""
+    program = PurePath((completed.words or completed.argv)[0]).name
+    # With --clusters they ask the database first.
+    is_slurmctld = program in SLURMCTLD_PROGRAMS and not OF_DATABASE.search(completed.stderr)
+    silent, service = OF_SLURMCTLD if is_slurmctld else OF_SLURMDBD
+    return BackendUnavailable(
+        f"`{' '.join(completed.argv)}`: {silent} does not answer: {one_line(completed.stderr.strip())}. "
+        f"Nothing is lost: the step is tried again. Check {service} (systemctl status {service})."
     )

@@ -87,17 +87,16 @@ def test_who_joins_while_an_order_is_carried_out_is_in_though_no_event_tells(
     slurm: SlurmCluster, waldur: SimulatedWaldur, redis_server: RedisServer, config: Path, start: Start
 ) -> None:
     """Waldur tells an offering of those who join projects with a resource that is OK. No beat runs here."""
+    config.write_text(
+        config.read_text().replace("offerings:\n- ", "offerings:\n- stomp_enabled: true\n  ", 1)
+    )
     project, offering = waldur.seed.project_uuids[0], waldur.seed.offering_uuid
     order = waldur.place_create_order(project, "one", limits={"cpu": 10}, slug="one")
     waldur.people.add_user("newcomer")
     worker = start("worker")
     slurm.freeze_slurmdbd()
     try:
-        code = (
-            "from agent.config.model import Mode; from tasks import event_coverage, orders; "
-            f"event_coverage.send_heartbeat('{offering}', [Mode.MEMBERSHIP_SYNC]); "
-            f"orders.enqueue_order('{offering}', '{order}')"
-        )
+        code = f"from tasks.orders import enqueue_order as f; f('{offering}', '{order}')"
         env = environment(config, redis_server.url, {"PYTHONPATH": str(REPOSITORY)})
         subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=env, check=True)
         wait_until("the team is read", lambda: any("/team/" in path for path in waldur.request_counts()))

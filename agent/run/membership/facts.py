@@ -251,10 +251,10 @@ def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resou
     client = site.client
     users = _users(site)
     if registry.follows_waldur(site.offering):
-        names = {user.uuid: user.directory_name or user.username for user in facts.users}
+        names = {u.uuid or u.user_uuid: u.directory_name or u.username for u in facts.users}
         users = [
             replace(user, directory_name=name)
-            if (name := names.get(user.uuid, "")) not in ("", user.username)
+            if (name := names.get(user.uuid or user.user_uuid, "")) not in ("", user.username)
             else user
             for user in users
         ]

@@ -212,8 +212,10 @@ def _named(
 
 def _require_renamed(planned: MembershipFacts, now: MembershipFacts) -> None:
     """Raise PassUnfinished where the directory may still have a name that the plan takes from somebody."""
-    known = {user.uuid: user.directory_name for user in planned.users}
-    has_old_names = any(user.directory_name not in ("", known.get(user.uuid)) for user in now.users)
+    known = {user.uuid or user.user_uuid: user.directory_name for user in planned.users}
+    has_old_names = any(
+        user.directory_name not in ("", known.get(user.uuid or user.user_uuid)) for user in now.users
+    )
     if has_old_names or (now.names_unknown and not planned.names_unknown):
         raise PassUnfinished(
             "the directory has not got all names that the plan gives people on the cluster, which is left as it is: "

@@ -63,20 +63,6 @@ def test_a_slow_command_makes_the_next_ones_smaller_at_once_and_quick_ones_large
     assert first < sizes[-1] <= 3 * first
 
 
-def test_what_many_commands_take_is_expected_by_what_they_took_so_far_down_to_a_quarter() -> None:
-    of_cluster = costs(HUGE)
-    leavers = [leave("a_one", f"u{number}") for number in range(100)]
-    priced_s = of_cluster.expected_s(REMOVE, leavers)
-    assert priced_s == of_cluster.total_s(REMOVE, leavers)
-    for _ in range(20):
-        of_cluster.note(REMOVE, 5, 0.1)
-    assert of_cluster.expected_s(REMOVE, leavers) == pytest.approx(of_cluster.total_s(REMOVE, leavers) / 2)
-    # Fewer commands carry the same, as far as these may grow.
-    assert priced_s / 5 < of_cluster.expected_s(REMOVE, leavers) < priced_s / 4
-    of_cluster.note(REMOVE, 5, 100.0)
-    assert of_cluster.expected_s(REMOVE, leavers) > 4 * priced_s
-
-
 def test_a_command_that_carries_little_is_still_one_action() -> None:
     assert costs(10**7).units_at_once(REMOVE) == 1
     assert costs(HUGE, remove_user=20.0).units_at_once(REMOVE) == 1
