@@ -10,7 +10,7 @@ TEST_PROCESSES ?= 4
 PYTEST := $(BIN)/python -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder --durations=25
 
 # Debian packages of the real parts that the tests run.
-SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium systemd
+SERVICES := munge mariadb-server slurmdbd slurmctld slurmd slurm-client redis-server slapd mosquitto rabbitmq-server chromium systemd libnss-db
 
 .PHONY: setup lint type test test-without-services services demo bench docs lock clean
 

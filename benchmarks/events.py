@@ -23,7 +23,6 @@ from rig.bridge_process import BridgeProcess
 from rig.celery_process import CeleryProcess, environment
 from rig.event_flood import Flood
 from rig.event_kills import on_mosquitto, on_rabbitmq
-from rig.large_tree import users_of
 from rig.mosquitto import Mosquitto
 from rig.processes import wait_until
 from rig.rabbitmq import RabbitMq
@@ -147,7 +146,8 @@ def _floods(parts: Parts, rabbitmq: RabbitMq, others: int) -> Iterator[str]:
     """Measure single joins on a quiet site, then a flood with an order in the middle of it."""
     parts.slurm.reset()
     joining = [f"{Flood.prefix}{number}" for number in range(FLOOD_JOINS)]
-    known_users.make_known(parts.new_folder(), [*users_of(large_tree.others(others)), *joining])
+    standing = [user for account in large_tree.others(others) for user in account.users]
+    known_users.make_known(parts.new_folder(), [*standing, *joining])
     beside = f"beside {others:,} associations of others" if others else "on a cluster without others"
     with event_flood.site(
         parts.slurm,

@@ -53,11 +53,6 @@ def others(associations: int, per_account: int = OTHERS_PER_ACCOUNT) -> list[Acc
     ]
 
 
-def users_of(accounts: Iterable[Account]) -> list[str]:
-    """Return who is in these accounts, each once."""
-    return list(dict.fromkeys(user for account in accounts for user in account.users))
-
-
 def add(cluster: Cluster, accounts: Iterable[Account], *, age_s: int = AGE_S) -> None:
     """Put new accounts with their users at the end of the tree, as if made so long ago. Parents are root or among the
     accounts.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from agent.cli.options import number, print_json
 from agent.cli.output import echo
@@ -29,15 +29,11 @@ def show(found: Sequence[Check], *, as_json: bool) -> int:
         if check.about != about:
             about = check.about
             echo(f"# {about or 'this host'}")
-        for line in _lines(check):
-            echo(line, fg=COLOURS[check.state] if check.state is not CheckState.OK else None)
+        colour = COLOURS[check.state] if check.state is not CheckState.OK else None
+        echo(f"{check.state:<8} {check.name}: {check.found}", fg=colour)
+        if check.remedy:
+            echo(f"{'':<8}   do: {check.remedy}", fg=colour)
     count = {state: sum(check.state is state for check in found) for state in CheckState}
     problems, warnings = count[CheckState.PROBLEM], count[CheckState.WARNING]
     echo(f"{number(len(found), 'check')}: {number(problems, 'problem')}, {number(warnings, 'warning')}")
     return int(is_failed)
-
-
-def _lines(check: Check) -> Iterator[str]:
-    yield f"{check.state:<8} {check.name}: {check.found}"
-    if check.remedy:
-        yield f"{'':<8}   do: {check.remedy}"

@@ -478,14 +478,14 @@ class RemoveMember(ClusterAction):
         return f"{self.user} from {self.account}"
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
-        left = {m for m in snapshot.associations if (m.account, m.user) != (self.account, self.user)}
+        left = snapshot.associations - snapshot.rows_of(self.account, self.user)
         kept = {row: own for row, own in snapshot.member_qos.items() if row in left}
         defaults = {
             user: account
             for user, account in snapshot.default_accounts.items()
             if (account, user) != (self.account, self.user)
         }
-        return replace(snapshot, associations=frozenset(left), member_qos=kept, default_accounts=defaults)
+        return replace(snapshot, associations=left, member_qos=kept, default_accounts=defaults)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,14 +55,15 @@ class Associations(Set[Association]):
         return sum(len(users) for accounts in self._users.values() for users in accounts.values())
 
     def __or__(self, others: Iterable[Any]) -> Associations:
-        joined: dict[str, dict[str, Iterable[str]]] = {
-            partition: dict(accounts) for partition, accounts in self._users.items()
-        }
-        for partition, accounts in Associations(others)._users.items():
-            mine = joined.setdefault(partition, {})
+        joined = Associations(others)
+        more = joined._users
+        # What stays as it is is shared.
+        joined._users = {partition: dict(accounts) for partition, accounts in self._users.items()}
+        for partition, accounts in more.items():
+            mine = joined._users.setdefault(partition, {})
             for account, users in accounts.items():
-                mine[account] = (*mine.get(account, ()), *users)
-        return Associations.of_users(joined)
+                mine[account] = tuple(sorted({*mine.get(account, ()), *users}))
+        return joined
 
     def users_of(self, account: str) -> frozenset[str]:
         return frozenset[str]().union(*(accounts.get(account, ()) for accounts in self._users.values()))

@@ -134,7 +134,9 @@ class LoggedRetry(Retry):
 
 
 class Session(requests.Session):
-    """Settings come from the session, then from the environment, which is read once for each address."""
+    """Proxies and certificates come from the session, then from the environment, which is read for them once for each
+    address.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +153,9 @@ class Session(requests.Session):
         return self._settings[key]
 
     def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
-        """Prepare a request as requests does, without its copies of every setting, which take as long as the rest."""
+        """Prepare a request of what our clients use: not with files, nor with parameters, hooks or cookies beside those
+        of the request and the session. requests copies all of these each time, which takes as long as the rest.
+        """
         prepared = requests.PreparedRequest()
         auth = request.auth or self.auth
         if not auth and self.trust_env:

@@ -209,8 +209,11 @@ class BudgetCheck:
         """
         total = len(new) + len(before)
         if cost is Cost.MEMBERS_REMOVED:
-            left = {charge for charge in before if charge.account}
-            gone = sum(charge.user not in self._present(charge.account) for charge in left)
+            left: dict[str, set[str]] = {}
+            for charge in before:
+                if charge.account:
+                    left.setdefault(charge.account, set()).add(charge.user)
+            gone = sum(len(users - self._present(account)) for account, users in left.items())
             inside = sum(bool(charge.account) for charge in new | before)
             if before and (limit := self._exceeded(inside, self._members + gone, window)):
                 return limit

@@ -60,6 +60,8 @@ class Submission:
         self._submitted: dict[str, list[str]] = {}
         self._count = 0
         self._plan: PlannedReport
+        # The persons of the usernames in it.
+        self._links: Mapping[str, str]
         self._access: MonthAccess
         self._threads: ThreadPoolExecutor
 
