@@ -8,7 +8,7 @@ one outcome per action and raises only where nothing was tried at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,16 +30,37 @@ BULK_PARTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Few:
+    """What is read again of the tree that was read `before`: these accounts with all that is in them, and the default
+    accounts of these users.
+    """
+
+    before: Snapshot
+    accounts: frozenset[str]
+    users: frozenset[str]
+
+    @classmethod
+    def touched(cls, before: Snapshot, actions: Iterable[ClusterAction]) -> Few:
+        """Return what actions may have changed."""
+        some = tuple(actions)
+        things = (t for a in some for t in a.things((*a.makes, *a.needs, *a.ends)))
+        accounts = frozenset({*(action.account for action in some), *(thing.account for thing in things)})
+        return cls(before, accounts, frozenset(action.ids().get("user", "") for action in some) - {""})
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """Parts of the cluster to read whole; and the accounts whose active jobs, or use of limits, to read.
 
-    `names`: QOS and PARTITIONS where their lists are needed to see whether a name is one of them.
+    `names`: QOS and PARTITIONS where their lists are needed to see whether a name is one of them. `few`: where nothing
+    else of the tree can have changed; a backend may read these parts whole all the same.
     """
 
     parts: frozenset[Part] = BULK_PARTS
     jobs_of: frozenset[str] = frozenset()
     usage_of: frozenset[str] = frozenset()
     names: frozenset[Part] = frozenset()
+    few: Few | None = None
 
 
 class AccountMarks(Protocol):

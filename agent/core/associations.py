@@ -65,6 +65,17 @@ class Associations(Set[Association]):
                 mine[account] = tuple(sorted({*mine.get(account, ()), *users}))
         return joined
 
+    def with_accounts(self, others: Associations, accounts: Set[str]) -> Associations:
+        """Return these with what the others have of some accounts."""
+        made = Associations()
+        for partition in dict.fromkeys([*self._users, *others._users]):
+            mine, more = self._users.get(partition, {}), others._users.get(partition, {})
+            kept = {account: users for account, users in mine.items() if account not in accounts}
+            made._users[partition] = kept | {
+                account: users for account, users in more.items() if account in accounts
+            }
+        return made
+
     def users_of(self, account: str) -> frozenset[str]:
         return frozenset[str]().union(*(accounts.get(account, ()) for accounts in self._users.values()))
 

@@ -264,6 +264,9 @@ class Part(Enum):
     PARTITIONS = "partitions"
 
 
+TREE_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS, Part.USER_LIMITS})
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """An account that has an association on our cluster.
@@ -352,6 +355,23 @@ class Snapshot:
             changes |= {"partitions": seen.partitions}
         return replace(self, complete=self.complete | found, **changes)
 
+    def beside(self, before: Snapshot, accounts: Set[str], users: Set[str]) -> Snapshot:
+        """Return this look, which was about these accounts with all that is in them and the default accounts of these
+        users, with the rest of the tree as it was before. What the look did not find is gone.
+        """
+        tree = self.complete & before.complete & TREE_PARTS
+        return replace(
+            self,
+            accounts=_instead(before.accounts, self.accounts, lambda name: name in accounts),
+            associations=before._rows.with_accounts(self._rows, accounts),
+            user_limits=_instead(before.user_limits, self.user_limits, lambda at: at[0] in accounts),
+            member_qos=_instead(before.member_qos, self.member_qos, lambda row: row.account in accounts),
+            default_accounts=_instead(
+                before.default_accounts, self.default_accounts, lambda name: name in users
+            ),
+            complete=self.complete - TREE_PARTS | tree,
+        )
+
     def has_own_qos(self, account: str) -> bool:
         """Return whether the QoS of an account's name was made for it: it says so, or nobody else can use it."""
         if account not in self.qos or account in self.foreign_qos:
@@ -417,6 +437,14 @@ class Snapshot:
     @cached_property
     def _children(self) -> Mapping[str, OneOrMore]:
         return _listed((a.parent, a.name) for a in self.accounts.values() if a.parent)
+
+
+def _instead(
+    before: Mapping[Key, Value], now: Mapping[Key, Value], is_meant: Callable[[Key], bool]
+) -> dict[Key, Value]:
+    """Return what was before, with what is now of the keys that are meant."""
+    kept = {key: value for key, value in before.items() if not is_meant(key)}
+    return kept | {key: value for key, value in now.items() if is_meant(key)}
 
 
 def _grouped(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, frozenset[Value]]:

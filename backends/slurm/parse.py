@@ -28,6 +28,8 @@ ASSOCIATION_COLUMNS = (
 PLACED_COLUMNS = (*ASSOCIATION_COLUMNS, "lft", "rgt")
 DEFAULT_COLUMNS = ("account", "user")
 SHOW_ASSOCIATIONS = "sacctmgr show assoc"
+# The account that every tree has: an answer without it is not whole.
+ROOT = "root"
 SHOW_DEFAULTS = "sacctmgr show assoc onlydefaults"
 QOS_COLUMNS = ("name", "grptresmins", "description")
 QOS_USER_COLUMNS = ("cluster", "account", "qos", "defaultqos")
@@ -71,9 +73,9 @@ class Unfiltered(ParseError):
     """Rows were listed that were not asked for: the program does not know the option that leaves them out."""
 
 
-def associations(answer: str | Iterable[str], *, placed: bool = False) -> Tree:
+def associations(answer: str | Iterable[str], *, placed: bool = False, whole: bool = True) -> Tree:
     """Parse `show assoc` with ASSOCIATION_COLUMNS and own values only (WOPLimits); with `placed` with PLACED_COLUMNS
-    and without parents (WOPInfo), which the places tell.
+    and without parents (WOPInfo), which the places tell. Where it is not `whole`, parents may be missing.
 
     The root account is always there: without it, nothing was read. Names and values that are the same are kept once.
     Raises ParseError; Misplaced where the places tell no parents.
@@ -108,14 +110,14 @@ def associations(answer: str | Iterable[str], *, placed: bool = False) -> Tree:
             default_qos=default_qos,
             submit_limit=_submit_limit(submit),
         )
-    if "root" not in accounts:
+    if ROOT not in accounts:
         raise ParseError(SHOW_ASSOCIATIONS, "", "the root account is missing, the output is not complete")
     # Each cluster has a tree of its own, and its own places.
     if placed and len(clusters) == 1:
         for name, above_it in places.parents().items():
             accounts[name] = replace(accounts[name], parent=above_it)
     for above in accounts.values():
-        if above.parent and above.parent not in accounts:
+        if whole and above.parent and above.parent not in accounts:
             raise ParseError(SHOW_ASSOCIATIONS, above.name, f"its parent {above.parent} is missing")
     for inside in users.values():
         for account in inside.keys() - accounts.keys():
@@ -153,7 +155,7 @@ class _Places:
         for left, right, account in sorted(self._accounts):
             while above and above[-1][0] < left:
                 above.pop()
-            if (above and right >= above[-1][0]) or (not above and account != "root") or account in found:
+            if (above and right >= above[-1][0]) or (not above and account != ROOT) or account in found:
                 around = above[-1][1] if above else "no account"
                 raise Misplaced(
                     SHOW_ASSOCIATIONS, account, f"its place {left} to {right} is not within {around}"

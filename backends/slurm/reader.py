@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from agent.core.errors import BackendError, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
-from backends.base import Scope
+from backends.base import Few, Scope
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
 from backends.slurm.allowed_names import is_usable
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 # What a release without `lft` and `rgt` says of them; from 23.11 on SLURM keeps its tree otherwise.
 UNKNOWN_FIELD = "Unknown field"
-# Of so many users at most one command asks by name: each name costs, and a command has room for so many.
+# Of so many users or accounts at most one command asks by name: each name costs, and a command has room for so many.
 NAMED_AT_MOST = 500
 
 JOINED = tuple(field.name for field in fields(Snapshot) if field.name != "cluster")
@@ -62,10 +62,13 @@ class Reader:
         can tell. Who was added between the two reads makes them incomplete for this time.
         """
         qos: dict[str, parse.Qos] = {}
-        wanted = [*self._parts(scope, qos), *self._asked(scope)]
+        few = scope.few if scope.few and self._is_askable(scope.few) else None
+        wanted = [*self._parts(scope, few, qos), *self._asked(scope)]
         with ThreadPoolExecutor(max_workers=max(1, len(wanted))) as pool:
             parts = list(pool.map(lambda read: read(), wanted))
         whole = joined(self.cluster, parts)
+        if few:
+            whole = whole.beside(few.before, few.accounts, few.users)
         made, foreign = marked_qos(
             {name: each.description for name, each in qos.items()},
             self._settings.cluster_name or self.seen_cluster,
@@ -78,10 +81,10 @@ class Reader:
         if Part.DEFAULT_ACCOUNTS not in whole.complete:
             return whole
         listed = whole.default_accounts
-        unlisted = _unlisted(whole, listed)
+        unlisted = _unlisted(whole, listed, few)
         if unlisted and self._lists_defaults:
             listed = {**listed, **self._users(unlisted)}
-            unlisted = _unlisted(whole, listed)
+            unlisted = _unlisted(whole, listed, few)
         complete = whole.complete
         if unlisted or Part.ASSOCIATIONS not in whole.complete:
             complete -= {Part.DEFAULT_ACCOUNTS}
@@ -101,11 +104,23 @@ class Reader:
         own = self._settings.own_qos
         return own is not None and own.holds_limits
 
-    def _parts(self, scope: Scope, qos: dict[str, parse.Qos]) -> Iterator[Callable[[], Snapshot]]:
+    def _is_askable(self, few: Few) -> bool:
+        """Return whether rows can be asked for by name. Whose QoS hold limits is seen by who else has them."""
+        named = (("account", few.accounts), ("user", few.users))
+        return (
+            bool(few.accounts)
+            and not self._is_limited_by_qos
+            and max(len(names) for _, names in named) <= NAMED_AT_MOST
+            and all(is_usable(kind, name) for kind, names in named for name in names)
+        )
+
+    def _parts(
+        self, scope: Scope, few: Few | None, qos: dict[str, parse.Qos]
+    ) -> Iterator[Callable[[], Snapshot]]:
         """Yield a read for each part. The limits of accounts are in `qos`, where QoS of their own hold them."""
         readers: dict[Part, Callable[[], Snapshot]] = {
-            Part.ACCOUNTS: self.tree,
-            Part.DEFAULT_ACCOUNTS: self._default_accounts,
+            Part.ACCOUNTS: (lambda: self._branches(few.accounts)) if few else self.tree,
+            Part.DEFAULT_ACCOUNTS: lambda: self._default_accounts(few.users if few else None),
             Part.TRES: lambda: Snapshot(
                 self.cluster,
                 tres=parse.tres_names(self._sacctmgr("list", "tres", "format=type,name")),
@@ -136,13 +151,29 @@ class Reader:
         # Own values only: what is inherited is not ours to change, and resolving it doubles the time of the read.
         if tree is None:
             tree = self._associations(parse.associations, parse.ASSOCIATION_COLUMNS, "WOPLimits")
+        found = self._snapshot(tree)
+        self.seen_cluster = min(tree.clusters)
+        self.seen_rows = len(tree.accounts) + len(tree.associations)
+        return found
+
+    def _branches(self, accounts: frozenset[str]) -> Snapshot:
+        """Read these accounts and what is in them; not where they stand, but below what. Raises BackendError."""
+        named = f"account={','.join(sorted({parse.ROOT, *accounts}))}"
+        return self._snapshot(
+            self._associations(
+                lambda lines: parse.associations(lines, whole=False),
+                parse.ASSOCIATION_COLUMNS,
+                named,
+                "WOPLimits",
+            )
+        )
+
+    def _snapshot(self, tree: parse.Tree) -> Snapshot:
         if len(tree.clusters) > 1:
             raise BackendError(
                 f"slurmdbd knows the clusters {', '.join(sorted(tree.clusters))}: set backend_settings.cluster_name "
                 "to the one that this offering is about"
             )
-        self.seen_cluster = min(tree.clusters)
-        self.seen_rows = len(tree.accounts) + len(tree.associations)
         return Snapshot(
             cluster=self.cluster,
             accounts=tree.accounts,
@@ -191,20 +222,24 @@ class Reader:
             return Snapshot(self.cluster)
         return Snapshot(self.cluster, partitions=found, complete=frozenset({Part.PARTITIONS}))
 
-    def _default_accounts(self) -> Snapshot:
-        """Read the users' default accounts: from their associations alone, as a list of users goes through all
-        associations for each of them (4 s for 20,000, instead of 0.3; 22.05). Raises BackendError.
+    def _default_accounts(self, users: frozenset[str] | None = None) -> Snapshot:
+        """Read the default accounts of these users, or of all: from their associations alone, as a list of users goes
+        through all associations for each of them (4 s for 20,000, instead of 0.3; 22.05). Raises BackendError.
         """
         complete = frozenset({Part.DEFAULT_ACCOUNTS})
+        names = sorted(users or ())
+        if users is not None and not names:
+            return Snapshot(self.cluster, complete=complete)
         if self._lists_defaults:
+            who = (f"user={','.join(names)}",) if names else ()
             try:
                 found = self._associations(
-                    parse.default_associations, parse.DEFAULT_COLUMNS, "OnlyDefaults", "WOPInfo"
+                    parse.default_associations, parse.DEFAULT_COLUMNS, *who, "OnlyDefaults", "WOPInfo"
                 )
                 return Snapshot(self.cluster, default_accounts=found, complete=complete)
             except parse.Unfiltered:
                 self._lists_defaults = False
-        return Snapshot(self.cluster, default_accounts=self._users(), complete=complete)
+        return Snapshot(self.cluster, default_accounts=self._users(names), complete=complete)
 
     def _users(self, names: Sequence[str] = ()) -> dict[str, str]:
         """Read the default accounts of these users, or of all, "" where one has none. Raises BackendError."""
@@ -260,8 +295,10 @@ class Reader:
         )
 
 
-def _unlisted(snapshot: Snapshot, listed: Mapping[str, str]) -> list[str]:
-    """Return those who have associations and are not listed among the users."""
+def _unlisted(snapshot: Snapshot, listed: Mapping[str, str], few: Few | None) -> list[str]:
+    """Return those of all, or of few, who have associations and are not listed among the users."""
+    if few:
+        return sorted(user for user in few.users - listed.keys() if snapshot.accounts_of(user))
     return sorted({user for _, user in snapshot.members() if user not in listed})
 
 

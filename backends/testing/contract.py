@@ -32,13 +32,14 @@ from agent.core.errors import BackendError, NotEmpty, PlanRefused, SiteAgentErro
 from agent.core.model import AccountSpec, AllocationSpec, Part, RequestedState, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import accounts
-from backends.base import BULK_PARTS, Backend, KeyPower, Scope
+from backends.base import BULK_PARTS, Backend, Few, KeyPower, Scope
 
 CUSTOMER, PROJECT = "c_cust", "p_proj"
 MANY = ("a_many0", "a_many1", "a_many2")
 BELOW = {"p_go": ("a_go1", "a_go2"), "p_full": ("a_below",)}
 ACCOUNTS = (
     "a_limits", "a_in", "a_out", "a_part", "a_block1", "a_block2", "a_move", "a_stay", "a_go", *BELOW, *MANY, "a_mix",
+    "a_few", "a_other",
 )  # fmt: skip
 TREE = Scope(frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
 Limits = Mapping[str, int]
@@ -400,6 +401,24 @@ class BackendContract:
             "a_stay",
         ]
         assert left.default_accounts["ann"] in left.accounts_of("ann")
+
+    def test_a_look_at_what_was_changed_shows_as_much_as_one_at_everything(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        joins = [join("a_few", "lou"), join("a_few", "max"), join("a_other", "max")]
+        before = backend.observe()
+
+        def changed(*actions: ClusterAction) -> None:
+            nonlocal before
+            done(backend.apply(actions))
+            seen = backend.observe(Scope(BULK_PARTS, few=Few.touched(before, actions)))
+            assert seen == backend.observe() != before
+            before = seen
+
+        changed(*joins, SetLimits(account="a_few", after=((subject.limit, 7),)))
+        changed(leave("a_other", "max"))
+        now = backend.observe(Scope(BULK_PARTS, frozenset({"a_few"})))
+        changed(*accounts.removal("a_few", now, default_account="root", reason="test"))
 
     def test_a_project_goes_after_its_allocations_in_one_batch(
         self, subject: Subject, backend: Backend

@@ -33,6 +33,16 @@ def test_it_is_a_set(
     assert len(set(members)) == len(members), "on several partitions a user counts once"
 
 
+@given(ROWS, ROWS, st.frozensets(NAMES))
+def test_those_of_some_accounts_are_exchanged(
+    before: frozenset[Association], now: frozenset[Association], accounts: frozenset[str]
+) -> None:
+    found = Associations(before).with_accounts(Associations(now), accounts)
+    kept = {row for row in before if row.account not in accounts}
+    assert found == kept | {row for row in now if row.account in accounts}
+    assert set(found.members()) == {(row.account, row.user) for row in found}
+
+
 @given(ROWS, NAMES)
 def test_a_snapshot_answers_alike_from_either(rows: frozenset[Association], user: str) -> None:
     plain, compact = Snapshot("c1", associations=rows), Snapshot("c1", associations=Associations(rows))

@@ -457,14 +457,14 @@ class TestTrouble:
 
 
 def _refusing(folder: Path, programs: Path, name: str) -> Path:
-    """SLURM's programs, with a sacctmgr that refuses one username wherever it is named."""
+    """SLURM's programs, with a sacctmgr that refuses to add one username."""
     made = folder / "bin"
     made.mkdir()
     for program in ("squeue", "scancel", "scontrol"):
         if shutil.which(program):
             os.symlink(programs / program, made / program)
     script = f"""#!/bin/sh
-case "$*" in *{name}*) echo " Problem adding user: {name}" >&2; exit 1;; esac
+case "$*" in *" add "*{name}*) echo " Problem adding user: {name}" >&2; exit 1;; esac
 for last; do :; done
 if [ -f "$last" ] && grep -q {name} "$last"; then echo " Problem with requests: {name}" >&2; exit 1; fi
 exec {programs}/sacctmgr "$@"

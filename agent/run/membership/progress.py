@@ -62,14 +62,14 @@ from agent.run.site import Site
 from agent.state import blocked
 from agent.waldur import offering_users, resources
 from agent.waldur.client import WaldurClient
-from backends.base import NAMES, Paced, Scope
+from backends.base import NAMES, Few, Paced, Scope
 
 # One portion is written and read back in well under a minute, as a load file of so many accounts is. Where the backend
 # expects more seconds than these, it is made smaller: a task that is ended by its time limit has noted nothing of it.
 ACCOUNTS_AT_ONCE = 120
 USERS_AT_ONCE = 200
 PORTION_S = 50.0
-READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS}))
+READ_BACK = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS})
 
 REQUESTS: Mapping[type[WaldurAction], Request] = {
     ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
@@ -175,10 +175,13 @@ class MembershipProgress:
             self.errors.setdefault(plan.case.resource.uuid, error)
 
     def read_back(self, work: SyncWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Read the cluster again and note resources of which a second plan still has actions. Raises BackendError."""
+        """Read again what was changed, and note resources of which a second plan still has actions. Raises
+        BackendError.
+        """
         blocked.note(self._site.state_dir, self._site.offering.uuid, outcomes)
         first = work.plan.snapshot
-        seen = self._site.backend.observe(READ_BACK)
+        few = None if self.seen is None else Few.touched(self.seen, portion.actions)
+        seen = self._site.backend.observe(Scope(READ_BACK, few=few))
         # What cannot have changed is taken from the first snapshot.
         unchanged = (first.complete & {Part.TRES, *NAMES}) - seen.complete
         if Part.QOS not in seen.complete:

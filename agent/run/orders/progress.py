@@ -44,11 +44,11 @@ from agent.run.orders.planning import PlannedOrders
 from agent.run.results import OrderResult, Result, postponed
 from agent.run.site import Site
 from agent.waldur import orders, resources
-from backends.base import Scope
+from backends.base import Few, Scope
 
 log = logging.getLogger(__name__)
 
-READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
+READ_BACK = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})
 CLAIM_ROUNDS = 3
 REQUESTS: Mapping[type[WaldurAction], Request] = {
     ApproveOrder: lambda client, a: orders.approve(client, a.order),
@@ -125,9 +125,10 @@ class OrderProgress:
         if wanted:
             yield Portion(wanted)
 
-    def read_back(self, work: OrderWork, _portion: Portion, outcomes: Sequence[Outcome]) -> None:
+    def read_back(self, work: OrderWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Postpone the orders of which a second plan still has actions. Raises BackendError."""
-        seen = self._site.backend.observe(READ_BACK)
+        few = Few.touched(work.plan.snapshot, portion.actions)
+        seen = self._site.backend.observe(Scope(READ_BACK, few=few))
         # The TRES were not read again: they cannot have changed.
         seen = replace(seen, tres=work.plan.snapshot.tres, complete=seen.complete | {Part.TRES})
         errors = {outcome.action: outcome.error for outcome in outcomes if outcome.error}

@@ -10,8 +10,8 @@ import pytest
 
 from agent.core.associations import Association
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
-from agent.core.model import Health, MemberQos, Part
-from backends.base import Scope
+from agent.core.model import TREE_PARTS, Account, Health, MemberQos, Part, Snapshot
+from backends.base import Few, Scope
 from backends.process import CommandMissing
 from backends.slurm.reader import NAMED_AT_MOST
 from tests.backends.slurm.stand_in import ROOT, HeadNode, Rule
@@ -26,6 +26,17 @@ USERS_ALL = "show user cluster=c1 format=user,defaultaccount"
 TRES, QOS = "list tres format=type,name", "show qos format=name,grptresmins,description"
 PARTITIONS = "scontrol --all --oneliner --clusters=c1 show partition"
 OWN_QOS = {"qos_management": {"enabled": True}}
+LIMITS_ON_QOS = {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}}
+FEW_PARTS = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS})
+BEFORE = Snapshot(
+    "c1",
+    accounts={name: Account(name, parent) for name, parent in (("root", None), ("a", "root"), ("z", "root"))},
+    associations=frozenset({Association("a", "gone"), Association("z", "ann"), Association("z", "zoe")}),
+    default_accounts={"ann": "z", "gone": "a", "zoe": "z"},
+    user_limits={("a", "gone"): {"cpu": 1}, ("z", "zoe"): {"cpu": 2}},
+    complete=TREE_PARTS,
+)
+MANY = frozenset(f"n{number}" for number in range(NAMED_AT_MOST + 1))
 
 
 @pytest.fixture
@@ -51,7 +62,7 @@ SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
         set(Part) - {Part.JOBS, Part.USAGE, Part.PARTITIONS},
     ),
     "limits on QoS of our own": (
-        {"qos_management": {"enabled": True, "skip_qos_swap": True, "apply_limits_to_qos": True}},
+        LIMITS_ON_QOS,
         Scope(frozenset({Part.ACCOUNTS})),
         [TREE, QOS],
         {*IN_TREE, Part.QOS},
@@ -72,6 +83,41 @@ SCOPES: dict[str, tuple[dict[str, Any], Scope, list[str], set[Part]]] = {
     ),
     "TRES": ({}, Scope(frozenset({Part.TRES})), [TRES], {Part.TRES}),
     "nothing": ({}, Scope(frozenset()), [], set()),
+    "a few accounts and users": (
+        {},
+        Scope(FEW_PARTS, few=Few(BEFORE, frozenset({"b", "a"}), frozenset({"bob", "ann"}))),
+        [
+            f"show assoc cluster=c1 format={COLUMNS} account=a,b,root WOPLimits",
+            "show assoc cluster=c1 format=account,user user=ann,bob OnlyDefaults WOPInfo",
+        ],
+        {*IN_TREE, Part.DEFAULT_ACCOUNTS},
+    ),
+    "a few accounts and nobody": (
+        {},
+        Scope(FEW_PARTS, few=Few(BEFORE, frozenset({"a"}), frozenset())),
+        [f"show assoc cluster=c1 format={COLUMNS} account=a,root WOPLimits"],
+        {*IN_TREE, Part.DEFAULT_ACCOUNTS},
+    ),
+    **{
+        what: (
+            settings,
+            Scope(FEW_PARTS, few=few),
+            [TREE, DEFAULTS, *more],
+            {*IN_TREE, Part.DEFAULT_ACCOUNTS, *parts},
+        )
+        for what, settings, few, more, parts in (
+            ("many accounts", {}, Few(BEFORE, MANY, frozenset()), [], set()),
+            ("many users", {}, Few(BEFORE, frozenset({"a"}), MANY), [], set()),
+            ("a name that no command may carry", {}, Few(BEFORE, frozenset({"a,b"}), frozenset()), [], set()),
+            (
+                "few, whose QoS hold limits",
+                LIMITS_ON_QOS,
+                Few(BEFORE, frozenset({"a"}), frozenset()),
+                [QOS],
+                {Part.QOS},
+            ),
+        )
+    },
     "jobs": (
         {},
         Scope(frozenset(), frozenset({"b", "a"})),
@@ -103,6 +149,34 @@ def test_the_parts_are_joined_to_one_snapshot(node: HeadNode) -> None:
     assert snapshot.default_accounts == {"root": "root", "ann": "a"}
     assert snapshot.tres == {"cpu", "mem", "gres/gpu"}
     assert snapshot.active_jobs == {"a": 2, "b": 0}
+
+
+def test_of_few_what_is_not_shown_is_gone_and_the_rest_is_as_before(node: HeadNode) -> None:
+    node.answer("assoc", f"{ROOT}c1|a|||elsewhere|cpu=60||normal||\nc1|a|ann|||||||\nc1|b|||a|||||\nc1|b|bob|||||||\n")
+    few = Few(BEFORE, frozenset({"a", "b"}), frozenset({"ann", "gone"}))
+    seen = node.backend().observe(Scope(FEW_PARTS, few=few))
+    assert {name: account.parent for name, account in seen.accounts.items()} == {
+        "root": None, "a": "elsewhere", "b": "a", "z": "root",
+    }  # fmt: skip
+    assert seen.associations == {
+        Association("a", "ann"), Association("b", "bob"), Association("z", "ann"), Association("z", "zoe"),
+    }  # fmt: skip
+    assert seen.user_limits == {("z", "zoe"): {"cpu": 2}}
+    assert seen.default_accounts == {"ann": "a", "zoe": "z"}
+
+
+def test_an_answer_of_few_without_root_is_none(node: HeadNode) -> None:
+    node.answer("assoc", "c1|a|||root|||||\n")
+    with pytest.raises(ParseError):
+        node.backend().observe(Scope(FEW_PARTS, few=Few(BEFORE, frozenset({"a"}), frozenset())))
+
+
+def test_of_few_default_accounts_that_are_not_shown_are_asked_for_once_more(node: HeadNode) -> None:
+    node.answer("user", "")
+    few = Few(BEFORE, frozenset({"a"}), frozenset({"ann"}))
+    seen = node.backend().observe(Scope(FEW_PARTS, few=few))
+    assert "sacctmgr show user name=ann cluster=c1 format=user,defaultaccount" in node.calls()
+    assert Part.DEFAULT_ACCOUNTS not in seen.complete
 
 
 USERS = "ann|a\nbob|\nroot|root\nzoe|a\n"
