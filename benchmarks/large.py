@@ -32,8 +32,9 @@ from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 
-# Associations of others, and allocations of ours. The first is what the others are compared with.
-SIZES = ((0, 1_000), (1_000, 1_000), (10_000, 1_000), (50_000, 5_000))
+# Associations of others, and allocations of ours. The first is what the others are compared with; of the fourth there
+# are 50,000 in all.
+SIZES = ((0, 1_000), (1_000, 1_000), (10_000, 1_000), (42_700, 1_000), (50_000, 5_000))
 MEMBERS = 5
 PROJECTS_PER_CUSTOMER = 10
 ORDERS = 10

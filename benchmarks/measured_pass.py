@@ -23,6 +23,7 @@ from agent.run.results import PassReport
 from agent.run.site import Site
 from rig.processes import REPOSITORY, peak_kib
 from rig.site import settings_of
+from tasks import lean_celery
 
 PASSES: Mapping[str, tuple[Mode, Callable[[Site], PassReport]]] = {
     "orders": (Mode.ORDER_PROCESS, passes.process_orders),
@@ -56,8 +57,7 @@ class Measured:
 def start(config: Path, what: str) -> subprocess.Popen[str]:
     """Start a measured pass. `what`: a key of PASSES."""
     command = [sys.executable, "-m", "benchmarks.measured_pass", str(config), what]
-    # As workers have it (tasks.lean_celery).
-    env = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    env = {**os.environ, **lean_celery.MEMORY}
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, env=env)
 
 
