@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Which username backends there are, and which one an offering has (`username_management_backend`).
 
-A name that nothing provides switches the making of names off for this offering, and nothing else. The modules for LDAP
-are loaded only for offerings that have a directory: they take 5 MB in each process.
+A name that nothing provides, and a wrong setting, switch the making of names off for this offering, and nothing else.
+Where a directory follows Waldur they also keep everybody in the accounts: nobody knows who was renamed in it. The
+modules for LDAP are loaded only for offerings that have a directory: they take 5 MB in each process.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ KEY = "username_management_backend"
 LDAP = "ldap"
 NO_NAMES = "No usernames are made for this offering"
 NO_GROUPS = "No groups are made for this offering"
+NOT_FOLLOWED = "Until this is set right the directory does not follow Waldur, and nobody leaves an account"
 
 
 class UsernameBackendMissing(ConfigError):
@@ -101,15 +103,17 @@ def _settings(plugin: UsernamePlugin, offering: Offering) -> Any:
 def problems(offering: Offering) -> list[Problem]:
     """Return the problems of the settings of the offering's username backend, and of the directory of its groups.
 
-    An error there stops names, or groups, of this offering and nothing else.
+    An error there stops names, or groups, of this offering and nothing else; in a directory that follows Waldur it
+    stops the removal of members, too.
     """
+    consequence = NOT_FOLLOWED if follows_waldur(offering) else NO_NAMES
     settings_path = f"{offering.path}.backend_settings"
     found: list[Problem] = []
     try:
         parsed = load(offering.username_backend).parse(offering.backend_settings, settings_path)
-        found += [_stopping(problem, NO_NAMES) for problem in parsed.problems]
+        found += [_stopping(problem, consequence) for problem in parsed.problems]
     except UsernameBackendMissing as error:
-        found.append(Problem(Severity.WARNING, f"{offering.path}.{KEY}", f"{error}. {NO_NAMES}"))
+        found.append(Problem(Severity.WARNING, f"{offering.path}.{KEY}", f"{error}. {consequence}"))
     if offering.username_backend != LDAP and offering.backend_settings.get(LDAP) is not None:
         parsed = ldap.parse(offering.backend_settings, settings_path)
         found += [_stopping(problem, NO_GROUPS) for problem in parsed.problems]

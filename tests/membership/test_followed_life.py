@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from agent.run import passes
 from agent.run.membership import mode as membership
 from agent.run.membership import planning
 from agent.run.membership.facts import PassScope, confirm_people
-from agent.run.people.usernames import UNREAD
+from agent.run.people.usernames import AWAY, STUCK
 from agent.run.preview import previews
 from agent.state import charges
 from rig.slapd import BASE, Slapd
@@ -178,10 +179,10 @@ def test_who_is_renamed_while_the_directory_is_away_keeps_the_accounts(
     world.waldur.people.set_account(deleted, "eve", state=OfferingUserState.REQUESTED_DELETION)
     planned = previews.preview(world.site, Mode.MEMBERSHIP_SYNC)
     assert [each.verb for each in planned.allowed.actions] == ["add member"]
-    assert any(f"2 who are not of its team stay for now: {UNREAD}" in note for note in planned.notes)
+    assert any(f"2 who are not of its team stay for now: {AWAY}" in note for note in planned.notes)
     for project in ("", world.waldur.seed.project_uuids[0]):
         report = world.sync(project=project)
-        assert f"nobody leaves an account in this pass: {UNREAD}" in report.notes
+        assert f"nobody leaves an account in this pass: {AWAY}" in report.notes
         assert [words for words in report.problems if words.startswith("usernames: ")] != []
         assert report.error is None and report.retryable_error is not None
         assert world.cluster.users_of("a_one") == {*TEAM, "newcid"}
@@ -255,6 +256,59 @@ def test_a_plan_is_not_applied_where_the_directory_keeps_the_old_names(
     slapd.start()
     assert previews.preview(world.site, Mode.MEMBERSHIP_SYNC).apply().error is None
     assert world.cluster.users_of("a_one") == {*TEAM, "newcid"} - {"cid"}
+
+
+def missing_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plug-in `ldap` cannot be loaded, as where ldap3 is not installed."""
+    real = metadata.distribution("waldur-site-cluster")
+    about = folder / "waldur_site_cluster-0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: waldur-site-cluster\nVersion: 0\n")
+    points = [
+        "ldap = no_such_module:plugin" if line.startswith("ldap =") else line
+        for line in (real.read_text("entry_points.txt") or "").splitlines()
+    ]
+    (about / "entry_points.txt").write_text("\n".join(points))
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.mark.parametrize("fault", ["settings", "plug-in"])
+def test_a_directory_that_cannot_be_used_is_told_with_its_cause(
+    world: World, slapd: Slapd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Nobody leaves until that is set right: who was renamed has the old name in the directory."""
+    world.allocate("one")
+    world.sync()
+    options = {**DIRECTORY, "username_format": "{first}"} if fault == "settings" else DIRECTORY
+    cause = "ldap.username_format" if fault == "settings" else "'ldap' cannot be loaded"
+    wrong = World(world.waldur, tmp_path, backend=raw(slapd, **options), username_management_backend="ldap")
+    wrong.backend.state = world.cluster
+    if fault == "plug-in":
+        (tmp_path / "packages").mkdir()
+        missing_plugin(tmp_path / "packages", monkeypatch)
+    change(wrong, wrong.person("cid"), username="newcid")
+    wrong.leave(wrong.person("eve"))
+    assert [line for line in plan_membership(wrong) if "remove" in line] == []
+    report = wrong.sync()
+    (note,) = (note for note in report.notes if note.startswith("nobody leaves an account in this pass: "))
+    assert STUCK in note and cause in note and "read" not in note.partition(STUCK)[0]
+    assert any(cause in problem for problem in report.problems)
+    assert wrong.cluster.users_of("a_one") == {*TEAM, "newcid"}
+
+
+def test_where_the_provider_makes_the_names_the_directory_keeps_nobody(world: World) -> None:
+    """The names in Waldur are then those that whoever writes them there has given."""
+    world.allocate("one")
+    world.sync()
+    options = {**OPTIONS, "username_generation_policy": "service_provider"}
+    world.waldur.site.change("offerings", world.waldur.seed.offering_uuid, plugin_options=options)
+    world.site.cache.offering = None
+    change(world, world.person("cid"), username="newcid")
+    world.leave(world.person("eve"))
+    report = world.sync()
+    assert any("username_generation_policy `service_provider`" in problem for problem in report.problems)
+    assert [note for note in report.notes if "nobody leaves" in note] == []
+    assert world.cluster.users_of("a_one") == {"ann", "bob", "newcid", "dee"}
 
 
 def set_policy(world: World, policy: PolicyRules) -> None:

@@ -61,6 +61,15 @@ def test_wrong_settings_stop_names_and_nothing_else(
     assert "did you mean 'bind_dn'" in found["backend_settings.ldap.bnd_dn"][1]
 
 
+def test_in_a_directory_that_follows_waldur_wrong_settings_keep_everybody_in(
+    waldur: SimulatedWaldur, tmp_path: Path
+) -> None:
+    found = problems(waldur, tmp_path, "ldap", ldap={"uri": "ldaps://x", "account_source": "waldur"})
+    words = "Until this is set right the directory does not follow Waldur, and nobody leaves an account"
+    assert words in found["backend_settings.ldap.base_dn"][1]
+    assert "No usernames are made" not in found["backend_settings.ldap.base_dn"][1]
+
+
 def test_missing_ldap_settings_are_required(waldur: SimulatedWaldur, tmp_path: Path) -> None:
     found = problems(waldur, tmp_path, "ldap", strict=True)
     assert "LDAP settings are required" in found["backend_settings.ldap"][1]

@@ -69,6 +69,11 @@ def provision(
     return outcomes, planner.not_renamed(users, [each for each in plan.renames if each not in renamed])
 
 
+def can_follow(facts: OfferingFacts) -> bool:
+    """Return whether the names of the offering's users are Waldur's: a directory follows no others."""
+    return facts.plugin_options.get("username_generation_policy") != SERVICE_PROVIDER
+
+
 def steps(
     site: Site,
     directory: AccountDirectory,
@@ -80,7 +85,7 @@ def steps(
     """Return the loop over the directory's people. Raises ConfigError where Waldur does not make the usernames."""
     rules = directory.account_rules
     assert rules is not None
-    if facts.plugin_options.get("username_generation_policy") == SERVICE_PROVIDER:
+    if not can_follow(facts):
         raise ConfigError(
             "account_source is `waldur`, and the offering's username_generation_policy `service_provider`: then nobody "
             "makes the names. Choose another policy in Waldur, or account_source `ldap`"

@@ -51,7 +51,15 @@ log = logging.getLogger(__name__)
 KEY = "usernames"
 # Users that are begun, asked about and named together: so many an outage in the middle leaves begun.
 AT_ONCE = 50
-UNREAD = "the directory could not be read: who was renamed in Waldur may have the old name there still"
+# Why nobody leaves an account, where the names of the directory are not known.
+AWAY = (
+    "who was renamed in Waldur may have the old name in the directory still, which cannot be read now: the next pass "
+    "tries again"
+)
+STUCK = (
+    "who was renamed in Waldur may have the old name in the directory still, which cannot follow Waldur until this is "
+    "set right"
+)
 
 # What a third party's backend may raise by mistake: it costs one person this pass, not everybody theirs.
 PLUGIN_FAULTS = (
@@ -124,6 +132,7 @@ def provision(
     except SiteAgentError as error:
         log.error("usernames of offering %s: %s", site.offering.name, error)
         provisioning.error = error
+        provisioning.names_unknown = names_unknown(site, facts, error)
     report = provisioning.report()
     provisioning.names.remember(report.users)
     return report
@@ -153,12 +162,16 @@ def key_of(plan: Planned) -> str:
     return posix_accounts.KEY if isinstance(plan, posix_accounts.PlannedAccounts) else KEY
 
 
-def names_unknown(site: Site, plan: Planned | None = None) -> str:
-    """Return why nobody knows the names that a directory which follows Waldur has; empty where a plan of this module
-    was made from them, or the site has no such directory.
+def names_unknown(site: Site, facts: OfferingFacts, error: SiteAgentError) -> str:
+    """Return why nobody knows the names that a directory which follows Waldur has, where that cannot be used for an
+    `error`; empty where there is no such directory.
+
+    Where Waldur leaves the names to the provider, the directory follows nobody and says nothing about them: they are
+    what whoever writes them into Waldur says.
     """
-    is_read = isinstance(plan, posix_accounts.PlannedAccounts)
-    return UNREAD if registry.follows_waldur(site.offering) and not is_read else ""
+    if not registry.follows_waldur(site.offering) or not posix_accounts.can_follow(facts):
+        return ""
+    return AWAY if error.retryable else f"{STUCK}: {error}"
 
 
 def not_renamed(
@@ -180,18 +193,17 @@ class _UsernameProvisioning:
         self._users = {user.uuid or user.user_uuid: user for user in users}
         self._members = members
         self.names = GivenNames(site, users)
-        self._names_unknown = names_unknown(site)
+        self.names_unknown = ""
         self._outcomes: list[Outcome] = []
 
     def take(self, outcomes: Sequence[Outcome], users: Iterable[OfferingUser]) -> None:
         """Take over what was done in a directory that follows Waldur, and the users with the names that it has."""
         self.note(outcomes)
-        self._names_unknown = ""
         self._users = {user.uuid or user.user_uuid: user for user in users}
 
     def report(self) -> UsernameReport:
         users = tuple(self._users.values())
-        return UsernameReport(tuple(self._outcomes), self.error, users, self._names_unknown)
+        return UsernameReport(tuple(self._outcomes), self.error, users, self.names_unknown)
 
     def steps(
         self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool = False
@@ -386,7 +398,8 @@ class _UsernameProvisioning:
 def opened(
     site: Site, owners: Mapping[str, str], snapshot: Snapshot | None
 ) -> Iterator[UsernameBackend | None]:
-    """Connect the offering's username backend; yield None where it is not installed. Raises SiteAgentError.
+    """Connect the offering's username backend; yield None where it is not installed, and no directory has to follow
+    Waldur by it. Raises SiteAgentError.
 
     `owners`: who has, or had, which name.
     """
@@ -402,6 +415,8 @@ def opened(
     try:
         backend = registry.connect(site.offering, context)
     except registry.UsernameBackendMissing as error:
+        if registry.follows_waldur(site.offering):
+            raise
         log.warning("%s. No usernames are made for offering %s", error, site.offering.name)
         yield None
         return

@@ -193,15 +193,18 @@ def _named(
     """Add to `names` the names that people get before the members are looked at. Return the facts, with the old names
     of those who are not renamed.
     """
-    users, unknown = waldur.users, usernames.names_unknown(site)
+    users, unknown = waldur.users, ""
 
     def going() -> Sequence[Action]:
         nonlocal users, unknown
         inside = passes.members_of(waldur, seen)
-        planned = usernames.plan(site, waldur.users, waldur.offering, snapshot=seen, members=inside)
-        allowed = dry_run.decide(usernames.key_of(planned), planned).allowed
+        try:
+            planned = usernames.plan(site, waldur.users, waldur.offering, snapshot=seen, members=inside)
+            allowed = dry_run.decide(usernames.key_of(planned), planned).allowed
+        except SiteAgentError as error:
+            unknown = usernames.names_unknown(site, waldur.offering, error)
+            raise
         users = usernames.not_renamed(users, planned, allowed)
-        unknown = usernames.names_unknown(site, planned)
         return allowed
 
     names += _unless_away("usernames", dry_run.notes, going)
