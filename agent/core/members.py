@@ -21,7 +21,8 @@ NOBODY: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class DesiredMembers:
-    """`wanted` belong in, `kept` may stay if they are there. `nameless` counts members who have no name here yet.
+    """`wanted` belong in, `kept` may stay if they are there. `nameless` counts members who have no name here yet,
+    `renamed` those who may have another one on the cluster, and nobody knows which.
 
     Where `complete` is false nobody is removed: somebody who belongs in may be missing from `wanted`.
     `known`: names that Waldur tells whose they are.
@@ -32,10 +33,17 @@ class DesiredMembers:
     nameless: int = 0
     complete: bool = True
     known: frozenset[str] = frozenset()
+    renamed: int = 0
+
+    def stale(self, inside: frozenset[str]) -> frozenset[str]:
+        """Return those of the users inside the account who do not belong there."""
+        return inside - self.wanted - self.kept
 
     def unclear(self, stale: frozenset[str]) -> frozenset[str]:
-        """Return those of `stale` who may be a member whose name was blanked: nobody else has their name in Waldur."""
-        return stale - self.known if self.nameless else frozenset()
+        """Return those of `stale` who may be a member whose name was blanked, or changed: nobody else has their name in
+        Waldur.
+        """
+        return stale - self.known if self.nameless or self.renamed else frozenset()
 
     def joined(self, other: DesiredMembers) -> DesiredMembers:
         """Return the members of two resources that stand for one account."""
@@ -45,4 +53,5 @@ class DesiredMembers:
             self.nameless + other.nameless,
             self.complete and other.complete,
             self.known | other.known,
+            self.renamed + other.renamed,
         )

@@ -186,7 +186,8 @@ class OfferingUser:
     `waldur_username` is the person's login in Waldur (a CUID in federations). Names and e-mail are empty where
     the person or the provider does not expose them. `runtime_state`: what an account that is OK waits for, empty where
     it is in use or the server does not tell (before 8.1). `posix`: None where the server does not tell.
-    `directory_name`: the name that the site's directory still has, where a renaming has not happened yet.
+    `directory_name`: the name that the site's directory still has, where a renaming has not happened yet; None where
+    nobody knows which one that is, and then `possible_names` are those that may be.
     """
 
     uuid: str
@@ -200,7 +201,8 @@ class OfferingUser:
     email: str = ""
     runtime_state: str = ""
     posix: PosixAccount | None = None
-    directory_name: str = ""
+    directory_name: str | None = ""
+    possible_names: frozenset[str] = frozenset()
 
     @property
     def is_on_the_way_out(self) -> bool:

@@ -24,7 +24,8 @@ def desired_members(
 
     `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
     Users whom the provider restricted are not added; where they are in, that is left to the provider. So are those
-    whose deletion Waldur wants, until they are `departing`.
+    whose deletion Waldur wants, until they are `departing`. Whose name in the site's directory is not known joins under
+    that of Waldur, and keeps what they may have under another one.
     """
     names = {}
     blocked, gone = set(), set()
@@ -42,7 +43,8 @@ def desired_members(
     )
     # Where no people belong in, nobody's name is waited for.
     nameless = 0 if restricted else sum(not name for uuid, name in names.items() if uuid not in gone)
-    kept = ({names[uuid] for uuid in blocked} | set(map(fold, unsettled))) - {""}
+    renamed = [] if restricted else _possible_names(names, users)
+    kept = ({names[uuid] for uuid in blocked} | set(map(fold, unsettled.union(*renamed)))) - {""}
     return DesiredMembers(
         wanted=frozenset(wanted | set(map(fold, active))),
         kept=frozenset(kept) if kept else NOBODY,
@@ -50,4 +52,11 @@ def desired_members(
         complete=accounts is not None,
         # Without closed accounts all resources share one set.
         known=known.union(map(fold, ended)) if ended else known,
+        renamed=len(renamed),
     )
+
+
+def _possible_names(team: Iterable[str], users: Mapping[str, OfferingUser]) -> list[frozenset[str]]:
+    """Return what each member, by user uuid, may be called whose name in the site's directory nobody knows."""
+    found = (users.get(uuid) for uuid in team)
+    return [user.possible_names for user in found if user is not None and user.directory_name is None]

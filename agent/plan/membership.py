@@ -337,7 +337,7 @@ class _Draft:
             else:
                 wanted[user] = {tres: value for tres, value in found.items() if tres in snapshot.tres}
         known = {tres for component in components for tres in targets_of(component)}
-        leaving = snapshot.users_of(case.account) - case.members.wanted - case.members.kept
+        leaving = case.members.stale(snapshot.users_of(case.account))
         changed = existing_accounts.user_limits(case.account, wanted, known, snapshot, case.reason)
         return [action for action in changed if action.user not in leaving]
 
@@ -384,7 +384,7 @@ def _departures(
     leavers, reasons = {}, {}
     for draft in drafts:
         members = draft.case.members
-        stale = snapshot.users_of(draft.case.account) - members.wanted - members.kept
+        stale = members.stale(snapshot.users_of(draft.case.account))
         if not stale or draft.case.also_named_by:
             continue
         if rules.keeps_unmanaged and (unmanaged := stale - members.known):
@@ -395,9 +395,14 @@ def _departures(
             draft.unmanaged = unmanaged
             stale -= unmanaged
         if unclear := members.unclear(stale):
+            who = (
+                "a member without a name"
+                if members.nameless
+                else "a member without an entry in the directory"
+            )
             draft.notes.append(
-                f"{', '.join(sorted(unclear)[:5])} ({len(unclear)} in all) stay for now: a member without a name may "
-                "be meant, and Waldur knows nobody else who is called so"
+                f"{', '.join(sorted(unclear)[:5])} ({len(unclear)} in all) stay for now: {who} may be meant, and "
+                "Waldur knows nobody else who is called so"
             )
             stale -= unclear
         if not stale:

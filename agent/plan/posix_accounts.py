@@ -11,15 +11,18 @@ an entry with other numbers                   none: told, or AdoptNumbers where 
 an entry that was disabled                    EnableUser, once the account is OK in Waldur
 an entry with another home, shell, name ...   UpdateProfile
 
-What Waldur has no value for is left as it is. Two people with one username, number or login are told of, both.
+What Waldur has no value for is left as it is. Two people with one username, number or login are told of, both. Who has
+no entry of Waldur's name may log in with an older one: the cluster keeps that, where it is known, and where it is not
+nobody leaves who may be that person.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from agent.core.actions import Action
 from agent.core.directory import AccountRules, DirectoryPeople, DirectoryUser, OnMismatch
 from agent.core.directory_actions import (
     AdoptNumbers,
@@ -40,28 +43,43 @@ NOTHING_SHOWN = (
 
 
 @dataclass(frozen=True, slots=True)
+class OldName:
+    """What a person without an entry of Waldur's name has in the directory. `name`: of the entry with their login, None
+    where nobody knows which one is theirs. `possible`: names of entries that may be.
+    """
+
+    name: str | None
+    possible: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedPeople:
     """`told`: what an operator must look at, in words; nothing is done about it. `unclear`: usernames whose entry does
-    not agree with Waldur, so that it may be somebody else's, and old names of the renamed. `renames`: those of
-    `actions` before which people log in with their old name.
+    not agree with Waldur, so that it may be somebody else's, and names that people may still have there. `old_names` of
+    people, by uuid, until one of `actions` gives them an entry. `names_unknown`: why nothing is known of anybody's.
     """
 
     actions: tuple[DirectoryAction, ...] = ()
     told: tuple[str, ...] = ()
     unclear: frozenset[str] = frozenset()
-    renames: tuple[RenameUser, ...] = ()
+    old_names: Mapping[str, OldName] = field(default_factory=dict)
+    names_unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Person:
-    """A user with numbers. `rivals`: entries of another name, with the person's number or login."""
+    """A user with numbers, where Waldur has some. `entry`: of Waldur's name; `is_others`: it is somebody else's.
+    `rivals`: entries of another name, with the person's number or login; `mine`: those with the login.
+    """
 
     user: OfferingUser
     name: str
-    uid: int
-    gid: int
+    uid: int | None
+    gid: int | None
     entry: DirectoryUser | None
+    is_others: bool
     rivals: Sequence[DirectoryUser]
+    mine: Sequence[DirectoryUser]
 
 
 def live(users: Iterable[OfferingUser]) -> list[OfferingUser]:
@@ -74,50 +92,62 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
     """Return what makes the directory as Waldur has it."""
     people = live(users)
     if people and all(user.posix is None for user in people):
-        return PlannedPeople(told=(NOTHING_SHOWN,), unclear=frozenset(user.username for user in people))
+        everybody = frozenset(user.username for user in people)
+        return PlannedPeople(told=(NOTHING_SHOWN,), unclear=everybody, names_unknown=NOTHING_SHOWN)
     shared = _shared(people)
-    logins = frozenset(user.waldur_username for user in people)
-    entries = {entry.name: entry for entry in seen.entries}
+    directory = _People(people, seen, rules)
     actions: list[DirectoryAction] = []
     told: list[str] = []
-    renames: list[RenameUser] = []
-    unclear: set[str] = set()
+    unclear = set[str]()
+    old_names: dict[str, OldName] = {}
     for user in people:
-        name, posix = user.username, user.posix or PosixAccount()
-        if posix.uid is None or posix.gid is None:
-            unclear.add(name)
-            if not rules.skips_missing:
-                told.append(f"{name}: Waldur has no uidnumber or primarygroup for it")
-        elif is_system_number(posix.uid) or is_system_number(posix.gid):
-            unclear.add(name)
-            told.append(f"{name}: Waldur has uid {posix.uid} and gid {posix.gid}, which belong to the system")
-        elif obstacle := seen.obstacles.get(name) or shared.get(user.uuid):
-            unclear.add(name)
-            told.append(f"{name}: {obstacle}")
-        else:
-            person = _Person(
-                user, name, posix.uid, posix.gid, entries.get(name), _rivals(user, posix.uid, seen, rules)
-            )
-            planned = _of_person(person, seen, rules, logins)
-            actions += planned.actions
-            told += planned.told
-            renames += planned.renames
-            unclear |= planned.unclear
-    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), tuple(renames))
+        person = directory.person(user)
+        planned = _of_person(person, seen, rules, shared.get(user.uuid, ""))
+        old = directory.old_name(person)
+        if old is not None:
+            old_names[_key(user)] = old
+        kept = f"; on the cluster it stays {old.name} until that is settled" if old and old.name else ""
+        actions += planned.actions
+        told += [f"{words}{kept}" for words in planned.told]
+        unclear |= planned.unclear
+    return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), old_names)
 
 
-def not_renamed(users: Iterable[OfferingUser], renames: Iterable[RenameUser]) -> list[OfferingUser]:
-    """Return the users, with the name that the directory still has for those whose renaming has not happened."""
-    names = {action.user: action.before for action in renames}
+def as_in_directory(
+    users: Iterable[OfferingUser], old_names: Mapping[str, OldName], happened: Iterable[Action]
+) -> list[OfferingUser]:
+    """Return the users, with the names that the directory has still for those who get no entry of Waldur's name by what
+    has `happened`.
+    """
+    made = {action.user for action in happened if isinstance(action, CreateUser | RenameUser)}
     return [
-        replace(user, directory_name=names[user.username]) if user.username in names else user
+        replace(user, directory_name=old.name, possible_names=old.possible)
+        if user.username not in made and (old := old_names.get(_key(user)))
+        else user
         for user in users
     ]
+
+
+def as_before(users: Iterable[OfferingUser], before: Iterable[OfferingUser]) -> list[OfferingUser]:
+    """Return the users as Waldur has them now, with the names that the directory had when one looked `before`."""
+    looked_up = {_key(user): user for user in before}
+    found = []
+    for user in users:
+        known = looked_up.get(_key(user), user)
+        name = known.username if known.directory_name == "" else known.directory_name
+        if name not in ("", user.username):
+            user = replace(user, directory_name=name, possible_names=known.possible_names)
+        found.append(user)
+    return found
 
 
 def by_directory_name(users: Iterable[OfferingUser]) -> list[OfferingUser]:
     """Return the users under the names that the directory has."""
     return [replace(user, username=user.directory_name) if user.directory_name else user for user in users]
+
+
+def _key(user: OfferingUser) -> str:
+    return user.uuid or user.user_uuid
 
 
 def _shared(people: Sequence[OfferingUser]) -> dict[str, str]:
@@ -139,28 +169,89 @@ def _shared(people: Sequence[OfferingUser]) -> dict[str, str]:
     }
 
 
-def _rivals(user: OfferingUser, uid: int, seen: DirectoryPeople, rules: AccountRules) -> list[DirectoryUser]:
-    """Return the entries of another name that have the person's number or login."""
-    others = (entry for entry in seen.entries if entry.name != user.username)
-    return [entry for entry in others if entry.uid == uid or _is_login(entry, user, rules)]
+class _People:
+    """Finds the entries of people, and tells whose they are."""
+
+    def __init__(self, people: Sequence[OfferingUser], seen: DirectoryPeople, rules: AccountRules) -> None:
+        self._rules = rules
+        self._logins = Counter(user.waldur_username for user in people)
+        self._named = {entry.name: entry for entry in seen.entries}
+        self._numbered: dict[int, list[DirectoryUser]] = {}
+        self._of_login: dict[str, list[DirectoryUser]] = {}
+        for entry in seen.entries:
+            if entry.uid is not None:
+                self._numbered.setdefault(entry.uid, []).append(entry)
+            if rules.has_login and entry.login:
+                self._of_login.setdefault(entry.login, []).append(entry)
+
+    def person(self, user: OfferingUser) -> _Person:
+        """Return a user with the entries that may be theirs."""
+        posix, entry = user.posix or PosixAccount(), self._named.get(user.username)
+        numbered = self._numbered.get(posix.uid, []) if posix.uid is not None else []
+        mine = [e for e in self._of_login.get(user.waldur_username, ()) if e.name != user.username]
+        is_others = False
+        if entry is not None and self._rules.has_login and entry.login not in ("", user.waldur_username):
+            is_others = entry.uid != posix.uid or entry.login in self._logins
+        rivals = [*mine, *(e for e in numbered if e.name != user.username and e not in mine)]
+        return _Person(user, user.username, posix.uid, posix.gid, entry, is_others, rivals, mine)
+
+    def old_name(self, person: _Person) -> OldName | None:
+        """Return the name that the person has in the directory; None where that is Waldur's.
+
+        An entry of Waldur's name with other numbers, or a login that nobody has, is the person's, as long as no other
+        entry may be.
+        """
+        entry, login = person.entry, person.user.waldur_username
+        if entry is not None and not self._is_of_another(entry, login):
+            is_proven = entry in self._of_login.get(login, ()) or entry.uid == person.uid is not None
+            if is_proven or not person.rivals:
+                return None
+        if len(person.mine) == self._logins[login] == 1:
+            return OldName(person.mine[0].name)
+        possible = (rival.name for rival in person.rivals if not self._is_of_another(rival, login))
+        return OldName(None, frozenset(possible))
+
+    def _is_of_another(self, entry: DirectoryUser, login: str) -> bool:
+        """Return whether the entry carries the login of another user of Waldur."""
+        return self._rules.has_login and entry.login not in ("", login) and entry.login in self._logins
 
 
-def _of_person(
-    person: _Person, seen: DirectoryPeople, rules: AccountRules, logins: Set[str]
-) -> PlannedPeople:
-    entry, name = person.entry, person.name
-    if entry is not None and entry.renamed_from:
-        rename = RenameUser(before=entry.renamed_from, user=name, reason="it was cut off")
+def _of_person(person: _Person, seen: DirectoryPeople, rules: AccountRules, shared: str) -> PlannedPeople:
+    """`shared`: what the person has in Waldur that somebody else has, too, in words."""
+    name, uid, gid = person.name, person.uid, person.gid
+    if uid is None or gid is None:
+        words = "" if rules.skips_missing else "Waldur has no uidnumber or primarygroup for it"
+        return _told(person, words)
+    if is_system_number(uid) or is_system_number(gid):
+        return _told(person, f"Waldur has uid {uid} and gid {gid}, which belong to the system")
+    if obstacle := seen.obstacles.get(name) or shared:
+        return _told(person, obstacle)
+    if person.entry is None:
+        return _new(person, uid, gid, seen, rules)
+    if person.entry.renamed_from:
+        rename = RenameUser(before=person.entry.renamed_from, user=name, reason="it was cut off")
         return PlannedPeople((rename,), unclear=frozenset({rename.before, name}))
-    if entry is None:
-        return _new(person, seen, rules)
-    is_others = bool(rules.has_login and entry.login) and entry.login != person.user.waldur_username
-    if is_others and (entry.uid != person.uid or entry.login in logins):
-        return _told(person, f"the entry carries the login {entry.login}, and belongs to somebody else")
+    if person.is_others:
+        return _told(
+            person, f"the entry carries the login {person.entry.login}, and belongs to somebody else"
+        )
+    return _standing(person, person.entry, (uid, gid), seen, rules)
+
+
+def _standing(
+    person: _Person,
+    entry: DirectoryUser,
+    numbers: tuple[int, int],
+    seen: DirectoryPeople,
+    rules: AccountRules,
+) -> PlannedPeople:
+    """Plan for a person with an entry of this name. `numbers`: uid and gid in Waldur."""
+    name = person.name
     actions: list[DirectoryAction] = []
     unclear: frozenset[str] = frozenset()
-    if (entry.uid, entry.gid) != (person.uid, person.gid):
-        words = f"it has {entry.uid}:{entry.gid} there, and {person.uid}:{person.gid} in Waldur (uid and gid)"
+    if (entry.uid, entry.gid) != numbers:
+        uid, gid = numbers
+        words = f"it has {entry.uid}:{entry.gid} there, and {uid}:{gid} in Waldur (uid and gid)"
         if rules.on_mismatch is not OnMismatch.ADOPT:
             return _told(person, words)
         if entry.uid is None or entry.gid is None:
@@ -169,8 +260,8 @@ def _of_person(
             return _told(person, f"{words}; {entry.uid} belongs to the system, so it is no person's entry")
         if held := _held(person) or _held_group(person, seen, rules):
             return _told(person, f"{words}; {held}")
-        before, after = (entry.uid, entry.gid), (person.uid, person.gid)
-        actions.append(AdoptNumbers(user=name, before=before, after=after, reason=WHY))
+        before = (entry.uid, entry.gid)
+        actions.append(AdoptNumbers(user=name, before=before, after=numbers, reason=WHY))
         unclear = frozenset({name})
     if entry.is_parked and person.user.may_use:
         shell = person.user.posix.shell if person.user.posix else ""
@@ -180,20 +271,19 @@ def _of_person(
     return PlannedPeople(tuple(actions), unclear=unclear)
 
 
-def _new(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
+def _new(person: _Person, uid: int, gid: int, seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
     """Plan for a person without an entry of this name."""
-    mine = [entry for entry in person.rivals if _is_login(entry, person.user, rules)]
-    if len(person.rivals) == len(mine) == 1 and mine[0].uid == person.uid:
-        rename = RenameUser(before=mine[0].name, user=person.name, reason=WHY)
-        return PlannedPeople((rename,), unclear=frozenset({rename.before, rename.user}), renames=(rename,))
+    if len(person.rivals) == len(person.mine) == 1 and person.mine[0].uid == uid:
+        rename = RenameUser(before=person.mine[0].name, user=person.name, reason=WHY)
+        return PlannedPeople((rename,), unclear=frozenset({rename.before, rename.user}))
     if person.rivals:
         return _told(person, _held(person))
-    for group, gid in seen.groups if rules.personal_groups else ():
-        if group == person.name and gid != person.gid:
-            return _told(person, f"its group has the number {gid} there, and {person.gid} in Waldur")
+    for group, number in seen.groups if rules.personal_groups else ():
+        if group == person.name and number != gid:
+            return _told(person, f"its group has the number {number} there, and {gid} in Waldur")
     if held := _held_group(person, seen, rules):
         return _told(person, held)
-    return PlannedPeople((CreateUser(user=person.name, uid=person.uid, gid=person.gid, reason=WHY),))
+    return PlannedPeople((CreateUser(user=person.name, uid=uid, gid=gid, reason=WHY),))
 
 
 def _held(person: _Person) -> str:
@@ -217,8 +307,6 @@ def _held_group(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> 
 
 
 def _told(person: _Person, words: str) -> PlannedPeople:
-    return PlannedPeople(told=(f"{person.name}: {words}",), unclear=frozenset({person.name}))
-
-
-def _is_login(entry: DirectoryUser, user: OfferingUser, rules: AccountRules) -> bool:
-    return rules.has_login and bool(entry.login) and entry.login == user.waldur_username
+    """Plan nothing for a person; without `words` nothing is told either."""
+    unclear = frozenset({person.name, *(rival.name for rival in person.rivals)})
+    return PlannedPeople(told=(f"{person.name}: {words}",) if words else (), unclear=unclear)

@@ -16,7 +16,7 @@ No group is deleted and no number is chosen here. A DN that is not of a group of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from agent.core.account_names import fold
@@ -37,6 +37,7 @@ from agent.core.directory_actions import (
     ListGroup,
     RemoveFromGroup,
 )
+from agent.core.model import OfferingUser
 from agent.core.system_users import is_system_number
 
 WHY = "Waldur has it so"
@@ -105,6 +106,21 @@ def changes(
         else:
             actions += _listing(groups, is_written, listed, parent, offering_uuid)
     return PlannedGroups(tuple(actions), tuple(told))
+
+
+def possibly_renamed(
+    groups: Sequence[ProviderGroup], seen: SeenProviderGroups, users: Iterable[OfferingUser]
+) -> frozenset[str]:
+    """Return the members of the directory's groups who may be a member whose name there is not known: nobody else has
+    their name in Waldur. `users`: all of the offering.
+    """
+    names = {fold(user.username): user.directory_name for user in users if user.username}
+    standing = (
+        seen.groups[group.name]
+        for group in groups
+        if group.name in seen.groups and any(names.get(fold(name), "") is None for name in group.members)
+    )
+    return frozenset(name for each in standing for name in each.members if fold(name) not in names)
 
 
 def _obstacle(

@@ -134,8 +134,9 @@ def provide_for_members(run: Pass, synced: Synced, *, shown: Collection[Action] 
         leaving = departures_of(synced.plan.facts, synced.seen, synced.unremovable)
         people.end_accounts(run, leaving, synced.plan.facts.waldur.offering, synced.seen)
     if synced.plan.is_whole:
-        people.provide_project_groups(run, synced.plan.facts.waldur.users)
-        api_keys.answer_all(run, synced.plan.facts.waldur.resources)
+        waldur = synced.plan.facts.waldur
+        people.provide_project_groups(run, waldur.users, nobody_leaves=bool(waldur.names_unknown))
+        api_keys.answer_all(run, waldur.resources)
 
 
 def departures_of(
@@ -175,7 +176,8 @@ def desired_groups(synced: Synced) -> DesiredGroups:
     complete = set()
     for plan in in_step:
         case = plan.case
-        may_stay = case.members.kept or synced.plan.facts.rules.nobody_leaves
+        unclear = case.members.unclear(case.members.stale(synced.plan.snapshot.users_of(plan.account)))
+        may_stay = case.members.kept or unclear or synced.plan.facts.rules.nobody_leaves
         is_shared = case.also_named_by or case.shared_with
         if plan.account not in held and case.members.complete and not may_stay and not is_shared:
             complete.add(plan.account)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,6 +14,7 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.policy import Charge, Cost, PolicyRules
+from agent.plan.posix_accounts import NOTHING_SHOWN
 from agent.run import passes
 from agent.run.membership import mode as membership
 from agent.run.membership import planning
@@ -36,6 +37,7 @@ DIRECTORY: dict[str, Any] = {
 }
 TEAM = ("ann", "bob", "cid", "dee", "eve")
 OTHERS = TEAM[1:]
+CIDS_NUMBER = 5003
 OPTIONS = {"enable_membership_sync_status": True}
 
 
@@ -256,6 +258,161 @@ def test_a_plan_is_not_applied_where_the_directory_keeps_the_old_names(
     slapd.start()
     assert previews.preview(world.site, Mode.MEMBERSHIP_SYNC).apply().error is None
     assert world.cluster.users_of("a_one") == {*TEAM, "newcid"} - {"cid"}
+
+
+def with_number_of_others(world: World, looker: Looker) -> None:
+    looker.add_user("zed", CIDS_NUMBER)
+
+
+def with_another_number(world: World, looker: Looker) -> None:
+    change(world, world.person("newcid"), uidnumber=5077)
+
+
+def with_a_name_of_others(world: World, looker: Looker) -> None:
+    looker.add_user("newcid", 7070)
+
+
+def without_number(world: World, looker: Looker) -> None:
+    change(world, world.person("newcid"), uidnumber=None)
+
+
+def with_a_name_of_the_system(world: World, looker: Looker) -> None:
+    change(world, world.person("newcid"), username="daemon")
+
+
+@pytest.mark.parametrize(
+    "clash",
+    [
+        with_number_of_others,
+        with_another_number,
+        with_a_name_of_others,
+        without_number,
+        with_a_name_of_the_system,
+    ],
+)
+def test_whose_renaming_cannot_be_made_keeps_the_accounts(
+    world: World, looker: Looker, clash: Callable[[World, Looker], None]
+) -> None:
+    """Everybody else joins and leaves meanwhile."""
+    resource = world.allocate("one")
+    world.sync()
+    change(world, world.person("cid"), username="newcid")
+    clash(world, looker)
+    world.leave(world.person("eve"))
+    world.join("fay")
+    change(world, "fay", uidnumber=5050, primarygroup=6050)
+    shown_to_operator = plan_membership(world)
+    assert [line for line in shown_to_operator if "cid" in line or "daemon" in line] == []
+    inside = {"ann", "bob", "cid", "dee", "fay"}
+    for project in (world.waldur.seed.project_uuids[0], ""):
+        report = world.sync(project=project)
+        assert report.error is None and any(
+            "it stays cid until that is settled" in note for note in report.notes
+        )
+        assert world.cluster.users_of("a_one") == inside
+        group = looker.group("a_one")
+        assert group is not None and set(group.all("memberUid")) == inside
+    assert set(physics(looker)[1]) >= {"ann", "cid", "dee"} and "eve" not in physics(looker)[1]
+    world.waldur.place_create_order(world.project_of(resource), "two", limits={"cpu": 1}, slug="two")
+    assert passes.process_orders(world.site).counted() == {"done": 1}
+    world.sync()
+    assert world.cluster.users_of("a_one") == world.cluster.users_of("a_two") == inside
+
+
+def test_who_is_renamed_once_nothing_is_in_the_way_moves(world: World, looker: Looker) -> None:
+    world.allocate("one")
+    world.sync()
+    login = world.person("cid")
+    change(world, login, username="newcid", uidnumber=5077)
+    world.sync()
+    assert world.cluster.users_of("a_one") == set(TEAM)
+    change(world, login, uidnumber=CIDS_NUMBER)
+    world.sync()
+    assert world.cluster.users_of("a_one") == {*TEAM, "newcid"} - {"cid"}
+    assert "newcid" in physics(looker)[1] and "cid" not in physics(looker)[1]
+
+
+@pytest.fixture
+def without_logins(world: World, slapd: Slapd, tmp_path: Path) -> World:
+    """Entries do not say whose they are."""
+    nameless = {**DIRECTORY, "waldur_username_attribute": ""}
+    return World(world.waldur, tmp_path, backend=raw(slapd, **nameless), username_management_backend="ldap")
+
+
+@pytest.mark.parametrize("number", [5003, None], ids=["same number", "no number"])
+def test_where_nobody_knows_the_old_name_who_may_be_that_person_stays(
+    without_logins: World, looker: Looker, number: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is somebody else in Waldur leaves."""
+    world = without_logins
+    world.allocate("one")
+    world.allocate("other", project=0)
+    world.sync()
+    change(world, world.person("cid"), username="newcid", uidnumber=number)
+    world.leave(world.person("eve"))
+    for project in (world.waldur.seed.project_uuids[0], ""):
+        world.sync(project=project)
+        assert world.cluster.users_of("a_one") == {"ann", "bob", "cid", "newcid", "dee"}
+        group = looker.group("a_one")
+        assert group is not None and "cid" in group.all("memberUid")
+    assert "cid" in physics(looker)[1] and "eve" not in physics(looker)[1]
+    assert ("a member without an entry in the directory may be meant" in caplog.text) is (number is None)
+    # Who is made in the directory has the new name, and nobody the old one.
+    change(world, world.person("newcid"), uidnumber=5077, primarygroup=6077)
+    looker.directory.delete(f"uid=cid,ou=People,{BASE}")
+    world.sync()
+    assert world.cluster.users_of("a_one") == {"ann", "bob", "newcid", "dee"}
+
+
+def test_a_freed_name_that_somebody_else_gets_stays_where_it_may_be_the_old_one(
+    without_logins: World, looker: Looker
+) -> None:
+    world = without_logins
+    world.allocate("one")
+    world.sync()
+    change(world, world.person("cid"), username="newcid")
+    elsewhere = world.waldur.seed.project_uuids[1]
+    world.waldur.people.add_member(elsewhere, "other", account="cid")
+    world.sync()
+    assert world.cluster.users_of("a_one") == {*TEAM, "newcid"}
+    assert "cid" in physics(looker)[1]
+
+
+@pytest.mark.parametrize("project", [False, True], ids=["everything", "event"])
+def test_where_waldur_shows_no_numbers_nobody_leaves(
+    slapd: Slapd, looker: Looker, tmp_path: Path, project: bool
+) -> None:
+    scenario = Scenario(members_per_project=len(TEAM))
+    with SimulatedWaldur("8.0", scenario=scenario) as waldur:
+        (first, *_) = waldur.seed.project_uuids
+        for login, name in zip(waldur.seed.members[first], TEAM, strict=True):
+            waldur.people.set_account(login, name)
+        waldur.site.change("offerings", waldur.seed.offering_uuid, plugin_options={})
+        world = World(waldur, tmp_path, backend=raw(slapd, **DIRECTORY), username_management_backend="ldap")
+        world.allocate("one")
+        world.sync()
+        change(world, world.person("cid"), username="newcid")
+        world.leave(world.person("eve"))
+        assert [line for line in plan_membership(world) if "remove" in line] == []
+        report = world.sync(project=first if project else "")
+        assert f"nobody leaves an account in this pass: {STUCK}: {NOTHING_SHOWN}" in report.notes
+        assert world.cluster.users_of("a_one") == {*TEAM, "newcid"}
+        group = looker.group("a_one")
+        assert group is not None and set(group.all("memberUid")) == {*TEAM, "newcid"}
+
+
+def test_a_plan_is_not_applied_where_a_renaming_cannot_be_made_any_more(world: World, looker: Looker) -> None:
+    world.allocate("one")
+    world.sync()
+    change(world, world.person("cid"), username="newcid")
+    planned = previews.preview(world.site, Mode.MEMBERSHIP_SYNC)
+    looker.add_user("zed", CIDS_NUMBER)
+    assert "the directory has not got all names" in str(planned.apply().error)
+    assert world.cluster.users_of("a_one") == set(TEAM)
+    # A new plan knows it.
+    change(world, world.person("dee"), username="newdee")
+    assert previews.preview(world.site, Mode.MEMBERSHIP_SYNC).apply().error is None
+    assert world.cluster.users_of("a_one") == {"ann", "bob", "cid", "newdee", "eve"}
 
 
 def missing_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from agent.core.directory import AccountRules, DirectoryPeople, DirectoryUser, OnMismatch
 from agent.core.directory_actions import AdoptNumbers, CreateUser, EnableUser, RenameUser, UpdateProfile
 from agent.core.model import OfferingUser, PosixAccount
-from agent.plan.posix_accounts import NOTHING_SHOWN, changes
+from agent.plan.posix_accounts import NOTHING_SHOWN, OldName, as_before, as_in_directory, changes
 
 RULES = AccountRules(has_login=True)
 ANN = OfferingUser("1", "p1", "ann", "OK", waldur_username="ann@w", posix=PosixAccount(5001, 6001))
@@ -79,7 +79,8 @@ def test_numbers_that_are_missing_may_be_passed_over() -> None:
 
 def test_a_server_that_shows_no_numbers_is_told_of_once() -> None:
     users = [replace(ANN, posix=None), replace(BOB, posix=None)]
-    assert changes(users, seen(), RULES).told == (NOTHING_SHOWN,)
+    found = changes(users, seen(), RULES)
+    assert (found.told, found.names_unknown) == ((NOTHING_SHOWN,), NOTHING_SHOWN)
 
 
 def test_two_people_with_one_number_are_told_of_both() -> None:
@@ -126,3 +127,88 @@ def test_who_comes_back_may_log_in_again() -> None:
     assert len(changes([replace(back, state="")], known, RULES).actions) == 1
     for state in ("Requested", "Creating", "Pending account linking", "Error creating"):
         assert changes([replace(back, state=state)], known, RULES).actions == ()
+
+
+OLD = DirectoryUser("old", 5001, 6001, login="ann@w")
+SOMEBODY = DirectoryUser("zed", 5001, 6001)
+NO_NUMBER = replace(ANN, posix=PosixAccount())
+# What the directory may have for ann, who is not known by Waldur's name there.
+UNKNOWN = OldName(None)
+
+
+@pytest.mark.parametrize(
+    ("user", "entries", "old"),
+    [
+        (ANN, [HERS], None),
+        (ANN, [replace(HERS, uid=7, login="")], None),
+        (ANN, [replace(HERS, login="gone@w")], None),
+        (ANN, [replace(HERS, login="gone@w", uid=7)], None),
+        (ANN, [HERS, replace(OLD, uid=7)], None),
+        (ANN, [replace(HERS, login=""), replace(OLD, uid=7)], None),
+        (NO_NUMBER, [replace(HERS, login="")], None),
+        (ANN, [], UNKNOWN),
+        (NO_NUMBER, [], UNKNOWN),
+        (replace(ANN, posix=None), [], UNKNOWN),
+        (ANN, [OLD], OldName("old")),
+        (ANN, [replace(OLD, uid=7)], OldName("old")),
+        (NO_NUMBER, [OLD], OldName("old")),
+        (replace(ANN, posix=None), [OLD], OldName("old")),
+        (ANN, [OLD, SOMEBODY], OldName("old")),
+        (ANN, [OLD, replace(HERS, uid=7, login="")], OldName("old")),
+        (ANN, [OLD, replace(HERS, uid=7, login="bob@w")], OldName("old")),
+        (ANN, [replace(HERS, login="bob@w")], UNKNOWN),
+        (ANN, [SOMEBODY], OldName(None, frozenset({"zed"}))),
+        (ANN, [replace(SOMEBODY, login="gone@w")], OldName(None, frozenset({"zed"}))),
+        (ANN, [replace(SOMEBODY, login="bob@w")], UNKNOWN),
+        (ANN, [SOMEBODY, replace(HERS, uid=7, login="")], OldName(None, frozenset({"zed"}))),
+        (ANN, [OLD, replace(OLD, name="older")], OldName(None, frozenset({"old", "older"}))),
+    ],
+)
+def test_who_has_no_entry_of_this_name_may_have_an_older_one(
+    user: OfferingUser, entries: list[DirectoryUser], old: OldName | None
+) -> None:
+    found = changes([user, BOB], seen(*entries, DirectoryUser("bob", 5002, 6002, login="bob@w")), RULES)
+    assert found.old_names == ({} if old is None else {"1": old})
+    if old is not None:
+        assert old.possible | {old.name or "ann"} <= found.unclear or found.actions
+
+
+def test_an_entry_with_the_login_of_two_people_is_for_certain_neithers() -> None:
+    found = changes([ANN, replace(BOB, waldur_username="ann@w")], seen(OLD), RULES)
+    possible = OldName(None, frozenset({"old"}))
+    assert found.old_names == {"1": possible, "2": possible}
+
+
+def test_without_logins_a_number_makes_nobody_certain() -> None:
+    found = changes([ANN], seen(OLD), replace(RULES, has_login=False))
+    assert found.old_names == {"1": OldName(None, frozenset({"old"}))}
+    assert found.unclear == {"ann", "old"}
+
+
+def test_whoever_gets_an_entry_has_its_name() -> None:
+    users = [replace(ANN, username="anna"), BOB]
+    found = changes(users, seen(HERS), RULES)
+    assert [action.verb for action in found.actions] == ["rename user", "create user"]
+    assert as_in_directory(users, found.old_names, found.actions) == users
+    assert as_in_directory(users, found.old_names, ()) == [
+        replace(users[0], directory_name="ann"),
+        replace(BOB, directory_name=None),
+    ]
+
+
+def test_a_second_look_at_waldur_changes_no_names_of_the_directory() -> None:
+    cid = replace(ANN, uuid="3", username="cid", directory_name=None, possible_names=frozenset({"old"}))
+    before = [ANN, replace(BOB, directory_name="bobby"), cid, replace(ANN, uuid="4", username="")]
+    fresh = [
+        replace(ANN, username="anna"),
+        replace(BOB, username="robert"),
+        replace(ANN, uuid="3", username="cid"),
+        replace(ANN, uuid="4", username="new"),
+        replace(ANN, uuid="5", username="newer"),
+    ]
+    assert as_before(fresh, before) == [
+        replace(fresh[0], directory_name="ann"),
+        replace(fresh[1], directory_name="bobby"),
+        cid,
+        *fresh[3:],
+    ]

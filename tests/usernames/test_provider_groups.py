@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,6 +130,24 @@ def test_a_project_gets_the_group_that_waldur_has(projects: Projects, slapd: Sla
     projects.waldur.site.remove_project_group(projects.group)
     assert passed(site)[1] == []
     assert projects.members() == ["bob"]
+
+
+def test_who_may_have_been_renamed_stays(projects: Projects) -> None:
+    site = projects.site()
+    passed(site)
+    # As the directory has them: nobody knows under which name ann stands in it, and bob has left.
+    projects.waldur.people.set_account(projects.ann, "anna")
+    projects.leave(projects.bob)
+    users = [replace(user, directory_name=None if user.username == "anna" else "") for user in listed(site)]
+    lines = [action.line() for action in provider_groups.plan(site, users).actions]
+    assert lines == ["add to group physics: anna", "remove from group physics: bob"]
+    planned = provider_groups.plan(site, listed(site), nobody_leaves=True)
+    assert [action.line() for action in planned.actions] == ["add to group physics: anna"]
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        provider_groups.provision(run, listed(site), nobody_leaves=True)
+    assert projects.members() == ["ann", "anna", "bob"]
+    passed(site)
+    assert projects.members() == ["anna"]
 
 
 def test_what_belongs_to_others_is_told_and_left(projects: Projects, looker: Looker) -> None:

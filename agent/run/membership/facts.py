@@ -26,6 +26,7 @@ from agent.core.model import (
     TeamMember,
 )
 from agent.core.policy import LimitsSource
+from agent.plan import posix_accounts
 from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run.membership import account_lists
@@ -251,13 +252,7 @@ def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resou
     client = site.client
     users = _users(site)
     if registry.follows_waldur(site.offering):
-        names = {u.uuid or u.user_uuid: u.directory_name or u.username for u in facts.users}
-        users = [
-            replace(user, directory_name=name)
-            if (name := names.get(user.uuid or user.user_uuid, "")) not in ("", user.username)
-            else user
-            for user in users
-        ]
+        users = posix_accounts.as_before(users, facts.users)
     read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
     return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(site))
 

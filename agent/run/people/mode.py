@@ -41,9 +41,10 @@ def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts, 
     _add_to_report(run, "deletion of users", departures.provision(run, leaving, facts, seen))
 
 
-def provide_project_groups(run: Pass, users: Sequence[OfferingUser]) -> None:
-    """Make the groups that Waldur has for projects in the site's directory. `users`: all of the offering."""
-    _add_to_report(run, "project groups", provider_groups.provision(run, users))
+def provide_project_groups(run: Pass, users: Sequence[OfferingUser], *, nobody_leaves: bool) -> None:
+    """Make the groups that Waldur has for projects in the site's directory, as of `provider_groups.provision`."""
+    done = provider_groups.provision(run, users, nobody_leaves=nobody_leaves)
+    _add_to_report(run, "project groups", done)
 
 
 def provide(

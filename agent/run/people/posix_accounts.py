@@ -6,17 +6,17 @@ shells. What does not agree is told and left as it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.actions import Action
 from agent.core.directory import DirectoryPeople, OnMismatch
-from agent.core.directory_actions import RenameUser
 from agent.core.errors import ConfigError, SiteAgentError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.core.plans import Outcome
 from agent.plan import posix_accounts as planner
 from agent.plan.policy.rules import PolicyContext
+from agent.plan.posix_accounts import OldName
 from agent.plan.usernames import SERVICE_PROVIDER
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
@@ -33,12 +33,13 @@ AT_ONCE = 50
 
 @dataclass(frozen=True)
 class PlannedAccounts:
-    """`told`: what differs and is left as it is. `renames` as of `PlannedPeople`."""
+    """`told`: what differs and is left as it is. `old_names` and `names_unknown` as of `PlannedPeople`."""
 
     actions: Sequence[Action]
     told: Sequence[str]
     snapshot: Snapshot
-    renames: Sequence[RenameUser] = ()
+    old_names: Mapping[str, OldName] = field(default_factory=dict)
+    names_unknown: str = ""
     is_whole: bool = True
     context: PolicyContext = field(default_factory=PolicyContext)
 
@@ -49,9 +50,9 @@ def provision(
     users: Sequence[OfferingUser],
     facts: OfferingFacts,
     snapshot: Snapshot | None = None,
-) -> tuple[list[Outcome], list[OfferingUser]]:
-    """Make the directory as Waldur has its users. Return the outcomes, and the users with the names that the directory
-    still has. `snapshot`: the cluster, by which the gate measures, where it was read. Raises SiteAgentError.
+) -> tuple[list[Outcome], PlannedAccounts]:
+    """Make the directory as Waldur has its users. Return the outcomes and the plan. `snapshot`: the cluster, by which
+    the gate measures, where it was read. Raises SiteAgentError.
     """
     outcomes: list[Outcome] = []
     plan = engine.reconcile(run, steps(run.site, directory, users, facts, outcomes, snapshot)).plan
@@ -65,8 +66,7 @@ def provision(
         run.report.problems += some
     else:
         run.report.notes += some
-    renamed = {outcome.action for outcome in outcomes if outcome.done}
-    return outcomes, planner.not_renamed(users, [each for each in plan.renames if each not in renamed])
+    return outcomes, plan
 
 
 def can_follow(facts: OfferingFacts) -> bool:
@@ -95,7 +95,7 @@ def steps(
     def planned(seen: DirectoryPeople) -> PlannedAccounts:
         found = planner.changes(people, seen, rules)
         seen_cluster = snapshot or Snapshot(site.backend.cluster)
-        return PlannedAccounts(found.actions, found.told, seen_cluster, found.renames)
+        return PlannedAccounts(found.actions, found.told, seen_cluster, found.old_names, found.names_unknown)
 
     def portions(work: Work[PlannedAccounts]) -> Iterator[Portion]:
         allowed = work.decision.allowed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.core.actions import Action
 from agent.core.directory import ProviderGroup, SeenProviderGroups
@@ -42,7 +42,9 @@ LACKING = (
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """`unclear`: usernames whose entry may be somebody else's. `groups` None: the server has none."""
+    """`unclear`: usernames whose entry may be somebody else's, or who may be a member that was renamed. `groups` None:
+    the server has none.
+    """
 
     groups: Sequence[ProviderGroup] | None
     seen: SeenProviderGroups
@@ -61,15 +63,19 @@ class PlannedGroups:
     context: PolicyContext = field(default_factory=PolicyContext)
 
 
-def provision(run: Pass, users: Sequence[OfferingUser]) -> ProvisioningReport:
-    """Make the groups as Waldur has them. Raises no SiteAgentError: see `error` and the outcomes."""
+def provision(run: Pass, users: Sequence[OfferingUser], *, nobody_leaves: bool = False) -> ProvisioningReport:
+    """Make the groups as Waldur has them. Raises no SiteAgentError: see `error` and the outcomes. `users`: all of the
+    offering, with the names that the directory has; `nobody_leaves`: these are not known.
+    """
     site, outcomes = run.site, list[Outcome]()
     error: SiteAgentError | None = None
     try:
         with _opened(site) as directory:
             if directory is None:
                 return ProvisioningReport()
-            told = tuple(engine.reconcile(run, _steps(site, directory, users, outcomes)).plan.told)
+            told = tuple(
+                engine.reconcile(run, _steps(site, directory, users, outcomes, nobody_leaves)).plan.told
+            )
         if site.cache.logged.get(KEY, ()) != told:
             for words in told:
                 log.warning("project groups of offering %s: %s", site.offering.name, words)
@@ -81,29 +87,36 @@ def provision(run: Pass, users: Sequence[OfferingUser]) -> ProvisioningReport:
     return ProvisioningReport(tuple(outcomes), error)
 
 
-def plan(site: Site, users: Sequence[OfferingUser]) -> PlannedGroups:
+def plan(site: Site, users: Sequence[OfferingUser], *, nobody_leaves: bool = False) -> PlannedGroups:
     """Return what `provision` would do now. Changes nothing. Raises SiteAgentError."""
     with _opened(site) as directory:
         if directory is None:
             seen = SeenProviderGroups()
             return PlannedGroups((), (), Snapshot(site.backend.cluster), GroupFacts(None, seen))
-        return engine.plan_of(_steps(site, directory, users, []))
+        return engine.plan_of(_steps(site, directory, users, [], nobody_leaves))
 
 
 def _steps(
-    site: Site, directory: ProviderGroupDirectory, users: Sequence[OfferingUser], outcomes: list[Outcome]
+    site: Site,
+    directory: ProviderGroupDirectory,
+    users: Sequence[OfferingUser],
+    outcomes: list[Outcome],
+    nobody_leaves: bool,
 ) -> Steps[GroupFacts, PlannedGroups]:
+    rules = replace(directory.rules, is_add_only=directory.rules.is_add_only or nobody_leaves)
+
     def observe() -> GroupFacts:
         groups = waldur_groups.listed(site.client)
         if not groups:
             return GroupFacts(groups, SeenProviderGroups())
-        return GroupFacts(groups, directory.read(groups), _unclear(site, users))
+        seen = directory.read(groups)
+        return GroupFacts(groups, seen, _unclear(site, users) | planner.possibly_renamed(groups, seen, users))
 
     def planned(facts: GroupFacts) -> PlannedGroups:
         found = (
             planner.PlannedGroups(told=(LACKING,))
             if facts.groups is None
-            else planner.changes(facts.groups, facts.seen, directory.rules, site.offering.uuid, facts.unclear)
+            else planner.changes(facts.groups, facts.seen, rules, site.offering.uuid, facts.unclear)
         )
         return PlannedGroups(found.actions, found.told, Snapshot(site.backend.cluster), facts)
 

@@ -126,7 +126,8 @@ def provision(
         provisioning.names.tell_shared(run)
         with opened(site, provisioning.names.reserved, snapshot) as backend:
             if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
-                provisioning.take(*posix_accounts.provision(run, backend, users, facts, snapshot))
+                outcomes, made = posix_accounts.provision(run, backend, users, facts, snapshot)
+                provisioning.take(outcomes, made, names_unknown(site, facts, made))
             elif backend is not None:
                 engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
@@ -162,26 +163,28 @@ def key_of(plan: Planned) -> str:
     return posix_accounts.KEY if isinstance(plan, posix_accounts.PlannedAccounts) else KEY
 
 
-def names_unknown(site: Site, facts: OfferingFacts, error: SiteAgentError) -> str:
-    """Return why nobody knows the names that a directory which follows Waldur has, where that cannot be used for an
-    `error`; empty where there is no such directory.
+def names_unknown(site: Site, facts: OfferingFacts, found: Planned | SiteAgentError) -> str:
+    """Return why nobody knows the names that a directory which follows Waldur has; empty where that is known, or there
+    is no such directory. `found`: a plan of this module, or why there is none.
 
     Where Waldur leaves the names to the provider, the directory follows nobody and says nothing about them: they are
     what whoever writes them into Waldur says.
     """
     if not registry.follows_waldur(site.offering) or not posix_accounts.can_follow(facts):
         return ""
-    return AWAY if error.retryable else f"{STUCK}: {error}"
+    if isinstance(found, SiteAgentError):
+        return AWAY if found.retryable else f"{STUCK}: {found}"
+    cause = found.names_unknown if isinstance(found, posix_accounts.PlannedAccounts) else ""
+    return f"{STUCK}: {cause}" if cause else ""
 
 
-def not_renamed(
-    users: Sequence[OfferingUser], plan: Planned, allowed: Iterable[Action]
+def as_in_directory(
+    users: Sequence[OfferingUser], plan: Planned, happened: Iterable[Action]
 ) -> Sequence[OfferingUser]:
-    """Return the users, with the old names of those whom a plan of this module renames and the policy does not."""
+    """Return the users, with the names that a directory which follows Waldur has by what of a plan has happened."""
     if not isinstance(plan, posix_accounts.PlannedAccounts):
         return users
-    happening = frozenset(allowed)
-    return posix_planner.not_renamed(users, [each for each in plan.renames if each not in happening])
+    return posix_planner.as_in_directory(users, plan.old_names, happened)
 
 
 class _UsernameProvisioning:
@@ -196,9 +199,12 @@ class _UsernameProvisioning:
         self.names_unknown = ""
         self._outcomes: list[Outcome] = []
 
-    def take(self, outcomes: Sequence[Outcome], users: Iterable[OfferingUser]) -> None:
-        """Take over what was done in a directory that follows Waldur, and the users with the names that it has."""
+    def take(self, outcomes: Sequence[Outcome], plan: Planned, unknown: str) -> None:
+        """Take over what was done by a plan for a directory that follows Waldur, and the names that it has."""
         self.note(outcomes)
+        self.names_unknown = unknown
+        done = [outcome.action for outcome in outcomes if outcome.done]
+        users = as_in_directory(tuple(self._users.values()), plan, done)
         self._users = {user.uuid or user.user_uuid: user for user in users}
 
     def report(self) -> UsernameReport:

@@ -204,7 +204,8 @@ def _named(
         except SiteAgentError as error:
             unknown = usernames.names_unknown(site, waldur.offering, error)
             raise
-        users = usernames.not_renamed(users, planned, allowed)
+        users = usernames.as_in_directory(users, planned, allowed)
+        unknown = usernames.names_unknown(site, waldur.offering, planned)
         return allowed
 
     names += _unless_away("usernames", dry_run.notes, going)
@@ -215,9 +216,13 @@ def _named(
 
 def _require_renamed(planned: MembershipFacts, now: MembershipFacts) -> None:
     """Raise PassUnfinished where the directory may still have a name that the plan takes from somebody."""
-    known = {user.uuid or user.user_uuid: user.directory_name for user in planned.users}
+    known = {
+        user.uuid or user.user_uuid: (user.directory_name, user.possible_names) for user in planned.users
+    }
     has_old_names = any(
-        user.directory_name not in ("", known.get(user.uuid or user.user_uuid)) for user in now.users
+        user.directory_name != ""
+        and known.get(user.uuid or user.user_uuid) != (user.directory_name, user.possible_names)
+        for user in now.users
     )
     if has_old_names or (now.names_unknown and not planned.names_unknown):
         raise PassUnfinished(
@@ -239,7 +244,7 @@ def _beside_members(
         return planned
 
     def project_groups() -> gate.Planned:
-        planned = provider_groups.plan(site, waldur.users)
+        planned = provider_groups.plan(site, waldur.users, nobody_leaves=bool(waldur.names_unknown))
         dry_run.notes.extend(f"project groups: {words}" for words in planned.told)
         return planned
 
