@@ -16,6 +16,7 @@ from agent.config.model import Mode
 from agent.core.policy import Charge, Cost, PolicyRules
 from agent.plan.posix_accounts import NOTHING_SHOWN
 from agent.run import passes
+from agent.run.diagnosis.person import explain, find_resource
 from agent.run.membership import mode as membership
 from agent.run.membership import planning
 from agent.run.membership.facts import PassScope, confirm_people
@@ -326,6 +327,11 @@ def test_who_is_renamed_once_nothing_is_in_the_way_moves(world: World, looker: L
     change(world, login, username="newcid", uidnumber=5077)
     world.sync()
     assert world.cluster.users_of("a_one") == set(TEAM)
+    found = find_resource(world.site, "a_one")
+    assert found is not None
+    explained = explain(world.site, login, found)
+    assert (explained.user, explained.coming) == ("cid", ())
+    assert "cid in a_one" in " ".join(link.found for link in explained.links)
     change(world, login, uidnumber=CIDS_NUMBER)
     world.sync()
     assert world.cluster.users_of("a_one") == {*TEAM, "newcid"} - {"cid"}

@@ -86,23 +86,27 @@ def explain(site: Site, person: str, resource: Resource) -> Explanation:
         team = members.team(site.client, resource.uuid)
     # A pass reads no logins and e-mails where it makes no usernames.
     user = find_user(members.offering_users(site.client, with_persons=True), person)
+    on_cluster = _name_on_cluster(preview, user) if user else person
     links = [
         *_waldur_links(person, user, team, resource, _closes(preview)),
-        *(
-            _cluster_links(site, preview, fold(user.username if user else person), resource)
-            if preview
-            else ()
-        ),
+        *(_cluster_links(site, preview, fold(on_cluster), resource) if preview else ()),
     ]
-    coming = tuple(_coming(preview, fold(user.username if user else person))) if preview else ()
+    coming = tuple(_coming(preview, fold(on_cluster))) if preview else ()
+    name = on_cluster or person
     broken = next((link.broken for link in links if link.broken), "")
-    name = user.username if user and user.username else person
     if broken and coming:
         broken = f"{broken} The next pass over members would change that: {coming[0]}."
     verdict = (
         broken or f"Nothing is wrong: {name} can submit jobs with `--account={fold(resource.backend_id)}`."
     )
     return Explanation(name, resource, tuple(links), verdict, coming)
+
+
+def _name_on_cluster(preview: Preview | None, user: OfferingUser) -> str:
+    """Return the name of a person on the cluster: of who is not renamed in the directory, the one that this has."""
+    planned = preview.sync.facts.waldur.users if preview and preview.sync else ()
+    names = {each.uuid: each.directory_name for each in planned}
+    return names.get(user.uuid) or user.username
 
 
 def find_user(users: Sequence[OfferingUser], person: str) -> OfferingUser | None:
