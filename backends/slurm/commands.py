@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from agent.core.actions import (
@@ -30,7 +30,6 @@ from agent.core.actions import (
     SetLimits,
     SetQos,
     SetUserLimits,
-    only,
 )
 from agent.core.association_actions import (
     KeepDefaultAccount,
@@ -86,37 +85,25 @@ class CommandBuilder:
         unknown = by_kind.keys() - BUILDERS.keys()
         if unknown:
             raise BackendError(f"SLURM has no command for {', '.join(kind.verb for kind in unknown)}")
-        # A new account is made with its limits.
-        made = {action.account for action in by_kind[CreateAccount]}
-        limits = {a.account: a for a in only(SetLimits, by_kind[SetLimits]) if not a.on_qos}
-        along = {action for account, action in limits.items() if account in made}
-        by_kind[CreateAccount] += along
-        by_kind[SetLimits] = [action for action in by_kind[SetLimits] if action not in along]
         return [batch for kind in ORDER for batch in BUILDERS[kind](self, by_kind[kind])]
 
     def single(self, action: ClusterAction) -> Batch:
         """Return the command for this action alone. Raises what `batches` does."""
         return self.batches([action])[0]
 
-    def _create_accounts(self, actions: Sequence[CreateAccount | SetLimits]) -> list[Batch]:
-        """Return the commands that make accounts, parents first, each with the limits that it gets."""
-        new = only(CreateAccount, actions)
-        limits = {action.account: action for action in only(SetLimits, actions)}
-        waiting, found = dict(limits), []
-        for level in levels(new, {a.account: a.parent for a in new}):
+    def _create_accounts(self, actions: Sequence[CreateAccount]) -> list[Batch]:
+        found = []
+        for level in levels(actions, {a.account: a.parent for a in actions}):
             options = grouped(
                 level,
                 lambda a: (
                     f"parent={checked('account', a.parent)}",
                     f"description={free_text(a.description, a.account)}",
                     f"organization={free_text(a.organization, a.account)}",
-                    *((_limits(limits[a.account]),) if a.account in limits else ()),
                 ),
             )
             for words, group in options.items():
-                for made in self._for_accounts("add account", group, words):
-                    both = ((a, waiting.pop(a.account, None)) for a in only(CreateAccount, made.actions))
-                    found.append(replace(made, actions=tuple(a for pair in both for a in pair if a)))
+                found += self._for_accounts("add account", group, words)
         return found
 
     def _delete_accounts(self, actions: Sequence[DeleteAccount]) -> list[Batch]:
@@ -160,9 +147,12 @@ class CommandBuilder:
         return found
 
     def _set_limits(self, actions: Sequence[SetLimits]) -> list[Batch]:
+        def limits(action: SetLimits) -> str:
+            return f"GrpTRESMins={_values(action.after)}"
+
         own = [action for action in actions if action.on_qos]
         others = [action for action in actions if not action.on_qos]
-        return [*self._modify_accounts(others, lambda a: (_limits(a),)), *_modify_qos(own, _limits)]
+        return [*self._modify_accounts(others, lambda a: (limits(a),)), *_modify_qos(own, limits)]
 
     def _move_defaults(self, actions: Sequence[MoveDefaultAccount | KeepDefaultAccount]) -> list[Batch]:
         found = []
@@ -278,10 +268,6 @@ def _accounts(actions: Iterable[ClusterAction]) -> str:
 
 def _users(actions: Iterable[UserAction]) -> str:
     return ",".join(sorted({checked("user", a.user) for a in actions}))
-
-
-def _limits(action: SetLimits) -> str:
-    return f"GrpTRESMins={_values(action.after)}"
 
 
 def _values(limits: Iterable[tuple[str, int]]) -> str:

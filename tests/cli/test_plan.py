@@ -40,7 +40,7 @@ def reads_as_json(said: Ended) -> None:
 def reads_as_commands(said: Ended) -> None:
     title, *lines = said.out.splitlines()
     assert title == "# Test SLURM"
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert all("sacctmgr --immediate" in line for line in lines)
 
 

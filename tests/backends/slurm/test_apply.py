@@ -197,7 +197,7 @@ def test_what_is_shown_is_what_is_run_in_that_order_under_the_lock(node: HeadNod
         "sacctmgr --immediate --parsable2 --noheader add account name=p cluster=c1 parent=root description=d "
         "organization=o",
         "sacctmgr --immediate --parsable2 --noheader add account name=a cluster=c1 parent=p description=d "
-        "organization=o GrpTRESMins=cpu=1",
+        "organization=o",
     ]
 
 
@@ -262,21 +262,8 @@ def test_what_belongs_to_an_account_that_could_not_be_made_is_not_tried(node: He
     )
     assert [line.split()[:3] for line in node.writes()] == [
         ["add", "account", "name=a"],
-        *[["add", "account", "name=b"]] * 2,
+        ["add", "account", "name=b"],
         ["add", "user", "name=ann"],
-    ]
-
-
-def test_limits_that_are_refused_keep_no_account_from_being_made(node: HeadNode) -> None:
-    node.rules(Rule("GrpTRESMins", 1, stderr=" Bad TRES\n"))
-    assert errors(applied(node, [account("a"), limits("a"), account("b")])) == {
-        "set limits a cpu=none->1": "CommandFailed"
-    }
-    assert [" ".join(line.split()[:3]) for line in node.writes()] == [
-        "add account name=a",
-        "add account name=a",
-        "modify account where",
-        "add account name=b",
     ]
 
 
@@ -312,9 +299,9 @@ def test_only_names_that_slurm_cannot_take_start_nothing(node: HeadNode) -> None
     assert node.calls() == []
 
 
-@pytest.mark.parametrize("number", range(1, 4))
+@pytest.mark.parametrize("number", range(1, 5))
 def test_after_a_sign_of_an_outage_nothing_more_is_tried(node: HeadNode, number: int) -> None:
-    needles = ["add account", "add user", "set DefaultAccount"]
+    needles = ["add account", "set GrpTRESMins", "add user", "set DefaultAccount"]
     node.rules(Rule(needles[number - 1], 1, stderr=OUTAGES[0]))
     wanted = [
         account("a"),
@@ -324,14 +311,12 @@ def test_after_a_sign_of_an_outage_nothing_more_is_tried(node: HeadNode, number:
     ]
     outcomes = applied(node, [*wanted, *removal("x")])
     assert len(node.calls()) == number
-    # The account is made with its limits.
-    tried, done = (number + 1, number) if number > 1 else (2, 0)
-    assert [o.done for o in outcomes] == [True] * done + [False] * (len(outcomes) - done)
+    assert [o.done for o in outcomes] == [True] * (number - 1) + [False] * (len(outcomes) - number + 1)
     assert {type(o.error) for o in outcomes if o.error} == {BackendUnavailable}
     # Who was not tried does not tell the command of the one that was.
-    assert [str(o.error) for o in outcomes[tried:]] == [
+    assert [str(o.error) for o in outcomes[number:]] == [
         "not tried: the accounting database does not answer"
-    ] * (len(outcomes) - tried)
+    ] * (len(outcomes) - number)
 
 
 def test_after_an_outage_among_single_actions_nothing_more_is_tried(node: HeadNode) -> None:

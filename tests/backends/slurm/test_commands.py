@@ -182,21 +182,6 @@ BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
         [account("a"), account("a")],
         ["sa add account name=a cluster=c1 parent=p description=D organization=O"],
     ),
-    "accounts with their limits": (
-        [
-            limits("b", cpu=1),
-            account("a"),
-            account("b"),
-            limits("a", cpu=1),
-            account("d"),
-            limits("z", cpu=1),
-        ],
-        [
-            "sa add account name=a,b cluster=c1 parent=p description=D organization=O GrpTRESMins=cpu=1",
-            "sa add account name=d cluster=c1 parent=p description=D organization=O",
-            "sa modify account where name=z cluster=c1 set GrpTRESMins=cpu=1",
-        ],
-    ),
     "limits with the same values": (
         [limits("a", cpu=1), limits("b", cpu=2), limits("d", cpu=1)],
         [
@@ -295,14 +280,13 @@ def test_batches(what: str) -> None:
 
 EVERY_KIND = [action for action, _ in SINGLE.values()]
 IN_ORDER = [
-    "add account", "modify account", "add qos", "modify qos", "modify account", "add user",
+    "add account", "modify account", "add qos", "modify qos", "modify account", "modify account", "add user",
     *["modify user"] * 4, "modify account", "modify user", "modify account", "modify user",
     "--clusters=c1 --account=a", "remove user", "remove user", "remove account", "remove qos",
 ]  # fmt: skip
 
 
 def test_builders_come_first_and_removals_last_whatever_the_order_of_the_plan() -> None:
-    """The limits of an account that is made come with it."""
     kinds = {type(action): action for action in EVERY_KIND}
     for turned in (list(kinds.values()), list(reversed(kinds.values()))):
         assert [" ".join(batch.argv[:2]) for batch in COMMANDS.batches(turned)] == IN_ORDER
