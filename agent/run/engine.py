@@ -223,7 +223,9 @@ def plan_of(steps: Steps[Facts, Plan]) -> Plan:
             raise PassUnfinished(
                 "Waldur or the cluster changed with every refinement: the next pass tries again"
             )
-        facts, plan, refinements = more, steps.plan(more), refinements + 1
+        facts = more
+        del plan  # two of them are tens of megabytes for thousands of resources
+        plan, refinements = steps.plan(facts), refinements + 1
     return plan
 
 

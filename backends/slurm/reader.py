@@ -69,6 +69,7 @@ class Reader:
         whole = joined(self.cluster, parts)
         if few:
             whole = whole.beside(few.before, few.accounts, few.users)
+            self.seen_rows = len(whole.accounts) + len(whole.associations)
         made, foreign = marked_qos(
             {name: each.description for name, each in qos.items()},
             self._settings.cluster_name or self.seen_cluster,

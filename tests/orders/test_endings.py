@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from agent.core.actions import AddMember, DeleteAccount
+from agent.core.actions import AddMember, ClusterAction, DeleteAccount
+from agent.core.plans import Outcome
 from agent.run import passes
 from agent.run.orders import mode as orders
 from rig.slurm_cluster import SlurmCluster
@@ -44,6 +47,26 @@ def test_who_leaves_a_default_account_and_joins_another_in_one_pass_defaults_to_
     assert "a_first" not in tree(slurm)
     assert len(tree(slurm)["a_second"][2]) == 2
     assert users_with_a_bad_default(slurm) == []
+
+
+def test_a_project_that_others_use_meanwhile_stays_and_its_last_order_is_done(
+    slurm: SlurmCluster, waldur: SimulatedWaldur, on_slurm: SiteFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = on_slurm()
+    first = create(waldur, "first")
+    settled(site, {"done": 1})
+    project = tree(slurm)["a_first"][0]
+    terminate(waldur, first)
+    apply = site.backend.apply
+
+    def after_others(actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+        slurm.ask("sacctmgr", "-i", "add", "account", "name=foreign", f"parent={project}")
+        return apply(actions)
+
+    monkeypatch.setattr(site.backend, "apply", after_others)
+    settled(site, {"done": 1})
+    assert "a_first" not in tree(slurm)
+    assert tree(slurm)["foreign"][0] == project
 
 
 def test_nobody_counts_on_an_order_that_is_not_approved(

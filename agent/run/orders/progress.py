@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.core.actions import Action, Kind, only
+from agent.core.actions import Action, DeleteAccount, Kind, only
 from agent.core.errors import (
     BackendError,
     DoneInPart,
@@ -127,7 +127,9 @@ class OrderProgress:
 
     def read_back(self, work: OrderWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Postpone the orders of which a second plan still has actions. Raises BackendError."""
-        few = Few.touched(work.plan.snapshot, portion.actions)
+        # An account that is to be deleted may have got others below it meanwhile, whose names nobody knows here.
+        ends = only(DeleteAccount, portion.actions)
+        few = None if ends else Few.touched(work.plan.snapshot, portion.actions)
         seen = self._site.backend.observe(Scope(READ_BACK, few=few))
         # The TRES were not read again: they cannot have changed.
         seen = replace(seen, tres=work.plan.snapshot.tres, complete=seen.complete | {Part.TRES})

@@ -154,7 +154,9 @@ def test_the_parts_are_joined_to_one_snapshot(node: HeadNode) -> None:
 def test_of_few_what_is_not_shown_is_gone_and_the_rest_is_as_before(node: HeadNode) -> None:
     node.answer("assoc", f"{ROOT}c1|a|||elsewhere|cpu=60||normal||\nc1|a|ann|||||||\nc1|b|||a|||||\nc1|b|bob|||||||\n")
     few = Few(BEFORE, frozenset({"a", "b"}), frozenset({"ann", "gone"}))
-    seen = node.backend().observe(Scope(FEW_PARTS, few=few))
+    backend = node.backend()
+    seen = backend.observe(Scope(FEW_PARTS, few=few))
+    assert backend._reader.seen_rows == len(seen.accounts) + len(seen.associations), "prices go by it"
     assert {name: account.parent for name, account in seen.accounts.items()} == {
         "root": None, "a": "elsewhere", "b": "a", "z": "root",
     }  # fmt: skip
