@@ -73,10 +73,10 @@ def add_members(offering_uuid: str, report: PassReport) -> None:
     """Queue a membership pass for what orders made without its people: Waldur names these only once it is OK. Where
     events replace polls, for all that orders made: no event tells who joined while it was.
     """
-    if not report.made or not current.offering(offering_uuid).backend_of(Mode.MEMBERSHIP_SYNC):
+    if not report.resources_made or not current.offering(offering_uuid).backend_of(Mode.MEMBERSHIP_SYNC):
         return
     is_told = Mode.MEMBERSHIP_SYNC in modes_by_events(current.offering(offering_uuid))
-    for resource_uuid in report.made if is_told else report.members_due:
+    for resource_uuid in report.resources_made if is_told else report.members_due:
         membership.enqueue_part(offering_uuid, resource_uuid=resource_uuid)
 
 

@@ -82,8 +82,8 @@ class PassReport:
     (a name, a group) is worth another try soon. `homes` counts users by what became of their homes. `problems` says
     what stopped names or groups, and makes the pass a failed one; `home_problems` are told beside it: homes hold
     nothing up. `notes`: what an operator should know, and need not act on; `left_alone`: the same, of what earlier
-    passes have told already. `made`: resources whose accounts orders have made; `members_due`: those of them whose
-    people have got no name yet, for a membership pass.
+    passes have told already. `resources_made`: those whose accounts orders have made; `members_due`: those of them
+    whose people have got no name yet, for a membership pass.
     """
 
     mode: str
@@ -103,7 +103,7 @@ class PassReport:
     home_problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_alone: tuple[str, ...] = ()
-    made: list[str] = field(default_factory=list)
+    resources_made: list[str] = field(default_factory=list)
     members_due: list[str] = field(default_factory=list)
 
     @property

@@ -257,9 +257,13 @@ def _modify_qos(actions: Iterable[ClusterAction], change: Callable[[Any], str]) 
     found = []
     for value, group in grouped(actions, change).items():
         for some in portioned([group]):
-            names = ",".join(dict.fromkeys(checked("QoS", action.account) for action in some))
-            found.append(Batch(tuple(some), ("modify", "qos", "where", f"name={names}", "set", value)))
+            where = ("where", f"name={_qos_names(some)}")
+            found.append(Batch(tuple(some), ("modify", "qos", *where, "set", value)))
     return found
+
+
+def _qos_names(actions: Iterable[ClusterAction]) -> str:
+    return ",".join(dict.fromkeys(checked("QoS", action.account) for action in actions))
 
 
 def _accounts(actions: Iterable[ClusterAction]) -> str:
@@ -309,8 +313,10 @@ BUILDERS: Mapping[type[ClusterAction], Callable[[CommandBuilder, Sequence[Any]],
     RemovePartition: CommandBuilder._remove_partitions,
     RemoveMember: CommandBuilder._remove_members,
     DeleteAccount: CommandBuilder._delete_accounts,
+    # Who has them is read once for each command.
     DeleteQos: lambda _, actions: [
-        Batch((a,), ("remove", "qos", "where", f"name={checked('QoS', a.account)}")) for a in actions
+        Batch(tuple(some), ("remove", "qos", "where", f"name={_qos_names(some)}"))
+        for some in portioned([actions])
     ],
 }
 ORDER = sorted(BUILDERS, key=lambda kind: kind.phase)

@@ -169,7 +169,7 @@ class OrderProgress:
             else:
                 self._close(work, plan, Result.DONE)
                 if plan.case.order.type in CREATING:
-                    work.report.made.append(plan.case.resource.uuid)
+                    work.report.resources_made.append(plan.case.resource.uuid)
                 if plan.case.nameless:
                     work.report.members_due.append(plan.case.resource.uuid)
 

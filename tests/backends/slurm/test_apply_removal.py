@@ -50,9 +50,9 @@ def test_accounts_and_their_parent_go_when_nothing_is_in_the_way(node: HeadNode)
         "sacctmgr remove user where name=ann account=x,y cluster=c1",
         "sacctmgr remove account where name=x,y cluster=c1",
         "sacctmgr remove account where name=p cluster=c1",
-        "sacctmgr remove qos where name=x",
-        "sacctmgr remove qos where name=y",
+        "sacctmgr remove qos where name=x,y",
     ]
+    assert len([line for line in node.calls() if "cluster,account,qos,defaultqos" in line]) == 1
 
 
 def test_a_qos_that_another_cluster_uses_is_left(node: HeadNode) -> None:

@@ -261,8 +261,7 @@ BATCHES: dict[str, tuple[list[ClusterAction], list[str]]] = {
         [
             "sa add qos name=a {description=waldur-site-cluster: account a on c1}",
             "sa add qos name=b {description=waldur-site-cluster: account b on c1}",
-            "sa remove qos where name=d",
-            "sa remove qos where name=e",
+            "sa remove qos where name=d,e",
         ],
     ),
 }
