@@ -56,14 +56,13 @@ class OldName:
 class PlannedPeople:
     """`told`: what an operator must look at, in words; nothing is done about it. `unclear`: usernames whose entry does
     not agree with Waldur, so that it may be somebody else's, and names that people may still have there. `old_names` of
-    people, by uuid, until one of `actions` gives them an entry. `names_unknown`: why nothing is known of anybody's.
+    people, by uuid, until one of `actions` gives them an entry.
     """
 
     actions: tuple[DirectoryAction, ...] = ()
     told: tuple[str, ...] = ()
     unclear: frozenset[str] = frozenset()
     old_names: Mapping[str, OldName] = field(default_factory=dict)
-    names_unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +90,13 @@ def live(users: Iterable[OfferingUser]) -> list[OfferingUser]:
 def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
     """Return what makes the directory as Waldur has it."""
     people = live(users)
-    if people and all(user.posix is None for user in people):
-        everybody = frozenset(user.username for user in people)
-        return PlannedPeople(told=(NOTHING_SHOWN,), unclear=everybody, names_unknown=NOTHING_SHOWN)
     shared = _shared(people)
     directory = _People(people, seen, rules)
     actions: list[DirectoryAction] = []
     told: list[str] = []
+    if people and all(user.posix is None for user in people):
+        # One sentence for all of them.
+        told, rules = [NOTHING_SHOWN], replace(rules, skips_missing=True)
     unclear = set[str]()
     old_names: dict[str, OldName] = {}
     for user in people:

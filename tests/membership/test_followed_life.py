@@ -385,9 +385,10 @@ def test_a_freed_name_that_somebody_else_gets_stays_where_it_may_be_the_old_one(
 
 
 @pytest.mark.parametrize("project", [False, True], ids=["everything", "event"])
-def test_where_waldur_shows_no_numbers_nobody_leaves(
+def test_where_waldur_shows_no_numbers_people_keep_the_names_of_their_entries(
     slapd: Slapd, looker: Looker, tmp_path: Path, project: bool
 ) -> None:
+    """Who is somebody else in Waldur leaves, and is deleted."""
     scenario = Scenario(members_per_project=len(TEAM))
     with SimulatedWaldur("8.0", scenario=scenario) as waldur:
         (first, *_) = waldur.seed.project_uuids
@@ -397,14 +398,25 @@ def test_where_waldur_shows_no_numbers_nobody_leaves(
         world = World(waldur, tmp_path, backend=raw(slapd, **DIRECTORY), username_management_backend="ldap")
         world.allocate("one")
         world.sync()
+        dee = world.person("dee")
+        looker.add_user("dee", 5004, employeeNumber=dee)
         change(world, world.person("cid"), username="newcid")
+        change(world, dee, username="newdee")
         world.leave(world.person("eve"))
-        assert [line for line in plan_membership(world) if "remove" in line] == []
         report = world.sync(project=first if project else "")
-        assert f"nobody leaves an account in this pass: {STUCK}: {NOTHING_SHOWN}" in report.notes
-        assert world.cluster.users_of("a_one") == {*TEAM, "newcid"}
+        assert f"directory: {NOTHING_SHOWN}" in report.notes
+        assert [note for note in report.notes if "nobody leaves" in note] == []
+        # Of newcid there is no entry at all: nobody in Waldur is called cid, who may be that person.
+        inside = {"ann", "bob", "cid", "newcid", "dee"}
+        assert world.cluster.users_of("a_one") == inside
         group = looker.group("a_one")
-        assert group is not None and set(group.all("memberUid")) == {*TEAM, "newcid"}
+        assert group is not None and {"cid", "dee"} <= set(group.all("memberUid"))
+        bob = world.person("bob")
+        waldur.people.set_account(bob, "bob", state=OfferingUserState.REQUESTED_DELETION)
+        world.sync()
+        row = world.waldur.people.account(bob)
+        assert row is not None and row.state is OfferingUserState.DELETED
+        assert world.cluster.users_of("a_one") == inside - {"bob"}
 
 
 def test_a_plan_is_not_applied_where_a_renaming_cannot_be_made_any_more(world: World, looker: Looker) -> None:

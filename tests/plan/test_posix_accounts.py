@@ -78,9 +78,13 @@ def test_numbers_that_are_missing_may_be_passed_over() -> None:
 
 
 def test_a_server_that_shows_no_numbers_is_told_of_once() -> None:
+    """Nobody's entry is touched, and whose login says an older name is known by that."""
     users = [replace(ANN, posix=None), replace(BOB, posix=None)]
-    found = changes(users, seen(), RULES)
-    assert (found.told, found.names_unknown) == ((NOTHING_SHOWN,), NOTHING_SHOWN)
+    found = changes(users, seen(replace(HERS, name="old")), RULES)
+    assert (found.actions, found.told[0]) == ((), NOTHING_SHOWN)
+    assert not any("no uidnumber or primarygroup for it" in words for words in changes(users, seen(), RULES).told)
+    assert found.unclear == {"ann", "bob", "old"}
+    assert found.old_names == {"1": OldName("old"), "2": OldName(None)}
 
 
 def test_two_people_with_one_number_are_told_of_both() -> None:

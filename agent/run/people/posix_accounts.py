@@ -33,13 +33,12 @@ AT_ONCE = 50
 
 @dataclass(frozen=True)
 class PlannedAccounts:
-    """`told`: what differs and is left as it is. `old_names` and `names_unknown` as of `PlannedPeople`."""
+    """`told`: what differs and is left as it is. `old_names` as of `PlannedPeople`."""
 
     actions: Sequence[Action]
     told: Sequence[str]
     snapshot: Snapshot
     old_names: Mapping[str, OldName] = field(default_factory=dict)
-    names_unknown: str = ""
     is_whole: bool = True
     context: PolicyContext = field(default_factory=PolicyContext)
 
@@ -95,7 +94,7 @@ def steps(
     def planned(seen: DirectoryPeople) -> PlannedAccounts:
         found = planner.changes(people, seen, rules)
         seen_cluster = snapshot or Snapshot(site.backend.cluster)
-        return PlannedAccounts(found.actions, found.told, seen_cluster, found.old_names, found.names_unknown)
+        return PlannedAccounts(found.actions, found.told, seen_cluster, found.old_names)
 
     def portions(work: Work[PlannedAccounts]) -> Iterator[Portion]:
         allowed = work.decision.allowed

@@ -127,7 +127,7 @@ def provision(
         with opened(site, provisioning.names.reserved, snapshot) as backend:
             if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
                 outcomes, made = posix_accounts.provision(run, backend, users, facts, snapshot)
-                provisioning.take(outcomes, made, names_unknown(site, facts, made))
+                provisioning.take(outcomes, made)
             elif backend is not None:
                 engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
     except SiteAgentError as error:
@@ -163,19 +163,16 @@ def key_of(plan: Planned) -> str:
     return posix_accounts.KEY if isinstance(plan, posix_accounts.PlannedAccounts) else KEY
 
 
-def names_unknown(site: Site, facts: OfferingFacts, found: Planned | SiteAgentError) -> str:
-    """Return why nobody knows the names that a directory which follows Waldur has; empty where that is known, or there
-    is no such directory. `found`: a plan of this module, or why there is none.
+def names_unknown(site: Site, facts: OfferingFacts, error: SiteAgentError) -> str:
+    """Return why nobody knows the names that a directory which follows Waldur has, where it cannot be used for an
+    `error`; empty where there is no such directory.
 
     Where Waldur leaves the names to the provider, the directory follows nobody and says nothing about them: they are
     what whoever writes them into Waldur says.
     """
     if not registry.follows_waldur(site.offering) or not posix_accounts.can_follow(facts):
         return ""
-    if isinstance(found, SiteAgentError):
-        return AWAY if found.retryable else f"{STUCK}: {found}"
-    cause = found.names_unknown if isinstance(found, posix_accounts.PlannedAccounts) else ""
-    return f"{STUCK}: {cause}" if cause else ""
+    return AWAY if error.retryable else f"{STUCK}: {error}"
 
 
 def as_in_directory(
@@ -199,10 +196,9 @@ class _UsernameProvisioning:
         self.names_unknown = ""
         self._outcomes: list[Outcome] = []
 
-    def take(self, outcomes: Sequence[Outcome], plan: Planned, unknown: str) -> None:
+    def take(self, outcomes: Sequence[Outcome], plan: Planned) -> None:
         """Take over what was done by a plan for a directory that follows Waldur, and the names that it has."""
         self.note(outcomes)
-        self.names_unknown = unknown
         done = [outcome.action for outcome in outcomes if outcome.done]
         users = as_in_directory(tuple(self._users.values()), plan, done)
         self._users = {user.uuid or user.user_uuid: user for user in users}

@@ -205,7 +205,6 @@ def _named(
             unknown = usernames.names_unknown(site, waldur.offering, error)
             raise
         users = usernames.as_in_directory(users, planned, allowed)
-        unknown = usernames.names_unknown(site, waldur.offering, planned)
         return allowed
 
     names += _unless_away("usernames", dry_run.notes, going)
