@@ -205,6 +205,11 @@ class OfferingUser:
     possible_names: frozenset[str] = frozenset()
 
     @property
+    def cluster_name(self) -> str:
+        """Return the name on the cluster: where the directory has another one than Waldur, that, if it is known."""
+        return self.directory_name or self.username
+
+    @property
     def is_on_the_way_out(self) -> bool:
         """Return whether Waldur wants the account deleted, or has it so already."""
         return self.state in DELETIONS

@@ -8,6 +8,7 @@ Deleting              in accounts                none: the members' plan removes
 Deleting              removal refused for good   FailDeletion                                  Error deleting
 Deleting              in no account              DeactivateUser (directory), CompleteDeletion  Deleted
 Error deleting        in accounts                none: their removal is tried again            stays
+Deleting              an entry may be theirs     FailDeletion, once they are in no account     Error deleting
 Error deleting        in no account              BeginDeletion, then as Deleting               Deleted
 Deleted               in accounts                none: the members' plan removes them          stays
 
@@ -22,8 +23,9 @@ from dataclasses import dataclass
 from agent.core.account_names import fold
 from agent.core.actions import Action, RemoveMember, only
 from agent.core.directory_actions import BeginDeletion, CompleteDeletion, DeactivateUser, FailDeletion
-from agent.core.errors import SiteAgentError
+from agent.core.errors import BackendError, SiteAgentError
 from agent.core.model import Deletion, OfferingUser
+from agent.plan.posix_accounts import possible_entries
 
 WHY = "Waldur wants the account deleted"
 UNDER_WAY = (Deletion.REQUESTED, Deletion.DELETING, Deletion.FAILED)
@@ -32,8 +34,8 @@ UNDER_WAY = (Deletion.REQUESTED, Deletion.DELETING, Deletion.FAILED)
 @dataclass(frozen=True, slots=True)
 class Departure:
     """One person on the way out. `inside`: accounts of the offering that they are still in; `fault`: why they cannot be
-    removed from one, where time will not mend it. `is_shared`: somebody who stays has the same name here, so the entry
-    in the directory is theirs too. `is_released`: the directory lets go of them as well.
+    removed from one, or from the directory, where time will not mend it. `is_shared`: somebody who stays has the same
+    name here, so the entry in the directory is theirs too. `is_released`: the directory lets go of them as well.
     """
 
     user: OfferingUser
@@ -56,7 +58,7 @@ def staying_names(users: Iterable[OfferingUser], taken_back: Set[str] = frozense
     """
     gone = (Deletion.DELETING, Deletion.FAILED, Deletion.DELETED)
     return frozenset(
-        fold(user.username)
+        fold(user.cluster_name)
         for user in users
         if user.username and (user.state not in gone or user.uuid in taken_back)
     )
@@ -65,7 +67,7 @@ def staying_names(users: Iterable[OfferingUser], taken_back: Set[str] = frozense
 def openings(users: Iterable[OfferingUser]) -> list[BeginDeletion]:
     """Return what Waldur is told before these users are removed from anything."""
     return [
-        BeginDeletion(offering_user=user.uuid, username=user.username, reason=WHY)
+        BeginDeletion(offering_user=user.uuid, username=user.cluster_name, reason=WHY)
         for user in users
         if user.state == Deletion.REQUESTED
     ]
@@ -78,10 +80,22 @@ def due(opening: BeginDeletion, planned: Iterable[Action], allowed: Set[Action])
     return not removals or any(action in allowed for action in removals)
 
 
+def unknown_entry(user: OfferingUser) -> BackendError | None:
+    """Return why the directory cannot let go of a person who is in no account any more: which entry is theirs is not
+    known, and some may be.
+    """
+    if user.directory_name is not None or not user.possible_names:
+        return None
+    return BackendError(
+        f"{user.username} is not deleted: {possible_entries(user.possible_names)}. Mend that entry, or the account in "
+        "Waldur"
+    )
+
+
 def closing(departures: Iterable[Departure]) -> Iterator[Action]:
     """Yield what ends the deletion of those who are in no account any more, or tells why it cannot go on."""
     for each in departures:
-        uuid, name, state = each.user.uuid, each.user.username, each.user.state
+        uuid, name, state = each.user.uuid, each.user.cluster_name, each.user.state
         if each.fault is not None and state == Deletion.DELETING:
             yield FailDeletion(offering_user=uuid, username=name, message=str(each.fault), reason=WHY)
         elif not each.inside and each.fault is None:

@@ -43,7 +43,7 @@ def desired_members(
     )
     # Where no people belong in, nobody's name is waited for.
     nameless = 0 if restricted else sum(not name for uuid, name in names.items() if uuid not in gone)
-    renamed = [] if restricted else _possible_names(names, users)
+    renamed = [] if restricted else _possible_names(names.keys() - gone, users)
     kept = ({names[uuid] for uuid in blocked} | set(map(fold, unsettled.union(*renamed)))) - {""}
     return DesiredMembers(
         wanted=frozenset(wanted | set(map(fold, active))),

@@ -32,7 +32,7 @@ from agent.core.directory_actions import (
     RenameUser,
     UpdateProfile,
 )
-from agent.core.model import OfferingUser, PosixAccount
+from agent.core.model import Deletion, OfferingUser, PosixAccount
 from agent.core.system_users import is_system_number
 
 WHY = "Waldur has it so"
@@ -81,17 +81,30 @@ class _Person:
     mine: Sequence[DirectoryUser]
 
 
-def live(users: Iterable[OfferingUser]) -> list[OfferingUser]:
-    """Return the users who have a name, and may have an entry."""
-    found = (u for u in users if u.username and not u.is_restricted and not u.is_on_the_way_out)
-    return sorted(found, key=lambda user: user.username)
+def with_entries(users: Iterable[OfferingUser]) -> list[OfferingUser]:
+    """Return the users who may have an entry. Those who may get one come last: of two with one name the directory makes
+    these.
+    """
+    found = sorted((user for user in users if user.username), key=lambda user: user.username)
+    return [user for user in found if not _is_live(user) and user.state != Deletion.DELETED] + _live(found)
 
 
-def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
-    """Return what makes the directory as Waldur has it."""
-    people = live(users)
+def _is_live(user: OfferingUser) -> bool:
+    return bool(user.username) and not user.is_restricted and not user.is_on_the_way_out
+
+
+def _live(users: Iterable[OfferingUser]) -> list[OfferingUser]:
+    """Return the users who have a name, and may get an entry."""
+    return sorted(filter(_is_live, users), key=lambda user: user.username)
+
+
+def changes(users: Sequence[OfferingUser], seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
+    """Return what makes the directory as Waldur has it. `users`: all of the offering. Whom the provider restricted, and
+    who is to be deleted, keeps the entry as it is, and its name.
+    """
+    people = _live(users)
     shared = _shared(people)
-    directory = _People(people, seen, rules)
+    directory = _People([user for user in users if user.state != Deletion.DELETED], seen, rules)
     actions: list[DirectoryAction] = []
     told: list[str] = []
     if people and all(user.posix is None for user in people):
@@ -109,7 +122,21 @@ def changes(users: Iterable[OfferingUser], seen: DirectoryPeople, rules: Account
         actions += planned.actions
         told += [f"{words}{kept}" for words in planned.told]
         unclear |= planned.unclear
+    for user in with_entries(users):
+        old = None if _is_live(user) else directory.old_name(directory.person(user))
+        # They need no entry: that there is none tells nothing of them.
+        if old is None or not (old.name or old.possible):
+            continue
+        old_names[_key(user)] = old
+        unclear |= old.possible | ({old.name} if old.name else set())
+        if user.is_on_the_way_out and old.possible:
+            told.append(f"{user.username}: it is to be deleted, and {possible_entries(old.possible)}")
     return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), old_names)
+
+
+def possible_entries(names: Iterable[str]) -> str:
+    """Return which entries may be of a person whose name in the directory nobody knows, in words."""
+    return f"nobody knows whether the entry of {', '.join(sorted(names))} is of the same person"
 
 
 def as_in_directory(
@@ -142,7 +169,7 @@ def as_before(users: Iterable[OfferingUser], before: Iterable[OfferingUser]) -> 
 
 def by_directory_name(users: Iterable[OfferingUser]) -> list[OfferingUser]:
     """Return the users under the names that the directory has."""
-    return [replace(user, username=user.directory_name) if user.directory_name else user for user in users]
+    return [replace(user, username=user.cluster_name) if user.directory_name else user for user in users]
 
 
 def _key(user: OfferingUser) -> str:

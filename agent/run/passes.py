@@ -13,7 +13,7 @@ from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount, only
 from agent.core.errors import PassUnfinished, SiteAgentError
-from agent.core.model import Deletion, Snapshot
+from agent.core.model import Deletion, OfferingUser, Snapshot
 from agent.plan import departures
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
@@ -149,15 +149,14 @@ def departures_of(
     if not leaving:
         return []
     staying = departures.staying_names(facts.waldur.users, facts.taken_back).union(*facts.belonging.values())
-    return [
-        Departure(
-            user,
-            planning.accounts_left(facts, seen, user.username),
-            unremovable.get(fold(user.username)),
-            is_shared=fold(user.username) in staying,
-        )
-        for user in leaving
-    ]
+
+    def departure(user: OfferingUser) -> Departure:
+        name = fold(user.cluster_name)
+        inside = planning.accounts_left(facts, seen, name)
+        fault = unremovable.get(name) or (None if inside else departures.unknown_entry(user))
+        return Departure(user, inside, fault, is_shared=name in staying)
+
+    return [departure(user) for user in leaving]
 
 
 def desired_groups(synced: Synced) -> DesiredGroups:

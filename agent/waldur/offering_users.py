@@ -7,7 +7,7 @@ A move from a state that does not allow it answers 400. Servers of 2024 have no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -55,18 +55,20 @@ def states(client: WaldurClient, wanted: Iterable[str]) -> dict[str, str]:
 
 def has_name_elsewhere(client: WaldurClient, user: OfferingUser, customer_uuid: str) -> bool:
     """Return whether this person, or another one, has the same name at an offering of the provider, and is not on the
-    way out there.
+    way out there. The same: as in Waldur, or as in the directory.
     """
-    # `query` finds what has the name somewhere in it.
-    params = [("query", user.username), ("provider_uuid", customer_uuid)]
-    params += [("field", name) for name in ("uuid", "user_uuid", "username", "state", "is_restricted")]
-    others = (records.offering_user(item) for item in client.pages(PATH, params, order=OLDEST_FIRST))
     return any(
-        other.uuid != user.uuid
-        and fold(other.username) == fold(user.username)
-        and not other.is_on_the_way_out
-        for other in others
+        other.uuid != user.uuid and fold(other.username) == fold(name) and not other.is_on_the_way_out
+        for name in sorted({user.username, user.cluster_name})
+        for other in _with_name(client, name, customer_uuid)
     )
+
+
+def _with_name(client: WaldurClient, name: str, customer_uuid: str) -> Iterator[OfferingUser]:
+    """Yield the users at the provider's offerings who have the name, or one that it is a part of."""
+    params = [("query", name), ("provider_uuid", customer_uuid)]
+    params += [("field", field) for field in ("uuid", "user_uuid", "username", "state", "is_restricted")]
+    return (records.offering_user(item) for item in client.pages(PATH, params, order=OLDEST_FIRST))
 
 
 def ask_account_linking(client: WaldurClient, uuid: str, comment: str, comment_url: str) -> None:

@@ -320,6 +320,49 @@ def test_whose_renaming_cannot_be_made_keeps_the_accounts(
     assert world.cluster.users_of("a_one") == world.cluster.users_of("a_two") == inside
 
 
+def test_who_is_restricted_after_a_renaming_that_cannot_be_made_keeps_the_accounts(
+    world: World, looker: Looker
+) -> None:
+    world.allocate("one")
+    world.sync()
+    login = world.person("cid")
+    change(world, login, username="newcid")
+    with_number_of_others(world, looker)
+    world.sync()
+    change(world, login, is_restricted=True)
+    assert [line for line in plan_membership(world) if "cid" in line] == []
+    for project in (world.waldur.seed.project_uuids[0], ""):
+        world.sync(project=project)
+        assert world.cluster.users_of("a_one") == set(TEAM)
+        group = looker.group("a_one")
+        assert group is not None and set(group.all("memberUid")) == set(TEAM)
+    assert "cid" in physics(looker)[1]
+    # Who is out of the team leaves, restricted or not.
+    world.leave("newcid")
+    world.sync()
+    assert world.cluster.users_of("a_one") == set(OTHERS) - {"cid"} | {"ann"}
+
+
+def test_a_deletion_ends_the_entry_that_could_not_be_renamed(world: World, looker: Looker) -> None:
+    world.allocate("one")
+    world.sync()
+    login = world.person("cid")
+    change(world, login, username="newcid")
+    with_number_of_others(world, looker)
+    world.waldur.people.set_account(login, "newcid", state=OfferingUserState.REQUESTED_DELETION)
+    shown_to_operator = "\n".join(plan_membership(world))
+    steps = ("begin deletion", "remove member cid from a_one", "deactivate user cid", "complete deletion")
+    assert [step for step in steps if step not in shown_to_operator] == []
+    report = world.sync()
+    assert not report.failed, report.as_json()
+    assert world.cluster.users_of("a_one") == set(TEAM) - {"cid"}
+    row, cid = world.waldur.people.account(login), looker.user("cid")
+    assert row is not None and (row.state, row.username) == (OfferingUserState.DELETED, "newcid")
+    assert cid is not None and cid.first("loginShell") == "/usr/sbin/nologin"
+    assert "cid" not in physics(looker)[1]
+    assert [o.action.verb for o in world.sync().outcomes] == []
+
+
 def test_who_is_renamed_once_nothing_is_in_the_way_moves(world: World, looker: Looker) -> None:
     world.allocate("one")
     world.sync()
@@ -368,6 +411,29 @@ def test_where_nobody_knows_the_old_name_who_may_be_that_person_stays(
     looker.directory.delete(f"uid=cid,ou=People,{BASE}")
     world.sync()
     assert world.cluster.users_of("a_one") == {"ann", "bob", "newcid", "dee"}
+
+
+def test_a_deletion_is_not_completed_while_an_entry_may_be_the_persons(
+    without_logins: World, looker: Looker
+) -> None:
+    world = without_logins
+    world.allocate("one")
+    world.sync()
+    login = world.person("cid")
+    change(world, login, username="newcid")
+    world.waldur.people.set_account(login, "newcid", state=OfferingUserState.REQUESTED_DELETION)
+    unknown = "nobody knows whether the entry of cid is of the same person"
+    for _ in range(2):
+        report = world.sync()
+        assert any(unknown in note for note in report.notes)
+        row, cid = world.waldur.people.account(login), looker.user("cid")
+        assert row is not None and row.state is OfferingUserState.ERROR_DELETING
+        assert cid is not None and cid.first("loginShell") == "/bin/zsh"
+        assert world.cluster.users_of("a_one") == set(TEAM) - {"cid"}
+    looker.directory.delete(f"uid=cid,ou=People,{BASE}")
+    world.sync()
+    row = world.waldur.people.account(login)
+    assert row is not None and row.state is OfferingUserState.DELETED
 
 
 def test_a_freed_name_that_somebody_else_gets_stays_where_it_may_be_the_old_one(

@@ -10,7 +10,14 @@ import pytest
 from agent.core.directory import AccountRules, DirectoryPeople, DirectoryUser, OnMismatch
 from agent.core.directory_actions import AdoptNumbers, CreateUser, EnableUser, RenameUser, UpdateProfile
 from agent.core.model import OfferingUser, PosixAccount
-from agent.plan.posix_accounts import NOTHING_SHOWN, OldName, as_before, as_in_directory, changes
+from agent.plan.posix_accounts import (
+    NOTHING_SHOWN,
+    OldName,
+    as_before,
+    as_in_directory,
+    changes,
+    with_entries,
+)
 
 RULES = AccountRules(has_login=True)
 ANN = OfferingUser("1", "p1", "ann", "OK", waldur_username="ann@w", posix=PosixAccount(5001, 6001))
@@ -82,7 +89,7 @@ def test_a_server_that_shows_no_numbers_is_told_of_once() -> None:
     users = [replace(ANN, posix=None), replace(BOB, posix=None)]
     found = changes(users, seen(replace(HERS, name="old")), RULES)
     assert (found.actions, found.told[0]) == ((), NOTHING_SHOWN)
-    assert not any("no uidnumber or primarygroup for it" in words for words in changes(users, seen(), RULES).told)
+    assert changes(users, seen(), RULES).told == (NOTHING_SHOWN,)
     assert found.unclear == {"ann", "bob", "old"}
     assert found.old_names == {"1": OldName("old"), "2": OldName(None)}
 
@@ -175,6 +182,35 @@ def test_who_has_no_entry_of_this_name_may_have_an_older_one(
     assert found.old_names == ({} if old is None else {"1": old})
     if old is not None:
         assert old.possible | {old.name or "ann"} <= found.unclear or found.actions
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        replace(ANN, is_restricted=True),
+        replace(ANN, state="Requested deletion"),
+        replace(ANN, state="Deleting"),
+    ],
+    ids=["restricted", "requested", "deleting"],
+)
+def test_who_gets_no_entry_may_have_one_of_an_older_name(user: OfferingUser) -> None:
+    found = changes([user, BOB], seen(OLD, DirectoryUser("bob", 5002, 6002, login="bob@w")), RULES)
+    assert (found.actions, found.told, found.unclear) == ((), (), {"old"})
+    assert found.old_names == {"1": OldName("old")}
+    known = seen(SOMEBODY, DirectoryUser("bob", 5002, 6002, login="bob@w"))
+    found = changes([user, BOB], known, RULES)
+    assert found.old_names == {"1": OldName(None, frozenset({"zed"}))}
+    assert len(found.told) == (not user.is_restricted)
+
+
+def test_whoever_may_get_an_entry_is_made_of_two_with_one_name() -> None:
+    leaver = replace(BOB, uuid="0", username="ann", state="Deleting")
+    assert with_entries([ANN, leaver, replace(BOB, state="Deleted")]) == [leaver, ANN]
+
+
+def test_an_entry_with_the_login_of_somebody_restricted_is_not_taken_over() -> None:
+    found = changes([ANN, replace(BOB, is_restricted=True)], seen(replace(HERS, login="bob@w")), RULES)
+    assert found.actions == () and "belongs to somebody else" in found.told[0]
 
 
 def test_an_entry_with_the_login_of_two_people_is_for_certain_neithers() -> None:

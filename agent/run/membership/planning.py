@@ -201,8 +201,8 @@ def plan(facts: SyncFacts) -> PlannedSync:
 
 
 def accounts_left(facts: SyncFacts, seen: Snapshot, username: str) -> frozenset[str]:
-    """Return the accounts of the offering that a leaver of this name has to leave yet. Where somebody else of the same
-    name belongs, that one stays.
+    """Return the accounts of the offering that a leaver of this name on the cluster has to leave yet. Where somebody
+    else of the same name belongs, that one stays.
     """
     name = fold(username)
     inside = seen.accounts_of(name) & facts.named if name else frozenset()

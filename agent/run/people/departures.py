@@ -186,7 +186,8 @@ class _Endings:
             error, user = outcome.error, portion.about.user
             is_lasting = isinstance(error, BackendError) and not error.retryable and not error.of_host
             if is_lasting and isinstance(outcome.action, DeactivateUser):
-                work.send([FailDeletion(offering_user=user.uuid, username=user.username, message=str(error))])
+                fault = FailDeletion(offering_user=user.uuid, username=user.cluster_name, message=str(error))
+                work.send([fault])
 
     def _tell(self, _work: Work[PlannedDepartures]) -> None:
         """Look whether Waldur has them as deleted."""

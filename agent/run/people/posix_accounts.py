@@ -89,10 +89,10 @@ def steps(
             "account_source is `waldur`, and the offering's username_generation_policy `service_provider`: then nobody "
             "makes the names. Choose another policy in Waldur, or account_source `ldap`"
         )
-    people = planner.live(users)
+    people = planner.with_entries(users)
 
     def planned(seen: DirectoryPeople) -> PlannedAccounts:
-        found = planner.changes(people, seen, rules)
+        found = planner.changes(users, seen, rules)
         seen_cluster = snapshot or Snapshot(site.backend.cluster)
         return PlannedAccounts(found.actions, found.told, seen_cluster, found.old_names)
 
@@ -103,7 +103,7 @@ def steps(
 
     def read_back(_work: object, _portion: Portion, done: Sequence[Outcome]) -> None:
         """Look once more: what would be planned again has not happened."""
-        left = set(planner.changes(people, directory.read_accounts(people), rules).actions)
+        left = set(planner.changes(users, directory.read_accounts(people), rules).actions)
         outcomes.extend(checked(done, left))
 
     def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:

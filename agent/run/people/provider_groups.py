@@ -156,8 +156,8 @@ def _unclear(site: Site, users: Sequence[OfferingUser]) -> frozenset[str]:
     with usernames.opened(site, {}, None) as backend:
         if not isinstance(backend, AccountDirectory) or backend.account_rules is None:
             return frozenset()
-        people = posix_accounts.live(users)
-        return posix_accounts.changes(people, backend.read_accounts(people), backend.account_rules).unclear
+        seen = backend.read_accounts(posix_accounts.with_entries(users))
+        return posix_accounts.changes(users, seen, backend.account_rules).unclear
 
 
 @contextmanager

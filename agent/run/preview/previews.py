@@ -298,7 +298,7 @@ def _deletions(dry_run: _DryRun, site: Site, plan: PlannedSync, decision: Decisi
     facts, seen = plan.facts, plan.snapshot
     begun = {action.offering_user for action in only(BeginDeletion, decision.allowed)}
     users = [replace(u, state=Deletion.DELETING) if u.uuid in begun else u for u in facts.waldur.users]
-    names = {fold(user.username) for user in facts.departing}
+    names = {fold(user.cluster_name) for user in facts.departing}
     for action in only(RemoveMember, decision.allowed):
         if fold(action.user) in names:
             seen = action.applied_to(seen)
