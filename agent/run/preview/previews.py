@@ -219,7 +219,7 @@ def _require_renamed(planned: MembershipFacts, now: MembershipFacts) -> None:
         user.uuid or user.user_uuid: (user.directory_name, user.possible_names) for user in planned.users
     }
     has_old_names = any(
-        user.directory_name != ""
+        (user.directory_name or user.possible_names)
         and known.get(user.uuid or user.user_uuid) != (user.directory_name, user.possible_names)
         for user in now.users
     )
