@@ -152,7 +152,9 @@ def test_the_parts_are_joined_to_one_snapshot(node: HeadNode) -> None:
 
 
 def test_of_few_what_is_not_shown_is_gone_and_the_rest_is_as_before(node: HeadNode) -> None:
-    node.answer("assoc", f"{ROOT}c1|a|||elsewhere|cpu=60||normal||\nc1|a|ann|||||||\nc1|b|||a|||||\nc1|b|bob|||||||\n")
+    node.answer(
+        "assoc", f"{ROOT}c1|a|||elsewhere|cpu=60||normal||\nc1|a|ann|||||||\nc1|b|||a|||||\nc1|b|bob|||||||\n"
+    )
     few = Few(BEFORE, frozenset({"a", "b"}), frozenset({"ann", "gone"}))
     backend = node.backend()
     seen = backend.observe(Scope(FEW_PARTS, few=few))
