@@ -187,7 +187,8 @@ class OfferingUser:
     the person or the provider does not expose them. `runtime_state`: what an account that is OK waits for, empty where
     it is in use or the server does not tell (before 8.1). `posix`: None where the server does not tell.
     `directory_name`: the name that the site's directory still has, where a renaming has not happened yet; None where
-    nobody knows which one that is, and then `possible_names` are those that may be.
+    nobody knows which one that is, and then `possible_names` are those that may be. `is_name_taken`: Waldur's name is
+    that of somebody else there.
     """
 
     uuid: str
@@ -203,6 +204,7 @@ class OfferingUser:
     posix: PosixAccount | None = None
     directory_name: str | None = ""
     possible_names: frozenset[str] = frozenset()
+    is_name_taken: bool = False
 
     @property
     def cluster_name(self) -> str:

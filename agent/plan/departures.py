@@ -54,13 +54,13 @@ def departing(users: Iterable[OfferingUser], taken_back: Set[str] = frozenset())
 
 def staying_names(users: Iterable[OfferingUser], taken_back: Set[str] = frozenset()) -> frozenset[str]:
     """Return the names of those whose account is neither deleted nor being deleted: of two logins of one person that
-    have the same name, one may leave while the other stays.
+    have the same name, one may leave while the other stays. Whose name is somebody else's in the directory has none.
     """
     gone = (Deletion.DELETING, Deletion.FAILED, Deletion.DELETED)
     return frozenset(
         fold(user.cluster_name)
         for user in users
-        if user.username and (user.state not in gone or user.uuid in taken_back)
+        if user.username and not user.is_name_taken and (user.state not in gone or user.uuid in taken_back)
     )
 
 

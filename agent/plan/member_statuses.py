@@ -5,6 +5,7 @@ person                                             told
 in the account                                     synced
 out of it, and the cluster refuses the user        error, with its words
 without a username, or with something to do        pending
+with a name that is somebody else's there          pending
 wanted, and not in the account                     pending
 restricted, on the way out, resource is closed     nothing
 """
@@ -22,6 +23,7 @@ from agent.core.waldur_actions import MemberStatus
 NO_NAME = "no username yet"
 TO_DO = "the person has something to do: {}"
 NOT_YET = "not in the account yet"
+TAKEN = "the name is somebody else's in the site's directory"
 
 
 class SyncState(StrEnum):
@@ -54,6 +56,8 @@ def statuses(
             state, message = SyncState.PENDING, TO_DO.format(waits_for)
         elif not name:
             state, message = SyncState.PENDING, NO_NAME
+        elif user is not None and user.is_name_taken:
+            state, message = SyncState.PENDING, TAKEN
         elif name in inside:
             state, message = SyncState.SYNCED, ""
         elif name in refused:

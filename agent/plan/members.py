@@ -24,8 +24,9 @@ def desired_members(
 
     `restricted` resources (`restrict_member_access`) have no people in them, only accounts without a person.
     Users whom the provider restricted are not added; where they are in, that is left to the provider. So are those
-    whose deletion Waldur wants, until they are `departing`. Whose name in the site's directory is not known joins under
-    that of Waldur, and keeps what they may have under another one.
+    whose deletion Waldur wants, until they are `departing`, and those whose name is somebody else's in the site's
+    directory: that one would get in. Whose name there is not known joins under that of Waldur, and keeps what they may
+    have under another one.
     """
     names = {}
     blocked, gone = set(), set()
@@ -33,7 +34,7 @@ def desired_members(
         user = users.get(member.user_uuid)
         if user is not None and user.uuid in departing:
             gone.add(member.user_uuid)
-        elif user is not None and (user.is_restricted or user.is_on_the_way_out):
+        elif user is not None and _may_only_stay(user):
             blocked.add(member.user_uuid)
         names[member.user_uuid] = fold(user.username if user is not None else member.username)
     out = blocked | gone
@@ -54,6 +55,10 @@ def desired_members(
         known=known.union(map(fold, ended)) if ended else known,
         renamed=len(renamed),
     )
+
+
+def _may_only_stay(user: OfferingUser) -> bool:
+    return user.is_restricted or user.is_on_the_way_out or user.is_name_taken
 
 
 def _possible_names(team: Iterable[str], users: Mapping[str, OfferingUser]) -> list[frozenset[str]]:

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.directory import AccountRules, DirectoryPeople, DirectoryUser, OnMismatch
 from agent.core.directory_actions import (
@@ -45,11 +46,13 @@ NOTHING_SHOWN = (
 @dataclass(frozen=True, slots=True)
 class OldName:
     """What a person without an entry of Waldur's name has in the directory. `name`: of the entry with their login, None
-    where nobody knows which one is theirs. `possible`: names of entries that may be.
+    where nobody knows which one is theirs. `possible`: names of entries that may be. `is_taken`: Waldur's name is that
+    of somebody else's entry, to whom Waldur gives another one.
     """
 
     name: str | None
     possible: frozenset[str] = frozenset()
+    is_taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +121,26 @@ def changes(users: Sequence[OfferingUser], seen: DirectoryPeople, rules: Account
         old = directory.old_name(person)
         if old is not None:
             old_names[_key(user)] = old
-        kept = f"; on the cluster it stays {old.name} until that is settled" if old and old.name else ""
         actions += planned.actions
-        told += [f"{words}{kept}" for words in planned.told]
+        told += [f"{words}{_until_settled(old)}" for words in planned.told]
         unclear |= planned.unclear
     for user in with_entries(users):
         old = None if _is_live(user) else directory.old_name(directory.person(user))
         # They need no entry: that there is none tells nothing of them.
-        if old is None or not (old.name or old.possible):
+        if old is None or not (old.name or old.possible or old.is_taken):
             continue
         old_names[_key(user)] = old
         unclear |= old.possible | ({old.name} if old.name else set())
         if user.is_on_the_way_out and old.possible:
             told.append(f"{user.username}: it is to be deleted, and {possible_entries(old.possible)}")
     return PlannedPeople(tuple(actions), tuple(told), frozenset(unclear), old_names)
+
+
+def _until_settled(old: OldName | None) -> str:
+    """Return how the cluster has somebody who has an older name, in words; empty where there is nothing to say."""
+    if old is not None and old.name:
+        return f"; on the cluster it stays {old.name} until that is settled"
+    return "; nobody joins an account under this name until that is settled" if old and old.is_taken else ""
 
 
 def possible_entries(names: Iterable[str]) -> str:
@@ -147,7 +156,7 @@ def as_in_directory(
     """
     made = {action.user for action in happened if isinstance(action, CreateUser | RenameUser)}
     return [
-        replace(user, directory_name=old.name, possible_names=old.possible)
+        replace(user, directory_name=old.name, possible_names=old.possible, is_name_taken=old.is_taken)
         if user.username not in made and (old := old_names.get(_key(user)))
         else user
         for user in users
@@ -162,7 +171,8 @@ def as_before(users: Iterable[OfferingUser], before: Iterable[OfferingUser]) -> 
         known = looked_up.get(_key(user), user)
         name = known.username if known.directory_name == "" else known.directory_name
         if name not in ("", user.username):
-            user = replace(user, directory_name=name, possible_names=known.possible_names)
+            possible, is_taken = known.possible_names, known.is_name_taken
+            user = replace(user, directory_name=name, possible_names=possible, is_name_taken=is_taken)
         found.append(user)
     return found
 
@@ -201,7 +211,10 @@ class _People:
     def __init__(self, people: Sequence[OfferingUser], seen: DirectoryPeople, rules: AccountRules) -> None:
         self._rules = rules
         self._logins = Counter(user.waldur_username for user in people)
+        self._usernames = {(user.waldur_username, fold(user.username)) for user in people}
         self._named = {entry.name: entry for entry in seen.entries}
+        # As the cluster spells it.
+        self._folded = {fold(entry.name): entry for entry in seen.entries}
         self._numbered: dict[int, list[DirectoryUser]] = {}
         self._of_login: dict[str, list[DirectoryUser]] = {}
         for entry in seen.entries:
@@ -235,7 +248,16 @@ class _People:
         if len(person.mine) == self._logins[login] == 1:
             return OldName(person.mine[0].name)
         possible = (rival.name for rival in person.rivals if not self._is_of_another(rival, login))
-        return OldName(None, frozenset(possible))
+        return OldName(None, frozenset(possible), self._is_taken(fold(person.name), login))
+
+    def _is_taken(self, name: str, login: str) -> bool:
+        """Return whether the entry of a name carries the login of another user, whom Waldur calls otherwise."""
+        entry = self._folded.get(name)
+        return (
+            entry is not None
+            and self._is_of_another(entry, login)
+            and (entry.login, name) not in self._usernames
+        )
 
     def _is_of_another(self, entry: DirectoryUser, login: str) -> bool:
         """Return whether the entry carries the login of another user of Waldur."""

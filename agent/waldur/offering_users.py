@@ -55,11 +55,16 @@ def states(client: WaldurClient, wanted: Iterable[str]) -> dict[str, str]:
 
 def has_name_elsewhere(client: WaldurClient, user: OfferingUser, customer_uuid: str) -> bool:
     """Return whether this person, or another one, has the same name at an offering of the provider, and is not on the
-    way out there. The same: as in Waldur, or as in the directory.
+    way out there. Where the directory has an older name, its entry carries the person's login: for anybody else that
+    name counts not.
     """
+    names = {fold(user.username): False, fold(user.cluster_name): user.cluster_name != user.username}
     return any(
-        other.uuid != user.uuid and fold(other.username) == fold(name) and not other.is_on_the_way_out
-        for name in sorted({user.username, user.cluster_name})
+        other.uuid != user.uuid
+        and fold(other.username) == name
+        and not other.is_on_the_way_out
+        and (not is_old or other.user_uuid == user.user_uuid)
+        for name, is_old in names.items()
         for other in _with_name(client, name, customer_uuid)
     )
 

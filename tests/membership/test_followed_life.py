@@ -363,6 +363,34 @@ def test_a_deletion_ends_the_entry_that_could_not_be_renamed(world: World, looke
     assert [o.action.verb for o in world.sync().outcomes] == []
 
 
+def test_nobody_joins_under_a_name_that_somebody_could_not_give_up(world: World, looker: Looker) -> None:
+    """Else whoever logs in with it gets the allocation."""
+    world.allocate("one")
+    world.allocate("two", project=1)
+    world.sync()
+    login, before = world.person("cid"), world.members("a_two")
+    change(world, login, username="newcid")
+    with_number_of_others(world, looker)
+    world.join("other", project=1, account="cid")
+    change(world, "other", uidnumber=5050, primarygroup=6050)
+    second = world.waldur.seed.project_uuids[1]
+    assert [line for line in plan_membership(world) if "cid" in line and "two" in line] == []
+    for project in (second, ""):
+        report = world.sync(project=project)
+        told = "belongs to somebody else; nobody joins an account under this name until that is settled"
+        assert any("directory: cid: " in note and told in note for note in report.notes)
+        assert (world.members("a_one"), world.members("a_two")) == (set(TEAM), before)
+    assert shown(world, "other") == "pending"
+    # The deletion of the one is not held up by the other.
+    world.waldur.people.set_account(login, "newcid", state=OfferingUserState.REQUESTED_DELETION)
+    world.stray("cid", "a_two")
+    world.sync()
+    row, cid = world.waldur.people.account(login), looker.user("cid")
+    assert row is not None and row.state is OfferingUserState.DELETED
+    assert (world.members("a_one"), world.members("a_two")) == (set(TEAM) - {"cid"}, before)
+    assert cid is not None and cid.first("loginShell") == "/usr/sbin/nologin"
+
+
 def test_who_is_renamed_once_nothing_is_in_the_way_moves(world: World, looker: Looker) -> None:
     world.allocate("one")
     world.sync()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.core.members import DesiredMembers, ProjectAccounts
@@ -41,6 +43,14 @@ def test_people_of_a_resource(
     team: list[TeamMember], accounts: ProjectAccounts | None, restricted: bool, expected: DesiredMembers
 ) -> None:
     assert desired_members(team, USERS, accounts, restricted=restricted) == expected
+
+
+def test_whose_name_is_somebody_elses_in_the_directory_does_not_join() -> None:
+    """Who is in may stay."""
+    users = {"u1": replace(ANN, is_name_taken=True, directory_name=None)}
+    team = TEAM[:1]
+    found = desired_members(team, users, ProjectAccounts(), restricted=False)
+    assert found == DesiredMembers(kept=frozenset({"ann"}), renamed=1)
 
 
 def test_people_of_two_resources_are_complete_when_both_are() -> None:

@@ -167,7 +167,9 @@ UNKNOWN = OldName(None)
         (ANN, [OLD, SOMEBODY], OldName("old")),
         (ANN, [OLD, replace(HERS, uid=7, login="")], OldName("old")),
         (ANN, [OLD, replace(HERS, uid=7, login="bob@w")], OldName("old")),
-        (ANN, [replace(HERS, login="bob@w")], UNKNOWN),
+        (ANN, [replace(HERS, login="bob@w")], OldName(None, is_taken=True)),
+        (ANN, [replace(HERS, name="Ann", login="bob@w")], OldName(None, frozenset(), is_taken=True)),
+        (ANN, [replace(HERS, login="bob@w"), replace(OLD, uid=7)], OldName("old")),
         (ANN, [SOMEBODY], OldName(None, frozenset({"zed"}))),
         (ANN, [replace(SOMEBODY, login="gone@w")], OldName(None, frozenset({"zed"}))),
         (ANN, [replace(SOMEBODY, login="bob@w")], UNKNOWN),
@@ -211,6 +213,25 @@ def test_whoever_may_get_an_entry_is_made_of_two_with_one_name() -> None:
 def test_an_entry_with_the_login_of_somebody_restricted_is_not_taken_over() -> None:
     found = changes([ANN, replace(BOB, is_restricted=True)], seen(replace(HERS, login="bob@w")), RULES)
     assert found.actions == () and "belongs to somebody else" in found.told[0]
+
+
+def test_a_name_that_waldur_gives_two_people_is_for_both() -> None:
+    """Two logins of one person: Waldur says that they share it."""
+    found = changes([ANN, replace(BOB, username="ann")], seen(HERS), RULES)
+    assert found.old_names == {"2": OldName(None)}
+
+
+def test_a_name_that_somebody_could_not_give_up_is_not_free() -> None:
+    anna, other = replace(ANN, username="anna"), replace(BOB, username="ann")
+    found = changes([anna, other], seen(HERS, SOMEBODY), RULES)
+    assert found.old_names == {"1": OldName("ann"), "2": OldName(None, is_taken=True)}
+    assert [words.rpartition("; ")[2] for words in found.told] == [
+        "nobody joins an account under this name until that is settled",
+        "on the cluster it stays ann until that is settled",
+    ]
+    as_they_are = as_in_directory([anna, other], found.old_names, ())
+    assert [user.is_name_taken for user in as_they_are] == [False, True]
+    assert as_before([anna, other], as_they_are) == as_they_are
 
 
 def test_an_entry_with_the_login_of_two_people_is_for_certain_neithers() -> None:

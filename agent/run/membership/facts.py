@@ -297,9 +297,10 @@ def named_accounts(found: Iterable[Resource]) -> frozenset[str]:
 
 
 def limits_by_username(
-    limits: Mapping[str, Mapping[str, object]], users: Iterable[OfferingUser]
+    limits: Mapping[str, Mapping[str, object]], users: Sequence[OfferingUser]
 ) -> dict[str, dict[str, Any]] | None:
-    """Return a resource's limits of single users by username, without users who have none here.
+    """Return a resource's limits of single users by username, without users who have none here, or whose name is
+    somebody else's.
 
     None where one belongs to a user whom the token may not see: then it is unknown whose limits are lifted.
     """
@@ -308,7 +309,8 @@ def limits_by_username(
     names = {user.uuid: fold(user.username) for user in users}
     if not set(limits) <= set(names):
         return None
-    return {names[uuid]: dict(values) for uuid, values in limits.items() if names[uuid]}
+    nameless = {user.uuid for user in users if not user.username or user.is_name_taken}
+    return {names[uuid]: dict(values) for uuid, values in limits.items() if uuid not in nameless}
 
 
 def _accounts(site: Site) -> Mapping[str, ProjectAccounts] | None:

@@ -6,7 +6,7 @@ offering together. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from agent.core.account_names import fold
@@ -222,6 +222,8 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
     also |= {**facts.foreign, **facts.holders}
     names = frozenset(fold(user.username) for user in (*waldur.users, *people))
     departing = frozenset(user.uuid for user in facts.departing)
+    # By their entries these names are theirs, whomever Waldur has given them to meanwhile.
+    leaving = frozenset(fold(user.directory_name) for user in facts.departing if user.directory_name)
     no_orders: frozenset[OrderType] = frozenset()
     found = []
     for resource in named:
@@ -238,6 +240,8 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
             known=names,
             departing=departing,
         )
+        if leaving:
+            members = replace(members, kept=members.kept - leaving)
         orders = waldur.orders.get(resource.uuid, no_orders)
         account = fold(resource.backend_id)
         found.append(
