@@ -527,6 +527,30 @@ def test_a_plan_is_not_applied_where_a_renaming_cannot_be_made_any_more(world: W
     assert world.cluster.users_of("a_one") == {"ann", "bob", "cid", "newdee", "eve"}
 
 
+def test_who_can_never_be_made_holds_up_no_plan_but_of_whom_they_may_be(
+    world: World, looker: Looker, slapd: Slapd, tmp_path: Path
+) -> None:
+    """The directory refuses the entry each time."""
+    options = {**DIRECTORY, "user_object_classes": ["posixAccount", "nosuchclass"]}
+    world.allocate("one")
+    world.sync()
+    other = World(world.waldur, tmp_path, backend=raw(slapd, **options), username_management_backend="ldap")
+    other.backend.state = world.cluster
+    other.join("fay")
+    change(other, "fay", uidnumber=5050, primarygroup=6050)
+    other.leave(other.person("eve"))
+    planned = previews.preview(other.site, Mode.MEMBERSHIP_SYNC)
+    assert {"create user", "remove member"} <= {action.verb for action in planned.allowed.actions}
+    report = planned.apply()
+    assert report.error is None and any("create user fay" in problem for problem in report.problems)
+    assert other.cluster.users_of("a_one") == {*TEAM, "fay"} - {"eve"}
+    # Nobody knows who zoe is: it may be the name that fay had.
+    other.stray("zoe", "a_one")
+    report = previews.preview(other.site, Mode.MEMBERSHIP_SYNC).apply()
+    assert "the directory has not got all names" in str(report.error)
+    assert "zoe" in other.cluster.users_of("a_one")
+
+
 def missing_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plug-in `ldap` cannot be loaded, as where ldap3 is not installed."""
     real = metadata.distribution("waldur-site-cluster")

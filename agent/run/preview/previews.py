@@ -24,7 +24,7 @@ from agent.core.waldur_actions import FailResource, MarkResourceOk
 from agent.plan.policy.gate import Decision, HeldPlan, Refused
 from agent.run import api_keys, engine, gate, passes
 from agent.run.api_keys import PlannedAnswers
-from agent.run.membership import member_statuses
+from agent.run.membership import member_statuses, planning
 from agent.run.membership import mode as membership
 from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.mode import Synced
@@ -167,7 +167,7 @@ def _of_membership(site: Site, scope: PassScope = PassScope()) -> Preview:
 
     def apply() -> PassReport:
         with engine.passing(site, mode, subject=str(scope)) as run:
-            _require_renamed(waldur, passes.name_people(run, waldur, plan.snapshot))
+            _require_renamed(plan, passes.name_people(run, waldur, plan.snapshot))
             work = engine.carry_out(run, steps, plan)
             done = Synced(work.plan, work.decision, progress.errors, progress.seen, progress.unremovable)
             passes.provide_for_members(run, done, shown=dry_run.shown)
@@ -213,17 +213,12 @@ def _named(
     return replace(waldur, users=users, names_unknown=unknown)
 
 
-def _require_renamed(planned: MembershipFacts, now: MembershipFacts) -> None:
-    """Raise PassUnfinished where the directory may still have a name that the plan takes from somebody."""
-    known = {
-        user.uuid or user.user_uuid: (user.directory_name, user.possible_names) for user in planned.users
-    }
-    has_old_names = any(
-        (user.directory_name or user.possible_names)
-        and known.get(user.uuid or user.user_uuid) != (user.directory_name, user.possible_names)
-        for user in now.users
-    )
-    if has_old_names or (now.names_unknown and not planned.names_unknown):
+def _require_renamed(plan: PlannedSync, now: MembershipFacts) -> None:
+    """Raise PassUnfinished where somebody would be removed whom a plan by the directory's names of `now` keeps."""
+    removals = frozenset(only(RemoveMember, plan.actions))
+    rules = replace(plan.facts.rules, nobody_leaves=plan.facts.rules.nobody_leaves or now.names_unknown)
+    again = planning.plan(replace(plan.facts, waldur=now, rules=rules)) if removals else plan
+    if not removals <= frozenset(again.actions):
         raise PassUnfinished(
             "the directory has not got all names that the plan gives people on the cluster, which is left as it is: "
             "make a new plan"
