@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
+from agent.core.errors import BackendUnavailable, SiteAgentError, StateError
 from agent.core.policy import Charge, Cost, PolicyRules
 from agent.plan.posix_accounts import NOTHING_SHOWN
 from agent.run import passes
@@ -20,6 +21,7 @@ from agent.run.diagnosis.person import explain, find_resource
 from agent.run.membership import mode as membership
 from agent.run.membership import planning
 from agent.run.membership.facts import PassScope, confirm_people
+from agent.run.people import usernames
 from agent.run.people.usernames import AWAY, STUCK
 from agent.run.preview import previews
 from agent.state import charges
@@ -185,7 +187,10 @@ def test_who_is_renamed_while_the_directory_is_away_keeps_the_accounts(
     assert any(f"2 who are not of its team stay for now: {AWAY}" in note for note in planned.notes)
     for project in ("", world.waldur.seed.project_uuids[0]):
         report = world.sync(project=project)
-        assert f"nobody leaves an account in this pass: {AWAY}" in report.notes
+        (note,) = (
+            note for note in report.notes if note.startswith("nobody leaves an account in this pass: ")
+        )
+        assert f"{AWAY} (LDAP " in note
         assert [words for words in report.problems if words.startswith("usernames: ")] != []
         assert report.error is None and report.retryable_error is not None
         assert world.cluster.users_of("a_one") == {*TEAM, "newcid"}
@@ -204,6 +209,14 @@ def test_who_is_renamed_while_the_directory_is_away_keeps_the_accounts(
     assert physics(looker)[1] == ["ann", "newcid"]
     row = world.waldur.people.account(deleted)
     assert row is not None and row.state is OfferingUserState.DELETED
+
+
+@pytest.mark.parametrize("error", [BackendUnavailable("no answer"), StateError("the disk is full")])
+def test_why_nobody_leaves_is_told_with_its_cause(world: World, error: SiteAgentError) -> None:
+    """It need not be the directory that is at fault."""
+    facts = membership.observe(world.site, PassScope(), lambda read, _: read).waldur.offering
+    told = usernames.names_unknown(world.site, facts, error)
+    assert str(error) in told and not any(word in told for word in ("read", "cannot"))
 
 
 def test_where_the_directory_makes_the_names_its_outage_keeps_nobody(

@@ -52,14 +52,8 @@ KEY = "usernames"
 # Users that are begun, asked about and named together: so many an outage in the middle leaves begun.
 AT_ONCE = 50
 # Why nobody leaves an account, where the names of the directory are not known.
-AWAY = (
-    "who was renamed in Waldur may have the old name in the directory still, which cannot be read now: the next pass "
-    "tries again"
-)
-STUCK = (
-    "who was renamed in Waldur may have the old name in the directory still, which cannot follow Waldur until this is "
-    "set right"
-)
+AWAY = "who has an old name in the directory still is not known in this pass: the next pass tries again"
+STUCK = "who was renamed in Waldur may have the old name in the directory still: nobody knows until this is set right"
 
 # What a third party's backend may raise by mistake: it costs one person this pass, not everybody theirs.
 PLUGIN_FAULTS = (
@@ -172,7 +166,7 @@ def names_unknown(site: Site, facts: OfferingFacts, error: SiteAgentError) -> st
     """
     if not registry.follows_waldur(site.offering) or not posix_accounts.can_follow(facts):
         return ""
-    return AWAY if error.retryable else f"{STUCK}: {error}"
+    return f"{AWAY} ({error})" if error.retryable else f"{STUCK}: {error}"
 
 
 def as_in_directory(
