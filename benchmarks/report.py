@@ -2,7 +2,7 @@
 """Reports over HTTP to a simulated Waldur: from the real slurmdbd, and from a sacct that only prints, ever more.
 
 `python -m benchmarks.report CONFIG MOMENT` is one report in a process of its own, as of a moment in time; it prints
-its figures as JSON. With a file of POSTs it only sends these, and prints the seconds.
+its figures as JSON.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import requests
-
-from agent.config.model import Mode, WaldurAccess
+from agent.config.model import Mode
 from agent.core.periods import Month
 from agent.run import site as sites
 from agent.run.usage import mode as report
-from agent.waldur.auth import auth_for
-from agent.waldur.listing import AT_ONCE
 from benchmarks.parts import Parts
 from rig import job_rows, large_tree
 from rig.processes import REPOSITORY, peak_kib
@@ -128,10 +123,8 @@ def large(site: ReportsOnSlurm, members: Mapping[str, list[str]], jobs: int = LA
         yield f"{count:,} jobs put into slurmdbd: {time.monotonic() - started_s:.0f} s"
     what = f"{len(members):,} accounts with a month of {LARGE_JOBS:,} jobs"
     yield f"{what}, bare sacct: {_bare(site):.1f} s"
-    site.waldur.requests.reset()
     first = _report(site)
     yield f"{what}, first report, all of them sent: {first.line()}"
-    yield f"{what}, the same POSTs by plain requests, {AT_ONCE} at once: {_bare_posts(site):.1f} s"
     site.at(site.now + HALF_HOUR)
     second = _report(site)
     assert (second.in_step, second.posts) == (len(members), 0), second
@@ -201,16 +194,6 @@ def _bare(site: ReportsOnSlurm, since: datetime | None = None) -> float:
     return time.monotonic() - started_s
 
 
-def _bare_posts(site: ReportsOnSlurm) -> float:
-    """Measure the POSTs that Waldur has got, sent once more by plain requests in a process of their own. Seconds."""
-    sent = site.path.with_name("posts.json")
-    entries = site.waldur.requests.entries("POST *")
-    sent.write_text(json.dumps([(site.waldur.root_url + entry.path, entry.body) for entry in entries]))
-    command = [sys.executable, "-m", "benchmarks.report", str(site.path), site.now.isoformat(), str(sent)]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
-    return float(done.stdout)
-
-
 @contextmanager
 def _site(parts: Parts, resources: int = RESOURCES) -> Iterator[ReportsOnSlurm]:
     parts.slurm.reset()
@@ -227,16 +210,13 @@ def _report(site: ReportsOnSlurm) -> Measured:
     return Measured(whole_s=time.monotonic() - started_s, **json.loads(done.stdout))
 
 
-def main(config: str, moment: str, sent: str = "") -> None:
+def main(config: str, moment: str) -> None:
     settings = settings_of(Path(config))
     site = sites.connect(settings, settings.offerings[0], Mode.REPORT)
-    if sent:
-        print(_posted_s(json.loads(Path(sent).read_text()), site.offering.access))
-        return
     found = report.run_pass(site, clock=lambda: datetime.fromisoformat(moment))
     assert found.error is None, found.error
-    asked = found.effort.requests
-    posts = sum(count for kind, count in asked.items() if kind.startswith("POST"))
+    requests = found.effort.requests
+    posts = sum(count for kind, count in requests.items() if kind.startswith("POST"))
     print(
         json.dumps(
             {
@@ -246,25 +226,11 @@ def main(config: str, moment: str, sent: str = "") -> None:
                 "results": found.counted(),
                 "in_step": found.in_step,
                 "commands": found.effort.commands.total(),
-                "gets": asked.total() - posts,
+                "gets": requests.total() - posts,
                 "posts": posts,
             }
         )
     )
-
-
-def _posted_s(sent: list[tuple[str, object]], access: WaldurAccess) -> float:
-    session = requests.Session()
-    session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=AT_ONCE))
-    session.auth = auth_for(access, session)
-
-    def post(each: tuple[str, object]) -> None:
-        session.post(each[0], json=each[1], timeout=60).raise_for_status()
-
-    started_s = time.monotonic()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(post, sent))
-    return time.monotonic() - started_s
 
 
 if __name__ == "__main__":
