@@ -71,7 +71,8 @@ class PlannedPeople:
 @dataclass(frozen=True, slots=True)
 class _Person:
     """A user with numbers, where Waldur has some. `entry`: of Waldur's name; `is_others`: it is somebody else's.
-    `rivals`: entries of another name, with the person's number or login; `mine`: those with the login.
+    `rivals`: all entries of another name that have the person's number or login; `mine`: those of them with the login,
+    which tell whose they are.
     """
 
     user: OfferingUser

@@ -50,6 +50,16 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
+class DirectoryNames:
+    """All users of the offering, with the names that the directory has; `unknown`: why it has others that nobody knows,
+    and so nobody leaves a group, empty where they are known.
+    """
+
+    users: Sequence[OfferingUser]
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedGroups:
     """`told`: what an operator must look at, in words; nothing is done about it."""
 

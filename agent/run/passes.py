@@ -18,6 +18,7 @@ from agent.plan import departures
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
 from agent.plan.orders import CREATING
+from agent.plan.provider_groups import DirectoryNames
 from agent.run import api_keys, engine, gate
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
@@ -135,7 +136,7 @@ def provide_for_members(run: Pass, synced: Synced, *, shown: Collection[Action] 
         people.end_accounts(run, leaving, synced.plan.facts.waldur.offering, synced.seen)
     if synced.plan.is_whole:
         waldur = synced.plan.facts.waldur
-        people.provide_project_groups(run, waldur.users, nobody_leaves=bool(waldur.names_unknown))
+        people.provide_project_groups(run, DirectoryNames(waldur.users, waldur.names_unknown))
         api_keys.answer_all(run, waldur.resources)
 
 

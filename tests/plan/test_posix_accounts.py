@@ -183,7 +183,9 @@ def test_who_has_no_entry_of_this_name_may_have_an_older_one(
     found = changes([user, BOB], seen(*entries, DirectoryUser("bob", 5002, 6002, login="bob@w")), RULES)
     assert found.old_names == ({} if old is None else {"1": old})
     if old is not None:
-        assert old.possible | {old.name or "ann"} <= found.unclear or found.actions
+        made = CreateUser(user="ann", uid=5001, gid=6001)
+        assert (made in found.actions) is (user == ANN and not entries)
+        assert found.unclear == (set() if made in found.actions else {"ann", *(e.name for e in entries)})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from agent.config.model import Mode
 from agent.core.directory_actions import AdoptGroupNumber
 from agent.core.plans import Outcome
+from agent.plan.provider_groups import DirectoryNames
 from agent.run import engine
 from agent.run.membership.facts import PassScope
 from agent.run.passes import sync_members
@@ -95,7 +96,7 @@ def projects(waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, looke
 def passed(site: Site) -> tuple[PassReport, list[Outcome]]:
     """One pass without a fault; its report and what was done."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        done = provider_groups.provision(run, listed(site))
+        done = provider_groups.provision(run, DirectoryNames(listed(site)))
     assert done.error is None
     assert all(outcome.done for outcome in done.outcomes), done.outcomes
     return run.report, list(done.outcomes)
@@ -108,7 +109,7 @@ def verbs(outcomes: list[Outcome]) -> list[str]:
 def test_a_project_gets_the_group_that_waldur_has(projects: Projects, slapd: Slapd) -> None:
     site = projects.site()
     projects.waldur.site.add_project_group(projects.other, "nobodys", None)
-    planned = provider_groups.plan(site, listed(site)).actions
+    planned = provider_groups.plan(site, DirectoryNames(listed(site))).actions
     assert projects.entry() is None
     report, done = passed(site)
     assert [outcome.action for outcome in done] == list(planned)
@@ -139,12 +140,12 @@ def test_who_may_have_been_renamed_stays(projects: Projects) -> None:
     projects.waldur.people.set_account(projects.ann, "anna")
     projects.leave(projects.bob)
     users = [replace(user, directory_name=None if user.username == "anna" else "") for user in listed(site)]
-    lines = [action.line() for action in provider_groups.plan(site, users).actions]
+    lines = [action.line() for action in provider_groups.plan(site, DirectoryNames(users)).actions]
     assert lines == ["add to group physics: anna", "remove from group physics: bob"]
-    planned = provider_groups.plan(site, listed(site), nobody_leaves=True)
+    planned = provider_groups.plan(site, DirectoryNames(listed(site), "the directory is away"))
     assert [action.line() for action in planned.actions] == ["add to group physics: anna"]
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        provider_groups.provision(run, listed(site), nobody_leaves=True)
+        provider_groups.provision(run, DirectoryNames(listed(site), "the directory is away"))
     assert projects.members() == ["ann", "anna", "bob"]
     passed(site)
     assert projects.members() == ["anna"]
@@ -261,7 +262,7 @@ def test_without_an_answer_of_waldur_nothing_is_touched(projects: Projects, site
     projects.leave(projects.ann)
     projects.waldur.inject(Fault(path="service-provider-project-groups", status=500, times=None))
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        done = provider_groups.provision(run, listed(site))
+        done = provider_groups.provision(run, DirectoryNames(listed(site)))
     assert done.error is not None and done.retryable_error is not None
     assert projects.members() == ["ann", "bob"]
 
@@ -275,7 +276,7 @@ def test_members_that_cannot_be_understood_are_no_leavers(projects: Projects) ->
         Fault(path=path, status=200, body=json.dumps(groups), content_type="application/json", times=None)
     )
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        done = provider_groups.provision(run, listed(site))
+        done = provider_groups.provision(run, DirectoryNames(listed(site)))
     assert "no name, number or members that can be understood" in str(done.error)
     assert projects.members() == ["ann", "bob"]
 

@@ -15,6 +15,7 @@ from agent.core.errors import WaldurError
 from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
+from agent.plan.provider_groups import DirectoryNames
 from agent.run.gate import Pass
 from agent.run.people import departures, groups, homes, project_directories, provider_groups, usernames
 from agent.run.people.usernames import UsernameReport
@@ -41,10 +42,9 @@ def end_accounts(run: Pass, leaving: Sequence[Departure], facts: OfferingFacts, 
     _add_to_report(run, "deletion of users", departures.provision(run, leaving, facts, seen))
 
 
-def provide_project_groups(run: Pass, users: Sequence[OfferingUser], *, nobody_leaves: bool) -> None:
+def provide_project_groups(run: Pass, names: DirectoryNames) -> None:
     """Make the groups that Waldur has for projects in the site's directory, as of `provider_groups.provision`."""
-    done = provider_groups.provision(run, users, nobody_leaves=nobody_leaves)
-    _add_to_report(run, "project groups", done)
+    _add_to_report(run, "project groups", provider_groups.provision(run, names))
 
 
 def provide(

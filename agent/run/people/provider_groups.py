@@ -18,6 +18,7 @@ from agent.core.plans import Outcome
 from agent.plan import posix_accounts
 from agent.plan import provider_groups as planner
 from agent.plan.policy.rules import PolicyContext
+from agent.plan.provider_groups import DirectoryNames
 from agent.run import engine
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
@@ -43,12 +44,13 @@ LACKING = (
 @dataclass(frozen=True)
 class GroupFacts:
     """`unclear`: usernames whose entry may be somebody else's, or who may be a member that was renamed. `groups` None:
-    the server has none.
+    the server has none. `is_add_only`: nobody leaves a group, for nobody knows the names of the directory.
     """
 
     groups: Sequence[ProviderGroup] | None
     seen: SeenProviderGroups
     unclear: frozenset[str] = frozenset()
+    is_add_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,15 @@ class PlannedGroups:
     context: PolicyContext = field(default_factory=PolicyContext)
 
 
-def provision(run: Pass, users: Sequence[OfferingUser], *, nobody_leaves: bool = False) -> ProvisioningReport:
-    """Make the groups as Waldur has them. Raises no SiteAgentError: see `error` and the outcomes. `users`: all of the
-    offering, with the names that the directory has; `nobody_leaves`: these are not known.
-    """
+def provision(run: Pass, names: DirectoryNames) -> ProvisioningReport:
+    """Make the groups as Waldur has them. Raises no SiteAgentError: see `error` and the outcomes."""
     site, outcomes = run.site, list[Outcome]()
     error: SiteAgentError | None = None
     try:
         with _opened(site) as directory:
             if directory is None:
                 return ProvisioningReport()
-            told = tuple(
-                engine.reconcile(run, _steps(site, directory, users, outcomes, nobody_leaves)).plan.told
-            )
+            told = tuple(engine.reconcile(run, _steps(site, directory, names, outcomes)).plan.told)
         if site.cache.logged.get(KEY, ()) != told:
             for words in told:
                 log.warning("project groups of offering %s: %s", site.offering.name, words)
@@ -87,32 +85,31 @@ def provision(run: Pass, users: Sequence[OfferingUser], *, nobody_leaves: bool =
     return ProvisioningReport(tuple(outcomes), error)
 
 
-def plan(site: Site, users: Sequence[OfferingUser], *, nobody_leaves: bool = False) -> PlannedGroups:
+def plan(site: Site, names: DirectoryNames) -> PlannedGroups:
     """Return what `provision` would do now. Changes nothing. Raises SiteAgentError."""
     with _opened(site) as directory:
         if directory is None:
             seen = SeenProviderGroups()
             return PlannedGroups((), (), Snapshot(site.backend.cluster), GroupFacts(None, seen))
-        return engine.plan_of(_steps(site, directory, users, [], nobody_leaves))
+        return engine.plan_of(_steps(site, directory, names, []))
 
 
 def _steps(
     site: Site,
     directory: ProviderGroupDirectory,
-    users: Sequence[OfferingUser],
+    names: DirectoryNames,
     outcomes: list[Outcome],
-    nobody_leaves: bool,
 ) -> Steps[GroupFacts, PlannedGroups]:
-    rules = replace(directory.rules, is_add_only=directory.rules.is_add_only or nobody_leaves)
-
     def observe() -> GroupFacts:
         groups = waldur_groups.listed(site.client)
         if not groups:
             return GroupFacts(groups, SeenProviderGroups())
         seen = directory.read(groups)
-        return GroupFacts(groups, seen, _unclear(site, users) | planner.possibly_renamed(groups, seen, users))
+        unclear = _unclear(site, names.users) | planner.possibly_renamed(groups, seen, names.users)
+        return GroupFacts(groups, seen, unclear, is_add_only=bool(names.unknown))
 
     def planned(facts: GroupFacts) -> PlannedGroups:
+        rules = replace(directory.rules, is_add_only=directory.rules.is_add_only or facts.is_add_only)
         found = (
             planner.PlannedGroups(told=(LACKING,))
             if facts.groups is None
@@ -128,7 +125,7 @@ def _steps(
     def read_back(work: Work[PlannedGroups], _portion: Portion, done: Sequence[Outcome]) -> None:
         """Look once more: what would be planned again has not happened."""
         facts = work.plan.facts
-        again = planned(GroupFacts(facts.groups, directory.read(facts.groups or ()), facts.unclear))
+        again = planned(replace(facts, seen=directory.read(facts.groups or ())))
         left = set(again.actions)
         outcomes.extend(checked(done, left))
 

@@ -22,6 +22,7 @@ from agent.core.plans import Plan
 from agent.core.policy import PolicyRules
 from agent.core.waldur_actions import FailResource, MarkResourceOk
 from agent.plan.policy.gate import Decision, HeldPlan, Refused
+from agent.plan.provider_groups import DirectoryNames
 from agent.run import api_keys, engine, gate, passes
 from agent.run.api_keys import PlannedAnswers
 from agent.run.membership import member_statuses, planning
@@ -238,7 +239,7 @@ def _beside_members(
         return planned
 
     def project_groups() -> gate.Planned:
-        planned = provider_groups.plan(site, waldur.users, nobody_leaves=bool(waldur.names_unknown))
+        planned = provider_groups.plan(site, DirectoryNames(waldur.users, waldur.names_unknown))
         dry_run.notes.extend(f"project groups: {words}" for words in planned.told)
         return planned
 
