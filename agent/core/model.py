@@ -207,6 +207,11 @@ class OfferingUser:
     is_name_taken: bool = False
 
     @property
+    def key(self) -> str:
+        """Return what the user is found by: the own uuid, or the person's where that is not told."""
+        return self.uuid or self.user_uuid
+
+    @property
     def cluster_name(self) -> str:
         """Return the name on the cluster: where the directory has another one than Waldur, that, if it is known."""
         return self.directory_name or self.username
@@ -215,6 +220,11 @@ class OfferingUser:
     def is_on_the_way_out(self) -> bool:
         """Return whether Waldur wants the account deleted, or has it so already."""
         return self.state in DELETIONS
+
+    @property
+    def may_only_stay(self) -> bool:
+        """Return whether the user joins nothing and, while in a team, leaves nothing."""
+        return self.is_restricted or self.is_on_the_way_out or self.is_name_taken
 
     @property
     def may_use(self) -> bool:

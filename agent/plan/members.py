@@ -34,7 +34,7 @@ def desired_members(
         user = users.get(member.user_uuid)
         if user is not None and user.uuid in departing:
             gone.add(member.user_uuid)
-        elif user is not None and _may_only_stay(user):
+        elif user is not None and user.may_only_stay:
             blocked.add(member.user_uuid)
         names[member.user_uuid] = fold(user.username if user is not None else member.username)
     out = blocked | gone
@@ -55,10 +55,6 @@ def desired_members(
         known=known.union(map(fold, ended)) if ended else known,
         renamed=len(renamed),
     )
-
-
-def _may_only_stay(user: OfferingUser) -> bool:
-    return user.is_restricted or user.is_on_the_way_out or user.is_name_taken
 
 
 def _possible_names(team: Iterable[str], users: Mapping[str, OfferingUser]) -> list[frozenset[str]]:

@@ -89,24 +89,27 @@ def with_entries(users: Iterable[OfferingUser]) -> list[OfferingUser]:
     """Return the users who may have an entry. Those who may get one come last: of two with one name the directory makes
     these.
     """
-    found = sorted((user for user in users if user.username), key=lambda user: user.username)
-    return [user for user in found if not _is_live(user) and user.state != Deletion.DELETED] + _live(found)
+    live, others = _by_right(users)
+    return others + live
 
 
-def _is_live(user: OfferingUser) -> bool:
-    return bool(user.username) and not user.is_restricted and not user.is_on_the_way_out
-
-
-def _live(users: Iterable[OfferingUser]) -> list[OfferingUser]:
-    """Return the users who have a name, and may get an entry."""
-    return sorted(filter(_is_live, users), key=lambda user: user.username)
+def _by_right(users: Iterable[OfferingUser]) -> tuple[list[OfferingUser], list[OfferingUser]]:
+    """Return the users who have a name and may get an entry, and those who may only have one."""
+    live: list[OfferingUser] = []
+    others: list[OfferingUser] = []
+    for user in sorted((user for user in users if user.username), key=lambda user: user.username):
+        if not (user.is_restricted or user.is_on_the_way_out):
+            live.append(user)
+        elif user.state != Deletion.DELETED:
+            others.append(user)
+    return live, others
 
 
 def changes(users: Sequence[OfferingUser], seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
     """Return what makes the directory as Waldur has it. `users`: all of the offering. Whom the provider restricted, and
     who is to be deleted, keeps the entry as it is, and its name.
     """
-    people = _live(users)
+    people, others = _by_right(users)
     shared = _shared(people)
     directory = _People([user for user in users if user.state != Deletion.DELETED], seen, rules)
     actions: list[DirectoryAction] = []
@@ -121,16 +124,16 @@ def changes(users: Sequence[OfferingUser], seen: DirectoryPeople, rules: Account
         planned = _of_person(person, seen, rules, shared.get(user.uuid, ""))
         old = directory.old_name(person)
         if old is not None:
-            old_names[_key(user)] = old
+            old_names[user.key] = old
         actions += planned.actions
         told += [f"{words}{_until_settled(old)}" for words in planned.told]
         unclear |= planned.unclear
-    for user in with_entries(users):
-        old = None if _is_live(user) else directory.old_name(directory.person(user))
+    for user in others:
+        old = directory.old_name(directory.person(user))
         # They need no entry: that there is none tells nothing of them.
         if old is None or not (old.name or old.possible or old.is_taken):
             continue
-        old_names[_key(user)] = old
+        old_names[user.key] = old
         unclear |= old.possible | ({old.name} if old.name else set())
         if user.is_on_the_way_out and old.possible:
             told.append(f"{user.username}: it is to be deleted, and {possible_entries(old.possible)}")
@@ -158,7 +161,7 @@ def as_in_directory(
     made = {action.user for action in happened if isinstance(action, CreateUser | RenameUser)}
     return [
         replace(user, directory_name=old.name, possible_names=old.possible, is_name_taken=old.is_taken)
-        if user.username not in made and (old := old_names.get(_key(user)))
+        if user.username not in made and (old := old_names.get(user.key))
         else user
         for user in users
     ]
@@ -166,10 +169,10 @@ def as_in_directory(
 
 def as_before(users: Iterable[OfferingUser], before: Iterable[OfferingUser]) -> list[OfferingUser]:
     """Return the users as Waldur has them now, with the names that the directory had when one looked `before`."""
-    looked_up = {_key(user): user for user in before}
+    looked_up = {user.key: user for user in before}
     found = []
     for user in users:
-        known = looked_up.get(_key(user), user)
+        known = looked_up.get(user.key, user)
         name = known.username if known.directory_name == "" else known.directory_name
         if name not in ("", user.username):
             possible, is_taken = known.possible_names, known.is_name_taken
@@ -181,10 +184,6 @@ def as_before(users: Iterable[OfferingUser], before: Iterable[OfferingUser]) -> 
 def by_directory_name(users: Iterable[OfferingUser]) -> list[OfferingUser]:
     """Return the users under the names that the directory has."""
     return [replace(user, username=user.cluster_name) if user.directory_name else user for user in users]
-
-
-def _key(user: OfferingUser) -> str:
-    return user.uuid or user.user_uuid
 
 
 def _shared(people: Sequence[OfferingUser]) -> dict[str, str]:

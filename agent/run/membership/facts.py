@@ -297,7 +297,7 @@ def named_accounts(found: Iterable[Resource]) -> frozenset[str]:
 
 
 def limits_by_username(
-    limits: Mapping[str, Mapping[str, object]], users: Sequence[OfferingUser]
+    limits: Mapping[str, Mapping[str, object]], users: Iterable[OfferingUser]
 ) -> dict[str, dict[str, Any]] | None:
     """Return a resource's limits of single users by username, without users who have none here, or whose name is
     somebody else's.
@@ -306,11 +306,10 @@ def limits_by_username(
     """
     if not limits:
         return {}
-    names = {user.uuid: fold(user.username) for user in users}
+    names = {user.uuid: "" if user.is_name_taken else fold(user.username) for user in users}
     if not set(limits) <= set(names):
         return None
-    nameless = {user.uuid for user in users if not user.username or user.is_name_taken}
-    return {names[uuid]: dict(values) for uuid, values in limits.items() if uuid not in nameless}
+    return {names[uuid]: dict(values) for uuid, values in limits.items() if names[uuid]}
 
 
 def _accounts(site: Site) -> Mapping[str, ProjectAccounts] | None:

@@ -184,7 +184,7 @@ class _UsernameProvisioning:
     def __init__(self, site: Site, users: Sequence[OfferingUser], members: Set[str]) -> None:
         self.error: SiteAgentError | None = None
         self._site = site
-        self._users = {user.uuid or user.user_uuid: user for user in users}
+        self._users = {user.key: user for user in users}
         self._members = members
         self.names = GivenNames(site, users)
         self.names_unknown = ""
@@ -195,7 +195,7 @@ class _UsernameProvisioning:
         self.note(outcomes)
         done = [outcome.action for outcome in outcomes if outcome.done]
         users = as_in_directory(tuple(self._users.values()), plan, done)
-        self._users = {user.uuid or user.user_uuid: user for user in users}
+        self._users = {user.key: user for user in users}
 
     def report(self) -> UsernameReport:
         users = tuple(self._users.values())
