@@ -24,7 +24,7 @@ RUN python -m venv --without-pip /opt/waldur-site-cluster
 RUN pip --python /opt/waldur-site-cluster/bin/python install --quiet --no-cache-dir --no-index --find-links /wheels waldur-site-cluster[apm]
 
 FROM venv AS venv-demo
-RUN pip --python /opt/waldur-site-cluster/bin/python install --quiet --no-cache-dir --no-index --find-links /wheels waldur-site-cluster[embedded]
+RUN pip --python /opt/waldur-site-cluster/bin/python install --quiet --no-cache-dir --no-index --find-links /wheels waldur-site-cluster[demo]
 
 FROM python:${PYTHON} AS base
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp site && install -d -o site -g site -m 700 /var/lib/waldur-site-cluster

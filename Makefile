@@ -54,7 +54,9 @@ docs: setup
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --extra embedded --extra apm --group dev pyproject.toml --output-file requirements.lock
+	  --extra demo --extra apm --group dev pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra embedded --extra apm --constraint requirements.lock pyproject.toml --output-file requirements-site.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -101,7 +101,8 @@ class BackendContext:
     those that agents of this host with another state_dir must see as well, None where there is no such folder.
     `is_urgent`: it works for orders, whose writes come before those of others. `marks`: return the accounts with a
     mark; the first argument says whose accounts these are, for two offerings may share one accounting system. `costs`:
-    return what is known of the speed of a cluster, by its name.
+    return what is known of the speed of a cluster, by its name. `seen_cluster`: the name of the cluster where the
+    settings have none: the one under which it was seen last, or that other offerings give it.
     """
 
     offering_uuid: str
@@ -111,12 +112,13 @@ class BackendContext:
     is_urgent: bool = False
     marks: Callable[[str, str], AccountMarks] = marks_of_this_process
     costs: Callable[[str], CostFactors] = lambda _cluster: CostsOfThisProcess()
+    seen_cluster: str = ""
 
 
 class Backend(Protocol):
     @property
     def cluster(self) -> str:
-        """Name of the cluster, for messages and locks."""
+        """Name of the cluster, in lower case: by it passes remember what they did there."""
         ...
 
     @property

@@ -45,10 +45,12 @@ mount -t tmpfs -o mode=755 tmpfs /mnt
 mkdir -m 1777 /mnt/tmp
 export TMPDIR=/mnt/tmp
 
-# Two people of this machine, who can have jobs: users of the system join no account.
-cp -p /etc/passwd /mnt/passwd
+# Two people of this machine, who can have jobs: users of the system join no account. A group that is no person's.
+cp -p /etc/passwd /etc/group /mnt
 printf 'jobs%d:x:6100%d:100::/nonexistent:/usr/sbin/nologin\n' 1 1 2 2 >>/mnt/passwd
+printf 'jobs:x:61009:\n' >>/mnt/group
 mount --bind /mnt/passwd /etc/passwd
+mount --bind /mnt/group /etc/group
 
 if [ -n "$without" ]; then
   mkdir /mnt/changes /mnt/work

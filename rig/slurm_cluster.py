@@ -68,6 +68,14 @@ class SlurmCluster:
         """Stop slurmdbd: sacctmgr and sacct are refused, slurmctld goes on with what it knows."""
         self.servers.stop_one("slurmdbd")
 
+    def start_slurmctld(self) -> None:
+        """End an outage: start slurmctld and wait until it listens."""
+        self.servers.start_slurmctld()
+
+    def stop_slurmctld(self) -> None:
+        """Stop slurmctld: squeue, scancel, scontrol and sbatch are refused, slurmdbd goes on."""
+        self.servers.stop_one("slurmctld")
+
     def freeze_slurmdbd(self) -> None:
         """Suspend slurmdbd (SIGSTOP): connections are accepted and never answered."""
         self.servers.freeze("slurmdbd")
@@ -132,6 +140,8 @@ class SlurmCluster:
         self.resume_slurmdbd()
         if not self.servers.is_running("slurmdbd"):
             self.start_slurmdbd()
+        if not self.servers.is_running("slurmctld"):
+            self.start_slurmctld()
         slurm_reset.reset(self, self._built_in)
 
     def wait_idle(self, timeout_s: float = processes.TIMEOUT_S) -> None:

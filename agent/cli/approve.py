@@ -14,6 +14,7 @@ from agent.cli.options import config_option, json_option, load_settings, number,
 from agent.cli.output import echo
 from agent.config.model import Mode, Settings
 from agent.core.errors import SiteAgentError, StateError
+from agent.core.policy import SHORT_ID
 from agent.run.status import WaitingPlan, waiting_plans
 from agent.state import held_plans, journal
 from agent.state.store import stamp
@@ -24,11 +25,11 @@ LINES_SHOWN = 20
 def plan_lines(each: WaitingPlan, *, indent: str = "") -> list[str]:
     """Return what a plan is about, why and since when it is held, and how it is released."""
     held, plan, approval = each.held, each.plan, each.approval
-    release = f"release: approve {plan.id}"
+    release = f"release: approve {plan.short_id}"
     if approval:
         release = f"approved by {approval.by} until {stamp(approval.expires)}: the next pass carries it out"
     return [
-        f"{indent}plan {plan.id}  {held.offering.name}, {held.mode}, {plan.scope}, held for {age(plan.since)}",
+        f"{indent}plan {plan.short_id}  {held.offering.name}, {held.mode}, {plan.scope}, held for {age(plan.since)}",
         f"{indent}  {plan.reason}",
         f"{indent}  {number(len(plan.lines), 'action')}; {release}",
     ]
@@ -40,11 +41,21 @@ def plan_lines(each: WaitingPlan, *, indent: str = "") -> list[str]:
 @click.option("--for", "lasts", type=DURATION, default="24h", show_default=True,
               help="How long the approval lasts: 30m, 24h, 2d.")  # fmt: skip
 @click.option("--revoke", is_flag=True, help="Take an approval back.")
+@click.option(
+    "--all-lines", is_flag=True, help="Show every action of the plans, or of one, and approve nothing."
+)
 @json_option
 def command(
-    plan_id: str | None, config_file: Path | None, lasts: timedelta, revoke: bool, as_json: bool
+    plan_id: str | None,
+    config_file: Path | None,
+    lasts: timedelta,
+    revoke: bool,
+    all_lines: bool,
+    as_json: bool,
 ) -> int:
-    """List the plans that are held, or approve one. It is carried out by the next pass, only if it is the same then."""
+    """List the plans that are held, or approve one: the actions that it shows. The next pass carries out those of them
+    that are still wanted then, and nothing else.
+    """
     settings = load_settings(config_file)
     if revoke:
         if plan_id is None:
@@ -52,21 +63,28 @@ def command(
         return _revoke(settings, plan_id)
     waiting = waiting_plans(settings)
     if plan_id is None:
-        _print(waiting, as_json=as_json)
+        _print(waiting, LINES_SHOWN if not all_lines else None, as_json=as_json)
         return 0
     found = [each for each in waiting if plan_id and each.plan.id.startswith(plan_id)]
     if len(found) != 1:
-        known = ", ".join(sorted(each.plan.id for each in waiting)) or "none"
-        problem = "is not held" if not found else "could be several plans"
-        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {known}")
+        problem = "is not held" if not found else "could be several plans: give more letters"
+        ids = [each.plan.id if found else each.plan.short_id for each in found or waiting]
+        raise SiteAgentError(f"plan {plan_id} {problem}; held are: {', '.join(sorted(ids)) or 'none'}")
+    if all_lines:
+        _print(found, None, as_json=as_json)
+        return 0
     held, plan = found[0].held, found[0].plan
     by = journal.operator()
     expires = datetime.now(UTC) + lasts
     try:
-        held.approvals.approve(plan.id, expires=expires, by=by)
+        count = held.approvals.approve(plan.id, expires=expires, by=by)
     except StateError as error:
-        raise SiteAgentError(f"plan {plan.id} is not approved: {error}") from error
-    text = f"approved plan {plan.id} until {stamp(expires)}: {plan.reason}"
+        raise SiteAgentError(f"plan {plan.short_id} is not approved: {error}") from error
+    if not count:
+        raise SiteAgentError(
+            f"plan {plan.short_id} is not approved: a pass has ended just now that plans nothing of it"
+        )
+    text = f"approved plan {plan.short_id} until {stamp(expires)}: {plan.reason}"
     journal.note(settings.state_dir, held.offering, text, by=by, mode=held.mode)
     if as_json:
         print_json({"approved": plan.id, "expires": stamp(expires), "by": by})
@@ -74,36 +92,39 @@ def command(
         # Groups, homes and periodic limits go with the passes of the modes.
         mode = f"{held.mode} " if held.mode in set(Mode) else ""
         echo(
-            f"plan {plan.id} is approved until {stamp(expires)}: "
-            f"the next {mode}pass of {held.offering.name} carries it out if it is still the same"
+            f"plan {plan.short_id} is approved until {stamp(expires)}: the next {mode}pass of {held.offering.name} "
+            f"carries out what is still wanted of its {number(count, 'action')}"
         )
     full_passes.queue(settings, held.offering)
     return 0
 
 
-def _print(waiting: list[WaitingPlan], *, as_json: bool) -> None:
+def _print(waiting: list[WaitingPlan], most: int | None, *, as_json: bool) -> None:
+    """Print the plans, each with so many of its lines at the most; None: all of them."""
     if as_json:
         print_json({"held": [each.as_json() for each in waiting]})
         return
     if not waiting:
         echo("no plan is held")
     for each in waiting:
-        lines = each.plan.lines
-        more = len(lines) - LINES_SHOWN
-        shown = [f"    {line}" for line in lines[:LINES_SHOWN]]
-        echo(*[*plan_lines(each), *shown, *([f"    and {more} more"] if more > 0 else [])])
+        lines = list(each.plan.lines.values())
+        shown = [f"    {line}" for line in lines[:most]]
+        more = len(lines) - len(shown)
+        rest = [f"    and {more} more: `approve --all-lines {each.plan.short_id}` shows them"] if more else []
+        echo(*[*plan_lines(each), *shown, *rest])
 
 
 def _revoke(settings: Settings, plan_id: str) -> int:
     for held in held_plans.all_held(settings.state_dir, settings.offerings):
         for approval in held.approvals.open():
+            short = approval.plan[:SHORT_ID]
             if plan_id and approval.plan.startswith(plan_id):
                 try:
                     held.approvals.revoke(approval.plan)
                 except StateError as error:
-                    raise SiteAgentError(f"the approval of plan {approval.plan} stays: {error}") from error
-                text = f"revoked the approval of plan {approval.plan}"
+                    raise SiteAgentError(f"the approval of plan {short} stays: {error}") from error
+                text = f"revoked the approval of plan {short}"
                 journal.note(settings.state_dir, held.offering, text, by=journal.operator(), mode=held.mode)
-                echo(f"plan {approval.plan} is not approved any more; what was begun is not undone")
+                echo(f"plan {short} is not approved any more; what was begun is not undone")
                 return 0
     raise SiteAgentError(f"plan {plan_id} is not approved")

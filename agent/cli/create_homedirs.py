@@ -25,6 +25,7 @@ from agent.cli.options import (
 from agent.cli.output import echo
 from agent.config.model import Offering, Settings
 from agent.core.errors import SiteAgentError
+from agent.plan.policy.gate import HeldPlan
 from agent.run import engine, gate
 from agent.run.people import homes
 from agent.run.people.homes import HomesReport
@@ -37,12 +38,15 @@ WORDS = {"limited": "quotas set"}
 
 @dataclass(frozen=True, slots=True)
 class HomesOutcome:
-    """One offering: what became of its homes, why there are none, or what stopped it."""
+    """One offering: what became of its homes, why there are none, or what stopped it. `held`: what waits for
+    `approve`.
+    """
 
     offering: Offering
     report: HomesReport | None = None
     skipped: str = ""
     error: SiteAgentError | None = None
+    held: tuple[HeldPlan, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -54,6 +58,7 @@ class HomesOutcome:
             "name": self.offering.name,
             "skipped": self.skipped or None,
             "error": str(self.error) if self.error else None,
+            "held": [plan.id for plan in self.held],
             **(self.report or HomesReport()).as_json(),
         }
 
@@ -95,7 +100,7 @@ def _create(settings: Settings, offering: Offering) -> HomesOutcome:
                 users = members.offering_users(client(offering, "create_homedirs"))
                 names = {u.username for u in users if u.may_use}
                 report = homes.provision(run, names, at_most=len(names), budget_s=math.inf, again=True)
-                outcome = HomesOutcome(offering, report)
+                outcome = HomesOutcome(offering, report, held=run.report.held)
     except SiteAgentError as error:
         return HomesOutcome(offering, error=error)
     return outcome if run.report.error is None else HomesOutcome(offering, error=run.report.error)
@@ -126,5 +131,7 @@ def _print(outcome: HomesOutcome) -> None:
         console().print(table)
     for problem in report.problems:
         print_error(offering, problem)
+    for plan in outcome.held:
+        echo(f"{offering.name}: plan {plan.short_id} is held: {plan.reason}; {plan.release}")
     counts = ", ".join(f"{count} {WORDS.get(word, word)}" for word, count in report.counted().items())
     echo(f"{offering.name}: {counts or 'no users with a name'}")

@@ -316,7 +316,7 @@ def _comparison_lines(found: AccountDiagnosis, *, verbose: bool) -> Iterator[Lin
     if not found.comparisons:
         yield "  nothing could be compared", "yellow"
     for plan in found.held:
-        yield f"  held: plan {plan.id}: {plan.reason}; `approve {plan.id}` releases it", "yellow"
+        yield f"  held: plan {plan.short_id}: {plan.reason}; `approve {plan.short_id}` releases it", "yellow"
     for each_left in found.refused:
         yield f"  left out: {each_left.action.line()}: {each_left.sentence}", "yellow"
     for note in found.notes:

@@ -29,6 +29,7 @@ from agent.run import components
 from agent.run.components import Loaded, LoadResult
 from agent.run.site import client
 
+AS_CONFIGURED = "Waldur has it as it is configured"
 STYLES = {"created": "green", "updated": "yellow", "failed": "red"}
 
 
@@ -123,7 +124,7 @@ def _print(outcome: ComponentsOutcome) -> None:
             if not (there is None and wanted is None)
         )
         result = outcome.result_of(item)
-        what = str(item.error) if item.error else differences
+        what = str(item.error) if item.error else differences or AS_CONFIGURED
         table.add_row(Text(item.change.name), Text(result, style=STYLES.get(result, "")), Text(what))
     console().print(table)
     if outcome.result.skipped:

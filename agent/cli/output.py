@@ -11,4 +11,5 @@ from agent.core.printable import printable
 def echo(*lines: str, err: bool = False, fg: str | None = None) -> None:
     """Print each text as one line, whatever names and words of servers are in it."""
     for line in lines:
-        click.secho(printable(line), fg=fg, err=err)  # noqa: TID251  (this is the place)
+        text = printable(line)
+        click.echo(click.style(text, fg=fg) if fg else text, err=err)  # noqa: TID251  (this is the place)

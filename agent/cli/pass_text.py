@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.cli.moments import age
 from agent.cli.options import number
+from agent.core.errors import cause_of
 
 HOMES_WAIT = {
     "waiting": "for users that this head node does not know yet",
@@ -19,10 +20,14 @@ HOMES_WAIT = {
 }
 
 
+OK = "ok"
+REPEATED = "as above"
+
+
 @dataclass(frozen=True, slots=True)
 class PassText:
-    """One pass in words. `done`: what it did, by kind where no resource needed anything; `more`: homes that are not
-    there yet, and failures.
+    """One pass in words. `done`: what it did, by kind where no resource needed anything, empty where an error ended it
+    before; `more`: homes that are not there yet, failures, and notes.
     """
 
     ended: str
@@ -33,8 +38,12 @@ class PassText:
     subject: str = ""
 
 
-def pass_text(entry: Mapping[str, Any]) -> PassText:
-    """Return what is written of a pass. Damaged: raises AttributeError, KeyError, TypeError, ValueError."""
+def pass_text(entry: Mapping[str, Any], said: set[str] | None = None) -> PassText:
+    """Return what is written of a pass. Damaged: raises AttributeError, KeyError, TypeError, ValueError.
+
+    `said`: the causes of failures, and notes, that other passes of the same offering have named; this one's are added.
+    Each is named once.
+    """
     try:
         ended = f"{age(datetime.fromisoformat(entry['ended']))} ago"
     except (KeyError, TypeError, ValueError):
@@ -42,6 +51,8 @@ def pass_text(entry: Mapping[str, Any]) -> PassText:
     results = ", ".join(f"{count} {result}" for result, count in (entry.get("results") or {}).items())
     actions = number(entry.get("actions", 0), "action")
     done = f"{results or 'nothing to do'}, {actions}"
+    if entry.get("result") != OK and not (results or entry.get("actions")):
+        done = ""
     if not results and entry.get("actions"):
         kinds = ", ".join(f"{count} {verb}" for verb, count in (entry.get("kinds") or {}).items())
         done = f"{entry.get('in_step', 0)} in step, {actions}{f' ({kinds})' if kinds else ''}"
@@ -53,6 +64,19 @@ def pass_text(entry: Mapping[str, Any]) -> PassText:
         str(entry.get("result")),
         done,
         f"{entry.get('seconds')} s",
-        (*more, *map(str, entry.get("failures", ()))),
+        (*more, *_news(entry, set() if said is None else said)),
         str(entry.get("subject") or ""),
     )
+
+
+def _news(entry: Mapping[str, Any], said: set[str]) -> list[str]:
+    """Return failures and notes of a pass that were not `said` yet, and add them."""
+    news = []
+    for line in map(str, (*entry.get("failures", ()), *entry.get("notes", ()))):
+        cause = cause_of(line)
+        if cause not in said:
+            news.append(line)
+        elif entry.get("result") != OK and REPEATED not in news:
+            news.append(REPEATED)
+        said.add(cause)
+    return news

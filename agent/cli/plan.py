@@ -63,7 +63,7 @@ class OfferingPlan:
         lines = [action.render() for action in plan.allowed.actions] or ["nothing to do"]
         for held in plan.held:
             lines.append(
-                f"held: plan {held.id} ({held.scope}): {held.reason}; `approve {held.id}` releases it"
+                f"held: plan {held.short_id} ({held.scope}): {held.reason}; `approve {held.short_id}` releases it"
             )
             lines += [f"  {action.line()}" for action in held.actions]
         lines += [f"left out: {r.action.line()}: {r.sentence}" for r in plan.refused]

@@ -57,10 +57,12 @@ def command(config_file: Path | None, offering_uuid: str | None, as_json: bool) 
         print_passes([(offering, report) for offering, report in passed if report.results or report.error])
         for offering, report in passed:
             for held in report.held:
-                echo(f"{offering.name}: plan {held.id} {held.reason}:")
+                echo(f"{offering.name}: plan {held.short_id} {held.reason}:")
                 for action in held.actions:
                     echo(f"  {action.line()}")
-                echo(f"Nothing of it is done. `approve {held.id}` lets it go; then call `rebuild` again.")
+                echo(
+                    f"Nothing of it is done. `approve {held.short_id}` lets it go; then call `rebuild` again."
+                )
             if not report.results and not report.error:
                 echo(f"{offering.name}: every account that Waldur names is on the cluster")
     return 1 if any(report.failed for _, report in passed) else 0

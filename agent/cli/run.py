@@ -11,6 +11,7 @@ from rich.text import Text
 
 from agent.cli.options import (
     MODE_EPILOG,
+    PIPE_WIDTH,
     config_option,
     console,
     json_option,
@@ -28,11 +29,12 @@ from agent.config.model import Mode, Offering
 from agent.core.errors import SiteAgentError
 from agent.run import log_shipping
 from agent.run.passes import PASSES
-from agent.run.results import OrderResult, PassReport, ResourceResult, summary
+from agent.run.results import OrderResult, PassReport, ResourceResult, Result, summary
 from agent.run.site import connect
 
 STYLES = {"done": "green", "failed": "red", "stuck": "red", "retry": "yellow", "waiting": "cyan"}
 
+Row = tuple[str, str, OrderResult | ResourceResult]
 Passed = list[tuple[Offering, PassReport]]
 
 
@@ -81,24 +83,8 @@ def print_passes(passed: Passed) -> None:
             continue
         is_orders = report.mode == Mode.ORDER_PROCESS
         if report.results:
-            table = Table(title=Text(report.offering_name), title_justify="left")
-            table.add_column("order" if is_orders else "resource", no_wrap=True)
-            for title in ("type", "account", "result", "message"):
-                table.add_column(title, overflow="fold")
-            rows: list[tuple[str, str, OrderResult | ResourceResult]] = [
-                *((order.order_uuid, order.type, order) for order in report.orders),
-                *((resource.resource_uuid, "resource", resource) for resource in report.resources),
-            ]
-            for uuid, kind, outcome in rows:
-                result = Text(outcome.result, style=STYLES[outcome.result])
-                table.add_row(Text(uuid), Text(kind), Text(outcome.account), result, Text(outcome.message))
-            console().print(table)
-        resources = number(report.in_step + len(report.resources), "resource")
-        seen = (
-            number(len(report.orders), "order")
-            if is_orders
-            else f"{resources}, {report.in_step} of them in step"
-        )
+            _print_results(report, "order" if is_orders else "resource")
+        seen = number(len(report.orders), "order") if is_orders else _in_step(report)
         echo(
             f"{report.offering_name}: {seen}, "
             f"{number(report.effort.requests.total(), 'request')}, "
@@ -108,3 +94,40 @@ def print_passes(passed: Passed) -> None:
             echo(f"{report.offering_name}: {note}")
         for problem in (*report.problems, *report.home_problems):
             echo(f"{report.offering_name}: {problem}", err=True)
+
+
+def _print_results(report: PassReport, kind: str) -> None:
+    """Print a table of the results. Messages that make it wider than the terminal stand below it, each in lines of its
+    own.
+    """
+    rows: list[Row] = [
+        *((order.order_uuid, order.type, order) for order in report.orders),
+        *((resource.resource_uuid, "resource", resource) for resource in report.resources),
+    ]
+    out, table = console(), _table(report, kind, rows, has_messages=True)
+    if out.measure(table, options=out.options.update_width(PIPE_WIDTH)).maximum <= out.width:
+        out.print(table)
+        return
+    out.print(_table(report, kind, rows, has_messages=False))
+    for uuid, _, outcome in rows:
+        if outcome.message:
+            echo(f"{kind} {uuid}: {outcome.message}")
+
+
+def _table(report: PassReport, kind: str, rows: list[Row], *, has_messages: bool) -> Table:
+    table = Table(title=Text(report.offering_name), title_justify="left")
+    table.add_column(kind, no_wrap=True)
+    for title in ("type", "account", "result", *(("message",) if has_messages else ())):
+        table.add_column(title, overflow="fold")
+    for uuid, word, outcome in rows:
+        result = Text(outcome.result, style=STYLES[outcome.result])
+        message = (Text(outcome.message),) if has_messages else ()
+        table.add_row(Text(uuid), Text(word), Text(outcome.account), result, *message)
+    return table
+
+
+def _in_step(report: PassReport) -> str:
+    """Return how many resources are in step now: also those that this pass has brought there."""
+    changed = report.counted()[Result.DONE.value]
+    words = f"{report.in_step + changed} in step{f' ({changed} changed now)' if changed else ''}"
+    return f"{number(report.in_step + len(report.resources), 'resource')}, {words}"

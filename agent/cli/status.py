@@ -79,8 +79,9 @@ def _offering_lines(found: OfferingStatus) -> Iterator[str]:
         yield from plan_lines(plan, indent="  ")
     for order in found.stuck:
         yield from _stuck_lines(order)
+    said: set[str] = set()
     for mode in found.modes:
-        yield from _mode_lines(mode)
+        yield from _mode_lines(mode, said)
 
 
 def _stuck_lines(order: StuckOrder) -> Iterator[str]:
@@ -92,7 +93,8 @@ def _stuck_lines(order: StuckOrder) -> Iterator[str]:
         yield f"    next try: {until(order.next_try)}, by {order.next_by}"
 
 
-def _mode_lines(found: ModeStatus) -> Iterator[str]:
+def _mode_lines(found: ModeStatus, said: set[str]) -> Iterator[str]:
+    """Yield what is to be said of a mode. `said`: what its offering's other passes have said of themselves."""
     mode, ignored, ended, drift = found.mode, found.left_out, found.passes, found.drift
     if found.stopped:
         yield f"  {mode} is off: {found.stopped}"
@@ -105,7 +107,7 @@ def _mode_lines(found: ModeStatus) -> Iterator[str]:
         yield f"  {mode}: no pass has ended on this head node yet"
     for entry in ended[:PASSES_SHOWN]:
         try:
-            yield from _pass_lines(mode, entry)
+            yield from _pass_lines(mode, entry, said)
         except (AttributeError, KeyError, TypeError, ValueError):
             yield f"  {mode}: a pass ended, and what is written of it cannot be read"
     if ended and found.last_good is None:
@@ -150,8 +152,8 @@ def _broker_lines(found: BrokerStatus) -> Iterator[str]:
         yield f"  bridge: listens for {', '.join(modes)} of offering {uuid}"
 
 
-def _pass_lines(mode: Mode, entry: Mapping[str, Any]) -> list[str]:
-    found = pass_text(entry)
+def _pass_lines(mode: Mode, entry: Mapping[str, Any], said: set[str]) -> list[str]:
+    found = pass_text(entry, said)
     subject = f" of {found.subject}" if found.subject else ""
-    line = f"  {mode}{subject}: {found.result} {found.ended}: {found.done}, {found.seconds}"
-    return [line, *(f"    {each}" for each in found.more)]
+    did = f": {found.done}, {found.seconds}" if found.done else f", after {found.seconds}"
+    return [f"  {mode}{subject}: {found.result} {found.ended}{did}", *(f"    {each}" for each in found.more)]

@@ -115,7 +115,7 @@ def _needs_of(found: OfferingStatus) -> Iterator[Need]:
     for each in found.held:
         if each.approval is None:
             text = f"a plan is held for {age(each.plan.since)}: {each.plan.reason}"
-            yield Need(name, text, f"{PROGRAM} approve {each.plan.id}", f"plan-{each.plan.id}")
+            yield Need(name, text, f"{PROGRAM} approve {each.plan.short_id}", f"plan-{each.plan.short_id}")
     for order in found.stuck:
         if order.result == "stuck":
             yield Need(name, f"an order is stuck for {age(order.since)}: {order.message}", anchor=anchor)
@@ -132,6 +132,7 @@ def _needs_of(found: OfferingStatus) -> Iterator[Need]:
 
 def _offering(found: OfferingStatus, usage: UsageView | SiteAgentError | None) -> dict[str, Any]:
     offering = found.offering
+    said: set[str] = set()
     return {
         "name": offering.name,
         "uuid": offering.uuid,
@@ -140,7 +141,7 @@ def _offering(found: OfferingStatus, usage: UsageView | SiteAgentError | None) -
         "paused": found.paused,
         "held": [_held(each) for each in found.held],
         "stuck": [_stuck(each) for each in found.stuck],
-        "modes": [_mode(each) for each in found.modes],
+        "modes": [_mode(each, said) for each in found.modes],
         "usage": sections.offering(usage) if isinstance(usage, UsageView) else None,
         "usage_problem": str(usage) if isinstance(usage, SiteAgentError) else "",
     }
@@ -149,16 +150,16 @@ def _offering(found: OfferingStatus, usage: UsageView | SiteAgentError | None) -
 def _held(each: WaitingPlan) -> dict[str, Any]:
     plan, approval = each.plan, each.approval
     return {
-        "id": plan.id,
+        "id": plan.short_id,
         "mode": each.held.mode,
         "scope": plan.scope,
         "reason": plan.reason,
         "since": age(plan.since),
         "count": number(len(plan.lines), "action"),
-        "lines": plan.lines[:LINES_SHOWN],
+        "lines": list(plan.lines.values())[:LINES_SHOWN],
         "more": max(0, len(plan.lines) - LINES_SHOWN),
         "approved": f"approved by {approval.by}, {until(approval.expires)} it ends" if approval else "",
-        "command": f"{PROGRAM} approve {plan.id}",
+        "command": f"{PROGRAM} approve {plan.short_id}",
     }
 
 
@@ -174,12 +175,13 @@ def _stuck(order: StuckOrder) -> dict[str, str]:
     }
 
 
-def _mode(found: ModeStatus) -> dict[str, Any]:
+def _mode(found: ModeStatus, said: set[str]) -> dict[str, Any]:
+    """`said`: what the offering's other passes have said of themselves."""
     drift = found.drift
     return {
         "name": str(found.mode),
         "stopped": found.stopped,
-        "passes": [_pass(entry) for entry in found.passes[:PASSES_SHOWN]],
+        "passes": [_pass(entry, said) for entry in found.passes[:PASSES_SHOWN]],
         "next": until(found.next_pass) if found.next_pass else "",
         "good": f"{age(found.last_good)} ago" if found.last_good else "",
         "is_late": found.lag is not None,
@@ -190,9 +192,9 @@ def _mode(found: ModeStatus) -> dict[str, Any]:
     }
 
 
-def _pass(entry: Mapping[str, Any]) -> PassText:
+def _pass(entry: Mapping[str, Any], said: set[str]) -> PassText:
     try:
-        return pass_text(entry)
+        return pass_text(entry, said)
     except (AttributeError, KeyError, TypeError, ValueError):
         return PassText("some time ago", "", "what is written of it cannot be read", "", ())
 

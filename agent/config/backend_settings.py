@@ -63,7 +63,7 @@ def read_backend_settings(section: Mapping[Any, Any], path: str, findings: Findi
             check_all_offerings=bool(values["check_all_offerings"]),
             max_attempts=max(1, values["backend_id_max_retries"]),
         ),
-        homes=read_homes(values, path, findings),
+        homes=read_homes(values, section, path, findings),
         project_directories=read_project_directories(
             values["project_directory"], below(path, "project_directory"), findings
         ),
@@ -108,6 +108,8 @@ def _note_without_effect(
         findings.add(without_effect(limits, ("emulator_base_url",), limits_path, why))
     if not values["enable_user_homedir_account_creation"]:
         keys = {"default_homedir_umask", "homedir_umask", "homedir_base_path", "homedir_quota"}
+        if not section.get("ldap"):
+            keys.add("homedir_bases")
         why = "with `enable_user_homedir_account_creation: false` no homes are made"
         findings.add(without_effect(section, keys, path, why))
     if not values["check_backend_id_uniqueness"]:

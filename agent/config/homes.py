@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from marshmallow import ValidationError
@@ -22,6 +23,9 @@ OWNER_BITS = 0o700
 OTHERS_BITS = 0o077
 OTHERS_WRITE = 0o022
 DEFAULT_UMASK = 0o077
+BASES_KEY = "homedir_bases"
+DIRECTORY_KEY = "ldap"
+USUAL_BASE = "/home"
 
 UNITS = "kmgtpe"
 SIZE = re.compile(rf"[0-9]{{1,19}}[{UNITS}]?", re.IGNORECASE)
@@ -46,8 +50,12 @@ QUOTA_KEYS = frozenset({*COMMON_KEYS, *(key for limits in LIMITS.values() for ke
 SOFT_AND_HARD = (("block_softlimit", "block_hardlimit"), ("inode_softlimit", "inode_hardlimit"))
 
 
-def read_homes(values: Mapping[str, Any], path: str, findings: Findings) -> HomeRules:
-    """Return the rules for homes from the checked values of `backend_settings`, which stand at `path`."""
+def read_homes(
+    values: Mapping[str, Any], section: Mapping[Any, Any], path: str, findings: Findings
+) -> HomeRules:
+    """Return the rules for homes from the checked values of `backend_settings`, which stand at `path`; `section`: all
+    that is written there.
+    """
     base_path = values["homedir_base_path"]
     problem = not_a_folder(base_path) if base_path else ""
     if base_path and not base_path.strip("/"):
@@ -65,7 +73,36 @@ def read_homes(values: Mapping[str, Any], path: str, findings: Findings) -> Home
         umask=f"{_umask(values, path, findings):04o}",
         base_path=base_path.rstrip("/"),
         quota=_quota(values["homedir_quota"], below(path, "homedir_quota"), findings),
+        bases=home_bases(section) if values["homedir_bases"] or _follows_waldur(section) else (),
     )
+
+
+def home_bases(settings: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the folders directly below which homes may be, by `backend_settings`: those of `homedir_bases`, else
+    `homedir_base_path` and where a directory's users get theirs.
+    """
+    with suppress(ValidationError):  # of the whole file, and told there
+        if written := settings.get(BASES_KEY):
+            return home_folders(written)
+    directory = settings.get(DIRECTORY_KEY)
+    usual = directory.get("default_home_base") if isinstance(directory, Mapping) else None
+    own = (settings.get("homedir_base_path"), usual or USUAL_BASE)
+    usable = [text.rstrip("/") for text in own if isinstance(text, str) and text.strip("/")]
+    return tuple(dict.fromkeys(usable)) or (USUAL_BASE,)
+
+
+def home_folders(value: Any) -> tuple[str, ...]:
+    """Return the folders of a list, or a single one. Raises ValidationError."""
+    found = tuple(folder(each) for each in (value if isinstance(value, list | tuple) else [value]))
+    if not all(each.strip("/") for each in found):
+        raise ValidationError("the root folder cannot hold homes")
+    return tuple(dict.fromkeys(each.rstrip("/") for each in found))
+
+
+def _follows_waldur(settings: Mapping[Any, Any]) -> bool:
+    """Return whether Waldur says where homes are: its users are those of the site's directory."""
+    directory = settings.get(DIRECTORY_KEY)
+    return isinstance(directory, Mapping) and directory.get("account_source") == "waldur"
 
 
 def _umask(values: Mapping[str, Any], path: str, findings: Findings) -> int:

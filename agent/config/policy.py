@@ -91,7 +91,6 @@ def of_offering(rules: PolicyRules, backend_settings: Mapping[Any, Any], names: 
     foundations = {
         fold(str(backend_settings[key])) for key in FOUNDATIONS if backend_settings.get(key) not in (None, "")
     }
-    pausing = backend_settings.get("qos_paused")
     return replace(
         rules,
         protected_users=rules.protected_users | SYSTEM_USERS,
@@ -99,5 +98,10 @@ def of_offering(rules: PolicyRules, backend_settings: Mapping[Any, Any], names: 
         prefixes=tuple(
             fold(p) for p in (names.customer_prefix, names.project_prefix, names.allocation_prefix) if fold(p)
         ),
-        pausing_qos=frozenset({fold(pausing)}) if isinstance(pausing, str) and pausing else frozenset(),
+        pausing_qos=_qos(backend_settings.get("qos_paused")),
+        downscaling_qos=_qos(backend_settings.get("qos_downscaled")),
     )
+
+
+def _qos(name: Any) -> frozenset[str]:
+    return frozenset({fold(name)}) if isinstance(name, str) and name else frozenset()

@@ -15,6 +15,7 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields
 
 from agent.config import field_types
 from agent.config.findings import Findings, below, key_name, unknown_keys
+from agent.config.homes import home_folders
 from agent.config.model import FINAL_REPORT_DAYS, Mode
 from agent.core.periodic import LimitType
 from agent.core.policy import (
@@ -212,6 +213,7 @@ class BackendSettingsSchema(SectionSchema):
     default_homedir_umask = key(field_types.umask, None, USUAL_UMASK)
     homedir_umask = key(field_types.umask, None, USUAL_UMASK)
     homedir_base_path = key(field_types.text, "", WRONG_HOMES)
+    homedir_bases = key(home_folders, ())
     homedir_quota = key(field_types.mapping, {}, WrongValue(value={}, meanwhile="homes get no quota"))
     project_directory = key(
         field_types.mapping, {}, WrongValue(value={}, meanwhile="no project directories are made")

@@ -133,8 +133,8 @@ def _tell_of_unnamed_clusters(offerings: Sequence[Offering], findings: Findings)
         if other is not None and not offering.backend_settings.get("cluster_name"):
             findings.warn(
                 below(offering.path, "backend_settings.cluster_name"),
-                f"is missing, and offering {other.name} has one: they count as two clusters, each with budgets of its "
-                "own, and neither waits for what the other says before people are removed. Name the cluster in both",
+                f"is missing, and offering {other.name} has one: until the cluster was seen they count as one, if no "
+                "offering names another one. Name the cluster in both",
             )
 
 

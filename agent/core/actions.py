@@ -353,7 +353,7 @@ class SetQos(ClusterAction):
     verb: ClassVar[str] = "set QoS"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
     parts, identifiers = NO_PARTS, ACCOUNT_ID
-    costs = frozenset({Cost.ACCOUNTS_BLOCKED})
+    costs = frozenset({Cost.ACCOUNTS_BLOCKED, Cost.ACCOUNTS_DOWNSCALED})
     needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS), Ref(Kind.FRESH_QOS))
     account: str
     before: tuple[str, ...] = field(default=(), compare=False)
@@ -365,13 +365,17 @@ class SetQos(ClusterAction):
         return f"{self.account} {before} -> {after} default {self.default}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        """Return whether the QoS pauses: that stops jobs as blocking does."""
-        return fold(self.default) in rules.pausing_qos
+        """Return whether the QoS is that of a pause, which stops jobs as blocking does, or of downscaled accounts."""
+        return qos_severity(self.default, rules) > 0
 
-    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        """Return what it costs. From a pause to being downscaled nothing is lost."""
         standing = snapshot.accounts.get(self.account)
-        is_paused = standing is not None and fold(standing.default_qos) in rules.pausing_qos
-        return self.takes_away(snapshot, rules) and not is_paused
+        before = qos_severity(standing.default_qos, rules) if standing else 0
+        after = qos_severity(self.default, rules)
+        if after <= before:
+            return ()
+        return (Charge(Cost.ACCOUNTS_BLOCKED if after > 1 else Cost.ACCOUNTS_DOWNSCALED, self.account),)
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         return _changed(snapshot, self.account, qos=frozenset(self.after), default_qos=self.default)
@@ -668,6 +672,12 @@ def changed(before: Iterable[tuple[str, Any]], after: Iterable[tuple[str, Any]])
     """`cpu=5->6 mem=none->0`: what becomes of each value."""
     was = dict(before)
     return " ".join(f"{name}={was.get(name, 'none')}->{value}" for name, value in after)
+
+
+def qos_severity(qos: str, rules: PolicyRules) -> int:
+    """Return how far a QoS limits jobs: 0 as usual, 1 as that of a downscaled account, 2 as that of a pause."""
+    name = fold(qos)
+    return 2 if name in rules.pausing_qos else int(name in rules.downscaling_qos)
 
 
 def lowered_limits(

@@ -18,10 +18,11 @@ from agent.core.actions import (
     Phase,
     Ref,
     Target,
+    qos_severity,
 )
 from agent.core.associations import Association
 from agent.core.model import MemberQos, Part, Snapshot
-from agent.core.policy import Cost
+from agent.core.policy import Cost, PolicyRules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +34,18 @@ class ResetQosUsage(ClusterAction):
 
     verb: ClassVar[str] = "reset usage of QoS"
     effect, target, phase = Effect.CHANGE, Target.CLUSTER, Phase.PLACE
-    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    parts, identifiers = NO_PARTS, ACCOUNT_ID
+    costs = frozenset({Cost.USAGE_RESET})
     makes = (Ref(Kind.FRESH_QOS),)
     needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
     account: str
 
     def subject(self) -> str:
         return self.account
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Return whether both stand: what an account counted that is gone is nobody's."""
+        return self.account in snapshot.accounts and self.account in snapshot.qos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +54,8 @@ class SetMemberQos(ClusterAction):
 
     verb: ClassVar[str] = "set QoS of member"
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.SET_MEMBERS
-    parts, costs, identifiers = frozenset({Part.ASSOCIATIONS}), FREE, MEMBER_IDS
+    parts, identifiers = frozenset({Part.ASSOCIATIONS}), MEMBER_IDS
+    costs = frozenset({Cost.MEMBERS_PAUSED})
     needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
     account: str
     user: str
@@ -59,6 +66,16 @@ class SetMemberQos(ClusterAction):
     def subject(self) -> str:
         before, after = ",".join(self.before) or "none", ",".join(self.after)
         return f"{self.user} in {self.account} {before} -> {after} default {self.default}"
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Return whether the QoS is that of paused or downscaled accounts."""
+        return qos_severity(self.default, rules) > 0
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Return whether one of the associations loses by it. From a pause to being downscaled none does."""
+        rows = snapshot.rows_of(self.account, self.user)
+        before = (snapshot.member_qos.get(row, MemberQos()).default for row in rows)
+        return any(qos_severity(self.default, rules) > qos_severity(qos, rules) for qos in before)
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         own = MemberQos(frozenset(self.after), self.default)

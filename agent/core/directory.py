@@ -31,12 +31,17 @@ class OnMismatch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccountRules:
-    """How a directory follows the accounts that Waldur has. `has_login`: whether entries carry the login in Waldur."""
+    """How a directory follows the accounts that Waldur has. `has_login`: whether entries carry the login in Waldur.
+    `home_bases`: homes that Waldur names are written where they are directly below one of these; `login_shells`: the
+    shells that are written.
+    """
 
     skips_missing: bool = False
     on_mismatch: OnMismatch = OnMismatch.REPORT
     personal_groups: bool = True
     has_login: bool = False
+    home_bases: tuple[str, ...] = ()
+    login_shells: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ class DirectoryUser:
     login: str = ""
     renamed_from: str = ""
     is_parked: bool = False
+    home: str = ""
+    shell: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +65,18 @@ class DirectoryPeople:
     """Entries with a name, number or login that Waldur has, and groups with a name or number that a user would get who
     is new, or whose entry has other numbers.
 
-    `stale`: attributes to be set as in Waldur, by username; `obstacles`: why a name cannot be a user's.
+    `stale`: attributes to be set as in Waldur, by username; `obstacles`: why a name cannot be a user's. What this host
+    knows by its name service of those who would get a name, a home or numbers: `host_uids` by name, `host_users` and
+    `host_groups` by number.
     """
 
     entries: tuple[DirectoryUser, ...] = ()
     groups: tuple[tuple[str, int | None], ...] = ()
     stale: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     obstacles: Mapping[str, str] = field(default_factory=dict)
+    host_uids: Mapping[str, int] = field(default_factory=dict)
+    host_users: Mapping[int, str] = field(default_factory=dict)
+    host_groups: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from agent.core.account_names import fold
 from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
@@ -34,15 +35,28 @@ class BeginUsername(WaldurAction):
 
 @dataclass(frozen=True, kw_only=True)
 class AssignUsername(WaldurAction):
-    """Give an offering user the name on the cluster; Waldur moves it to OK. No name in a plan: not known before."""
+    """Give an offering user the name on the cluster; Waldur moves it to OK. No name in a plan: not known before.
+    `is_new`: the person has had none here, and gets a user in the directory where the site has one. `before`: the one
+    that the person had.
+    """
 
     verb: ClassVar[str] = "assign username"
     effect, target, identifiers = Effect.ADD, Target.USER, {"user": "username"}
+    costs = frozenset({Cost.PEOPLE_MADE, Cost.PEOPLE_RENAMED})
     offering_user: str
     username: str
+    is_new: bool = field(default=False, compare=False)
+    before: str = field(default="", compare=False)
 
     def subject(self) -> str:
         return f"{self.username or 'yet to be chosen'} to offering user {self.offering_user}"
+
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        """Return one charge for the offering user: the name may be known later only."""
+        if self.is_new:
+            return (Charge(Cost.PEOPLE_MADE, "", self.offering_user),)
+        is_another = self.before and self.username and fold(self.before) != fold(self.username)
+        return (Charge(Cost.PEOPLE_RENAMED, "", fold(self.before)),) if is_another else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,13 +215,16 @@ class CreateUser(DirectoryAction):
 
     verb: ClassVar[str] = "create user"
     effect, target = Effect.ADD, Target.USER
-    costs, identifiers = FREE, USER_ID
+    costs, identifiers = frozenset({Cost.PEOPLE_MADE}), USER_ID
     user: str
     uid: int
     gid: int
 
     def subject(self) -> str:
         return f"{self.user} with uid {self.uid} and gid {self.gid}"
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,15 +235,16 @@ class RenameUser(DirectoryAction):
 
     verb: ClassVar[str] = "rename user"
     effect, target = Effect.CHANGE, Target.USER
-    costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
+    costs, identifiers = frozenset({Cost.MEMBERS_REMOVED, Cost.PEOPLE_RENAMED}), USER_ID
     before: str
     user: str
 
     def subject(self) -> str:
         return f"{self.before} to {self.user}"
 
-    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        return True
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        renamed = Charge(Cost.PEOPLE_RENAMED, "", fold(self.before))
+        return Charge(Cost.MEMBERS_REMOVED, "", self.user), renamed
 
 
 @dataclass(frozen=True, kw_only=True)

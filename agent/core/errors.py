@@ -7,6 +7,7 @@ library and are chained to one of these, so that a reader of a log sees one fami
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 # What a command said goes into messages, logs and Waldur: a page of it, not a gigabyte.
@@ -91,9 +92,15 @@ class BackendError(SiteAgentError):
 
 
 class BackendUnavailable(BackendError):
-    """The accounting system cannot be reached or did not answer in time: nothing is known."""
+    """The accounting system cannot be reached or did not answer in time: nothing is known. `brief`: the same without
+    the command.
+    """
 
     retryable = True
+
+    def __init__(self, message: str, *, brief: str = "") -> None:
+        self.brief = brief or message
+        super().__init__(message)
 
 
 class AnswerTooSlow(BackendUnavailable):
@@ -210,6 +217,15 @@ class PassUnfinished(SiteAgentError):
     """A pass used up its time, or made way; what it did stays, and the next one goes on."""
 
     retryable = True
+
+
+# What was asked of Waldur, before what became of it.
+_REQUEST = re.compile(r"^[A-Z]+ \S+: (?=Waldur answered|no answer)")
+
+
+def cause_of(sentence: str) -> str:
+    """Return what an error says without the request that it is about: one cause fails many requests."""
+    return _REQUEST.sub("", sentence)
 
 
 INTERNAL = "Internal backend error. Please contact the service provider."

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -12,6 +13,13 @@ from hashlib import sha256
 # xfs_quota parses its command by itself, so a blank or a quote in a name would be a word of its language.
 USERNAME = re.compile(r"[a-z_][a-z0-9_.-]*")
 MAX_USERNAME_LENGTH = 255  # of a name of a folder
+# Homes of users who shall have none (Debian policy 9.2.3, the BSDs).
+NO_HOMES = ("/nonexistent", "/var/empty", "/dev/null")
+# Folders of the system itself: whoever owns one below them can have commands run as root.
+SYSTEM_FOLDERS = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/usr",
+    "/var/cache", "/var/lib", "/var/log", "/var/run", "/var/spool",
+)  # fmt: skip
 
 
 class QuotaProvider(StrEnum):
@@ -40,17 +48,19 @@ class HomeRules:
     """Whether homes are made, with which umask (four octal digits), below which folder, under which quota.
 
     The umask never takes a right from the owner and always takes writing from group and others. No `base_path`:
-    homes are where the system's user database says.
+    homes are where the system's user database says. `bases`: homes are directly below one of these; without any they
+    are anywhere but in the system's own folders.
     """
 
     create: bool = True
     umask: str = "0077"
     base_path: str = ""
     quota: HomeQuota | None = None
+    bases: tuple[str, ...] = ()
 
     def home_mark(self) -> str:
         """Return what a home depends on, as a short text: a home seen under another mark is looked at once more."""
-        return _mark(self.base_path)
+        return _mark(self.base_path, *self.bases)
 
     def quota_mark(self) -> str:
         """Return what a quota depends on, as text from which `quota_of` reads it; empty where there is none to set."""
@@ -94,6 +104,31 @@ def is_username(name: str) -> bool:
     return len(name) <= MAX_USERNAME_LENGTH and USERNAME.fullmatch(name) is not None
 
 
+def is_home(home: str) -> bool:
+    """Return whether a text can be the path of a person's home."""
+    parts = home.split("/")
+    is_plain = home.startswith("/") and home.isprintable() and not {".", ".."}.intersection(parts)
+    return is_plain and _normal(home) not in ("/", *NO_HOMES)
+
+
+def home_problem(home: str, bases: Sequence[str]) -> str:
+    """Return why nobody may get this home on this host; empty where somebody may. `bases` as in `HomeRules`."""
+    if not is_home(home):
+        return "it is none that a person can have"
+    place = _normal(home)
+    folder, _, name = place.rpartition("/")
+    if bases:
+        is_below = folder in bases and not name.startswith(".")
+        return "" if is_below else f"it is not directly below {' or '.join(bases)} (homedir_bases)"
+    of_system = next((each for each in SYSTEM_FOLDERS if f"{place}/".startswith(f"{each}/")), "")
+    return f"it is in {of_system}, which is the system's (homedir_bases)" if of_system else ""
+
+
+def home_name(home: str) -> str:
+    """Return the name of a home's folder."""
+    return home.rstrip("/").rpartition("/")[2]
+
+
 def quota_of(mark: str) -> HomeQuota | None:
     """Return the quota that was set under this mark (`HomeRules.quota_mark`); None where it does not tell."""
     try:
@@ -103,6 +138,10 @@ def quota_of(mark: str) -> HomeQuota | None:
         )
     except (ValueError, TypeError):
         return None
+
+
+def _normal(path: str) -> str:
+    return "/" + "/".join(filter(None, path.split("/")))
 
 
 def _mark(*parts: str) -> str:

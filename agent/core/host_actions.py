@@ -43,13 +43,16 @@ class MakeHome(HomeAction):
     """Make the home of a user and fill it from the skeleton. A home that is there already is not touched."""
 
     verb: ClassVar[str] = "make home"
-    effect, costs = Effect.ADD, FREE
+    effect, costs = Effect.ADD, frozenset({Cost.HOMES_MADE})
     user: str
     path: str
     umask: str
 
     def subject(self) -> str:
         return f"{self.path} of {self.user} with umask {self.umask}"
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return True
 
     @property
     def program(self) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
-from agent.core.model import Part
-from agent.core.policy import Cost
+from agent.core.model import Part, Snapshot
+from agent.core.policy import Charge, Cost, PolicyRules
 from agent.core.usage_actions import Amounts, told
 from agent.core.waldur_actions import WaldurAction
 
@@ -22,7 +22,7 @@ class KeyAction(Action):
     where: ClassVar[str] = "cluster"
     target: ClassVar[Target] = Target.RESOURCE
     parts: ClassVar[frozenset[Part]] = NO_PARTS
-    costs: ClassVar[frozenset[Cost]] = FREE
+    costs: ClassVar[frozenset[Cost]] = frozenset({Cost.KEYS_ENDED})
     identifiers: ClassVar[Mapping[str, str]] = KEY_IDS
 
     key: str
@@ -33,10 +33,18 @@ class KeyAction(Action):
     def subject(self) -> str:
         return f"{self.client_id} of {self.account}"
 
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return True
+
+    def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
+        """Return that whoever uses the key is locked out; an account may have several keys."""
+        felt = self.is_felt(snapshot, rules)
+        return tuple(Charge(cost, self.account, self.client_id) for cost in self.costs if felt)
+
 
 @dataclass(frozen=True, kw_only=True)
 class IssueKey(KeyAction):
-    """Make a key, or a new secret for one that is there: the old one is worth nothing then."""
+    """Make a key. `replaces`: a new secret for one that is there; the old one is worth nothing then."""
 
     verb: ClassVar[str] = "issue key"
     effect = Effect.ADD
@@ -44,6 +52,10 @@ class IssueKey(KeyAction):
     resource: str
     account: str
     client_id: str
+    replaces: bool = False
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return self.replaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +73,7 @@ class PauseKey(KeyAction):
 @dataclass(frozen=True, kw_only=True)
 class ResumeKey(KeyAction):
     verb: ClassVar[str] = "resume key"
-    effect = Effect.CHANGE
+    effect, costs = Effect.CHANGE, FREE
     key: str
     resource: str
     account: str
@@ -70,7 +82,9 @@ class ResumeKey(KeyAction):
 
 @dataclass(frozen=True, kw_only=True)
 class EndKey(KeyAction):
-    """Make a key worth nothing for good, as its owner asked. One that is gone already is ended."""
+    """Make a key worth nothing for good, as its owner asked. One that is gone already is ended. `is_unused`: nobody has
+    got its secret.
+    """
 
     verb: ClassVar[str] = "end key"
     effect = Effect.CHANGE
@@ -78,6 +92,10 @@ class EndKey(KeyAction):
     resource: str
     account: str
     client_id: str
+    is_unused: bool = False
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return not self.is_unused
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -325,7 +325,8 @@ class Snapshot:
     accounts asked about (part USAGE). `member_qos`: of associations that have QoS of their own (part ASSOCIATIONS).
     `made_qos`: those of `qos` that say themselves that they were made for the account of their name, `foreign_qos`:
     for that of another cluster, as all clusters of a slurmdbd share their QoS. `qos_limits`: limits of made QoS that
-    shall hold none (part QOS). `partitions` (part PARTITIONS): asked for where a plan names some.
+    shall hold none (part QOS). `partitions` (part PARTITIONS): asked for where a plan names some. `unread`: parts that
+    somebody else than the accounting database tells and could not be asked now, with the reason; what needs one waits.
     """
 
     cluster: str
@@ -344,6 +345,7 @@ class Snapshot:
     user_limits: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     complete: frozenset[Part] = frozenset()
+    unread: Mapping[Part, str] = field(default_factory=dict)
 
     def require(self, *parts: Part) -> None:
         """Unknown is never absent: raises BackendUnavailable where one of these parts was not read whole."""
@@ -361,6 +363,7 @@ class Snapshot:
             active_users={**self.active_users, **seen.active_users},
             used={**self.used, **seen.used},
             complete=self.complete | (seen.complete & {Part.JOBS, Part.USAGE}),
+            unread={**self.unread, **seen.unread},
         )
 
     def with_names(self, seen: Snapshot) -> Snapshot:
@@ -428,6 +431,10 @@ class Snapshot:
         """Return the default QoS that counts for an account, empty where neither it nor an account above it has one."""
         found = self._nearest(account, lambda a: bool(a.default_qos))
         return found.default_qos if found else ""
+
+    def refuses_jobs(self, account: str) -> bool:
+        """Return whether nobody can submit in an account: it, or one above it, takes no jobs (GrpSubmitJobs=0)."""
+        return self._nearest(account, lambda a: a.submit_limit == 0) is not None
 
     def _nearest(self, account: str, has: Callable[[Account], bool]) -> Account | None:
         """Return the account or the first above it for which `has` holds."""

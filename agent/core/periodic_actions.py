@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from agent.core.actions import (
     ACCOUNT_ID,
-    FREE,
     NO_PARTS,
     ClusterAction,
     Effect,
@@ -29,7 +28,8 @@ class SetFairshare(ClusterAction):
 
     verb: ClassVar[str] = "set fairshare"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
-    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    parts, identifiers = NO_PARTS, ACCOUNT_ID
+    costs = frozenset({Cost.SHARES_LOWERED})
     account: str
     before: int | None = field(default=None, compare=False)
     after: int
@@ -39,6 +39,10 @@ class SetFairshare(ClusterAction):
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return self.before is not None and self.after < self.before
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Return whether the share may be a smaller one than before: `parent` compares with no number."""
+        return self.before is None or self.after < self.before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +74,22 @@ class SetPeriodicLimits(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ResetRawUsage(ClusterAction):
-    """Forget what an account has used so far (RawUsage=0), once in a policy's period."""
+    """Forget what an account has used so far (RawUsage=0), once in a policy's period. `before`: the period in which the
+    agent did so last for the same policy, empty where it did not.
+    """
 
     verb: ClassVar[str] = "reset raw usage"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.CLEAR
-    parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
+    parts, identifiers = NO_PARTS, ACCOUNT_ID
+    costs = frozenset({Cost.USAGE_RESET})
     account: str
+    before: str = field(default="", compare=False)
 
     def subject(self) -> str:
-        return f"of {self.account}"
+        return f"of {self.account}" + (f" (last in {self.before})" if self.before else "")
+
+    def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        """Return whether it is no reset that is due: a policy that has reset the account in an earlier period does so
+        in the next one, as it does for all its accounts then.
+        """
+        return not self.before

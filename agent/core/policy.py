@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from agent.core.account_names import fold
 from agent.core.system_users import SYSTEM_USERS
+
+# Letters of a held plan's id that people see and type; the whole of it is a SHA-256, which nobody can forge.
+SHORT_ID = 12
 
 
 class PolicyMode(StrEnum):
@@ -62,6 +65,14 @@ class Cost(StrEnum):
     GROUP_MEMBERS_REMOVED = "group_members_removed"
     QUOTAS_LOWERED = "quotas_lowered"
     PARTITIONS_REMOVED = "partitions_removed"
+    ACCOUNTS_DOWNSCALED = "accounts_downscaled"
+    MEMBERS_PAUSED = "members_paused"
+    SHARES_LOWERED = "shares_lowered"
+    USAGE_RESET = "usage_reset"
+    KEYS_ENDED = "keys_ended"
+    PEOPLE_RENAMED = "people_renamed"
+    PEOPLE_MADE = "people_made"
+    HOMES_MADE = "homes_made"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,7 +96,8 @@ class Budget:
 
 
 # For a site of some 500 allocations with 6 members each: what people do by hand in an hour stays below, a mistake
-# that reaches all of them does not.
+# that reaches all of them does not. People and homes are made by hundreds when a site is taken into use or a course
+# begins, which takes nothing from anybody: there a third of all people stays below.
 BUDGETS: Mapping[Cost, Budget] = {
     Cost.MEMBERS_REMOVED: Budget(50, 150),
     Cost.ACCOUNTS_EMPTIED: Budget(10, 25),
@@ -97,6 +109,14 @@ BUDGETS: Mapping[Cost, Budget] = {
     Cost.GROUP_MEMBERS_REMOVED: Budget(50, 150),
     Cost.QUOTAS_LOWERED: Budget(50, 150),
     Cost.PARTITIONS_REMOVED: Budget(50, 150),
+    Cost.ACCOUNTS_DOWNSCALED: Budget(50, 150),
+    Cost.MEMBERS_PAUSED: Budget(50, 150),
+    Cost.SHARES_LOWERED: Budget(50, 150),
+    Cost.USAGE_RESET: Budget(50, 150),
+    Cost.KEYS_ENDED: Budget(50, 150),
+    Cost.PEOPLE_RENAMED: Budget(5, 15),
+    Cost.PEOPLE_MADE: Budget(1000, 3000),
+    Cost.HOMES_MADE: Budget(1000, 3000),
 }
 # For the sentence of a held plan: how many accounts or users bear the cost.
 COST_SENTENCES: Mapping[Cost, str] = {
@@ -109,6 +129,14 @@ COST_SENTENCES: Mapping[Cost, str] = {
     Cost.GROUP_MEMBERS_REMOVED: "{} member{s} would be removed from groups",
     Cost.QUOTAS_LOWERED: "the quota{s} of {} user{s} or project{s} would be lowered",
     Cost.PARTITIONS_REMOVED: "{} member{s} would lose a partition",
+    Cost.ACCOUNTS_DOWNSCALED: "{} account{s} would be downscaled",
+    Cost.MEMBERS_PAUSED: "{} member{s} would get the QoS of paused or downscaled accounts",
+    Cost.SHARES_LOWERED: "the share{s} of {} account{s} would be lowered",
+    Cost.USAGE_RESET: "the counted usage of {} account{s} would be forgotten",
+    Cost.KEYS_ENDED: "{} key{s} would be ended, paused or replaced",
+    Cost.PEOPLE_RENAMED: "the username{s} of {} user{s} would change",
+    Cost.PEOPLE_MADE: "{} new user{s} would be made",
+    Cost.HOMES_MADE: "the home{s} of {} user{s} would be made",
 }
 
 
@@ -116,17 +144,27 @@ COST_SENTENCES: Mapping[Cost, str] = {
 class History:
     """The charges of one cluster that nobody has approved, within the last hour and the last day.
 
-    `approved`: charges within the last day that somebody has approved; the same again (a retry, the group of an
-    account that went) costs nothing.
+    `approved`: charges within the last day that somebody has approved, while that approval is open; the same again (a
+    retry) costs nothing. `paid`: all charges of the last hour; what only goes with them (the group of an account that
+    went) costs nothing. `joined`: by account who has joined it within the last day, and was not in before.
     """
 
     hour: frozenset[Charge] = frozenset()
     day: frozenset[Charge] = frozenset()
     approved: frozenset[Charge] = frozenset()
+    paid: frozenset[Charge] = frozenset()
+    joined: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def with_costs(self, charges: Iterable[Charge], approved: Iterable[Iterable[Charge]]) -> History:
         """Return the history after a plan that costs this, and of which somebody has approved the rest."""
-        return History(self.hour.union(charges), self.day.union(charges), self.approved.union(*approved))
+        spent, free = frozenset(charges), self.approved.union(*approved)
+        return replace(
+            self,
+            hour=self.hour | spent,
+            day=self.day | spent,
+            approved=free,
+            paid=self.paid | spent | free,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +175,8 @@ class PolicyRules:
     cluster, or more than `max_removed_percent` of them and more than `small_removal`; or when it deletes or
     empties more than `max_removed_accounts` accounts; or when one of these would be so together with what happened
     before (`History`), or a budget would be overdrawn. `prefixes` prove that an account is ours. A QoS of
-    `pausing_qos` stops jobs as blocking does. `paused_why` says who paused, and since when.
+    `pausing_qos` stops jobs as blocking does, one of `downscaling_qos` slows them. `paused_why` says who paused, and
+    since when.
     """
 
     mode: PolicyMode = PolicyMode.SYNC
@@ -157,6 +196,7 @@ class PolicyRules:
     ignore_accounts: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
     pausing_qos: frozenset[str] = frozenset()
+    downscaling_qos: frozenset[str] = frozenset()
 
     def budget(self, cost: Cost) -> Budget:
         """Return the budget of one cost. The hour of the first two has a key of its own; a day is no less than that."""

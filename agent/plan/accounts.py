@@ -172,8 +172,8 @@ def departures(
 ) -> tuple[list[ClusterAction], list[ClusterAction]]:
     """Return the moves of default accounts, and the removals, with which these members leave an account.
 
-    Users keep a valid default account: `default_account` where they are in it, else another of theirs that is not
-    among the accounts they are `leaving` as well. Who has no other account keeps none: SLURM then forgets the user.
+    Users keep a valid default account (`_next_default`), which is not among those they are `leaving` as well. Who has
+    no other account keeps none: SLURM then forgets the user.
     """
     moved: list[ClusterAction] = []
     removed: list[ClusterAction] = []
@@ -181,12 +181,27 @@ def departures(
         is_default = snapshot.default_accounts.get(user) == account
         others = snapshot.accounts_of(user) - {account} - leaving(user)
         if is_default and others:
-            target = default_account if default_account in others else min(others)
+            target = _next_default(others, snapshot, default_account)
             moved.append(MoveDefaultAccount(account=target, user=user, before=account, reason=reason))
         removed.append(
             RemoveMember(account=account, user=user, is_default=is_default and not others, reason=reason)
         )
     return moved, removed
+
+
+def _next_default(accounts: Set[str], snapshot: Snapshot, default_account: str) -> str:
+    """Return which of a user's accounts becomes their default: the site's `default_account` where it takes no jobs,
+    else an allocation's. Jobs in a default account that takes some, or at the top of the tree, count for no allocation:
+    those come last.
+    """
+    if default_account in accounts and snapshot.refuses_jobs(default_account):
+        return default_account
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        standing = snapshot.accounts.get(name)
+        return name == default_account, standing is not None and not standing.parent, name
+
+    return min(accounts, key=order)
 
 
 def missing_accounts(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,3 +157,50 @@ def requested_state(resource: Resource, rules: OfferingRules) -> RequestedState:
 
 def _word(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def allocation_names(base: str, *, max_length: int | None, counted: bool, attempts: int) -> Iterator[str]:
+    """Yield names to try for an allocation, best first: `base`, then `base-0`, `base-1` ... when `counted`.
+
+    `max_length` cuts the base, never the counter. Cutting makes two slugs alike, so a cut base is counted too.
+    """
+    cut = fold(base)[:max_length] if max_length else fold(base)
+    yield cut
+    if not counted and cut == fold(base):
+        return
+    for number in range(attempts - 1):
+        suffix = f"-{number}"
+        room = max_length - len(suffix) if max_length else None
+        if room is not None and room < 1:
+            return
+        yield cut[:room] + suffix
+
+
+def derived(
+    resource: Resource, rules: OfferingRules, spec: AllocationSpec, snapshot: Snapshot
+) -> dict[str, bool]:
+    """Return those of the accounts of a resource that stand where this agent puts them and under the name that it gives
+    them, each with whether that name has a prefix. Whatever account Waldur names, the name is made of the resource's
+    slug or its project's, and the place of the project and the customer.
+    """
+    names, account = rules.names, fold(spec.account.name)
+    prefixes = (names.allocation_prefix, names.project_prefix, names.customer_prefix)
+    found: dict[str, bool] = {}
+    if not _is_derived(account, resource, names):
+        return found
+    for each, prefix in zip((spec.account, *reversed(spec.ancestors)), prefixes, strict=False):
+        standing = snapshot.accounts.get(fold(each.name))
+        if standing is None or standing.parent != fold(each.parent):
+            break
+        found[standing.name] = bool(fold(prefix))
+    return found
+
+
+def _is_derived(account: str, resource: Resource, names: NameRules) -> bool:
+    slugs = [slug for slug in (resource.slug, resource.project_slug) if slug]
+    bases = [names.allocation_prefix + slug for slug in slugs]
+    return account in map(fold, bases) or any(
+        account
+        in allocation_names(base, max_length=names.max_length, counted=True, attempts=names.max_attempts)
+        for base in bases
+    )

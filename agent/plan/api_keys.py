@@ -49,7 +49,7 @@ def _carried_out(each: KeyCommand, account: str, reason: str) -> Iterator[Action
     match each.action:
         case "create" | "rotate":
             yield IssueKey(key=each.uuid, resource=each.resource_uuid, account=account, client_id=name,
-                           reason=f"Waldur asks to {each.action} it")  # fmt: skip
+                           replaces=each.action == "rotate", reason=f"Waldur asks to {each.action} it")  # fmt: skip
             yield ReportKey(key=each.uuid, reason=reason)
         case "pause" | "resume":
             kind = PauseKey if each.action == "pause" else ResumeKey

@@ -14,7 +14,7 @@ from agent.core.model import AccountingType, Component, WaldurComponent
 class Change(StrEnum):
     CREATE = "created"
     UPDATE = "updated"
-    LEAVE = "left"
+    LEAVE = "unchanged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 """How the account of an offering user ends: which users leave now, and what Waldur and the directory are told.
 
 state                 on the cluster             calls                                         then
-Requested deletion    in accounts, or in none    BeginDeletion, before anybody is removed      Deleting
+Requested deletion    in accounts                BeginDeletion, before anybody is removed      Deleting
 Requested deletion    in accounts, none is left  none: it waits until somebody can be removed  stays
+Requested deletion    in no account              BeginDeletion, then as Deleting; none of it   Deleted
+                                                 where the directory may not let go
 Deleting              in accounts                none: the members' plan removes them          stays
 Deleting              removal refused for good   FailDeletion                                  Error deleting
 Deleting              in no account              DeactivateUser (directory), CompleteDeletion  Deleted
 Error deleting        in accounts                none: their removal is tried again            stays
-Deleting              an entry may be theirs     FailDeletion, once they are in no account     Error deleting
+Deleting, Requested   an entry may be theirs     FailDeletion, once they are in no account     Error deleting
 Error deleting        in no account              BeginDeletion, then as Deleting               Deleted
 Deleted               in accounts                none: the members' plan removes them          stays
 
@@ -65,7 +67,9 @@ def staying_names(users: Iterable[OfferingUser], taken_back: Set[str] = frozense
 
 
 def openings(users: Iterable[OfferingUser]) -> list[BeginDeletion]:
-    """Return what Waldur is told before these users are removed from anything."""
+    """Return what Waldur is told before these users are removed from anything. Of those who are in nothing `closing`
+    tells it, with the rest of their end: where that may not happen, nothing begins.
+    """
     return [
         BeginDeletion(offering_user=user.uuid, username=user.cluster_name, reason=WHY)
         for user in users
@@ -74,10 +78,9 @@ def openings(users: Iterable[OfferingUser]) -> list[BeginDeletion]:
 
 
 def due(opening: BeginDeletion, planned: Iterable[Action], allowed: Set[Action]) -> bool:
-    """Return whether a deletion begins now: nothing is to be removed, or something of it may be."""
+    """Return whether a deletion begins now: the person may be removed from something."""
     name = fold(opening.username)
-    removals = [action for action in only(RemoveMember, planned) if fold(action.user) == name]
-    return not removals or any(action in allowed for action in removals)
+    return any(action in allowed for action in only(RemoveMember, planned) if fold(action.user) == name)
 
 
 def unknown_entry(user: OfferingUser) -> BackendError | None:
@@ -96,9 +99,10 @@ def closing(departures: Iterable[Departure]) -> Iterator[Action]:
     """Yield what ends the deletion of those who are in no account any more, or tells why it cannot go on."""
     for each in departures:
         uuid, name, state = each.user.uuid, each.user.cluster_name, each.user.state
-        if each.fault is not None and state == Deletion.DELETING:
-            yield FailDeletion(offering_user=uuid, username=name, message=str(each.fault), reason=WHY)
-        elif not each.inside and each.fault is None:
+        if each.fault is not None:
+            if state == Deletion.DELETING or (state == Deletion.REQUESTED and not each.inside):
+                yield FailDeletion(offering_user=uuid, username=name, message=str(each.fault), reason=WHY)
+        elif not each.inside:
             if state != Deletion.DELETING:
                 yield BeginDeletion(offering_user=uuid, username=name, reason=WHY)
             if each.is_released and not each.is_shared and name:

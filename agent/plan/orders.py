@@ -7,9 +7,9 @@ the next one. An order that can never be fulfilled raises PlanRefused; everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from agent.core.account_names import NameRules, fold
@@ -46,7 +46,8 @@ PROJECT_SLUG_POLICY = "project_slug"
 @dataclass(frozen=True, slots=True)
 class OrderCase:
     """An order with all that Waldur knows about it. `members`: usernames; `nameless`: how many of its team have none
-    yet; `plan_quotas`: the order's plan; `decided`: who accepted it, and why, where somebody was asked.
+    yet; `plan_quotas`: the order's plan; `decided`: who accepted it, and why, where somebody was asked; `people`: whose
+    each username is, by uuid.
     """
 
     order: Order
@@ -55,6 +56,7 @@ class OrderCase:
     nameless: int = 0
     plan_quotas: Mapping[str, int] | None = None
     decided: str = ""
+    people: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
@@ -75,13 +77,14 @@ class OrderPlan:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The people of a project: usernames, and how many have none at the offering yet.
+    """The people of a project: usernames, how many have none at the offering yet, and whose each username is (by uuid).
 
     Waldur makes users of an offering when a resource of their project is OK: with the first order nobody has a name.
     """
 
     members: tuple[str, ...] = ()
     nameless: int = 0
+    people: Mapping[str, str] = field(default_factory=dict)
 
 
 def team_of(
@@ -95,6 +98,7 @@ def team_of(
     return Team(
         tuple(sorted(people | set(project_accounts))),
         nameless=sum(member.user_uuid not in named for member in team),
+        people={ready[member.user_uuid]: member.user_uuid for member in team if member.user_uuid in ready},
     )
 
 
@@ -105,30 +109,13 @@ def account_names(case: OrderCase, rules: NameRules) -> list[str]:
     if not slug:
         raise PlanRefused(f"resource {case.resource.name!r} has no slug in Waldur to make an account name of")
     counted = by_project or rules.check_uniqueness
-    names = allocation_names(
+    names = allocations.allocation_names(
         rules.allocation_prefix + slug,
         max_length=rules.max_length,
         counted=counted,
         attempts=rules.max_attempts,
     )
     return list(names)
-
-
-def allocation_names(base: str, *, max_length: int | None, counted: bool, attempts: int) -> Iterator[str]:
-    """Yield names to try for an allocation, best first: `base`, then `base-0`, `base-1` ... when `counted`.
-
-    `max_length` cuts the base, never the counter. Cutting makes two slugs alike, so a cut base is counted too.
-    """
-    cut = fold(base)[:max_length] if max_length else fold(base)
-    yield cut
-    if not counted and cut == fold(base):
-        return
-    for number in range(attempts - 1):
-        suffix = f"-{number}"
-        room = max_length - len(suffix) if max_length else None
-        if room is not None and room < 1:
-            return
-        yield cut[:room] + suffix
 
 
 def is_named_after_itself(case: OrderCase, rules: NameRules) -> bool:
@@ -158,9 +145,10 @@ def creation(case: OrderCase, rules: OfferingRules, spec: AllocationSpec, snapsh
 
     Raises PlanRefused where the order names what the offering does not offer.
     """
-    if spec.not_offered:
-        raise PlanRefused("; ".join(spec.not_offered))
+    snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
     account = spec.account.name
+    if why := "; ".join(spec.not_offered) or _no_allocation(account, rules, snapshot):
+        raise PlanRefused(why)
     claim = ClaimAccount(
         order=case.order.uuid,
         resource=case.resource.uuid,
@@ -191,6 +179,8 @@ def update(case: OrderCase, rules: OfferingRules, snapshot: Snapshot) -> OrderPl
         )
     if account not in snapshot.accounts:
         raise PlanRefused(f"account {account} is not on the cluster {snapshot.cluster}")
+    if why := _no_allocation(account, rules, snapshot):
+        raise PlanRefused(why)
     with_static = any(component.targets for component in rules.components)
     wanted = _wanted_limits(case, rules, with_static=with_static)
     tracked = {tres: value for tres, value in wanted.values.items() if tres in snapshot.tres}
@@ -223,7 +213,7 @@ def terminations(
         snapshot.require(Part.ACCOUNTS, Part.ASSOCIATIONS)
         snapshot = accounts.grown(snapshot, beside)
     ending = {fold(case.resource.backend_id) for case in cases} & set(snapshot.accounts)
-    leaving = {account for account in ending if not _untouchable(account, rules, snapshot)}
+    leaving = {account for account in ending if not _no_allocation(account, rules, snapshot)}
     plans = [_termination(case, rules, snapshot, leaving) for case in cases]
     ended = (thing for plan in plans for action in plan.actions for thing in action.things(action.ends))
     going = {thing.account for thing in ended if thing.kind is Kind.ACCOUNT}
@@ -255,7 +245,7 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
         what = f"account {account} is not on the cluster" if account else "the resource names no account"
         notes = (f"{what}: nothing to remove",)
         steps += accounts.left_qos(account, snapshot, case.reason) if account else []
-    elif why := _untouchable(account, rules, snapshot):
+    elif why := _no_allocation(account, rules, snapshot):
         return refusal(case, PlanRefused(why))
     else:
         change = accounts.emptying if rules.soft_delete else accounts.removal
@@ -272,14 +262,17 @@ def _termination(case: OrderCase, rules: OfferingRules, snapshot: Snapshot, leav
     return OrderPlan(case, account, (*_approval(case), *steps, *done), notes=notes)
 
 
-def _untouchable(account: str, rules: OfferingRules, snapshot: Snapshot) -> str:
-    """Return why no order may remove this account, empty when one may."""
+def _no_allocation(account: str, rules: OfferingRules, snapshot: Snapshot) -> str:
+    """Return why no order may change or remove this account, empty when one may, or it does not stand."""
+    standing = snapshot.accounts.get(account)
+    if standing is None:
+        return ""
     if children := sorted(snapshot.children_of(account)):
         return (
-            f"account {account} has accounts below it ({', '.join(children[:5])}): removing it would remove their "
-            "users' access too. Move or remove these first"
+            f"account {account} has accounts below it ({', '.join(children[:5])}), so it is no allocation: their users "
+            "would lose access or limits with it. Correct the backend id of the resource, or move or remove these first"
         )
-    if account == rules.default_account or not snapshot.accounts[account].parent:
+    if account == rules.default_account or not standing.parent:
         return f"account {account} is no allocation: it is what the site's own accounts and users stand on"
     return ""
 

@@ -20,9 +20,16 @@ BACK_AT_MOST = timedelta(hours=2)
 
 
 def changes(
-    desired: DesiredSettings, observed: ObservedSettings, *, reason: str, resets_usage: bool
+    desired: DesiredSettings,
+    observed: ObservedSettings,
+    *,
+    reason: str,
+    resets_usage: bool,
+    last_reset: str = "",
 ) -> list[ClusterAction]:
-    """Return what has to be done. `resets_usage`: whether this period's reset is still to come."""
+    """Return what has to be done. `resets_usage`: whether this period's reset is still to come; `last_reset`: the
+    period before it in which the policy had one.
+    """
     found: list[ClusterAction] = []
     if desired.fairshare is not None and desired.fairshare != observed.fairshare:
         found.append(
@@ -45,13 +52,19 @@ def changes(
                 )
             )
     if desired.resets_usage and resets_usage:
-        found.append(ResetRawUsage(account=desired.account, reason=reason))
+        found.append(ResetRawUsage(account=desired.account, before=last_reset, reason=reason))
     return found
 
 
 def is_old(at: datetime, applied: datetime | None) -> bool:
     """Return whether something newer was carried out already. Both moments in UTC without a zone."""
     return applied is not None and applied - at > BACK_AT_MOST
+
+
+def is_later(period: str, before: str) -> bool:
+    """Return whether a period comes after another one of the same length."""
+    is_alike = len(period) == len(before) and ("Q" in period) == ("Q" in before)
+    return is_alike and before < period
 
 
 def period(at: datetime, granularity: Granularity) -> str:

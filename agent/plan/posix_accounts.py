@@ -6,10 +6,13 @@ no entry; name, numbers and login are free    CreateUser
 no entry; one has this login and number       RenameUser
 no entry; another one has login or number     none: told
 an entry, a renaming was cut off              RenameUser
+no entry; this host has the name or a number  none: told
+  for another user or group
 an entry with another person's login          none: told (number right and nobody's login: UpdateProfile)
 an entry with other numbers                   none: told, or AdoptNumbers where the site wants that
 an entry that was disabled                    EnableUser, once the account is OK in Waldur
 an entry with another home, shell, name ...   UpdateProfile
+a home or shell that nobody may have here     none: told, also of what else would be done for the person
 
 What Waldur has no value for is left as it is. Two people with one username, number or login are told of, both. Who has
 no entry of Waldur's name may log in with an older one: the cluster keeps that, where it is known, and where it is not
@@ -33,6 +36,7 @@ from agent.core.directory_actions import (
     RenameUser,
     UpdateProfile,
 )
+from agent.core.homes import home_name, home_problem
 from agent.core.model import Deletion, OfferingUser, PosixAccount
 from agent.core.system_users import is_system_number
 
@@ -72,7 +76,7 @@ class PlannedPeople:
 class _Person:
     """A user with numbers, where Waldur has some. `entry`: of Waldur's name; `is_others`: it is somebody else's.
     `rivals`: all entries of another name that have the person's number or login; `mine`: those of them with the login,
-    which tell whose they are.
+    which tell whose they are. `namesake`: another user after whom the home is named that Waldur has for the person.
     """
 
     user: OfferingUser
@@ -83,6 +87,7 @@ class _Person:
     is_others: bool
     rivals: Sequence[DirectoryUser]
     mine: Sequence[DirectoryUser]
+    namesake: str = ""
 
 
 def with_entries(users: Iterable[OfferingUser]) -> list[OfferingUser]:
@@ -212,6 +217,7 @@ class _People:
         self._rules = rules
         self._logins = Counter(user.waldur_username for user in people)
         self._usernames = {(user.waldur_username, fold(user.username)) for user in people}
+        self._names = {user.username for user in people} | seen.host_uids.keys()
         self._named = {entry.name: entry for entry in seen.entries}
         # As the cluster spells it.
         self._folded = {fold(entry.name): entry for entry in seen.entries}
@@ -232,7 +238,11 @@ class _People:
         if entry is not None and self._rules.has_login and entry.login not in ("", user.waldur_username):
             is_others = entry.uid != posix.uid or entry.login in self._logins
         rivals = [*mine, *(e for e in numbered if e.name != user.username and e not in mine)]
-        return _Person(user, user.username, posix.uid, posix.gid, entry, is_others, rivals, mine)
+        namesake = home_name(posix.home)
+        own = {user.username, *(each.name for each in mine)}
+        if namesake in own or (namesake not in self._names and namesake not in self._named):
+            namesake = ""
+        return _Person(user, user.username, posix.uid, posix.gid, entry, is_others, rivals, mine, namesake)
 
     def old_name(self, person: _Person) -> OldName | None:
         """Return the name that the person has in the directory; None where that is Waldur's.
@@ -306,11 +316,14 @@ def _standing(
             return _told(person, f"{words}; it has no number")
         if is_system_number(entry.uid):
             return _told(person, f"{words}; {entry.uid} belongs to the system, so it is no person's entry")
-        if held := _held(person) or _held_group(person, seen, rules):
+        if held := _held(person) or _held_group(person, seen, rules) or _held_on_host(person, seen, rules):
             return _told(person, f"{words}; {held}")
         before = (entry.uid, entry.gid)
         actions.append(AdoptNumbers(user=name, before=before, after=numbers, reason=WHY))
         unclear = frozenset({name})
+    if refused := _refused_values(person, entry, rules):
+        is_theirs = not actions and not person.rivals
+        return PlannedPeople(told=(f"{name}: {refused}",)) if is_theirs else _told(person, refused)
     if entry.is_parked and person.user.may_use:
         shell = person.user.posix.shell if person.user.posix else ""
         actions.append(EnableUser(user=name, shell=shell, reason="the person has come back"))
@@ -321,15 +334,24 @@ def _standing(
 
 def _new(person: _Person, uid: int, gid: int, seen: DirectoryPeople, rules: AccountRules) -> PlannedPeople:
     """Plan for a person without an entry of this name."""
-    if len(person.rivals) == len(person.mine) == 1 and person.mine[0].uid == uid:
-        rename = RenameUser(before=person.mine[0].name, user=person.name, reason=WHY)
+    old = person.mine[0] if len(person.rivals) == len(person.mine) == 1 else None
+    if refused := _refused_values(person, old, rules):
+        return _told(person, refused)
+    if old is not None and old.uid == uid:
+        if held := _held_name(person, seen):
+            return _told(person, held)
+        rename = RenameUser(before=old.name, user=person.name, reason=WHY)
         return PlannedPeople((rename,), unclear=frozenset({rename.before, rename.user}))
     if person.rivals:
         return _told(person, _held(person))
     for group, number in seen.groups if rules.personal_groups else ():
         if group == person.name and number != gid:
             return _told(person, f"its group has the number {number} there, and {gid} in Waldur")
-    if held := _held_group(person, seen, rules):
+    if (
+        held := _held_group(person, seen, rules)
+        or _held_name(person, seen)
+        or _held_on_host(person, seen, rules)
+    ):
         return _told(person, held)
     return PlannedPeople((CreateUser(user=person.name, uid=uid, gid=gid, reason=WHY),))
 
@@ -352,6 +374,46 @@ def _held_group(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> 
         if others
         else ""
     )
+
+
+def _held_name(person: _Person, seen: DirectoryPeople) -> str:
+    """Return which number this host has for the person's name, in words, where it is another one."""
+    known = seen.host_uids.get(person.name)
+    return f"this host knows a user {person.name} with uid {known}" if known not in (None, person.uid) else ""
+
+
+def _held_on_host(person: _Person, seen: DirectoryPeople, rules: AccountRules) -> str:
+    """Return whom this host knows under the numbers that the person would get, in words. A group of the person's name
+    is theirs where the directory has it, or where this host has a user of that name; others of the directory are where
+    people share groups.
+    """
+    user = seen.host_users.get(person.uid, person.name) if person.uid is not None else person.name
+    if user != person.name:
+        return f"uid {person.uid} is that of user {user} on this host"
+    group = seen.host_groups.get(person.gid) if person.gid is not None else None
+    is_named_so = group == person.name
+    is_of_directory = (group, person.gid) in seen.groups and (is_named_so or not rules.personal_groups)
+    if group is None or is_of_directory or (is_named_so and person.name in seen.host_uids):
+        return ""
+    return f"gid {person.gid} is that of group {group} on this host"
+
+
+def _refused_values(person: _Person, entry: DirectoryUser | None, rules: AccountRules) -> str:
+    """Return which home or shell of Waldur's is not written, in words. `entry`: the person's; what it has already is
+    not written.
+    """
+    posix = person.user.posix or PosixAccount()
+    if posix.home and (entry is None or posix.home != entry.home):
+        namesake = f"it is named after user {person.namesake}" if person.namesake else ""
+        if problem := home_problem(posix.home, rules.home_bases) or namesake:
+            return f"Waldur has the home {posix.home!r}, and {problem}"
+    if (
+        posix.shell
+        and (entry is None or posix.shell != entry.shell)
+        and posix.shell not in rules.login_shells
+    ):
+        return f"Waldur has the shell {posix.shell!r}, which is none of those of this site (login_shells)"
+    return ""
 
 
 def _told(person: _Person, words: str) -> PlannedPeople:

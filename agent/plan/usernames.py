@@ -41,7 +41,7 @@ from agent.core.errors import (
     PersonMustAct,
     SiteAgentError,
 )
-from agent.core.model import OfferingUser
+from agent.core.model import OfferingFacts, OfferingUser
 
 SERVICE_PROVIDER = "service_provider"
 MAX_COMMENT_URL = 2000
@@ -87,6 +87,11 @@ def obstacle(plugin_options: Mapping[str, Any]) -> Obstacle | None:
     return None
 
 
+def leaves_names_to_us(facts: OfferingFacts) -> bool:
+    """Return whether the names of the offering are the provider's to give; Waldur makes them itself otherwise."""
+    return facts.plugin_options.get("username_generation_policy") == SERVICE_PROVIDER
+
+
 def lost_names(new: Collection[OfferingUser], strangers: Collection[str], few: int) -> str:
     """Return why new names wait for a person: Waldur seems to have lost those that people have. Empty when it has not.
 
@@ -119,11 +124,15 @@ def opening(user: OfferingUser) -> Action | None:
     return BeginUsername(offering_user=user.uuid, reason=whose(user))
 
 
-def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
-    """Return the calls that follow from the backend's answer, a name or an error, for a user that has been opened."""
+def closing(
+    user: OfferingUser, answer: str | SiteAgentError, *, is_new: bool = False, before: str = ""
+) -> tuple[Action, ...]:
+    """Return the calls that follow from the backend's answer, a name or an error, for a user that has been opened.
+    `is_new`: the person has had no name here; `before`: the one that the person had.
+    """
     uuid, why = user.uuid, whose(user)
     if isinstance(answer, str):
-        name = AssignUsername(offering_user=uuid, username=answer, reason=why)
+        name = AssignUsername(offering_user=uuid, username=answer, is_new=is_new, before=before, reason=why)
         if user.state in PENDING:
             return (CompleteValidation(offering_user=uuid, reason=why), name) if answer else ()
         return (name,) if answer else ()
@@ -142,11 +151,13 @@ def closing(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, .
     return ()
 
 
-def dry_run_actions(user: OfferingUser, answer: str | SiteAgentError) -> tuple[Action, ...]:
+def dry_run_actions(
+    user: OfferingUser, answer: str | SiteAgentError, *, is_new: bool = False, before: str = ""
+) -> tuple[Action, ...]:
     """Return all the calls of one user, as far as they can be known without making anything."""
     begin = opening(user)
     opened = () if begin is None else (begin,)
-    return (*opened, *closing(user, answer))
+    return (*opened, *closing(user, answer, is_new=is_new, before=before))
 
 
 def whose(user: OfferingUser) -> str:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from agent.config.model import Mode
+from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import BackendError, OfferingPaused, SiteAgentError
 from agent.core.key_actions import (
@@ -48,10 +49,13 @@ VERBS: Mapping[type[Action], str] = {
 
 @dataclass(frozen=True)
 class KeyFacts:
-    """What Waldur wants done with keys, and the accounts of their resources, by uuid."""
+    """What Waldur wants done with keys, and the accounts of their resources, by uuid. `is_whole`: with all keys of the
+    offering.
+    """
 
     commands: Sequence[KeyCommand]
     accounts: Mapping[str, str]
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,14 @@ class PlannedAnswers:
 
     actions: Sequence[Action]
     snapshot: Snapshot
-    context: PolicyContext = field(default_factory=PolicyContext)
     is_whole: bool = False
+
+    @property
+    def context(self) -> PolicyContext:
+        """Return the accounts of the keys: Waldur names them."""
+        return PolicyContext(
+            named=frozenset(fold(key.account) for key in self.actions if isinstance(key, KeyAction))
+        )
 
 
 def keeper_of(site: Site) -> KeyKeeper | None:
@@ -85,6 +95,8 @@ def answer(site: Site, key_uuid: str) -> str:
         work = engine.reconcile(pass_, Keys(site, observe).steps())
     if pass_.report.error is not None:
         raise pass_.report.error
+    if work.decision.held:
+        return "; ".join(f"is held as plan {plan.short_id}: {plan.reason}" for plan in work.decision.held)
     if not work.plan.actions:
         return "nothing is done about the key: Waldur wants nothing of it, or its resource has no account yet"
     return "; ".join(_told(outcome) for outcome in pass_.report.outcomes)
@@ -94,13 +106,13 @@ def answer_all(run: Pass, known: Iterable[Resource]) -> None:
     """Answer what Waldur wants of the keys of these resources, as far as they have any. What fails is tried again."""
     with_keys = {resource.uuid: resource.backend_id for resource in known if resource.has_api_keys}
     if with_keys and not _others_make_keys(run.site):
-        _answer(run, lambda: KeyFacts(api_keys.waiting(run.site.client), with_keys))
+        _answer(run, lambda: KeyFacts(api_keys.waiting(run.site.client), with_keys, is_whole=True))
 
 
 def answer_pending(run: Pass) -> None:
     """Answer what Waldur wants of any key, where the backend makes keys. What fails is tried again."""
     if keeper_of(run.site) is not None and gate.may_tell(run.rules) and not run.rules.paused:
-        _answer(run, lambda: _facts(run.site, api_keys.waiting(run.site.client)))
+        _answer(run, lambda: _facts(run.site, api_keys.waiting(run.site.client), is_whole=True))
 
 
 def plan(site: Site, known: Iterable[Resource]) -> PlannedAnswers:
@@ -137,14 +149,13 @@ def _answer(run: Pass, observe: Callable[[], KeyFacts]) -> None:
         run.report.later = run.report.later or (error if error.retryable else None)
 
 
-def _facts(site: Site, commands: Sequence[KeyCommand]) -> KeyFacts:
+def _facts(site: Site, commands: Sequence[KeyCommand], *, is_whole: bool = False) -> KeyFacts:
     """Return the commands with the accounts of their resources, which only a backend with keys needs."""
     if keeper_of(site) is None or not commands:
-        return KeyFacts(commands, {})
+        return KeyFacts(commands, {}, is_whole)
     found = resources.by_uuid(site.client, {each.resource_uuid for each in commands})
-    return KeyFacts(
-        commands, {uuid: each.backend_id for uuid, each in found.items() if isinstance(each, Resource)}
-    )
+    accounts = {uuid: each.backend_id for uuid, each in found.items() if isinstance(each, Resource)}
+    return KeyFacts(commands, accounts, is_whole)
 
 
 def _told(outcome: Outcome) -> str:
@@ -187,7 +198,8 @@ class Keys:
 
     def _plan(self, facts: KeyFacts) -> PlannedAnswers:
         found = planner.answers(facts.commands, facts.accounts, makes_keys=self._keeper is not None)
-        return PlannedAnswers(tuple(found), Snapshot(self._site.backend.cluster))
+        snapshot = Snapshot(self._site.backend.cluster)
+        return PlannedAnswers(tuple(found), snapshot, is_whole=facts.is_whole)
 
     def _apply(self, actions: Sequence[KeyAction]) -> list[Outcome]:
         """Carry one action out. What a backend answers is in no outcome: it may be the secret."""
@@ -236,7 +248,7 @@ class Keys:
         keys = {action.key for action in unwanted if isinstance(action, ReportKey)}
         ends = [
             EndKey(key=a.key, resource=a.resource, account=a.account, client_id=self._made[a.key].client_id,
-                   reason="Waldur does not take it")
+                   is_unused=True, reason="Waldur does not take it")
             for a in work.plan.actions
             if isinstance(a, IssueKey) and a.key in keys
         ]  # fmt: skip

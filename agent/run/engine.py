@@ -30,7 +30,8 @@ from agent.core.plans import Outcome
 from agent.core.waldur_actions import WaldurAction
 from agent.observability import logs
 from agent.plan.policy.gate import Decision
-from agent.run import gate
+from agent.plan.policy.rules import Why
+from agent.run import gate, ownership
 from agent.run.gate import UNBOUNDED_S, Pass, Planned
 from agent.run.record import count, record
 from agent.run.results import PassReport
@@ -80,6 +81,9 @@ class Work(Generic[Plan]):
         refused = {each.action for each in self.report.refused}
         self.report.held += tuple(each for each in self.decision.held if each.id not in known)
         self.report.refused += tuple(each for each in self.decision.refused if each.action not in refused)
+        unread = plan.snapshot.unread
+        if unread and any(each.why is Why.INCOMPLETE for each in self.decision.refused):
+            self.report.later = self.report.later or BackendUnavailable("; ".join(unread.values()))
         self._allowed = frozenset(self.decision.allowed)
         self._judged |= frozenset(plan.actions)
 
@@ -138,6 +142,7 @@ class Work(Generic[Plan]):
         """Add outcomes to the report, the journal and the log at once: a later step may be cut off."""
         self.report.outcomes += outcomes
         journal.record(self.site, self.run.mode, outcomes, cause=self.run.cause)
+        ownership.note_ended(self.site, outcomes)
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
             ids = {name: value for name, value in journal.ids_of(action).items() if name in LOGGED_IDS}
@@ -244,6 +249,7 @@ def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:
             work.outage = work.outage or (error if isinstance(error, BackendError) else None)
             steps.failed(work, portion, error)
     steps.tell(work)
+    gate.note_done(run, steps.key, work.decision, run.report.outcomes)
     return work
 
 

@@ -36,7 +36,7 @@ def of_state(settings: Settings) -> Iterator[Sample]:
     yield from _sums(settings)
     waiting: dict[tuple[str, str], list[datetime]] = defaultdict(list)
     for held in held_plans.all_held(store, settings.offerings):
-        for plan in held.waiting():
+        for plan in held.planned():
             waiting[plan.offering, plan.mode].append(plan.since)
     for offering in settings.offerings:
         yield Sample("offering_info", 1, (offering.uuid, offering.name, offering.queue))

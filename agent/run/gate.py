@@ -10,34 +10,37 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
 
 from agent.config.model import Mode, Offering
 from agent.core.account_names import fold
-from agent.core.actions import Action, Effect
+from agent.core.actions import Action, Effect, Kind
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
-from agent.core.policy import Charge, JournalFailures, PolicyMode, PolicyRules
+from agent.core.plans import Outcome
+from agent.core.policy import SHORT_ID, Charge, JournalFailures, PolicyMode, PolicyRules
 from agent.plan.policy.gate import (
-    ID_LENGTH,
     Decision,
     EarlierPlans,
     HeldPlan,
     WaitingPlan,
+    accounts_not_ours,
+    action_key,
     lowered_accounts,
     plan_id,
 )
 from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
+from agent.run import ownership
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.state import charges, empty_answers, held_plans, journal, left_out, passes, pauses
+from agent.state import charges, empty_answers, held_plans, joined, journal, left_out, pauses
 from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
 from agent.state.store import Source, Store, reading
 from backends.usernames import nss
@@ -144,7 +147,8 @@ def decide_dry(
 
     `after`: what it would do with the plans that come before this one in the same pass: their costs count.
     """
-    return _decided(site, rules, key, plan, site.state_dir, plan.context, after)
+    question = _Question(site, rules, key, plan, plan.snapshot, plan.context, tuple(after))
+    return question.decided(site.state_dir)
 
 
 def decide(run: Pass, key: str, plan: Planned) -> Decision:
@@ -153,29 +157,36 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     What the past has cost people is read, and what this plan costs them is written, in one transaction: two passes at
     once do not both find room in one budget. Raises StateError where nobody can tell what is paused or approved.
     """
-    site, context = run.site, plan.context
+    site = run.site
     if not run.holds:
         return decide_dry(site, run.rules, key, plan)
+    question = _Question(site, run.rules, key, plan, _with_jobs(run, plan), plan.context)
     if not any(action.costs for action in plan.actions):
         with reading(site.state_dir) as db:
-            decision = _decided(site, run.rules, key, plan, db, context)
-            has_news = decision.held or decision.released or decision.refused or context.sees_nothing
-            if not has_news and held_plans.is_clear(db, site.offering, key):
+            decision = question.decided(db)
+            if not _has_news(decision, plan) and held_plans.is_clear(db, site.offering, key):
                 return decision
         return _written_down(run, key, plan, decision, site.state_dir)
     try:
         with Store(site.state_dir).write() as db:
             held_plans.drop_copied_back(db)
             charges.forget_old(db, datetime.now(UTC))
-            decision = _decided(site, run.rules, key, plan, db, context)
+            decision = question.decided(db)
             _reserve(run, key, decision.charges, db)
             for approved, spent in decision.approved_charges.items():
                 _reserve(run, key, spent, db, approved)
             return _written_down(run, key, plan, decision, db)
     except StateUnwritable as error:
-        context = replace(context, unrecorded=f"what it costs people cannot be written down: {error}")
-        decision = _decided(site, run.rules, key, plan, site.state_dir, context)
+        why = f"what it costs people cannot be written down: {error}"
+        decision = replace(question, context=replace(plan.context, unrecorded=why)).decided(site.state_dir)
         return _written_down(run, key, plan, decision, site.state_dir)
+
+
+def note_done(run: Pass, key: str, decision: Decision, outcomes: Iterable[Outcome]) -> None:
+    """Write down which approved actions are done: an approval is for one act, and the same again is held again."""
+    approved = {action for each in decision.released if not each.figures for action in each.actions}
+    if done := {action_key(o.action) for o in outcomes if o.done and o.action in approved}:
+        HeldPlans(run.site.state_dir, run.site.offering, key).approvals.note_done(done)
 
 
 def are_held_apart(site: Site, key: str) -> bool:
@@ -184,12 +195,10 @@ def are_held_apart(site: Site, key: str) -> bool:
     """
     try:
         held = HeldPlans(site.state_dir, site.offering, key)
-        unapproved = {each.id for each in held.waiting()} - {each.plan for each in held.approvals.open()}
+        approved = {each.plan for each in held.approvals.open()}
+        return sum(each.is_apart and each.id not in approved for each in held.waiting()) > 1
     except StateError:
         return False
-    ended = passes.last(site.state_dir, site.offering.uuid, key)
-    whole: Mapping[str, Any] = next((entry for entry in ended if not entry.get("subject")), {})
-    return len(unapproved - set(whole.get("held") or ())) > 1
 
 
 def is_known(run: Pass, key: str, plan: Planned) -> bool:
@@ -201,41 +210,77 @@ def is_known(run: Pass, key: str, plan: Planned) -> bool:
     )
 
 
-def _decided(  # noqa: PLR0913  each is an input of the decision
-    site: Site,
-    rules: PolicyRules,
-    key: str,
-    plan: Planned,
-    source: Source,
-    context: PolicyContext,
-    after: Sequence[Decision] = (),
-) -> Decision:
-    """Decide with the approvals and the costs so far.
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A plan to be decided on. `snapshot`: with what a person has to know. `after`: what was decided before it."""
 
-    A pass over one order or resource considers all waiting plans; one over everything only those that wait until a
-    person decides.
-    """
-    with reading(source) as db:
-        held = HeldPlans(db, site.offering, key)
-        found, waiting = held.approvals.open(), held.waiting()
-        history = charges.history(db, site.backend.cluster, datetime.now(UTC))
-    waits = [
-        WaitingPlan(each.id, each.scope, each.reason, each.keys, each.sticky)
-        for each in waiting
-        if each.sticky or not plan.is_whole
+    site: Site
+    rules: PolicyRules
+    key: str
+    plan: Planned
+    snapshot: Snapshot
+    context: PolicyContext
+    after: tuple[Decision, ...] = ()
+
+    def decided(self, source: Source) -> Decision:
+        """Decide with the approvals and the costs so far, with what waits already, and with whose the accounts are.
+        Raises StateError.
+        """
+        site, actions = self.site, self.plan.actions
+        ends = (thing for action in actions for thing in action.things(action.ends))
+        leaving = {thing.account for thing in ends if thing.kind is Kind.MEMBER}
+        cluster, now = site.backend.cluster, datetime.now(UTC)
+        with reading(source) as db:
+            earlier = _earlier(HeldPlans(db, site.offering, self.key), self.plan)
+            history = charges.history(db, cluster, now)
+            history = replace(history, joined=joined.of_accounts(db, cluster, leaving, now))
+            known = ownership.known(site, self.snapshot, self.context, db)
+        for each in self.after:
+            history = history.with_costs(each.charges, each.approved_charges.values())
+        context = replace(self.context, system_users=_system_users(actions))
+        return decide_on(actions, self.snapshot, self.rules, earlier, context, history, known)
+
+
+def _earlier(held: HeldPlans, plan: Planned) -> EarlierPlans:
+    """Return what people have approved, and what waits. Raises StateError."""
+    found = held.approvals.open()
+    approved = {each.plan for each in found}
+    # Figures that get less are judged anew: what was approved of them is for no smaller ones.
+    waiting = [each for each in held.waiting() if not each.figures and (each.is_lasting or not plan.is_whole)]
+    apart = [each for each in waiting if each.is_apart and each.id not in approved] if plan.is_whole else []
+    known = [
+        WaitingPlan(each.id, each.scope, each.reason, each.keys) for each in waiting if each not in apart
     ]
-    if plan.is_whole:
-        waits = _joined(waits, approved={each.plan for each in found})
-    earlier = EarlierPlans(
-        approved=frozenset(each.plan for each in found),
-        begun={each.plan: each.begun for each in found if each.begun},
-        waiting=tuple(waits),
-        figures={each.plan: each.figures for each in found},
+    return EarlierPlans(
+        approved={each.plan: each.keys for each in found},
+        waiting=(*_joined(apart), *known),
+        figures={each.plan: each.figures for each in found if each.figures},
+        sees_all=plan.is_whole,
     )
-    for each in after:
-        history = history.with_costs(each.charges, each.approved_charges.values())
-    context = replace(context, system_users=_system_users(plan.actions))
-    return decide_on(plan.actions, plan.snapshot, rules, earlier, context, history)
+
+
+def _with_jobs(run: Pass, plan: Planned) -> Snapshot:
+    """Return the plan's snapshot, with the jobs of accounts that a person has to be asked about for the first time.
+    Raises StateError.
+    """
+    site, snapshot = run.site, plan.snapshot
+    if not any(action.changed_account and action.effect is not Effect.TELL for action in plan.actions):
+        return snapshot
+    known = ownership.known(site, snapshot, plan.context, site.state_dir)
+    accounts = accounts_not_ours(plan.actions, snapshot, run.rules, plan.context, known)
+    return ownership.with_jobs(site, snapshot, {name for name in accounts if not known.is_asked(name)})
+
+
+def _has_news(decision: Decision, plan: Planned) -> bool:
+    """Return whether something has to be written down."""
+    return bool(
+        decision.held
+        or decision.released
+        or decision.refused
+        or plan.context.sees_nothing
+        or ownership.has_news(decision, plan.snapshot)
+        or _joins(plan.snapshot, decision.allowed)
+    )
 
 
 def _system_users(actions: Iterable[Action]) -> frozenset[str]:
@@ -251,24 +296,18 @@ def _system_users(actions: Iterable[Action]) -> frozenset[str]:
     return frozenset(filter(nss.is_system_user, joining))
 
 
-def _joined(waits: Sequence[WaitingPlan], approved: Set[str]) -> list[WaitingPlan]:
+def _joined(rows: Iterable[HeldRow]) -> list[WaitingPlan]:
     """Make one plan of those that events brought one by one: a person approves a flood once, and not forty times."""
-    apart = [each for each in waits if each.id in approved]
-    of_scope: dict[str, list[WaitingPlan]] = {}
-    for each in waits:
-        if each.id not in approved:
-            of_scope.setdefault(each.scope, []).append(each)
+    of_scope: dict[str, list[HeldRow]] = {}
+    for each in rows:
+        of_scope.setdefault(each.scope, []).append(each)
+    found = []
     for scope, several in of_scope.items():
-        if len(several) == 1:
-            apart += several
-            continue
-        keys = frozenset(key for each in several for key in each.keys)
-        id_ = sha256("\n".join([scope, *sorted(keys)]).encode("utf-8", "surrogatepass")).hexdigest()[
-            :ID_LENGTH
-        ]
-        reason = f"{len(several)} plans were held one by one, the first of them: {several[0].reason}"
-        apart.append(WaitingPlan(id_, scope, reason, keys, sticky=True))
-    return apart
+        keys = frozenset[str]().union(*(each.keys for each in several))
+        text = "\n".join([scope, *sorted(keys)]).encode("utf-8", "surrogatepass")
+        id_ = several[0].id if len(several) == 1 else sha256(text).hexdigest()
+        found.append(WaitingPlan(id_, scope, several[0].reason, keys, joined=len(several)))
+    return found
 
 
 def _reserve(run: Pass, key: str, spent: Iterable[Charge], source: Source, approved: str = "") -> None:
@@ -290,41 +329,69 @@ def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source
     Only a plan about everything of the offering shows which held plans are gone. Parts of a plan for one order or
     resource that belong to a waiting plan wait with that.
     """
-    site, uuid, held = run.site, run.site.offering.uuid, HeldPlans(source, run.site.offering, key)
-    parts = set() if plan.is_whole else {waiting.id for waiting in held.waiting()}
-    decision = replace(decision, held=tuple(_hold(site, held, each, parts) for each in decision.held))
+    site, held = run.site, HeldPlans(source, run.site.offering, key)
+    parts = set() if plan.is_whole else {each.id for each in held.planned()}
+    joined.write(source, site.backend.cluster, _joins(plan.snapshot, decision.allowed), datetime.now(UTC))
+    ownership.write(site, decision, plan.snapshot, source)
+    decision = replace(decision, held=tuple(_hold(site, held, each, parts, plan) for each in decision.held))
     for each in decision.released:
-        if each.id in parts:
-            continue  # the whole of it is begun, and logged, by a pass over everything
-        held.drop(each.id)
-        if held.approvals.begin(each.id, each.keys):
-            log.warning("plan %s of offering %s was approved: %s", each.id, site.offering.name, each.reason)
-    if not plan.is_whole:
-        return decision
-    _leave_out(source, site.offering, key, decision)
-    is_blind = plan.context.has_gaps or not may_tell(run.rules)
-    if not is_blind and all(refused.why is not Why.INCOMPLETE for refused in decision.refused):
-        empty_answers.note(source, uuid, key, is_empty=plan.context.sees_nothing)
-        if plan.context.sees_nothing and not empty_answers.is_believed(source, uuid, key):
-            return decision
-        for gone in held.keep_only({each.id: each.keys for each in decision.held}):
-            log.info("plan %s of offering %s is not held any more", gone, site.offering.name)
-        still = {each.id: each.keys for each in (*decision.held, *decision.released)}
-        held.approvals.close(still=still)
+        if held.approvals.begin(each.id):
+            log.warning(
+                "plan %s of offering %s was approved: %s", each.short_id, site.offering.name, each.reason
+            )
+        held.release(each.id, each.lines)
+    if plan.is_whole:
+        _leave_out(source, site.offering, key, decision)
+        if not (plan.context.has_gaps or reason_to_tell_nothing(run.rules)) and all(
+            refused.why is not Why.INCOMPLETE for refused in decision.refused
+        ):
+            _forget_what_is_gone(held, plan, decision)
     return decision
 
 
-def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str]) -> HeldPlan:
+def _forget_what_is_gone(held: HeldPlans, plan: Planned, decision: Decision) -> None:
+    """Forget the held plans and approvals of which a pass that has seen everything makes nothing any more. Where Waldur
+    listed nothing at all, that is believed after a while only.
+    """
+    source, uuid = held.source, held.offering.uuid
+    empty_answers.note(source, uuid, held.mode, is_empty=plan.context.sees_nothing)
+    if plan.context.sees_nothing and not empty_answers.is_believed(source, uuid, held.mode):
+        return
+    made = {each.id: each.lines for each in decision.held if not each.adopts}
+    released = {each.id: each.lines for each in decision.released}
+    planned = {key for lines in made.values() for key in lines}
+    for gone in held.keep_only(made.keys(), planned, looked_at=plan.context.named):
+        log.info("plan %s of offering %s is not held any more", gone[:SHORT_ID], held.offering.name)
+    planned |= {key for lines in released.values() for key in lines}
+    held.approvals.close(released.keys(), planned, looked_at=plan.context.named)
+
+
+def _joins(snapshot: Snapshot, actions: Iterable[Action]) -> list[tuple[str, str]]:
+    """Return who joins an account that has members already, by account and user."""
+    things = (
+        thing for action in actions if action.where == "cluster" for thing in action.things(action.makes)
+    )
+    found = [(thing.account, thing.of) for thing in things if thing.kind is Kind.MEMBER]
+    return [
+        (account, user)
+        for account, user in found
+        if (users := snapshot.users_of(account)) and user not in users
+    ]
+
+
+def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str], planned: Planned) -> HeldPlan:
     """Write a held plan down; log it where that is news. Where it cannot be written nobody is sent to `approve`."""
+    if plan.adopts:
+        held = HeldPlans(held.source, held.offering, ownership.ADOPTION)
     row = HeldRow(
         id=plan.id,
         scope=plan.scope,
         reason=plan.reason,
         cluster=site.backend.cluster,
-        lines=tuple(action.render() for action in plan.actions),
-        keys=plan.keys,
+        lines=plan.lines,
         figures=plan.figures,
-        sticky=plan.sticky,
+        is_apart=not planned.is_whole,
+        is_lasting=plan.is_lasting,
     )
     result = HoldResult.KNOWN if plan.id in parts else held.hold(row)
     if result is HoldResult.UNWRITTEN:
@@ -333,14 +400,18 @@ def _hold(site: Site, held: HeldPlans, plan: HeldPlan, parts: Set[str]) -> HeldP
             unwritten=f"it cannot be written to {site.state_dir}, so that nobody can approve it: mend that (a full "
             "disk?), and the next pass writes it down",
         )
-    if result is not HoldResult.KNOWN or (plan.figures and held.approvals.withdraw(plan.id)):
+    # Somebody has approved other figures than these.
+    is_withdrawn = bool(plan.figures) and held.approvals.withdraw(plan.id)
+    if result is not HoldResult.KNOWN or is_withdrawn:
         log.warning(
             "plan %s of offering %s (%s) is held: %s. Nothing of it is done%s",
-            plan.id,
+            plan.short_id,
             site.offering.name,
             plan.scope,
             plan.reason,
-            f"; {plan.unwritten}" if plan.unwritten else f" until `approve {plan.id}`; `approve` lists it",
+            f"; {plan.unwritten}"
+            if plan.unwritten
+            else f" until `approve {plan.short_id}`; `approve` lists it",
         )
     return plan
 

@@ -11,7 +11,7 @@ from agent.core.account_names import fold
 from agent.core.model import ResourceState, Snapshot
 from agent.plan import rebuild
 from agent.run.site import Site
-from agent.state import named_accounts
+from agent.state import ledger
 from agent.waldur import resources
 
 # States of resources whose account should exist; that of an erred one may never have been made, and that of one which
@@ -25,7 +25,7 @@ def require_accounts(site: Site, snapshot: Snapshot, needed: Set[str] = frozense
     Waldur is asked which accounts it names only where one of those `needed` is missing, or too many of those that were
     known when all members were last read. Raises WaldurError.
     """
-    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    known = ledger.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
     if needed <= set(snapshot.accounts) and not rebuild.lost(known, snapshot, alone=True):
         return
     listed = resources.listed(site.client, WITH_ACCOUNT, fields=("uuid", "state", "backend_id"))

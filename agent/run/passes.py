@@ -13,7 +13,7 @@ from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.actions import Action, AddMember, ClusterAction, DeleteAccount, only
 from agent.core.errors import PassUnfinished, SiteAgentError
-from agent.core.model import Deletion, OfferingUser, Snapshot
+from agent.core.model import OfferingUser, Snapshot
 from agent.plan import departures
 from agent.plan.departures import Departure
 from agent.plan.groups import DesiredGroups
@@ -143,17 +143,19 @@ def provide_for_members(run: Pass, synced: Synced, *, shown: Collection[Action] 
 def departures_of(
     facts: SyncFacts, seen: Snapshot, unremovable: Mapping[str, SiteAgentError]
 ) -> Sequence[Departure]:
-    """Return the people whose deletion has begun and not ended, with the accounts of the offering that they are still
-    in, and that are not those of somebody else of the same name.
+    """Return the people whose deletion Waldur wants and that has not ended, with the accounts of the offering that they
+    are still in, and that are not those of somebody else of the same name.
     """
-    leaving = [user for user in facts.departing if user.state in (Deletion.DELETING, Deletion.FAILED)]
+    leaving = [user for user in facts.departing if user.state in departures.UNDER_WAY]
     if not leaving:
         return []
-    staying = departures.staying_names(facts.waldur.users, facts.taken_back).union(*facts.belonging.values())
+    left = {user.uuid: planning.accounts_left(facts, seen, user.cluster_name) for user in leaving}
+    # Whose deletion has not begun may still stay, but for those who are in nothing that could keep them.
+    others = (user for user in facts.waldur.users if user.uuid not in left or left[user.uuid])
+    staying = departures.staying_names(others, facts.taken_back).union(*facts.belonging.values())
 
     def departure(user: OfferingUser) -> Departure:
-        name = fold(user.cluster_name)
-        inside = planning.accounts_left(facts, seen, name)
+        name, inside = fold(user.cluster_name), left[user.uuid]
         fault = unremovable.get(name) or (None if inside else departures.unknown_entry(user))
         return Departure(user, inside, fault, is_shared=name in staying)
 
@@ -161,12 +163,16 @@ def departures_of(
 
 
 def desired_groups(synced: Synced) -> DesiredGroups:
-    """Return the groups of the accounts that are in step.
+    """Return the groups of the accounts that are in step, and ours.
 
     A group is complete where nobody but the wanted members is in the account: others may then leave the group.
     """
     in_step = [
-        plan for plan in synced.plan.plans if plan.spec and plan.case.resource.uuid not in synced.errors
+        plan
+        for plan in synced.plan.plans
+        if plan.spec
+        and plan.case.resource.uuid not in synced.errors
+        and synced.decision.ledger.is_ours(plan.account)
     ]
     members: dict[str, frozenset[str]] = {}
     for plan in in_step:

@@ -19,6 +19,7 @@ from agent.state.counts import SECONDS_UP_TO, Figure
 from agent.state.store import stamp
 
 FAILURES_SHOWN = 10
+NOTES_SHOWN = 5
 ORDERS_KEPT = 100
 # What may stand in the path of a request as it is; whatever else does is an identifier.
 _WORD = re.compile(r"[a-z_-]{1,60}|\{uuid\}|")
@@ -47,6 +48,7 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         "homes": dict(report.homes),
         "held": [plan.id for plan in report.held],
         "failures": _failures(report),
+        "notes": report.notes[:NOTES_SHOWN],
         "orders": _with_age(unfinished, before, ended),
     }
     is_eventful = any(entry[what] for what in ("failures", "results", "actions", "held"))

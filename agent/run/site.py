@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,13 +18,14 @@ from zoneinfo import ZoneInfo
 from agent import __version__
 from agent.config.environment import shared_lock_dir
 from agent.config.model import FINAL_REPORT_DAYS, Mode, Offering, Problem, Settings, Severity
+from agent.core.account_names import fold
 from agent.core.errors import ConfigError
 from agent.core.model import AccountingType, Component, OfferingFacts, WaldurComponent
 from agent.core.policy import LimitsSource
 from agent.core.units import targets_of
 from agent.core.waldur_actions import ReportLimits
 from agent.plan.allocations import OfferingRules
-from agent.state import hierarchy_names
+from agent.state import hierarchy_names, ledger
 from agent.state.command_costs import CommandCosts
 from agent.state.marked_accounts import MarkedAccounts
 from agent.waldur.client import WaldurClient
@@ -90,6 +91,8 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
     refuse_stopped(offering, mode)
     configured = registry.configure(offering, mode)
     lock_dir = shared_lock_dir(os.environ, is_root=os.geteuid() == 0)
+    is_named = all(map(_cluster_name, settings.offerings))
+    clusters = Clusters(settings.offerings, {} if is_named else ledger.clusters(settings.state_dir))
     context = BackendContext(
         offering.uuid,
         settings.state_dir,
@@ -98,16 +101,17 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         is_urgent=mode is Mode.ORDER_PROCESS,
         marks=partial(MarkedAccounts, settings.state_dir),
         costs=partial(CommandCosts, settings.state_dir),
+        seen_cluster=clusters.name(offering, mode),
     )
     neighbours, counting_alike = {}, {}
     for other in settings.offerings:
         if other.uuid == offering.uuid:
             continue
         has_members = other.backend_of(Mode.MEMBERSHIP_SYNC) and Mode.MEMBERSHIP_SYNC not in other.stopped
-        if has_members and _is_same_cluster(other, offering):
+        if has_members and clusters.are_same(other, offering, Mode.MEMBERSHIP_SYNC):
             neighbours[other.uuid] = other.name
         counts_same = not _counted(other).isdisjoint(_counted(offering))
-        if other.backend_of(Mode.REPORT) and counts_same and _is_same_cluster(other, offering, Mode.REPORT):
+        if other.backend_of(Mode.REPORT) and counts_same and clusters.are_same(other, offering, Mode.REPORT):
             counting_alike[other.uuid] = other.name
     return Site(
         registry.with_known_components(offering, mode),
@@ -115,7 +119,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         configured.connect(context),
         settings.state_dir,
         neighbours=neighbours,
-        elsewhere=frozenset(o.uuid for o in settings.offerings if _is_elsewhere(o, offering)),
+        elsewhere=frozenset(o.uuid for o in settings.offerings if clusters.are_apart(o, offering)),
         counting_alike=counting_alike,
         zone=settings.timezone,
         reporting_periods=settings.reporting_periods,
@@ -128,23 +132,46 @@ def _counted(offering: Offering) -> frozenset[str]:
     return frozenset(name for component in offering.components.values() for name in targets_of(component))
 
 
-def _is_same_cluster(other: Offering, offering: Offering, mode: Mode = Mode.MEMBERSHIP_SYNC) -> bool:
-    """Return whether both have one cluster name; without any name, whether they have one kind of backend."""
-    name = _cluster_name(offering)
-    is_one_kind = bool(name) or other.backend_of(mode) == offering.backend_of(mode)
-    return _cluster_name(other) == name and is_one_kind
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Which offerings are on one cluster. `seen`: by offering, the name under which its cluster was seen last.
 
+    Two spellings of a name are one. Where an offering has none, its cluster is the one that was seen; before that, the
+    one that the other offerings of its kind of backend name, if they agree.
+    """
 
-def _is_elsewhere(other: Offering, offering: Offering) -> bool:
-    """Return whether both name different clusters; without a name for both, whether their backends differ in kind."""
-    names = {_cluster_name(other), _cluster_name(offering)}
-    kinds = {each.backend_of(Mode.MEMBERSHIP_SYNC) for each in (other, offering)}
-    unlike = kinds if "" in names else names
-    return len(unlike) == 2 and "" not in unlike
+    offerings: Sequence[Offering]
+    seen: Mapping[str, str]
+
+    def name(self, offering: Offering, mode: Mode) -> str:
+        """Return the name of an offering's cluster, empty where nobody knows it yet."""
+        if known := _cluster_name(offering) or self.seen.get(offering.uuid, ""):
+            return known
+        alike = {
+            name
+            for other in self.offerings
+            if other.backend_of(mode) == offering.backend_of(mode) and (name := _cluster_name(other))
+        }
+        return alike.pop() if len(alike) == 1 else ""
+
+    def are_same(self, other: Offering, offering: Offering, mode: Mode) -> bool:
+        """Return whether both are on one cluster; where neither has a name, whether they have one kind of backend."""
+        name = self.name(offering, mode)
+        is_one_kind = bool(name) or other.backend_of(mode) == offering.backend_of(mode)
+        return self.name(other, mode) == name and is_one_kind
+
+    def are_apart(self, other: Offering, offering: Offering) -> bool:
+        """Return whether both are known to be on different clusters; where one has no name, whether their backends
+        differ in kind.
+        """
+        mode = Mode.MEMBERSHIP_SYNC
+        names = {self.name(other, mode), self.name(offering, mode)}
+        unlike = {other.backend_of(mode), offering.backend_of(mode)} if "" in names else names
+        return len(unlike) == 2 and "" not in unlike
 
 
 def _cluster_name(offering: Offering) -> str:
-    return str(offering.backend_settings.get("cluster_name") or "")
+    return fold(str(offering.backend_settings.get("cluster_name") or ""))
 
 
 def refuse_stopped(offering: Offering, mode: Mode) -> None:

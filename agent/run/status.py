@@ -206,7 +206,7 @@ def waiting_plans(settings: Settings) -> list[WaitingPlan]:
     found: list[WaitingPlan] = []
     for held in held_plans.all_held(settings.state_dir, settings.offerings):
         approvals = {approval.plan: approval for approval in held.approvals.open()}
-        found += [WaitingPlan(held, plan, approvals.get(plan.id)) for plan in held.waiting()]
+        found += [WaitingPlan(held, plan, approvals.get(plan.id)) for plan in held.planned()]
     return found
 
 

@@ -22,7 +22,8 @@ AHEAD_AT_MOST = timedelta(minutes=1)
 
 def history(source: Source, cluster: str, now: datetime) -> History:
     """Return the distinct charges of a cluster that nobody approved, of the last hour and the last day, and those that
-    somebody did approve, while that approval is open: once its plan is done, the same again is a new act.
+    somebody did approve, while that approval is open: once its plan is done, the same again is a new act. `paid`: all
+    of the last hour.
 
     One from the future counts as of now, and is written down so where the transaction may write: a clock that was set
     back neither frees a budget nor blocks it for long. Raises StateError.
@@ -53,6 +54,7 @@ def history(source: Source, cluster: str, now: datetime) -> History:
         hour=frozenset(c for at, is_approved, _, c in spent if at > within_hour and not is_approved),
         day=frozenset(c for _, is_approved, _, c in spent if not is_approved),
         approved=frozenset(c for _, is_approved, is_open, c in spent if is_approved and is_open),
+        paid=frozenset(c for at, _, _, c in spent if at > within_hour),
     )
 
 

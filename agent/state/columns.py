@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from enum import StrEnum
 from math import isfinite
 from sqlite3 import Row
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.core.errors import StateUnreadable
 from agent.state.store import MOVE_ASIDE
+
+Chosen = TypeVar("Chosen", bound=StrEnum)
 
 
 def number(row: Row, column: str) -> int:
@@ -38,6 +41,14 @@ def moment(row: Row, column: str, *, is_zoned: bool = True) -> datetime:
     if (found.utcoffset() is not None) != is_zoned:
         raise _strange(column, row[column])
     return found
+
+
+def choice(row: Row, column: str, of: type[Chosen]) -> Chosen:
+    """Return one of the words of an enumeration."""
+    try:
+        return of(row[column])
+    except ValueError:
+        raise _strange(column, row[column]) from None
 
 
 def texts(row: Row, column: str) -> tuple[str, ...]:

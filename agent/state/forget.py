@@ -15,7 +15,7 @@ HINTS: Mapping[str, tuple[str, ...]] = {
     "refused-months": ("refused_months",),
     "live-jobs": ("live_jobs",),
     "settled-usage": ("settled_usage", "settled_months", "settled_accounts"),
-    "named-accounts": ("account_namings", "reported_accounts"),
+    "named-accounts": ("ledgers", "reported_accounts"),
     "hierarchy-names": ("hierarchy_names",),
 }
 

@@ -17,6 +17,7 @@ from sqlite3 import Row
 from typing import Any
 
 from agent.config.model import Offering
+from agent.core.policy import SHORT_ID
 from agent.state import columns, empty_answers, journal
 from agent.state.store import (
     AHEAD_AT_MOST,
@@ -36,6 +37,8 @@ from agent.state.store import (
 log = logging.getLogger(__name__)
 
 NEVER = datetime.min.replace(tzinfo=UTC)
+# In place of the moment at which an action was last planned.
+DONE = ""
 
 
 class HoldResult(Enum):
@@ -48,23 +51,35 @@ class HoldResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HeldRow:
-    """A plan that waits for a person. `lines`: its actions for people; `keys` tell them apart. `figures`: the figures
-    that get less, by name, of which an approval is for no smaller ones. `sticky`: it waits for a person for as
-    long as any of it is planned. `since` and `seen`: when it was first and last held.
+    """A plan that waits for a person. `lines`: what the last pass planned of it, for people, by the keys of the
+    actions: an approval is for these. `figures`: the figures that get less, by name, of which an approval is for no
+    smaller ones. `is_apart`: no pass over everything has seen it. `since` and `seen`: when it was first and last held.
+    `seen_keys`: all actions that wait under it, with the moment at which each was last planned, as text. `is_lasting`:
+    it waits for a person also when the numbers change.
     """
 
     id: str
     scope: str
     reason: str
     cluster: str
-    lines: tuple[str, ...]
-    keys: frozenset[str]
+    lines: Mapping[str, str]
     figures: Mapping[str, str] = field(default_factory=dict)
-    sticky: bool = False
+    is_apart: bool = False
+    is_lasting: bool = True
     offering: str = ""
     mode: str = ""
     since: datetime = NEVER
     seen: datetime = NEVER
+    seen_keys: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(self.seen_keys)
+
+    @property
+    def short_id(self) -> str:
+        """Return the id as people see it."""
+        return self.id[:SHORT_ID]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -74,23 +89,29 @@ class HeldRow:
             "cluster": self.cluster,
             "scope": self.scope,
             "reason": self.reason,
-            "sticky": self.sticky,
             "since": stamp(self.since),
             "seen": stamp(self.seen),
-            "actions": list(self.lines),
+            "actions": list(self.lines.values()),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """`begun`: keys of the plan's actions, once a pass has begun with them."""
+    """`seen_keys`: the actions that were approved and are not done yet, as in `HeldRow`. `has_begun`: a pass carries it
+    out.
+    """
 
     plan: str
     by: str
     approved: datetime
     expires: datetime
-    begun: frozenset[str]
+    seen_keys: Mapping[str, str]
+    has_begun: bool = False
     figures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(self.seen_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,67 +139,86 @@ class HeldPlans:
             )
         return [_held_row(row) for row in found]
 
+    def planned(self) -> list[HeldRow]:
+        """Return those of the held plans of which the last pass planned something: people can approve these. Raises
+        StateError.
+        """
+        return [each for each in self.waiting() if each.lines]
+
     def hold(self, plan: HeldRow) -> HoldResult:
-        """Write a plan down, or that it still waits. A sticky one goes on to be about all that it was ever held for: a
-        pass may see a part of it only.
+        """Write a plan down, or that it still waits. It goes on to be about all that it was ever held for.
 
         Where it cannot be written it is UNWRITTEN, with a warning; in a transaction that is open, StateError.
         """
-        values: list[Value] = [plan.cluster, plan.scope, plan.reason, *_lists(plan), int(plan.sticky)]
 
         def work(db: Db) -> None:
             now = moment_text(datetime.now(UTC))
-            if self._is_held(db, plan.id):
-                before = next(
-                    each for each in HeldPlans(db, self.offering, self.mode).waiting() if each.id == plan.id
-                )
-                if before.sticky:
-                    values[4] = _json(sorted(plan.keys | before.keys))
-                db.run(
-                    "UPDATE held_plans SET cluster = ?, scope = ?, reason = ?, lines = ?, keys = ?, figures = ?, "
-                    "sticky = max(sticky, ?), seen = ? WHERE offering = ? AND mode = ? AND id = ?",
-                    *(*values, now, *self._which, plan.id),
-                )
-            else:
-                db.run(
-                    "INSERT INTO held_plans (cluster, scope, reason, lines, keys, figures, sticky, seen, offering, "
-                    "mode, id, since) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    *(*values, now, *self._which, plan.id, now),
-                )
+            before = self._row(db, plan.id)
+            known = _held_row(before).seen_keys if before else {}
+            values: dict[str, Value] = {
+                "cluster": plan.cluster,
+                "scope": plan.scope,
+                "reason": plan.reason,
+                "lines": _json(dict(plan.lines)),
+                "keys": _json({**known, **plan.seen_keys, **dict.fromkeys(plan.lines, now)}),
+                "figures": _json(dict(plan.figures)),
+                "apart": int(plan.is_apart and (before is None or bool(before["apart"]))),
+                "lasting": int(plan.is_lasting),
+                "seen": now,
+                "since": before["since"] if before else now,
+            }
+            columns_ = ", ".join(values)
+            marks = ", ".join("?" * len(values))
+            db.run(
+                f"INSERT OR REPLACE INTO held_plans (offering, mode, id, {columns_}) VALUES (?, ?, ?, {marks})",  # noqa: S608  our own words
+                *(*self._which, plan.id, *values.values()),
+            )
 
         what = f"the held plan {plan.id}"
-        is_known = recall(self.source, what, lambda db: self._is_held(db, plan.id))
+        is_known = recall(self.source, what, lambda db: self._row(db, plan.id) is not None)
         is_written = note(self.source, what, work)
         if is_known:
             return HoldResult.KNOWN
         return HoldResult.NEW if is_written else HoldResult.UNWRITTEN
 
-    def _is_held(self, db: Db, plan: str) -> bool:
-        sql = "SELECT 1 FROM held_plans WHERE offering = ? AND mode = ? AND id = ?"
-        return db.row(sql, *self._which, plan) is not None
+    def _row(self, db: Db, plan: str) -> Row | None:
+        sql = "SELECT * FROM held_plans WHERE offering = ? AND mode = ? AND id = ?"
+        return db.row(sql, *self._which, plan)
 
-    def keep_only(self, plans: Mapping[str, Set[str]]) -> list[str]:
-        """Drop what a pass over everything did not make again, and return the ids. `plans`: keys of its plans by id.
+    def keep_only(self, plans: Set[str], planned: Set[str], looked_at: Set[str]) -> list[str]:
+        """Forget what a pass over everything did not plan again, and return the ids of plans of which nothing is left.
 
-        A sticky plan that is no part of another one is dropped when no pass has made it for an hour: one answer of
-        Waldur that lacks something must not release it. Raises StateError where what waits cannot be read.
+        `plans`: the ids of those that it holds; `planned`: the keys of their actions. An action about an account that
+        the pass has `looked_at` is forgotten at once: nothing wants it any more. Another one, when no pass has planned
+        it for an hour: one answer of Waldur that lacks something must not release it. A plan all of which is held as
+        part of others, or that does not last, is forgotten at once. Raises StateError where what waits cannot be read.
         """
-        made = frozenset(key for keys in plans.values() for key in keys)
-        now = datetime.now(UTC)
-        recent = now - empty_answers.BELIEVED_AFTER
-        if any(each.seen > now + AHEAD_AT_MOST for each in self.waiting()):
-            # Of a clock that was ahead: the hour begins now.
-            sql = "UPDATE held_plans SET seen = ? WHERE offering = ? AND mode = ? AND seen > ?"
-            values = (moment_text(now), *self._which, moment_text(now))
-            note(self.source, "when plans were held last", lambda db: db.run(sql, *values))
-        gone = [
-            each.id
-            for each in self.waiting()
-            if each.id not in plans and not (each.sticky and each.seen > recent and not each.keys <= made)
-        ]
-        for plan in gone:
-            self.drop(plan)
+        gone = []
+        for each in self.waiting():
+            kept = _still_wanted(each.seen_keys, planned, looked_at)
+            is_over = not each.is_lasting or not kept or kept.keys() <= planned
+            if each.id not in plans and is_over:
+                self.drop(each.id)
+                gone.append(each.id)
+            elif kept != each.seen_keys or not each.lines.keys() <= planned:
+                lines = {key: line for key, line in each.lines.items() if key in planned}
+                self._write_keys(each.id, kept, lines)
         return gone
+
+    def release(self, plan: str, keys: Iterable[str]) -> None:
+        """Forget what of a plan is carried out now; what it was held for besides goes on to wait."""
+        row = next((each for each in self.waiting() if each.id == plan), None)
+        if row is None:
+            return
+        if kept := {key: seen for key, seen in row.seen_keys.items() if key not in {*keys}}:
+            self._write_keys(plan, kept, {key: line for key, line in row.lines.items() if key in kept})
+        else:
+            self.drop(plan)
+
+    def _write_keys(self, plan: str, keys: Mapping[str, str], lines: Mapping[str, str]) -> bool:
+        sql = "UPDATE held_plans SET keys = ?, lines = ? WHERE offering = ? AND mode = ? AND id = ?"
+        values = (_json(dict(keys)), _json(dict(lines)), *self._which, plan)
+        return note(self.source, "what of a plan waits still", lambda db: db.run(sql, *values))
 
     def drop(self, plan: str) -> bool:
         """Forget a plan that waits no more. False, with a warning, where it stays on the list."""
@@ -214,17 +254,22 @@ class Approvals:
             )
         return [_approval(row) for row in found]
 
-    def approve(self, plan: str, *, expires: datetime, by: str) -> None:
-        """Let a plan go as it waits now. Raises StateError: then nothing is approved."""
+    def approve(self, plan: str, *, expires: datetime, by: str) -> int:
+        """Let the actions go that a plan shows now; return how many. Raises StateError: then nothing is approved."""
         with writing(self.source) as db:
             drop_copied_back(db)
             held = next((p for p in HeldPlans(db, self.offering, self.mode).waiting() if p.id == plan), None)
+            now = moment_text(datetime.now(UTC))
+            keys = dict.fromkeys(held.lines, now) if held else {}
+            if not keys:
+                return 0
             db.run(
-                "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                *(*self._which, plan, by, moment_text(datetime.now(UTC)), moment_text(expires)),
-                _json([]),
+                "INSERT OR REPLACE INTO approvals (offering, mode, plan, by, approved, expires, keys, begun, figures) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?)",
+                *(*self._which, plan, by, now, moment_text(expires), _json(keys)),
                 _json(dict(held.figures) if held else {}),
             )
+        return len(keys)
 
     def revoke(self, plan: str) -> bool:
         """Return whether there was an approval. Raises StateError: then it stays."""
@@ -235,38 +280,87 @@ class Approvals:
         """Drop the approval of a plan that has become another one than was shown; True where there was one."""
         return any(each.plan == plan for each in self.open()) and self.revoke(plan)
 
-    def begin(self, plan: str, keys: Iterable[str]) -> bool:
-        """Note that a pass begins with an approved plan; False when it is noted already, is part of one, or cannot be
-        noted: what is left of it after a cut is held once more then.
-        """
-        approval = next((each for each in self.open() if each.plan == plan), None)
-        if approval is None or approval.begun:
+    def begin(self, plan: str) -> bool:
+        """Note that a pass begins with an approved plan; False when it is noted already, or cannot be noted."""
+        if not any(each.plan == plan and not each.has_begun for each in self.open()):
             return False
-        begun = _json(sorted(keys))
-        sql = "UPDATE approvals SET begun = ? WHERE offering = ? AND mode = ? AND plan = ?"
+        sql = "UPDATE approvals SET begun = 1 WHERE offering = ? AND mode = ? AND plan = ?"
         what = f"the begin of plan {plan}"
-        return note(self.source, what, lambda db: db.run(sql, begun, *self._which, plan))
+        return note(self.source, what, lambda db: db.run(sql, *self._which, plan))
 
-    def close(self, *, still: Mapping[str, Iterable[str]]) -> None:
-        """Drop approvals that have expired, or whose plan a pass over everything did not make again. `still`: the
-        keys of the plans that it made, by id. One that cannot be dropped is a warning.
+    def note_done(self, keys: Set[str]) -> None:
+        """Note that these actions are done: once a pass over everything does not plan them again, the same is another
+        act. Where that cannot be written is a warning.
         """
 
-        def is_over(approval: Approval) -> bool:
-            is_part = any(set(keys) <= approval.begun for keys in still.values())
-            return approval.expires <= datetime.now(UTC) or not (approval.plan in still or is_part)
+        def work(db: Db) -> None:
+            for each in Approvals(db, self.offering, self.mode).open():
+                if not each.keys.isdisjoint(keys):
+                    done = dict.fromkeys(each.keys & keys, DONE)
+                    self._keep(db, each, {**each.seen_keys, **done})
 
+        note(self.source, "which approved actions are done", work)
+
+    def close(self, plans: Set[str], planned: Set[str], looked_at: Set[str]) -> None:
+        """Drop approvals that have expired, and what of the others nothing wants any more, as in `keep_only`. `plans`:
+        the ids of those that the pass made. Where that cannot be written is a warning.
+        """
         with reading(self.source) as db:
             rows = db.rows("SELECT * FROM approvals WHERE offering = ? AND mode = ?", *self._which)
-        over = [approval.plan for approval in map(_approval, rows) if is_over(approval)]
-        if over:
-            what = "that approvals are over"
-            note(self.source, what, lambda db: [self._delete(db, plan) for plan in over])
+        for each in map(_approval, rows):
+            kept = dict(each.seen_keys)
+            if each.plan not in plans and each.figures:
+                # What an outage has left of it.
+                kept = {key: seen for key, seen in kept.items() if key in planned and each.has_begun}
+            elif each.plan not in plans:
+                kept = _still_wanted(kept, planned, looked_at)
+            if each.expires <= datetime.now(UTC):
+                kept = {}
+            if kept != each.seen_keys or not kept:
+                note(self.source, "that approvals are over", lambda db: self._keep(db, each, kept))  # noqa: B023
+
+    def end(self) -> None:
+        """Drop all of them: what they were given for is done. Where that cannot be written is a warning."""
+        sql = "DELETE FROM approvals WHERE offering = ? AND mode = ?"
+        note(self.source, "that approvals are over", lambda db: db.run(sql, *self._which))
+
+    def _keep(self, db: Db, approval: Approval, keys: Mapping[str, str]) -> None:
+        if not keys:
+            self._delete(db, approval.plan)
+            return
+        sql = "UPDATE approvals SET keys = ? WHERE offering = ? AND mode = ? AND plan = ?"
+        db.run(sql, _json(dict(keys)), *self._which, approval.plan)
 
     def _delete(self, db: Db, plan: str) -> int:
         return db.run(
             "DELETE FROM approvals WHERE offering = ? AND mode = ? AND plan = ?", *self._which, plan
         )
+
+
+def _still_wanted(seen_keys: Mapping[str, str], planned: Set[str], looked_at: Set[str]) -> dict[str, str]:
+    """Return the actions that are planned, and those of which that is unknown: planned within the last hour, about
+    accounts that the pass has not looked at, and not done.
+    """
+    now = datetime.now(UTC)
+    text, oldest = moment_text(now), moment_text(now - empty_answers.BELIEVED_AFTER)
+    newest = moment_text(now + AHEAD_AT_MOST)
+    kept = {}
+    for key, seen in seen_keys.items():
+        # Of a clock that was ahead: the hour begins now.
+        if key in planned or seen > newest:
+            kept[key] = text
+        elif seen > oldest and _account_of(key) not in looked_at:
+            kept[key] = seen
+    return kept
+
+
+def _account_of(key: str) -> str:
+    """Return the account that an action of this key is about, empty where it is about none."""
+    try:
+        _, values = json.loads(key)
+        return str(values.get("before" if "before" in values and "user" in values else "account") or "")
+    except (TypeError, ValueError, AttributeError, RecursionError):
+        return ""
 
 
 def all_held(source: Source, offerings: Iterable[Offering]) -> list[HeldPlans]:
@@ -321,19 +415,16 @@ def _held_row(row: Row) -> HeldRow:
         scope=row["scope"],
         reason=row["reason"],
         cluster=row["cluster"],
-        lines=columns.texts(row, "lines"),
-        keys=frozenset(columns.texts(row, "keys")),
+        lines=columns.mapping(row, "lines", str),
         figures=columns.mapping(row, "figures", str),
-        sticky=bool(row["sticky"]),
+        is_apart=bool(row["apart"]),
+        is_lasting=bool(row["lasting"]),
         offering=row["offering"],
         mode=row["mode"],
         since=columns.moment(row, "since"),
         seen=columns.moment(row, "seen"),
+        seen_keys=columns.mapping(row, "keys", str),
     )
-
-
-def _lists(plan: HeldRow) -> tuple[str, str, str]:
-    return _json(list(plan.lines)), _json(sorted(plan.keys)), _json(dict(plan.figures))
 
 
 def _approval(row: Row) -> Approval:
@@ -342,7 +433,8 @@ def _approval(row: Row) -> Approval:
         by=row["by"],
         approved=columns.moment(row, "approved"),
         expires=columns.moment(row, "expires"),
-        begun=frozenset(columns.texts(row, "begun")),
+        seen_keys=columns.mapping(row, "keys", str),
+        has_begun=bool(row["begun"]),
         figures=columns.mapping(row, "figures", str),
     )
 

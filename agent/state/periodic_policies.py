@@ -31,7 +31,7 @@ REPEATED_FOR = timedelta(minutes=10)
 APPLIED = "SELECT applied FROM periodic_policies WHERE offering = ? AND policy = ? AND resource = ?"
 RESET = "SELECT begun, done FROM periodic_resets WHERE offering = ? AND policy = ? AND resource = ? AND period = ?"
 DONE_RESETS = (
-    "SELECT rowid FROM periodic_resets WHERE offering = ? AND policy = ? AND resource = ? AND done "
+    "SELECT rowid, period FROM periodic_resets WHERE offering = ? AND policy = ? AND resource = ? AND done "
     "ORDER BY rowid DESC"
 )
 FORGET_RESET = "DELETE FROM periodic_resets WHERE offering = ? AND policy = ? AND resource = ? AND period = ?"
@@ -114,6 +114,11 @@ class PolicyState:
             "the reset of %s began at %s UTC; nobody saw its end, and it counts as done", period, begun
         )
         return True
+
+    def last_reset(self) -> str:
+        """Return the period of the last reset that was carried out, empty where there was none."""
+        rows = self._known(DONE_RESETS, *self._which)
+        return str(rows[0]["period"]) if rows else ""
 
     def begin_reset(self, period: str, now: datetime) -> None:
         """Raises PolicyStateLost: what cannot be written down would be done again."""

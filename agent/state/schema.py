@@ -358,8 +358,98 @@ CREATE TABLE settled_accounts (
 )
 """
 
+# What waits and what was approved, by the keys of the actions: `keys` has the moment at which each was last planned,
+# `lines` the texts of those that the last pass planned.
+NINTH = """
+CREATE TABLE approved_actions (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  plan TEXT NOT NULL,
+  by TEXT NOT NULL,
+  approved TEXT NOT NULL,
+  expires TEXT NOT NULL,
+  keys TEXT NOT NULL,
+  begun INTEGER NOT NULL,
+  figures TEXT NOT NULL,
+  PRIMARY KEY (offering, mode, plan)
+);
+INSERT INTO approved_actions
+  SELECT offering, mode, plan, by, approved, expires,
+    (SELECT json_group_object(value, approvals.approved) FROM json_each(COALESCE(
+      (SELECT held.keys FROM held_plans AS held
+        WHERE held.offering = approvals.offering AND held.mode = approvals.mode AND held.id = approvals.plan),
+      begun))),
+    begun != '[]', figures
+  FROM approvals;
+DROP TABLE approvals;
+ALTER TABLE approved_actions RENAME TO approvals;
+
+CREATE TABLE held_actions (
+  offering TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  id TEXT NOT NULL,
+  cluster TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  since TEXT NOT NULL,
+  seen TEXT NOT NULL,
+  lines TEXT NOT NULL,
+  keys TEXT NOT NULL,
+  figures TEXT NOT NULL,
+  apart INTEGER NOT NULL,
+  lasting INTEGER NOT NULL,
+  PRIMARY KEY (offering, mode, id)
+);
+INSERT INTO held_actions
+  SELECT offering, mode, id, cluster, scope, reason, since, seen, '{}',
+    (SELECT json_group_object(value, held_plans.seen) FROM json_each(held_plans.keys)), figures, 0, 1
+  FROM held_plans;
+DROP TABLE held_plans;
+ALTER TABLE held_actions RENAME TO held_plans;
+
+CREATE TABLE ledgers (
+  cluster TEXT NOT NULL,
+  offering TEXT NOT NULL,
+  name TEXT NOT NULL,
+  seen TEXT NOT NULL,
+  named TEXT NOT NULL,
+  PRIMARY KEY (cluster, offering)
+);
+
+CREATE TABLE ledger_accounts (
+  cluster TEXT NOT NULL,
+  offering TEXT NOT NULL,
+  account TEXT NOT NULL,
+  origin TEXT NOT NULL,
+  since TEXT NOT NULL,
+  named INTEGER NOT NULL,
+  lacking_since TEXT NOT NULL,
+  PRIMARY KEY (cluster, offering, account)
+);
+INSERT OR IGNORE INTO ledger_accounts
+  SELECT lower(named.cluster), named.offering, named.account, 'found', namings.at, 1, ''
+  FROM named_accounts AS named JOIN account_namings AS namings USING (cluster, offering);
+DROP TABLE named_accounts;
+DROP TABLE account_namings;
+
+CREATE TABLE cluster_usernames (
+  offering TEXT NOT NULL,
+  person TEXT NOT NULL,
+  username TEXT NOT NULL,
+  PRIMARY KEY (offering, person)
+);
+
+CREATE TABLE joined_members (
+  cluster TEXT NOT NULL,
+  account TEXT NOT NULL,
+  user TEXT NOT NULL,
+  at TEXT NOT NULL,
+  PRIMARY KEY (cluster, account, user)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
 
 
 def statements(script: str) -> list[str]:

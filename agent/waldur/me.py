@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The user whose token the client has."""
+"""The user whose token the client has, and what roles may do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from agent.waldur import records
 from agent.waldur.client import WaldurClient
 
 PATH = "users/me/"
+ROLES = "roles/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,19 @@ def account(client: WaldurClient) -> Account:
         record.get("is_staff") is True,
         tuple(roles),
     )
+
+
+def rights_of_roles(client: WaldurClient) -> Mapping[str, frozenset[str]]:
+    """Return what each role of the server may do, by its name: its definition, wherever it is given. Whoever has a
+    token may read it (5.8.4 and later). Raises WaldurError.
+    """
+    items = client.pages(ROLES, [("field", "uuid"), ("field", "name"), ("field", "permissions")])
+    found = {}
+    for item in items:
+        listed = item.get("permissions")
+        if isinstance(listed, list):
+            found[str(item.get("name"))] = frozenset(map(str, listed))
+    return found
 
 
 def _role(item: Mapping[str, Any]) -> Role:

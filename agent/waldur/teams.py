@@ -12,17 +12,20 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from sys import intern
+from typing import Any
 
+from agent.core.account_names import fold
 from agent.core.errors import WaldurError
 from agent.core.members import ProjectAccounts
-from agent.core.model import TeamMember
-from agent.waldur import members, pool, records
+from agent.core.model import Resource, TeamMember
+from agent.waldur import members, offerings, pool, records
 from agent.waldur.client import OLDEST_FIRST, WaldurClient
 
 PROVIDERS = "marketplace-service-providers/"
 LIMITS = "component-user-usage-limits/"
 # Servers of 2024 send all fields. `created` tells two grants of one role apart.
 PERMISSION_FIELDS = ("user_uuid", "project_uuid", "role", "role_name", "created")
+PERSON = ("uuid", "username", "email")
 VALID_S = 3600.0
 IN_USE, ENDED = "OK", "Closed"
 
@@ -62,6 +65,35 @@ def provider_uuid(client: WaldurClient, customer_uuid: str) -> str:
     """Return an organization's service provider; empty where the token sees none."""
     params = [("customer_uuid", customer_uuid), ("field", "uuid")]
     return next((records.uuid(item, "a provider") for item in client.pages(PROVIDERS, params)), "")
+
+
+def person_uuid(client: WaldurClient, resource: Resource, wanted: str) -> str:
+    """Return whose login or e-mail in Waldur this is: of the resource's team, else of all who use the provider; empty
+    where neither has it. Offering users need not show either. Raises WaldurError.
+    """
+    name = fold(wanted)
+    team = f"marketplace-provider-resources/{resource.uuid}/team/"
+    if found := _named(client.pages(team, is_paged=False), name):
+        return found
+    try:
+        provider = provider_uuid(client, offerings.facts(client).customer_uuid)
+        users = client.pages(f"{PROVIDERS}{provider}/users/", [("field", each) for each in PERSON])
+        return _named(users, name) if provider else ""
+    except WaldurError as error:
+        if error.status not in (403, 404, 405):
+            raise
+        return ""
+
+
+def _named(people: Iterable[Mapping[str, Any]], name: str) -> str:
+    return next(
+        (
+            records.uuid(item, "a person")
+            for item in people
+            if name in (fold(str(item.get("username") or "")), fold(str(item.get("email") or "")))
+        ),
+        "",
+    )
 
 
 def of_projects(client: WaldurClient, provider: str) -> Teams:

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendError, BackendUnavailable
@@ -23,7 +24,7 @@ from backends.moab.canonical import canonical
 from backends.moab.ledger import Ledger
 from backends.moab.programs import Programs
 from backends.moab.reader import Reader
-from backends.moab.schema import MoabSettings
+from backends.moab.schema import DEFAULT_CLUSTER, MoabSettings
 from backends.moab.usage import Records
 from backends.moab.written_funds import WrittenFunds
 from backends.process import Runner
@@ -35,6 +36,9 @@ class MoabBackend:
     """Accounts, members, deposits and charges by the mam- commands."""
 
     def __init__(self, settings: MoabSettings, context: BackendContext) -> None:
+        settings = replace(
+            settings, cluster_name=settings.cluster_name or context.seen_cluster or DEFAULT_CLUSTER
+        )
         self._settings = settings
         self._programs = Programs(settings.bin_path)
         self._runner = Runner(prefix=settings.command_prefix, keys="moab_bin_path or command_prefix")

@@ -34,7 +34,7 @@ class MoabSettings:
     """
 
     default_account: str = "root"
-    cluster_name: str = DEFAULT_CLUSTER
+    cluster_name: str = ""
     bin_path: str = ""
     command_prefix: tuple[str, ...] = field(default=(), repr=False)
     deactivate_when_paused: bool = False
@@ -72,7 +72,7 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     return Parsed(
         MoabSettings(
             default_account=fold(loaded["default_account"] or "root"),
-            cluster_name=loaded["cluster_name"] or DEFAULT_CLUSTER,
+            cluster_name=fold(loaded["cluster_name"] or ""),
             bin_path=loaded["moab_bin_path"] or "",
             command_prefix=tuple(loaded["command_prefix"] or ()),
             deactivate_when_paused=loaded["deactivate_when_paused"],

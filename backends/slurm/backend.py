@@ -23,7 +23,7 @@ from backends.slurm.commands import CommandBuilder
 from backends.slurm.costs import Costs
 from backends.slurm.count import JobCount
 from backends.slurm.emulator import EmulatorSettings
-from backends.slurm.health import health
+from backends.slurm.health import DEFAULT_ACCOUNT, default_account, health
 from backends.slurm.jobs import Jobs
 from backends.slurm.periodic import PeriodicSettings
 from backends.slurm.programs import Programs, output
@@ -50,7 +50,7 @@ class SlurmBackend:
         )
         self._builder = CommandBuilder(settings.cluster_name, lambda: self._reader.seen_cluster)
         jobs = Jobs(self._runner, self._programs, settings.cluster_name)
-        self._reader = Reader(settings, self._runner, self._programs, jobs)
+        self._reader = Reader(settings, self._runner, self._programs, jobs, context.seen_cluster)
         zones = Zones(self._runner)
         self._accounting = Accounting(self._runner, self._programs, settings.cluster_name, zones)
         self._rollup = Rollup(self._runner, self._programs, settings.cluster_name, zones)
@@ -149,8 +149,12 @@ class SlurmBackend:
             self._settings,
             "".join(version),
             names,
-            lambda: self.observe(Scope(parts=frozenset({Part.ACCOUNTS}))),
+            self._tree,
         )
 
     def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
-        return checks.checks(self._runner, self._programs)
+        own = {DEFAULT_ACCOUNT: lambda: default_account(self._settings, self._tree())}
+        return {**checks.checks(self._runner, self._programs), **own}
+
+    def _tree(self) -> Snapshot:
+        return self.observe(Scope(parts=frozenset({Part.ACCOUNTS})))

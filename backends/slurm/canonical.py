@@ -39,8 +39,10 @@ def canonical(settings: SlurmSettings, spec: AllocationSpec, snapshot: Snapshot)
     state, state_notes = states.state(settings, requested, own)
     left = states.left_behind(settings, requested, own, snapshot.accounts.get(account.name))
     state = replace(state, is_unclear=bool(left) and settings.skip_qos_swap)
-    # What the members' default becomes by the site's policy; empty: the cluster keeps or chooses it.
-    default_accounts = {"common": settings.default_account, "individual": account.name}
+    # What the members' default becomes by the site's policy; empty: the cluster keeps it, or takes the first account.
+    # Who gets a default account joins it (22.05): one that takes jobs is a way around all limits and all reports.
+    common = settings.default_account if snapshot.refuses_jobs(settings.default_account) else ""
+    default_accounts = {"common": common, "individual": account.name}
     notes = [
         f"limit {tres}={value} is left out: this cluster does not track the TRES {tres} "
         "(AccountingStorageTRES in slurm.conf)"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from agent.core.checks import Check, ok, problem, unknown
-from agent.core.errors import BackendError
+from agent.core.errors import BackendError, BackendUnavailable
 from backends.process import Runner
 from backends.slurm.programs import Programs, output
 
@@ -55,6 +55,9 @@ def controller_time(runner: Runner, programs: Programs) -> Check | datetime:
     """Return what the clock of slurmctld shows. Raises BackendError."""
     try:
         said = output(runner.read((programs.sdiag,)))
+    except BackendUnavailable as error:
+        waits = "until then nobody leaves and nothing ends; the rest goes on"
+        return problem(CLOCK, str(error), f"systemctl status slurmctld on its host; {waits}")
     except BackendError as error:
         return unknown(CLOCK, f"sdiag does not tell it: {error}")
     found = SDIAG_TIME.search(said)

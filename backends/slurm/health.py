@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""What is wrong with a cluster that answers: its name, and the accounts that everything hangs below."""
+"""What is wrong with a cluster that answers: its name, the accounts that everything hangs below, and who can submit
+where no allocation counts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from agent.core.checks import Check, ok, problem, warning
 from agent.core.model import Health, Snapshot
+from backends.slurm.parse import ROOT
 from backends.slurm.schema import SlurmSettings
+
+DEFAULT_ACCOUNT = "default account"
+NAMED_AT_MOST = 5
 
 
 def health(
@@ -28,3 +35,29 @@ def health(
         if (account := getattr(settings, key)) and account not in snapshot.accounts
     ]
     return Health(version, cluster, tuple(problems), tuple(warnings))
+
+
+def default_account(settings: SlurmSettings, tree: Snapshot) -> Check:
+    """Check that members cannot submit in the account that the settings name as their default."""
+    name, account = DEFAULT_ACCOUNT, settings.default_account
+    top = settings.parent_account or settings.root_account
+    if tree.refuses_jobs(top):
+        said = (
+            f"{top} takes no jobs (GrpSubmitJobs=0), nor does any account below it, so no allocation either"
+        )
+        return problem(
+            name, said, "name another account above customers' (`root_account`), or let this one take jobs"
+        )
+    if tree.refuses_jobs(account):
+        return ok(name, f"{account} takes no jobs: members submit with -A and their allocation's account")
+    users = sorted(tree.users_of(account) - {ROOT})
+    if not users:
+        return ok(name, f"no member can submit in {account}: the default is an allocation's account")
+    more = ", ..." if len(users) > NAMED_AT_MOST else ""
+    return warning(
+        name,
+        f"{', '.join(users[:NAMED_AT_MOST])}{more} ({len(users)} in all) can submit in {account}, where no limit of "
+        "Waldur counts and no usage is reported; where it is their default account, also without -A",
+        f"for who does not administer SLURM: `sacctmgr modify user USER set DefaultAccount=` an allocation's, then "
+        f"`sacctmgr remove user USER account={account}`",
+    )

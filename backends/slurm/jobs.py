@@ -21,10 +21,6 @@ from backends.slurm.programs import Programs, failure, output
 
 log = logging.getLogger(__name__)
 
-# For an account that was added slurmctld gets all users, and answers nobody for 15 s where they are 70,000 (22.05). Its
-# clients wait for 10 s.
-BUSY = "timed out"
-ATTEMPTS = 3
 CANCEL_GRACE_S = 30.0
 CANCEL_POLL_S = 1.0
 
@@ -47,7 +43,7 @@ class Jobs:
         """Return the active jobs (pending, running, completing) in these accounts; who is not named has none.
 
         None where this host has no squeue: the jobs are unknown, and sacctmgr itself refuses what they still need.
-        A slurmctld that is busy is asked again. Raises BackendError.
+        Raises BackendError.
         """
         options = (
             "--noheader",
@@ -56,17 +52,10 @@ class Jobs:
             f"--account={','.join(sorted(accounts))}",
             "--format=%a|%u",
         )
-        attempt = 1
-        while True:
-            try:
-                return parse.job_counts(output(self._runner.read((self._programs.squeue, *options))))
-            except CommandMissing:
-                return None
-            except BackendUnavailable as error:
-                if BUSY not in str(error) or attempt == ATTEMPTS:
-                    raise
-                log.info("%s; asked again, attempt %d", error, attempt + 1)
-                attempt += 1
+        try:
+            return parse.job_counts(output(self._runner.read((self._programs.squeue, *options))))
+        except CommandMissing:
+            return None
 
     def cancel(self, batches: Sequence[Batch]) -> Iterator[Outcome]:
         """Run scancel for each, then wait once for all until squeue shows none of their jobs."""
@@ -93,11 +82,20 @@ def wait_for_end(
     started_s: float,
     grace_s: float,
 ) -> dict[CancelJobs, BackendError | None]:
-    """Wait for the end of the cancelled jobs. Return an error for each action whose jobs remain."""
+    """Wait for the end of the cancelled jobs. Return an error for each action whose jobs remain.
+
+    One answer that does not come ends no wait: for an account that was added slurmctld gets all users, and answers
+    nobody for 15 s where they are 70,000 (22.05).
+    """
     waiting = list(actions)
     while waiting:
         try:
             counts = active({action.account for action in waiting})
+        except BackendUnavailable as error:
+            if time.monotonic() - started_s > grace_s:
+                return dict.fromkeys(waiting, error)
+            time.sleep(CANCEL_POLL_S)
+            continue
         except BackendError as error:
             return dict.fromkeys(waiting, error)
         left = dict.fromkeys(waiting, 0)

@@ -138,7 +138,9 @@ def _outage(completed: Completed) -> BackendUnavailable:
     # With --clusters they ask the database first.
     is_slurmctld = program in SLURMCTLD_PROGRAMS and not OF_DATABASE.search(completed.stderr)
     silent, service = OF_SLURMCTLD if is_slurmctld else OF_SLURMDBD
+    said = one_line(completed.stderr.strip())
     return BackendUnavailable(
-        f"`{' '.join(completed.argv)}`: {silent} does not answer: {one_line(completed.stderr.strip())}. "
-        f"Nothing is lost: the step is tried again. Check {service} (systemctl status {service})."
+        f"`{' '.join(completed.argv)}`: {silent} does not answer: {said}. "
+        f"Nothing is lost: the step is tried again. Check {service} (systemctl status {service}).",
+        brief=f"{silent} does not answer: {said}. Check {service} (systemctl status {service})",
     )

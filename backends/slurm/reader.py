@@ -10,14 +10,14 @@ from contextlib import closing
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from agent.core.errors import BackendError, CommandFailed, ParseError
+from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
 from backends.base import Few, Scope
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
 from backends.slurm.allowed_names import is_usable
 from backends.slurm.commands import marked_qos
-from backends.slurm.jobs import Jobs
+from backends.slurm.jobs import JobCounts, Jobs
 from backends.slurm.programs import Programs, output, streamed
 from backends.slurm.schema import SlurmSettings
 
@@ -38,13 +38,20 @@ class Reader:
     accounts and associations it had then.
     """
 
-    def __init__(self, settings: SlurmSettings, runner: Runner, programs: Programs, jobs: Jobs) -> None:
+    def __init__(
+        self,
+        settings: SlurmSettings,
+        runner: Runner,
+        programs: Programs,
+        jobs: Jobs,
+        seen_cluster: str = "",
+    ) -> None:
         self._settings = settings
         self._runner = runner
         self._programs = programs
         self._jobs = jobs
         self._where = (f"cluster={settings.cluster_name}",) if settings.cluster_name else ()
-        self.seen_cluster = ""
+        self.seen_cluster = seen_cluster
         # Whether this cluster's programs tell places in the tree, and list default associations alone.
         self._shows_places = True
         self._lists_defaults = True
@@ -52,7 +59,7 @@ class Reader:
 
     @property
     def cluster(self) -> str:
-        return self._settings.cluster_name or "default"
+        return self._settings.cluster_name or self.seen_cluster or "default"
 
     def observe(self, scope: Scope) -> Snapshot:
         """Read the parts of the scope, one command each, all at once: a read is 180 ms of waiting and 4 ms of work
@@ -221,6 +228,8 @@ class Reader:
             found = parse.partitions(output(self._runner.read(command)))
         except CommandMissing:
             return Snapshot(self.cluster)
+        except BackendUnavailable as error:
+            return unread(self.cluster, Part.PARTITIONS, error)
         return Snapshot(self.cluster, partitions=found, complete=frozenset({Part.PARTITIONS}))
 
     def _default_accounts(self, users: frozenset[str] | None = None) -> Snapshot:
@@ -285,15 +294,31 @@ class Reader:
         return Snapshot(self.cluster, used=used, complete=frozenset({Part.USAGE}))
 
     def _active_jobs(self, accounts: frozenset[str]) -> Snapshot:
-        counts = self._jobs.active(accounts)
-        if counts is None:
-            return Snapshot(self.cluster)
-        of_accounts = dict.fromkeys(accounts, 0)
-        for (account, _), number in counts.items():
-            of_accounts[account] = of_accounts.get(account, 0) + number
-        return Snapshot(
-            self.cluster, active_jobs=of_accounts, active_users=counts, complete=frozenset({Part.JOBS})
-        )
+        return jobs_of(self.cluster, accounts, lambda: self._jobs.active(accounts))
+
+
+def jobs_of(cluster: str, accounts: frozenset[str], read: Callable[[], JobCounts | None]) -> Snapshot:
+    """Return the active jobs of these accounts. Where they cannot be read, slurmctld is away and slurmdbd may not be:
+    they are unknown, and what needs them waits. Where this host can ask nobody, sacctmgr refuses what jobs still need.
+    """
+    try:
+        counts = read()
+    except BackendError as error:
+        return unread(cluster, Part.JOBS, error)
+    if counts is None:
+        return Snapshot(cluster)
+    of_accounts = dict.fromkeys(accounts, 0)
+    for (account, _), number in counts.items():
+        of_accounts[account] = of_accounts.get(account, 0) + number
+    return Snapshot(cluster, active_jobs=of_accounts, active_users=counts, complete=frozenset({Part.JOBS}))
+
+
+def unread(cluster: str, part: Part, error: BackendError) -> Snapshot:
+    """Return a snapshot that tells why a part which slurmctld has could not be read."""
+    log.warning("%s of cluster %s cannot be read: %s", part.value, cluster, error)
+    return Snapshot(
+        cluster, unread={part: error.brief if isinstance(error, BackendUnavailable) else str(error)}
+    )
 
 
 def _unlisted(snapshot: Snapshot, listed: Mapping[str, str], few: Few | None) -> list[str]:

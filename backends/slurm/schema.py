@@ -17,6 +17,7 @@ from agent.core.account_names import fold
 from agent.core.model import OwnQos
 from backends.base import Parsed
 from backends.slurm.allowed_names import is_usable
+from backends.slurm.parse import ROOT
 from backends.slurm.rest import qos
 from backends.slurm.rest.access import RestAccess
 from backends.slurm.rest.access import read as read_access
@@ -94,7 +95,7 @@ def _name(**options: Any) -> fields.Field[Any]:
 
 
 class SlurmSchema(Schema):
-    default_account = _name(load_default="root")
+    default_account = _name(load_default=ROOT)
     root_account = _name(load_default=None)
     default_account_policy = fields.String(
         load_default="common",
@@ -149,14 +150,16 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
     )
     if any(p.severity is Severity.ERROR for p in problems):
         return Parsed(None, problems)
-    default_account = fold(loaded["default_account"] or "root")
+    problems += tuple(_default_account(raw, loaded, path))
+    default_account = fold(loaded["default_account"] or ROOT)
     return Parsed(
         SlurmSettings(
             default_account=default_account,
             root_account=fold(loaded["root_account"] or default_account),
             default_account_policy=loaded["default_account_policy"],
             parent_account=fold(loaded["parent_account"] or ""),
-            cluster_name=loaded["cluster_name"] or "",
+            # SLURM itself keeps the names of clusters in lower case (22.05).
+            cluster_name=fold(loaded["cluster_name"] or ""),
             bin_path=loaded["slurm_bin_path"] or "",
             command_prefix=tuple(loaded["command_prefix"] or ()),
             default_partition=fold(loaded["default_partition"] or ""),
@@ -281,6 +284,27 @@ def _qos_conflicts(raw: Mapping[str, Any], management: Mapping[str, Any], path: 
         if skips and raw.get(key) not in (None, ""):
             message = f"no QoS is exchanged then, and `{key}` names one for that: leave out one of the two"
             yield Problem(Severity.ERROR, f"{path}.skip_qos_swap", message)
+
+
+def _default_account(raw: Mapping[str, Any], loaded: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield what a default account that is written means for members; the reference would let them join it."""
+    if loaded["default_account_policy"] != "common" or not raw.get("default_account"):
+        return
+    account, top = fold(loaded["default_account"]), fold(loaded["root_account"] or "")
+    if account == ROOT:
+        means = f"{ROOT} is where customers' accounts go, and becomes nobody's default account"
+    elif top in ("", account):
+        means = (
+            f"{account} is where customers' accounts go, and becomes nobody's default account: one that takes no jobs "
+            "would close all accounts below it. Name the account above customers' by `root_account`"
+        )
+    else:
+        means = (
+            f"{account} becomes members' default account only while it takes no jobs (GrpSubmitJobs=0): jobs without "
+            "an account would count for no allocation there"
+        )
+    message = f"{means}. Members get their allocation's, as with `default_account_policy: none`"
+    yield Problem(Severity.WARNING, f"{path}.default_account", message)
 
 
 def _without_effect(raw: Mapping[str, Any], loaded: Mapping[str, Any], path: str) -> Iterator[Problem]:

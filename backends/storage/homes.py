@@ -25,7 +25,7 @@ from agent.core.errors import (
     PlanRefused,
     SiteAgentError,
 )
-from agent.core.homes import Home, QuotaProvider, is_username
+from agent.core.homes import Home, HomeRules, QuotaProvider, home_problem, is_home, is_username
 from agent.core.host_actions import (
     HostAction,
     MakeHome,
@@ -44,8 +44,6 @@ from backends.storage.programs import Programs
 log = logging.getLogger(__name__)
 
 LEAVE_AFTER_S = 30.0
-# Homes of users who shall have none (Debian policy 9.2.3, the BSDs).
-NO_HOMES = ("/nonexistent", "/var/empty", "/dev/null")
 NOT_PERMITTED = 6
 # mkhomedir_helper writes to syslog only; its exit code is a number of PAM (<security/_pam_types.h>).
 HELPER_ENDS: Mapping[int, str] = {
@@ -139,6 +137,11 @@ class HeadNode:
         return tuple(limits.items())
 
     def _make_home(self, action: MakeHome) -> None:
+        """Raise PlanRefused where the user database names another home by now than the one that was planned."""
+        entry = self.lookup(action.user)
+        if entry is None or entry.home != action.path:
+            now = f"gives {entry.home!r}" if entry else "does not know the user"
+            raise PlanRefused(f"{action.path} of {action.user} is not made: the user database {now} now")
         done = self._write(_home_argv(action))
         if done.returncode == NOT_PERMITTED and os.geteuid() != 0:
             raise RootNeeded(
@@ -261,12 +264,13 @@ def _home_argv(action: MakeHome) -> Sequence[str]:
     return ("mkhomedir_helper", action.user, action.umask)
 
 
-def observe_home(entry: PasswdEntry, base_path: str) -> Home:
+def observe_home(entry: PasswdEntry, rules: HomeRules) -> Home:
     """Return the home of a user who is known here. Below `base_path` symbolic links are not followed.
 
     mkhomedir_helper makes the home that the user database names, wherever `base_path` is; it does nothing where
     that exists.
     """
+    base_path = rules.base_path
     path = f"{base_path}/{entry.name}" if base_path else entry.home
     trouble, exists = "", False
     if is_system_number(entry.uid) or entry.name in SYSTEM_USERS:
@@ -274,18 +278,18 @@ def observe_home(entry: PasswdEntry, base_path: str) -> Home:
             f"uid {entry.uid} belongs to the system itself (people have {FIRST_PERSON} and above): its home and quota "
             "are left alone"
         )
-    elif (
-        entry.home.rstrip("/") in NO_HOMES
-        or not entry.home.startswith("/")
-        or not entry.home.strip("/")
-        or {".", ".."} & set(entry.home.split("/"))
-    ):
+    elif not is_home(entry.home):
         trouble = f"the user database gives {entry.home!r} as its home"
     else:
         try:
             exists = _is_folder(path, follow=not base_path) or _is_folder(entry.home, follow=True)
         except OSError as error:
             trouble = f"{path} cannot be the home: {error.strerror or error}"
+        has_quota = rules.quota is not None and rules.quota.provider is QuotaProvider.CEPH_XATTR
+        # Of a home that is there root changes its quota only, where that is the folder's own.
+        acted_on = "" if trouble else entry.home if not exists else path if has_quota else ""
+        if acted_on and (problem := home_problem(acted_on, rules.bases)):
+            trouble = f"its home is {acted_on!r}, and {problem}"
     return Home(entry.name, path, made_at=entry.home, exists=exists, trouble=trouble)
 
 

@@ -15,12 +15,12 @@ from agent.core.system_users import SYSTEM_USERS, is_system_number
 
 def is_taken(name: str) -> bool:
     """Return whether a user or a group of this name exists here."""
-    return _uid(name) is not None or gid_of(name) is not None
+    return uid_of(name) is not None or gid_of(name) is not None
 
 
 def is_system_user(name: str) -> bool:
     """Return whether it is root, or a user that a service runs as."""
-    return name in SYSTEM_USERS or _is_of_the_system(_uid(name))
+    return name in SYSTEM_USERS or _is_of_the_system(uid_of(name))
 
 
 def is_system_group(name: str) -> bool:
@@ -30,23 +30,32 @@ def is_system_group(name: str) -> bool:
 
 def has_uid(number: int) -> bool:
     """Return whether a user of this host has the number."""
-    try:
-        pwd.getpwuid(number)
-    except KeyError:
-        return False
-    return True
+    return user_of(number) is not None
 
 
 def has_gid(number: int) -> bool:
     """Return whether a group of this host has the number."""
+    return group_of(number) is not None
+
+
+def user_of(number: int) -> str | None:
+    """Return the user of this host that has the number, None where there is none."""
     try:
-        grp.getgrgid(number)
+        return pwd.getpwuid(number).pw_name
     except KeyError:
-        return False
-    return True
+        return None
 
 
-def _uid(name: str) -> int | None:
+def group_of(number: int) -> str | None:
+    """Return the group of this host that has the number, None where there is none."""
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return None
+
+
+def uid_of(name: str) -> int | None:
+    """Return the number of a user of this host; None where there is none, or the name service is out of order."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

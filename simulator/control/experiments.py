@@ -8,7 +8,7 @@ copy; `SiteControl.change` is the way to alter a record.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime
@@ -148,10 +148,14 @@ class PeopleControl(_Control):
         with self._locked_store() as store:
             return copy.deepcopy(seed.add_user(store, username, full_name=full_name))
 
-    def add_provider_user(self, username: str, role: str) -> str:
-        """Add a user with a role at the seeded offering's provider, such as CUSTOMER.SITE_AGENT. Return the token."""
+    def add_provider_user(self, username: str, role: str, *, permissions: Iterable[str] | None = None) -> str:
+        """Add a user with a role at the seeded offering's provider, such as CUSTOMER.SITE_AGENT. Return the token.
+        `permissions`: those of the role from now on, where it is one of a site's own making.
+        """
         with self._locked_store() as store:
             user = seed.add_user(store, username)
+            if permissions is not None:
+                store.made_roles[role] = frozenset(permissions)
             provider = store.offerings[self._seeded.offering_uuid].customer_uuid
             seed.grant(store, user, role, scope_type="customer", scope_uuid=provider)
             return next(token.key for token in store.tokens.values() if token.user_uuid == user.uuid)

@@ -102,7 +102,7 @@ def emulated_cluster(folder: Path) -> tuple[Path, dict[str, str]]:
     """Return the folder of the emulator's SLURM commands, and the environment that gives them a state of their own."""
     commands = Path(sys.executable).parent
     if not (commands / SACCTMGR).exists():
-        raise DemoError("the SLURM emulator is not installed: pip install 'waldur-site-cluster[embedded]'")
+        raise DemoError("the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'")
     state = {
         "SLURM_EMULATOR_STATE_FILE": str(folder / "slurm.json"),
         "SLURM_EMULATOR_TIME_FILE": str(folder / "slurm-time.json"),

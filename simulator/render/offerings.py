@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from simulator.render.view import View
+from simulator.world.ages import Age
 from simulator.world.clock import wire_date, wire_time
 from simulator.world.records import Component, JsonObject, Offering, Plan, Project
 from simulator.world.store import ServiceProvider
@@ -86,6 +87,8 @@ def offering_body(view: View, offering: Offering) -> JsonObject:
         **_counts(view, offering),
         **_blanks(),
     }
+    if view.age.at_least(Age.V8_1):
+        body["qos_profiles"] = [{"uuid": offering.uuid, "name": name} for name in offering.qos]
     return body | (_newer(offering) if view.age.is_modern else _only_2024())
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from simulator.render.resources import role_name
 from simulator.render.view import View
 from simulator.world.clock import wire_time
+from simulator.world.identifiers import role_uuid
 from simulator.world.records import (
     Grant,
     JsonObject,
@@ -18,6 +19,7 @@ from simulator.world.records import (
     OfferingUserState,
     ProjectGroup,
     ResourceState,
+    Role,
     SharedAccount,
     SshKey,
     User,
@@ -99,8 +101,8 @@ def permission_body(view: View, grant: Grant) -> JsonObject:
         "created": wire_time(grant.created),
         "expiration_time": wire_time(grant.expiration_time),
         "role_name": grant.role,
-        "role_description": grant.role.replace(".", " ").capitalize(),
-        "role_uuid": grant.uuid,
+        "role_description": role_description(grant.role),
+        "role_uuid": role_uuid(grant.role),
         "scope_type": grant.scope_type,
         "scope_uuid": grant.scope_uuid,
         "scope_name": _scope_name(view, grant),
@@ -108,6 +110,28 @@ def permission_body(view: View, grant: Grant) -> JsonObject:
     if author is not None:
         body |= {"created_by_full_name": author.full_name, "created_by_username": author.username}
     return body
+
+
+def role_body(view: View, role: Role) -> JsonObject:
+    """Return a role with its permissions, which everybody may read. Only staff see how many users have it, from 8.x
+    on; a server of 2024 counts them for everybody.
+    """
+    scope = role.name.partition(".")[0].lower()
+    used = sum(grant.role == role.name for grant in view.store.grants)
+    return {
+        "uuid": role.uuid,
+        "name": role.name,
+        "description": role_description(role.name),
+        "permissions": sorted(role.permissions),
+        "is_system_role": role.name not in view.store.made_roles,
+        "is_active": True,
+        "users_count": None if view.age.is_modern else used,
+        "content_type": scope if scope in ("customer", "project", "offering") else "customer",
+    }
+
+
+def role_description(name: str) -> str:
+    return name.replace(".", " ").capitalize()
 
 
 def project_permission_body(view: View, grant: Grant) -> JsonObject:

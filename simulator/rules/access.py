@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simulator.rules.errors import forbidden, unauthenticated
-from simulator.world.ages import Age
-from simulator.world.records import Offering, Order, Project, Resource, User
+from simulator.world.identifiers import role_uuid
+from simulator.world.records import Offering, Order, Project, Resource, Role, User
 from simulator.world.store import Store
 
 Scope = tuple[str, str]
@@ -35,6 +35,16 @@ _PROVIDER_OWNER = frozenset(
         "RESOURCE.SET_USAGE",
         "RESOURCE.SUBMIT_REPORT",
         "RESOURCE.TERMINATE",
+    }
+)
+# Of the server's own definition of the role: it approves nothing.
+_OFFERING_MANAGER = frozenset(
+    {
+        "OFFERING.UPDATE",
+        "OFFERING.UPDATE_COMPONENTS",
+        "RESOURCE.SET_BACKEND_ID",
+        "RESOURCE.SET_BACKEND_METADATA",
+        "RESOURCE.SET_USAGE",
     }
 )
 # A role of a provider's own making, with what orders, members, reports and components need.
@@ -62,7 +72,7 @@ _CONSUMER = frozenset(
 _ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     "CUSTOMER.OWNER": _PROVIDER_OWNER,
     "CUSTOMER.MANAGER": _PROVIDER_OWNER,
-    "OFFERING.MANAGER": _PROVIDER_OWNER,
+    "OFFERING.MANAGER": _OFFERING_MANAGER,
     "CUSTOMER.SITE_AGENT": _SITE_AGENT,
     "PROJECT.MANAGER": _CONSUMER - {"ORDER.APPROVE", "ORDER.CANCEL", "ORDER.DESTROY"},
     "PROJECT.ADMIN": frozenset(),
@@ -99,7 +109,7 @@ def may(store: Store, user: User, permission: str, scopes: Iterable[Scope]) -> b
         return True
     wanted = set(scopes)
     return any(
-        (grant.scope_type, grant.scope_uuid) in wanted and permission in _permissions(store.age, grant.role)
+        (grant.scope_type, grant.scope_uuid) in wanted and permission in permissions_of(store, grant.role)
         for grant in store.active_roles(user.uuid)
     )
 
@@ -133,7 +143,8 @@ def provides(store: Store, user: User, offering: Offering) -> bool:
     if user.is_staff or user.is_support:
         return True
     scopes = {offering.uuid, offering.customer_uuid}
-    return any(g.role in _PROVIDER_ROLES and g.scope_uuid in scopes for g in store.active_roles(user.uuid))
+    known = {*_PROVIDER_ROLES, *store.made_roles}
+    return any(g.role in known and g.scope_uuid in scopes for g in store.active_roles(user.uuid))
 
 
 def provided(store: Store, user: User) -> frozenset[str]:
@@ -162,8 +173,16 @@ def sees_order(store: Store, user: User, order: Order) -> bool:
     return provides(store, user, store.offering_of(order)) or consumes(store, user, order)
 
 
-def _permissions(age: Age, role: str) -> frozenset[str]:
+def roles(store: Store) -> list[Role]:
+    """Return the roles of the server, its own and those that were made."""
+    own = [*_ROLE_PERMISSIONS, *(name for name in store.made_roles if name not in _ROLE_PERMISSIONS)]
+    return [Role(uuid=role_uuid(name), name=name, permissions=permissions_of(store, name)) for name in own]
+
+
+def permissions_of(store: Store, role: str) -> frozenset[str]:
+    if role in store.made_roles:
+        return store.made_roles[role]
     granted = _ROLE_PERMISSIONS.get(role, frozenset())
-    if age.is_modern and role in _PROVIDER_ROLES:
+    if store.age.is_modern and role in _PROVIDER_ROLES:
         return granted | _SINCE_8
     return granted

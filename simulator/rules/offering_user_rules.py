@@ -60,9 +60,12 @@ def set_username(store: Store, row: OfferingUser, username: str) -> None:
 
 
 def blank_usernames(store: Store, offering: Offering) -> None:
-    """Forget all names at an offering, as a server of 2024 does whenever its options are edited."""
+    """Forget all names at an offering, as a server of 2024 does whenever its options are edited; under a policy of its
+    own it makes new ones.
+    """
+    policy = offering.plugin_options.get("username_generation_policy", "service_provider")
     for row in store.offering_users.where("offering", offering.uuid):
-        row.username = ""
+        row.username = "" if policy == "service_provider" else store.users[row.user_uuid].username
         row.modified = store.clock.now()
 
 

@@ -48,6 +48,11 @@ def as_uuid(text: object) -> str | None:
     return None
 
 
+def role_uuid(name: str) -> str:
+    """Return the uuid of a role: each name is one role, not stored."""
+    return hashlib.sha256(f"role/{name}".encode()).hexdigest()[:32]
+
+
 def plan_period_uuid(resource_uuid: str) -> str:
     """Return the uuid of a resource's plan period, or the reverse: each resource has one period, not stored."""
     return resource_uuid[::-1]

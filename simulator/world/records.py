@@ -134,6 +134,15 @@ class Grant:
 
 
 @dataclass(kw_only=True)
+class Role:
+    """What a role may do, wherever it is given."""
+
+    uuid: str
+    name: str
+    permissions: frozenset[str]
+
+
+@dataclass(kw_only=True)
 class SshKey:
     uuid: str
     name: str
@@ -194,6 +203,7 @@ class Offering:
     backend_metadata: JsonObject = field(default_factory=dict)
     backend_id_rules: JsonObject = field(default_factory=dict)
     partitions: list[str] = field(default_factory=list)
+    qos: list[str] = field(default_factory=list)
     exposed_fields: list[str] = field(default_factory=lambda: ["username", "full_name", "email"])
     enforces_consent: bool = False
     service_settings_uuid: str = ""

@@ -76,7 +76,7 @@ class Scenario:
     unnamed_state: OfferingUserState = OfferingUserState.REQUESTED
     allocations_per_project: int = 0
     allocation_limits: dict[str, int] = field(default_factory=lambda: {"cpu": 1000, "mem": 2000, "gpu": 10})
-    backend_prefix: str = "hpc_"
+    backend_prefix: str = "a_"
     agent_username: str = "agent"
 
 

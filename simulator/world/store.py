@@ -52,6 +52,8 @@ class Store:
         self.tokens: dict[str, rows.Token] = {}
         self.oidc_clients: dict[str, tuple[str, str]] = {}
         self.denied: set[tuple[str, str]] = set()
+        # Permissions of roles that a site has made, or changed, by name.
+        self.made_roles: dict[str, frozenset[str]] = {}
         # The day whose start and end dates were looked at, as long as no order, resource or project changes.
         self.settled_on: date | None = None
         # Whoever tells others of changes: called, with the lock held, after anything may have changed.

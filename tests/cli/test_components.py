@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`load-components`, and the reference's script for it: a table of what was created, updated or left."""
+"""`load-components`, and the reference's script for it: a table of what was created, updated or unchanged."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def in_waldur(site: OperatorSite) -> dict[str, Any]:
     return {component.type: component for component in offering.components}
 
 
-def test_created_updated_left(site: OperatorSite, command: Command) -> None:
+def test_created_updated_unchanged(site: OperatorSite, command: Command) -> None:
     said = command(*LOAD, "-c", configure(site))
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines()[0].strip() == "Test SLURM"
     assert rows(said.out) == {
-        "cpu": ("left", ""),
+        "cpu": ("unchanged", "Waldur has it as it is configured"),
         "mem": ("updated", "name: Memory -> RAM, limit_amount: None -> 500"),
         "node": (
             "created",
@@ -53,12 +53,14 @@ def test_created_updated_left(site: OperatorSite, command: Command) -> None:
     assert there["mem"].unit_factor == 61440, "factors are the site's own business"
 
 
-def test_the_second_time_all_are_left(site: OperatorSite, command: Command) -> None:
+def test_the_second_time_all_are_unchanged(site: OperatorSite, command: Command) -> None:
     file = configure(site)
     assert command(*LOAD, "-c", file).code == 0
     site.waldur.requests.reset()
     said = command(*LOAD, "-c", file)
-    assert {name: result for name, (result, _) in rows(said.out).items()} == dict.fromkeys(COMPONENTS, "left")
+    assert {name: result for name, (result, _) in rows(said.out).items()} == dict.fromkeys(
+        COMPONENTS, "unchanged"
+    )
     assert site.waldur.requests.counts() == {"GET marketplace-provider-offerings/{uuid}/": 1}
 
 
@@ -81,7 +83,7 @@ def test_prepaid_components_and_periods(site: OperatorSite, command: Command) ->
         "gpu": "quarterly",
     }
     results = {name: result for name, (result, _) in rows(command(*LOAD, "-c", file).out).items()}
-    assert set(results.values()) == {"left"}
+    assert set(results.values()) == {"unchanged"}
 
 
 def test_json(site: OperatorSite, command: Command) -> None:
@@ -90,7 +92,7 @@ def test_json(site: OperatorSite, command: Command) -> None:
     assert offering["skipped"] is None
     by_name = {item["component"]: item for item in offering["components"]}
     assert {name: item["result"] for name, item in by_name.items()} == {
-        "cpu": "left",
+        "cpu": "unchanged",
         "mem": "updated",
         "node": "created",
     }
@@ -114,7 +116,7 @@ def test_an_offering_that_is_left_alone_is_told_nothing(
     said = command(*LOAD, "-c", file)
     assert said.code == 1, "Waldur does not have what is configured"
     assert {name: result for name, (result, _) in rows(said.out).items()} == {
-        "cpu": "left",
+        "cpu": "unchanged",
         "mem": "would be updated",
         "node": "would be created",
     }
@@ -164,7 +166,7 @@ def test_a_token_without_the_right(site: OperatorSite, command: Command) -> None
     site.waldur.people.deny("agent", "OFFERING.UPDATE_COMPONENTS")
     said = command(*LOAD, "-c", configure(site))
     results = {name: result for name, (result, _) in rows(said.out).items()}
-    assert (said.code, results) == (1, {"cpu": "left", "mem": "failed", "node": "failed"})
+    assert (said.code, results) == (1, {"cpu": "unchanged", "mem": "failed", "node": "failed"})
     assert "403" in said.out
     assert "lacks the right OFFERING.UPDATE_COMPONENTS" in said.log()[0]["event"]
 

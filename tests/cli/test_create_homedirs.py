@@ -81,6 +81,22 @@ def test_made_and_waiting(site: OperatorSite) -> None:
     assert (again.code, again.out.splitlines()[-1]) == (0, "Test SLURM: 3 kept, 1 waiting")
 
 
+def test_homes_beyond_the_budget_wait_for_an_approval(site: OperatorSite) -> None:
+    users(site)
+    prefix = on_head_node(site, *NAMES)
+    config = site.configure(policy={"budgets": {"homes_made": {"hour": 3, "day": 3}}})
+    said = run(prefix, *CREATE, "-c", config)
+    assert said.code == 0, said.err
+    assert {result for result, _ in rows(said.out).values()} == {"later"}
+    held = next(
+        line for line in said.out.splitlines() if "is held: the homes of 4 users would be made" in line
+    )
+    plan = held.split()[3]
+    assert f"`approve {plan}` releases it" in said.out
+    assert run(prefix, "approve", plan, "-c", config).code == 0
+    assert {result for result, _ in rows(run(prefix, *CREATE, "-c", config).out).values()} == {"made"}
+
+
 def test_only_users_who_are_ok_unrestricted_and_named(site: OperatorSite) -> None:
     _, bob, cat, dan = users(site)
     bob.is_restricted, cat.state, dan.username = True, OfferingUserState.CREATING, ""

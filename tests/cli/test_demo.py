@@ -170,7 +170,7 @@ def test_sigkill_leaves_no_process_behind(tmp_path: Path) -> None:
 def test_without_the_emulator_it_says_so(tmp_path: Path, bare_python: str) -> None:
     with demo(tmp_path, "--once", "--json", python=bare_python) as running:
         assert running.ended() == 1
-        sentence = "the SLURM emulator is not installed: pip install 'waldur-site-cluster[embedded]'"
+        sentence = "the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'"
         assert f"error: {sentence}" in running.err()
         assert json.loads(running.out())["faults"] == [sentence]
         running.has_left_nothing()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from agent.state import journal, listings, pauses
-from agent.state.held_plans import HeldPlans
+from agent.state.held_plans import HeldPlans, HeldRow
 from rig.site import settings_of
 from tests.cli.conftest import Command
 from tests.cli.operator_site import OperatorSite
@@ -23,6 +23,7 @@ def test_a_hint_is_forgotten_and_nothing_else(site: OperatorSite, command: Comma
     for uuid in (offering.uuid, "f" * 32):
         listings.write(settings.state_dir, uuid, URL, {"one": listings.Listing()})
     held = HeldPlans(settings.state_dir, offering, "report")
+    held.hold(HeldRow("p1", "account a", "too many", "demo", {"k": "remove ann"}))
     held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
     assert command("forget", "listings", "-c", config).out == "Test SLURM: 1 hint forgotten (listings)\n"
     assert command("forget", "listings", "-c", config).out == "Test SLURM: 0 hints forgotten (listings)\n"

@@ -191,3 +191,37 @@ def test_a_limit_of_another_provider_is_told_and_the_rest_is_used(site: Site) ->
     (problem,) = loaded.problems
     assert problem.path == f"{HERE}.homedir_quota.max_bytes"
     assert "has no meaning for xfs" in problem.message
+
+
+# Where homes may be --------------------------------------------------------------------------------
+
+FOLLOWED = {"ldap": {"account_source": "waldur"}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "bases"),
+    [
+        ({}, ()),
+        ({"homedir_base_path": "/data"}, ()),
+        ({"ldap": {"account_source": "ldap"}}, ()),
+        ({"homedir_bases": ["/home/", "/data/home", "/home"]}, ("/home", "/data/home")),
+        ({"homedir_bases": "/home"}, ("/home",)),
+        (FOLLOWED, ("/home",)),
+        ({**FOLLOWED, "homedir_base_path": "/data/"}, ("/data", "/home")),
+        ({"ldap": {**FOLLOWED["ldap"], "default_home_base": "/cfs/home/"}}, ("/cfs/home",)),
+        ({"ldap": {**FOLLOWED["ldap"], "default_home_base": "/"}}, ("/home",)),
+        ({**FOLLOWED, "homedir_base_path": "/data", "homedir_bases": ["/x"]}, ("/x",)),
+    ],
+    ids=str,
+)
+def test_homes_are_below_the_bases_that_are_written_or_where_the_directory_has_them(
+    settings: dict[str, Any], bases: tuple[str, ...], site: Site
+) -> None:
+    assert rules(load(site, **settings)).bases == bases
+
+
+@pytest.mark.parametrize("written", [["home"], ["/"], ["/home", "/etc/../home"], [5], {"a": 1}], ids=repr)
+def test_a_base_that_is_none_is_an_error_of_the_file(written: Any, site: Site) -> None:
+    loaded = load(site, homedir_bases=written, **FOLLOWED)
+    assert loaded.settings is None
+    assert any(problem.path == f"{HERE}.homedir_bases" for problem in loaded.problems)

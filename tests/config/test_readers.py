@@ -46,7 +46,7 @@ DIRECTORIES = (
     "agent/core/project_directories.py", "agent/plan/project_directories.py",
     "agent/run/people/project_directories.py",
 )  # fmt: skip
-HOMES = ("agent/core/homes.py", "agent/plan/homes.py", "agent/run/people/")
+HOMES = ("agent/core/homes.py", "agent/plan/homes.py", "agent/run/people/", "backends/storage/homes.py")
 HOLDERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "AccessGroup": (LDAP, {"access"}),
     "AccountRules": (("agent/plan/posix_accounts.py", "agent/run/people/", *LDAP), {"rules", "account_rules"}),

@@ -194,6 +194,9 @@ def test_one_of_two_offerings_of_a_cluster_does_not_name_it(site: Site) -> None:
     named = {**OFFERING, "backend_settings": {**settings, "cluster_name": "c1"}}
     other = {**OFFERING, "waldur_offering_uuid": "f" * 32, "backend_settings": settings}
     path = "offerings[1].backend_settings.cluster_name"
-    assert "they count as two clusters" in warnings(site.load(root(offerings=[named, other])))[path]
+    assert (
+        "until the cluster was seen they count as one"
+        in warnings(site.load(root(offerings=[named, other])))[path]
+    )
     for alike in ([named, {**named, **{"waldur_offering_uuid": "f" * 32}}], [dict(OFFERING), other]):
         assert path not in warnings(site.load(root(offerings=alike)))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.account_names import fold, uuid_hex
-from agent.plan.orders import allocation_names
+from agent.plan.allocations import allocation_names
 
 CASES: list[tuple[str, int | None, bool, int, list[str]]] = [
     ("a_first", None, False, 50, ["a_first"]),

@@ -58,13 +58,18 @@ def site(
 ) -> Site:
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     monkeypatch.setenv("WALDUR_SITE_AGENT_BROKER_URL", "redis://127.0.0.1:1/0")
+    return made_site(waldur, slurm, tmp_path, command)
+
+
+def made_site(waldur: SimulatedWaldur, slurm: SlurmCluster, folder: Path, command: Command) -> Site:
+    """Return a site after its first order."""
     project = waldur.seed.project_uuids[0]
     order = waldur.place_create_order(project, "One", limits={"cpu": 10})
     names = [waldur.people.account(person) for person in waldur.seed.members[project]]
     site = Site(
         waldur,
         slurm,
-        tmp_path,
+        folder,
         command,
         waldur.order(order).resource_uuid,
         [user.username for user in names if user],

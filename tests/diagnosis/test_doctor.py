@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from simulator.server.faults import Fault
 from tests.cli.operator_site import Ended
 from tests.diagnosis.conftest import Site
 
@@ -48,6 +51,7 @@ def test_all_is_well_with_an_offering_but_a_name_of_a_component(site: Site) -> N
         "TRES",
         "SLURM privileges",
         "clock of slurmctld",
+        "default account",
     ]
     assert checks["SLURM privileges"]["found"] == "root is Administrator"
     assert (said.code, said.document()["ok"]) == (0, True)
@@ -84,7 +88,69 @@ def test_each_fault_is_found_and_ends_no_other_check(site: Site) -> None:
     assert "AccountingStorageTRES" in checks["TRES"]["remedy"]
     clock = checks["clock of Waldur"]
     assert (clock["state"], "ahead of this host's" in clock["found"]) == ("problem", True)
-    assert (checks["components"]["state"], checks["SLURM privileges"]["state"]) == ("problem", "ok")
+    assert (checks["offering"]["state"], checks["SLURM privileges"]["state"]) == ("problem", "ok")
+    assert (checks["components"]["state"], checks["components"]["found"]) == (
+        "unknown",
+        "not looked at: as for offering",
+    )
+
+
+RIGHTS = ["RESOURCE.SET_BACKEND_ID", "RESOURCE.SET_BACKEND_METADATA", "RESOURCE.SET_USAGE"]
+REST = ["OFFERING.UPDATE", "OFFERING.UPDATE_COMPONENTS", "OFFERING.UPDATE_USER", "PROVIDER.LIST_PERMISSIONS"]
+SINCE_8 = ["RESOURCE.SET_STATE", "OFFERING.MANAGE_BACKEND_RESOURCES"]
+ALL = ["ORDER.APPROVE", *RIGHTS, *REST, *SINCE_8]
+ROLES: list[tuple[list[str], str, str]] = [
+    (ALL, "ok", "custom (SITE.ROLE of the provider) has all rights that are needed"),
+    ([*RIGHTS, *REST, *SINCE_8], "problem", "custom (SITE.ROLE of the provider) lacks ORDER.APPROVE"),
+    (
+        ["RESOURCE.SET_USAGE"],
+        "problem",
+        "custom (SITE.ROLE of the provider) lacks ORDER.APPROVE, RESOURCE.SET_BACKEND_ID, "
+        "RESOURCE.SET_BACKEND_METADATA",
+    ),
+    (
+        ["ORDER.APPROVE", *RIGHTS, "OFFERING.UPDATE", *SINCE_8],
+        "warning",
+        "custom (SITE.ROLE of the provider) lacks OFFERING.UPDATE_COMPONENTS, OFFERING.UPDATE_USER, "
+        "PROVIDER.LIST_PERMISSIONS: docs/rights.md says what for",
+    ),
+]
+
+
+@pytest.mark.parametrize(("permissions", "state", "words"), ROLES)
+def test_the_rights_of_a_role_are_those_that_waldur_lists(
+    site: Site, permissions: list[str], state: str, words: str
+) -> None:
+    token = site.waldur.people.add_provider_user("custom", "SITE.ROLE", permissions=permissions)
+    edit(site.config, waldur_api_token=token, reporting_backend="slurm")
+    rights = found(site.run("diagnostics", "--json"))["Waldur rights"]
+    assert (rights["state"], rights["found"]) == (state, words)
+
+
+def test_a_manager_of_the_offering_approves_no_orders_and_that_is_told(site: Site) -> None:
+    edit(site.config, waldur_api_token=site.waldur.token("agent-offering-manager"))
+    rights = found(site.run("diagnostics", "--json"))["Waldur rights"]
+    assert (rights["state"], rights["found"]) == (
+        "problem",
+        "agent-offering-manager (OFFERING.MANAGER of the offering) lacks ORDER.APPROVE",
+    )
+    edit(site.config, order_processing_backend="")
+    said = [
+        check["found"]
+        for check in site.run("diagnostics", "--json").document()["checks"]
+        if (check["check"], check["state"]) == ("Waldur rights", "warning")
+    ]
+    assert len(said) == 2
+    assert "has RESOURCE.SET_BACKEND_METADATA at the offering only: not every server lets it" in said[0]
+
+
+def test_where_the_roles_cannot_be_read_no_right_is_called_good(site: Site) -> None:
+    token = site.waldur.people.add_provider_user("custom", "SITE.ROLE", permissions=ALL)
+    edit(site.config, waldur_api_token=token)
+    site.waldur.inject(Fault(path="/roles/", status=403, times=9))
+    rights = found(site.run("diagnostics", "--json"))["Waldur rights"]
+    assert rights["state"] == "unknown"
+    assert "what the roles of custom (SITE.ROLE) may do cannot be read" in rights["found"]
 
 
 def test_who_may_not_write_in_slurm_is_told(site: Site) -> None:
@@ -98,6 +164,87 @@ def test_who_may_not_write_in_slurm_is_told(site: Site) -> None:
     privileges = found(site.run("diagnostics", "--json"))["SLURM privileges"]
     assert privileges["found"] == "nobody has AdminLevel None: sacctmgr refuses its writes"
     assert "adminlevel=Administrator" in privileges["remedy"]
+
+
+def test_a_slurmctld_that_is_away_is_a_problem_of_its_own(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried = site.folder / "slurm.conf"
+    hurried.write_text(f"{Path(site.slurm.env['SLURM_CONF']).read_text()}MessageTimeout=2\n")
+    monkeypatch.setenv("SLURM_CONF", str(hurried))
+    site.slurm.stop_slurmctld()
+    checks = found(site.run("diagnostics", "--json"))
+    away = checks["clock of slurmctld"]
+    assert (away["state"], "slurmctld does not answer" in away["found"]) == ("problem", True)
+    assert "nobody leaves and nothing ends; the rest goes on" in away["remedy"]
+    assert (checks["cluster (slurm)"]["state"], checks["TRES"]["state"]) == ("ok", "ok")
+
+
+def test_who_can_submit_where_no_allocation_counts_is_told(site: Site) -> None:
+    """Members joined root by the policy `common` of the reference: on the real one `sbatch` without -A ran there."""
+    check = found(site.run("diagnostics", "--json"))["default account"]
+    assert (check["state"], check["found"]) == (
+        "ok",
+        "no member can submit in root: the default is an allocation's account",
+    )
+    site.sacctmgr("add", "user", f"name={site.members[0]}", "account=a_one", "DefaultAccount=root")
+    check = found(site.run("diagnostics", "--json"))["default account"]
+    assert check["state"] == "warning"
+    assert check["found"].startswith(
+        f"{site.members[0]} (1 in all) can submit in root, where no limit of Waldur"
+    )
+    assert "sacctmgr remove user USER account=root" in check["remedy"]
+
+
+def test_a_default_account_that_takes_no_jobs_is_well_but_not_above_the_allocations(site: Site) -> None:
+    site.sacctmgr("add", "account", "name=no_jobs", "GrpSubmitJobs=0")
+    site.sacctmgr("add", "user", f"name={site.members[0]}", "account=no_jobs")
+    keys = {"default_account": "no_jobs", "default_account_policy": "common"}
+    site.configure(backend={**keys, "root_account": "root"})
+    check = found(site.run("diagnostics", "--json"))["default account"]
+    assert (check["state"], check["found"]) == (
+        "ok",
+        "no_jobs takes no jobs: members submit with -A and their allocation's account",
+    )
+    site.configure(backend=keys)
+    check = found(site.run("diagnostics", "--json"))["default account"]
+    assert check["state"] == "problem"
+    assert check["found"].startswith("no_jobs takes no jobs (GrpSubmitJobs=0), nor does any account below it")
+
+
+def test_a_token_that_is_refused_is_told_once_for_an_offering(site: Site) -> None:
+    edit(site.config, waldur_api_token="wrong-token-000")
+    for mode in ("order_process", "membership_sync"):
+        assert site.run("run", mode, "--once").code == 1
+    said = site.run("doctor")
+    lines = [line for line in said.out.splitlines() if "Waldur answered 401" in line]
+    assert [line.split(":")[0].split(maxsplit=1) for line in lines] == [
+        ["problem", "passes"],
+        ["problem", "Waldur token"],
+    ]
+    assert "the last pass ended as `ended by an error`: as that of order_process" in said.out
+    for name in ("Waldur rights", "offering", "components", "orders", "clock of Waldur"):
+        assert f"unknown  {name}: not looked at: as for Waldur token" in said.out
+    status = site.run("status").out.splitlines()
+    assert sum("Waldur answered 401" in line for line in status) == 1
+    (order,) = [line for line in status if line.startswith("  order_process: ended by an error")]
+    assert order.endswith(" s") and "nothing to do" not in order and "actions" not in order
+    place = next(n for n, line in enumerate(status) if line.startswith("  membership_sync: ended by"))
+    assert status[place + 1] == "    as above"
+
+
+def test_an_emulator_before_slurm_on_the_path_is_warned_of(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an installation with the extra `demo` puts it there."""
+    emulator = Path(sys.executable).parent / "sacctmgr"
+    said = site.run("doctor", "--json").document()["checks"]
+    assert not [check for check in said if "an emulator's" in check["found"]]
+    monkeypatch.setenv("PATH", f"{emulator.parent}:{os.environ['PATH']}")
+    said = site.run("doctor", "--json").document()["checks"]
+    (check,) = [check for check in said if "an emulator's" in check["found"]]
+    assert (check["check"], check["state"]) == ("packages", "warning")
+    assert str(emulator) in check["found"] and "pip uninstall slurm-emulator" in check["remedy"]
 
 
 @pytest.fixture

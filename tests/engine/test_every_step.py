@@ -280,7 +280,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
 
 
 def test_a_rebuild(lost: Lost) -> None:
-    wanted = {name for name in lost.before.accounts if name.startswith("hpc_")}
+    wanted = {name for name in lost.before.accounts if name.startswith("a_")}
 
     def then(site: Site, place: str) -> None:
         reports = [rebuild.run_pass(site) for _ in range(2)]
@@ -312,8 +312,12 @@ class Nameless(World):
         self.fill()
         named = frozenset(member for member in self.cluster.associations if member.user)
         self.backend.state = replace(self.cluster, associations=named)
-        self.site = with_room_for(self.site, {Cost.GROUP_MEMBERS_REMOVED: 1})
-        self.accounts = sorted(name for name in self.cluster.accounts if name.startswith("hpc_"))
+        nameless = [row.uuid for row in waldur.store.offering_users if not row.username]
+        room = {Cost.GROUP_MEMBERS_REMOVED: 1, Cost.PEOPLE_MADE: len(nameless)}
+        self.site = with_room_for(self.site, room)
+        self.accounts = sorted(name for name in self.cluster.accounts if name.startswith("a_"))
+        self.charges = {Charge(Cost.PEOPLE_MADE, "", uuid) for uuid in nameless}
+        self.charges.add(Charge(Cost.GROUP_MEMBERS_REMOVED, self.accounts[0], "stranger"))
         groups.members = {self.accounts[0]: frozenset({"stranger"})}
         self.moment = Moment(waldur, self.site, folder)
 
@@ -360,7 +364,7 @@ def test_names_and_groups(nameless: Nameless) -> None:
     def then(site: Site, place: str) -> None:
         last = [members_pass(site) for _ in range(2)][-1]
         assert (nameless.wrong(), last.held) == ([], ()), place
-        assert charged(site) == {Charge(Cost.GROUP_MEMBERS_REMOVED, nameless.accounts[0], "stranger")}, place
+        assert charged(site) == nameless.charges, place
 
     assert killed_everywhere(nameless.moment, killed, then, start=2, stride=7) > 30
 
@@ -461,7 +465,8 @@ def test_homes_and_quotas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert node.world.made() == {"ann", "bob"}
         made = Counter(call[1] for call in node.world.calls("mkhomedir_helper"))
         assert set(made.values()) == {1}, str(kill)
-        assert charged(node.site()) == {Charge(Cost.QUOTAS_LOWERED, "", "ann")}, str(kill)
+        homes = {Charge(Cost.HOMES_MADE, "", user) for user in ("ann", "bob")}
+        assert charged(node.site()) == homes | {Charge(Cost.QUOTAS_LOWERED, "", "ann")}, str(kill)
         if not kill.struck:
             break
     assert 8 < len(kill.places) < PLACES_AT_MOST

@@ -161,7 +161,7 @@ def offering_beside(teams: Teams) -> Beside:
     waldur, own = teams.waldur, teams.site.offering
     scenario = Scenario(
         agent_username="second",
-        backend_prefix="second_",
+        backend_prefix="a_second_",
         projects_per_customer=4,
         members_per_project=1,
         allocations_per_project=1,

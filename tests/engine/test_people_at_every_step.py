@@ -23,6 +23,7 @@ from agent.run.people import usernames
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import project_directories as remembered
+from agent.state.store import Store
 from backends.usernames.ldap.directory import ADD, DELETE, REPLACE
 from backends.usernames.ldap.followed import NO_LOGIN
 from backends.usernames.ldap.user_reader import DISABLED
@@ -85,8 +86,10 @@ class Beside(World):
         super().__init__(waldur, folder, backend={**beside, **NO_HOMES}, **offering)
         self.fill()
         self.settled()
-        self.account, *self.more = sorted(name for name in self.cluster.accounts if name.startswith("hpc_"))
+        self.account, *self.more = sorted(name for name in self.cluster.accounts if name.startswith("a_"))
         self.fall_due()
+        with Store(self.site.state_dir).write() as db:
+            db.run("DELETE FROM charges")  # of the people who were made for it
         self.keep()
         self.site = with_room_for(self.site, Counter(charge.cost for charge in self.charges()))
         self.moment = Moment(waldur, self.site, folder, beside=self.again)
@@ -194,6 +197,7 @@ class Followed(Directed):
 
     def charges(self) -> set[Charge]:
         people = {Charge(Cost.MEMBERS_REMOVED, "", name) for name in ("anna", "cid", "dee")}
+        people |= {Charge(Cost.PEOPLE_MADE, "", name) for name in ("fay", "nina")}
         return {Charge(Cost.MEMBERS_REMOVED, self.account, "ann"), *people}
 
     def wrong(self) -> list[str]:

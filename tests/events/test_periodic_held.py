@@ -66,8 +66,8 @@ def test_a_limit_below_what_is_used_waits_for_a_person_with_all_of_its_message(w
     world.told(message)
     (plan,) = world.waiting()
     sentence = (
-        f"held as plan {plan}: lowers limits of a_one (in the cluster's units): cpu from 1000 to 600, 800 are used; "
-        f"where more is used than left, running jobs may be killed; `approve {plan}` releases it"
+        f"held as plan {plan[:12]}: lowers limits of a_one (in the cluster's units): cpu from 1000 to 600, 800 are "
+        f"used; where more is used than left, running jobs may be killed; `approve {plan[:12]}` releases it"
     )
     assert world.reported() == [(False, sentence, 0)]
     world.told(message)
@@ -308,7 +308,7 @@ def test_a_message_in_a_pause_takes_the_place_of_one_that_is_held(world: Periodi
     world.order_pass()
     (other,) = world.waiting()
     assert other != plan
-    assert world.reported()[1][1].startswith(f"held as plan {other}: ")
+    assert world.reported()[1][1].startswith(f"held as plan {other[:12]}: ")
     approve(world)
     world.order_pass()
     assert (world.account_settings.limits, world.reported()[2]) == ({MINUTES: {"cpu": 500}}, (True, "", 1))
@@ -432,8 +432,8 @@ def test_another_plan_for_the_same_message_is_told(
     (second,) = world.waiting()
     assert second != first
     assert [sentence[:26] for _, sentence, _ in world.reported()] == [
-        f"held as plan {first}:",
-        f"held as plan {second}:",
+        f"held as plan {first[:12]}:",
+        f"held as plan {second[:12]}:",
     ]
     approve(world)
     world.order_pass()
@@ -531,7 +531,7 @@ def test_the_command_lists_and_approves_it(
     world.told(world.message(LOWER))
     (plan,) = world.waiting()
     file = str(configuration(waldur, tmp_path, backend=PERIODIC))
-    assert f"plan {plan}  Test SLURM, periodic_limits" in command("approve", "-c", file).out
+    assert f"plan {plan[:12]}  Test SLURM, periodic_limits" in command("approve", "-c", file).out
     assert command("approve", plan, "-c", file).code == 0
     world.order_pass()
     assert world.reported()[1] == (True, "", 3)

@@ -17,6 +17,7 @@ from agent.run import site as sites
 from agent.run.people import homes
 from agent.run.people.homes import HomesReport
 from agent.run.site import Site
+from agent.state.held_plans import HeldPlans, HeldRow
 from agent.state.store import Store
 from backends.testing.memory import MemoryBackend
 from tests.backends.storage.world import World
@@ -68,6 +69,10 @@ class HomeSite:
 
     def plan(self, *users: str) -> Plan:
         return Plan.of(homes.plan(self.site(), users, host=self.world.head_node()).actions)
+
+    def waiting(self) -> list[HeldRow]:
+        """Plans for homes that wait for a person."""
+        return HeldPlans(self.state, self.offering, homes.KEY).waiting()
 
     def site(self) -> Site:
         return site_of(self.offering, self.state)

@@ -97,7 +97,7 @@ def test_a_home_that_the_helper_cannot_make(tmp_path: Path) -> None:
 def test_what_the_real_helper_says_of_an_unknown_user_and_of_a_bad_umask(tmp_path: Path) -> None:
     prefix = command_prefix(tmp_path, {"ann": (20001, tmp_path / "ann")})
     unknown = run(prefix, APPLY, tmp_path / "state", "no_such_user", tmp_path / "x", "0077")
-    assert "ended with 10: the system does not know the user" in unknown
+    assert "the user database does not know the user now" in unknown
     bad = run(prefix, APPLY, tmp_path / "state", "ann", tmp_path / "ann", "0x")
     assert "ended with 14: it does not take the umask" in bad
 

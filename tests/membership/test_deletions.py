@@ -287,6 +287,43 @@ def test_whom_the_policy_keeps_in_the_directory_is_shown_as_kept(
     assert (directory.applied, state_of(world, "nina")) == ([], "Deleting")
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"mode": "upsert-only"},
+        {"protected_users": ["nina"]},
+        {"ignore_users": ["n*"]},
+        {"max_removed_members": 0},
+    ],
+    ids=["mode", "protected", "ignored", "held"],
+)
+def test_nothing_begins_for_whom_the_directory_may_not_let_go(
+    make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: dict[str, object]
+) -> None:
+    """A deletion that has begun cannot be taken back in Waldur. Who is in no account of the offering has nothing else
+    that could end.
+    """
+    install(tmp_path, monkeypatch)
+    directory = Directory()
+    scripted.plugin.backend = directory
+    world = make_world(username_management_backend="scripted", policy=policy)
+    world.allocate("one")
+    world.waldur.people.add_member(world.waldur.seed.project_uuids[1], "nina", account="nina")
+    world.settled()
+    world.waldur.people.set_account("nina", "nina", state=S.REQUESTED_DELETION)
+    looked_at = preview(world.site, Mode.MEMBERSHIP_SYNC)
+    assert [a.verb for a in looked_at.allowed if "nina" in a.line()] == []
+    world.waldur.requests.reset()
+    for _ in range(2):
+        report = world.sync()
+        assert len(report.refused) + len(report.held) == 1
+        assert (steps_of(world), directory.applied) == ([], [])
+        assert state_of(world, "nina") == "Requested deletion"
+    # The person may still change their mind.
+    world.waldur.people.set_account("nina", "nina", state=S.OK)
+    assert world.sync().refused == ()
+
+
 def test_a_plan_counts_who_leaves_an_account_before_the_directory_lets_go(
     make_world: WorldFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from agent.run.membership.facts import PassScope, confirm_people
 from agent.run.people import usernames
 from agent.run.people.usernames import AWAY, STUCK
 from agent.run.preview import previews
-from agent.state import charges
+from agent.state import charges, held_plans
 from rig.slapd import BASE, Slapd
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OfferingUserState
@@ -35,6 +35,7 @@ from tests.membership.world import World
 PLACE = f"ou=projects,{BASE}"
 DIRECTORY: dict[str, Any] = {
     "account_source": "waldur",
+    "default_home_base": "/data",
     "waldur_username_attribute": "employeeNumber",
     "project_groups": {"enabled": True},
 }
@@ -164,6 +165,7 @@ def test_who_is_not_renamed_yet_keeps_the_accounts(world: World, looker: Looker)
         assert {"cid", "dee"} <= set(physics(looker)[1])
     assert [line for line in shown_to_operator if "new" in line] == []
     set_policy(world, replace(unlimited, max_removed_percent=100))
+    approve_everything(world)
     report = world.sync()
     assert (report.error, report.held) == (None, ())
     assert world.cluster.users_of("a_one") == {"ann", "bob", "newcid", "newdee"}
@@ -201,6 +203,8 @@ def test_who_is_renamed_while_the_directory_is_away_keeps_the_accounts(
     assert row is not None and row.state is OfferingUserState.REQUESTED_DELETION
 
     slapd.start()
+    # Three of those five who were in before.
+    set_policy(world, replace(world.site.offering.policy, max_removed_percent=100))
     report = world.sync()
     assert (report.error, report.held) == (None, ())
     for account in ("a_one", "a_two"):
@@ -619,6 +623,12 @@ def test_where_the_provider_makes_the_names_the_directory_keeps_nobody(world: Wo
 
 def set_policy(world: World, policy: PolicyRules) -> None:
     world.site = replace(world.site, offering=replace(world.site.offering, policy=policy))
+
+
+def approve_everything(world: World) -> None:
+    for held in held_plans.all_held(world.site.state_dir, [world.site.offering]):
+        for plan in held.waiting():
+            held.approvals.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
 
 
 def plan_membership(world: World) -> list[str]:

@@ -106,18 +106,24 @@ def test_who_leaves_one_project_and_joins_another_in_the_same_pass_defaults_to_t
     world.in_step()
 
 
-def test_the_default_goes_back_to_the_sites_home_account_where_the_user_is_in_it(
-    make_world: WorldFactory,
+@pytest.mark.parametrize(("takes_jobs", "default"), [(True, "a_two"), (False, "root")])
+def test_the_default_goes_back_to_the_sites_home_account_where_the_user_is_in_it_and_cannot_submit(
+    make_world: WorldFactory, takes_jobs: bool, default: str
 ) -> None:
+    """Jobs in a home account that takes some would count for no allocation."""
     world = make_world()
     world.allocate("one")
     world.allocate("two", project=1)
     world.waldur.people.add_member(world.waldur.seed.project_uuids[1], world.person("ggran6"))
     world.settled()
     world.stray("ggran6", "root")
+    if not takes_jobs:
+        standing = world.cluster.accounts
+        closed = replace(standing["root"], submit_limit=0)
+        world.backend.state = replace(world.cluster, accounts={**standing, "root": closed})
     world.leave("ggran6")
     world.sync()
-    assert world.cluster.default_accounts["ggran6"] == "root"
+    assert world.cluster.default_accounts["ggran6"] == default
     world.in_step()
 
 

@@ -89,21 +89,6 @@ def test_who_was_added_by_hand_stays_where_the_site_wants_that(slurm: SlurmClust
     site.in_step()
 
 
-@pytest.mark.parametrize("policy", ["common", "individual"])
-def test_the_sites_policy_of_default_accounts_holds_for_who_comes_later(make: Make, policy: str) -> None:
-    site = make(backend={"default_account_policy": policy})
-    site.allocate("one")
-    site.settled()
-    site.join("newcomer")
-    site.sync()
-    assert site.defaults()["newcomer"] == {"common": "root", "individual": "a_one"}[policy]
-    site.in_step()
-    site.leave("newcomer")
-    site.sync()
-    assert site.members("a_one") == TEAM
-    site.in_step()
-
-
 def test_a_paused_resource_gets_its_qos_and_comes_back(slurm: SlurmCluster, make: Make) -> None:
     add_qos(slurm, "slow", "stop")
     site = make(backend=BY_QOS)

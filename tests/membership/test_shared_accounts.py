@@ -234,6 +234,9 @@ def test_neighbours_are_those_whose_members_are_kept_on_the_same_cluster(
     settings = settings_of(path)
     (one,) = settings.offerings
     alike = replace(one, uuid="2" * 32, name="alike")
+    named = {**one.backend_settings, "cluster_name": "y"}
+    one, alike = (replace(each, backend_settings=named) for each in (one, alike))
+    alike = replace(alike, backend_settings={**named, "cluster_name": "Y"})
     elsewhere = replace(one, uuid="3" * 32, backend_settings={**one.backend_settings, "cluster_name": "x"})
     without = replace(one, uuid="4" * 32, backends={Mode.ORDER_PROCESS: "slurm"})
     settings = replace(settings, offerings=(one, alike, elsewhere, without))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.run import passes
-from agent.state import named_accounts
+from agent.state import ledger
 from agent.waldur.listing import PAGE_SIZE
 from rig.site import configuration, site_of
 from rig.slurm_cluster import SlurmCluster
@@ -24,8 +24,8 @@ WRITES_PER_ORDER = 3
 # A team for each project; is the name free, approved, claimed, done. The rest is shared.
 REQUESTS_PER_ORDER = 5
 SHARED_REQUESTS = 10
-# Is it paused, parked limits, what is held or approved, which resources were seen; and how it ended.
-STATE_FILE_OPENED = 5
+# Which cluster it is, is it paused, parked limits, what is held or approved, which resources were seen; how it ended.
+STATE_FILE_OPENED = 6
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_of_a_large_offering_only_the_people_of_the_order_are_read(
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     site = site_of(configuration(waldur, tmp_path))
     names = frozenset({"root", *(f"a{number}" for number in range(MEMBERS * PAGE_SIZE))})
-    named_accounts.write(site.state_dir, site.backend.cluster, site.offering, names)
+    ledger.write_named(site.state_dir, site.backend.cluster, site.offering, names, None)
     waldur.place_create_order(waldur.seed.project_uuids[0], "new", limits={"cpu": 10})
     report = passes.process_orders(site)
     assert report.counted() == {"done": 1}
@@ -77,7 +77,7 @@ def test_a_pass_with_nothing_to_do_asks_for_the_orders_and_nothing_else(
     assert report.effort.requests == {"GET /api/marketplace-orders/": 1}
 
 
-def test_a_pass_with_nothing_to_do_opens_the_state_file_five_times(
+def test_a_pass_with_nothing_to_do_opens_the_state_file_six_times(
     waldur: SimulatedWaldur, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = configuration(waldur, tmp_path)

@@ -80,13 +80,13 @@ def test_default_accounts_follow_the_policy_and_stay_valid_after_a_termination(
     second = create(waldur, "two")
     settled(site, {"done": 1})
     users = tree(slurm)["a_one"][2]
-    wanted = {"common": "root", "individual": "a_two", "none": "a_one"}[policy]
+    wanted = {"common": "a_one", "individual": "a_two", "none": "a_one"}[policy]
     assert {defaults(slurm)[user] for user in users} == {wanted}
     for resource, left in ((second, "a_one"), (first, None)):
         waldur.orders.place_terminate(resource)
         settled(site, {"done": 1})
         kept = {defaults(slurm).get(user) for user in users}
-        assert kept == ({"root"} if policy == "common" else {left})
+        assert kept == {left}
 
 
 def test_running_jobs_are_cancelled_before_a_termination(

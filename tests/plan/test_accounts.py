@@ -218,10 +218,39 @@ REMOVAL: dict[str, tuple[Snapshot, dict[str, Any], list[str]]] = {
         {},
         ["move default account of ann from a_one to a_two", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
-    "the site's default account is preferred": (
-        cluster(WIDE, [*IN_TWO, ("home", "ann")], defaults={"ann": "a_one"}),
+    "the site's default account is preferred where it takes no jobs": (
+        cluster(WIDE, [*IN_TWO, ("home", "ann")], defaults={"ann": "a_one"}, blocked=["home"]),
         {"default_account": "home"},
         ["move default account of ann from a_one to home", REMOVE_ANN, REMOVE_BOB, DELETE],
+    ),
+    "also where only an account above it takes none": (
+        cluster(
+            {**WIDE, "closed": "root", "home": "closed"},
+            [*IN_TWO, ("home", "ann")],
+            defaults={"ann": "a_one"},
+            blocked=["closed"],
+        ),
+        {"default_account": "home"},
+        ["move default account of ann from a_one to home", REMOVE_ANN, REMOVE_BOB, DELETE],
+    ),
+    "one that takes jobs, which count for no allocation, is not": (
+        cluster(WIDE, [*IN_TWO, ("home", "ann"), ("root", "ann")], defaults={"ann": "a_one"}),
+        {"default_account": "home"},
+        ["move default account of ann from a_one to a_two", REMOVE_ANN, REMOVE_BOB, DELETE],
+    ),
+    "root, where nothing is limited, comes after every other account": (
+        cluster(
+            {**WIDE, "z_last": "p_proj"},
+            [*MEMBERS, ("z_last", "ann"), ("root", "ann")],
+            defaults={"ann": "a_one"},
+        ),
+        {},
+        ["move default account of ann from a_one to z_last", REMOVE_ANN, REMOVE_BOB, DELETE],
+    ),
+    "where they are in nothing else, they keep the one association that they have": (
+        cluster(WIDE, [*MEMBERS, ("root", "ann")], defaults={"ann": "a_one"}),
+        {},
+        ["move default account of ann from a_one to root", REMOVE_ANN, REMOVE_BOB, DELETE],
     ),
     "an account that goes as well is no default account": (
         cluster({**WIDE, "a_three": "p_proj"}, [*IN_TWO, ("a_three", "ann")], defaults={"ann": "a_one"}),

@@ -15,6 +15,7 @@ from agent.core.policy import PolicyMode, PolicyRules, UsageDecreases
 from agent.core.usage_actions import Amounts, ReportUsage, ReportUserUsage
 from agent.plan.policy.decreases import held_decreases
 from agent.plan.policy.gate import EarlierPlans, decide
+from tests.plan.worlds import shown
 
 RULES = PolicyRules()
 NOTHING = Snapshot("memory")
@@ -109,7 +110,7 @@ def test_all_that_is_told_of_the_resource_in_the_month_waits() -> None:
     (plan,) = judgement.held
     assert set(plan.actions) == set(actions)
     assert plan.scope == "account a_r, 2026-11"
-    assert f"`approve {plan.id}` releases it" in judgement.reason(actions[0])
+    assert f"`approve {plan.short_id}` releases it" in judgement.reason(actions[0])
 
 
 def test_a_site_may_allow_it() -> None:
@@ -121,7 +122,7 @@ def test_a_site_may_allow_it() -> None:
 def test_the_approval_lets_go_what_it_was_given_for_while_other_figures_grow() -> None:
     """A plan keeps its id as long as the same names get less; jobs go on meanwhile."""
     held = decide([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    approved = EarlierPlans(approved=frozenset({held.id}), figures={held.id: held.figures})
+    approved = EarlierPlans(approved=shown(held), figures={held.id: held.figures})
     grown = totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.50", "mem": "3.00"})
     assert decide([grown], NOTHING, RULES, approved).allowed == (grown,)
     assert decide([grown], NOTHING, RULES, approved).released[0].id == held.id
@@ -139,7 +140,7 @@ def test_the_approval_lets_go_what_it_was_given_for_while_other_figures_grow() -
 )
 def test_the_approval_is_for_nothing_else(other: Action) -> None:
     held = decide([totals({"cpu": "2.00", "mem": "1.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    approved = EarlierPlans(frozenset({held.id}), begun={held.id: held.keys}, figures={held.id: held.figures})
+    approved = EarlierPlans(shown(held), figures={held.id: held.figures})
     judgement = decide([other], NOTHING, RULES, approved)
     assert judgement.allowed == ()
     assert judgement.held[0].id != held.id
@@ -189,7 +190,7 @@ def test_every_decrease_is_held_and_nothing_else(
 )
 def test_the_approval_is_for_no_smaller_figures_than_were_shown(counted: str, waits: bool) -> None:
     held = decide([totals({"cpu": "2.00"}, {"cpu": "1.00"})], NOTHING, RULES).held[0]
-    approved = EarlierPlans(frozenset({held.id}), begun={held.id: held.keys}, figures={held.id: held.figures})
+    approved = EarlierPlans(shown(held), figures={held.id: held.figures})
     judgement = decide([totals({"cpu": "2.00"}, {"cpu": counted})], NOTHING, RULES, approved)
     assert bool(judgement.held) is waits
     assert all(plan.id == held.id for plan in judgement.held)

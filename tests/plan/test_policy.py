@@ -26,7 +26,7 @@ from agent.core.actions import (
 from agent.core.model import Part, Snapshot
 from agent.core.policy import LimitCuts, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ApproveOrder, ClaimAccount, ReportMetadata
-from agent.plan.policy.gate import Decision, EarlierPlans, decide
+from agent.plan.policy.gate import Decision, decide
 from agent.plan.policy.rules import PolicyContext, Why
 from backends.testing.memory import without
 from tests.plan.worlds import cluster
@@ -164,38 +164,6 @@ def test_partitions_do_not_make_members_count_twice() -> None:
     assert "3 of the 4 members" in judged(leave("a_x", "u0", "u1", "u2"), snapshot).held[0].reason
 
 
-# Approval ------------------------------------------------------------------------------------------
-
-
-def test_an_approved_plan_goes_through_and_another_does_not() -> None:
-    actions = leave("a_one", *USERS[:6])
-    (plan,) = judged(actions).held
-    approved = EarlierPlans(frozenset({plan.id}))
-    released = decide(actions, site(), RULES, approved)
-    assert (released.allowed, released.held, released.released) == (tuple(actions), (), (plan,))
-    more = leave("a_one", *USERS[:7])
-    assert decide(more, site(), RULES, approved).allowed == ()
-
-
-def test_what_is_left_of_a_plan_that_was_begun_is_released_and_nothing_more() -> None:
-    (plan,) = judged(leave("a_one", *USERS)).held
-    begun = EarlierPlans(begun={plan.id: plan.keys})
-    assert decide(leave("a_one", *USERS[:7]), site(), RULES, begun).held == ()
-    assert decide([*leave("a_one", *USERS), *leave("a_two", *USERS)], site(), RULES, begun).held != ()
-
-
-def test_the_id_is_that_of_the_scope_and_the_actions() -> None:
-    def id_of(actions: list[Action], snapshot: Snapshot | None = None) -> str:
-        return judged(actions, snapshot).held[0].id
-
-    actions = leave("a_one", *USERS[:6])
-    others = [RemoveMember(account="a_one", user=user, reason="another pass") for user in reversed(USERS[:6])]
-    assert id_of(actions) == id_of(list(others))
-    assert id_of(actions) != id_of(leave("a_one", *USERS[1:7]))
-    assert id_of(actions) != id_of(leave("a_one", *USERS[:7]))
-    assert len(id_of(actions)) == 12
-
-
 # Modes ---------------------------------------------------------------------------------------------
 
 NEW: list[Action] = [
@@ -245,14 +213,28 @@ def test_a_pause_stops_waldurs_side_too() -> None:
 
 
 def test_a_half_made_account_of_an_order_is_finished_in_create_only() -> None:
-    actions: list[Action] = [
-        SetLimits(account="a_one", after=(("cpu", 5),)),
-        AddMember(account="a_one", user="new"),
-    ]
+    limit = SetLimits(account="a_one", after=(("cpu", 5),))
+    join = AddMember(account="a_one", user="new")
+    begun = cluster({"root": None, "p_p": "root", "a_one": "p_p"})
     rules = replace(RULES, mode=PolicyMode.CREATE_ONLY)
-    assert decide(actions, site(), rules).allowed == ()
+    assert decide([limit, join], begun, rules).allowed == ()
     making = PolicyContext(making=frozenset({"a_one"}))
-    assert decide(actions, site(), rules, context=making).allowed == tuple(actions)
+    assert decide([limit, join], begun, rules, context=making).allowed == (limit, join)
+    # With people in it, it is no account that is being made, whatever the order says; more may join.
+    assert decide([limit, join], site(), rules, context=making).allowed == (join,)
+
+
+def test_what_an_order_says_that_it_makes_costs_what_it_costs_those_who_are_in_it() -> None:
+    cut = SetLimits(account="a_one", after=(("cpu", 5),))
+    making = PolicyContext(making=frozenset({"a_one", "p_p"}))
+    used = replace(site(limits={"a_one": {"cpu": 60}}), used={"a_one": {"cpu": 50}})
+    (plan,) = decide([cut], used, RULES, context=making).held
+    assert "cpu from 60 to 5, 50 are used" in plan.reason
+    unused = replace(used, used={"a_one": {"cpu": 1}})
+    assert decide([cut], unused, RULES, context=making).charges != ()
+    # An account of a project has nobody in it, and people below it.
+    above = SetLimits(account="p_p", after=(("cpu", 5),))
+    assert decide([above], site(), RULES, context=making).allowed == (), "nobody knows what is used there"
 
 
 # Whose it is ----------------------------------------------------------------------------------------
@@ -264,19 +246,20 @@ def test_a_half_made_account_of_an_order_is_finished_in_create_only() -> None:
         ("a_one", ("a_",), (), None),
         ("theirs", ("a_",), (), Why.OWNERSHIP),
         ("theirs", ("",), (), Why.OWNERSHIP),
-        ("theirs", (), ("theirs",), None),
+        ("theirs", (), ("theirs",), "held"),
         ("root", ("r",), ("root",), Why.PROTECTED),
         ("a_ignored", ("a_",), ("a_ignored",), Why.IGNORED),
     ],
 )
 def test_accounts_are_changed_only_where_they_are_ours(
-    account: str, prefixes: tuple[str, ...], named: tuple[str, ...], why: Why | None
+    account: str, prefixes: tuple[str, ...], named: tuple[str, ...], why: Why | str | None
 ) -> None:
     snapshot = cluster({"root": None, account: "root"} if account != "root" else {"root": None})
     rules = replace(RULES, prefixes=prefixes, ignore_accounts=frozenset({"*_ign*"}))
     action = AddMember(account=account, user="u1")
     judgement = decide([action], snapshot, rules, context=PolicyContext(named=frozenset(named)))
-    assert refused(judgement) == ({action: why} if why else {})
+    assert refused(judgement) == ({action: why} if isinstance(why, Why) else {})
+    assert [plan.scope for plan in judgement.held] == ([f"account {account}"] if why == "held" else [])
 
 
 @pytest.mark.parametrize(("user", "why"), [("root", Why.PROTECTED), ("svc-1", Why.IGNORED), ("ann", None)])

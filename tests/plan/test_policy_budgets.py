@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,8 +23,11 @@ from agent.core.actions import (
     SetQos,
     SetUserLimits,
 )
+from agent.core.association_actions import ResetQosUsage, SetMemberQos
 from agent.core.directory_actions import (
     AddToGroup,
+    AssignUsername,
+    CreateUser,
     DeactivateUser,
     DeleteGroup,
     RemoveFromGroup,
@@ -32,16 +35,20 @@ from agent.core.directory_actions import (
     UpdateProfile,
 )
 from agent.core.host_actions import MakeHome, SetQuota
-from agent.core.model import Snapshot
+from agent.core.key_actions import EndKey, IssueKey, PauseKey, ResumeKey
+from agent.core.model import Account, Snapshot
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import ResetRawUsage, SetFairshare, SetPeriodicLimits
 from agent.core.policy import Budget, Charge, Cost, History, PolicyMode, PolicyRules
 from agent.core.waldur_actions import ClaimAccount
 from agent.plan.policy.gate import Decision, EarlierPlans, WaitingPlan, decide
 from agent.plan.policy.rules import PolicyContext, Why
-from tests.plan.worlds import cluster
+from tests.plan.worlds import cluster, shown, waiting
 
-RULES = PolicyRules(prefixes=("c_", "p_", "a_"), pausing_qos=frozenset({"paused"}))
+NONE_APPROVED: Mapping[str, frozenset[str]] = {}
+RULES = PolicyRules(
+    prefixes=("c_", "p_", "a_"), pausing_qos=frozenset({"paused"}), downscaling_qos=frozenset({"slow"})
+)
 
 
 def site(accounts: int, members: int) -> Snapshot:
@@ -52,7 +59,7 @@ def site(accounts: int, members: int) -> Snapshot:
         [(name, user) for name in names for user in team(name, members)],
         limits={name: {"cpu": 1000} for name in names},
     )
-    return replace(snapshot, used={name: {"cpu": 900} for name in names})
+    return replace(snapshot, used={name: {"cpu": 900} for name in names}, qos=snapshot.qos.union(names))
 
 
 def team(account: str, members: int) -> list[str]:
@@ -82,17 +89,12 @@ class Site:
         self,
         actions: Sequence[Action],
         context: PolicyContext = PolicyContext(),
-        approved: frozenset[str] = frozenset(),
+        approved: Mapping[str, frozenset[str]] = NONE_APPROVED,
     ) -> Decision:
         earlier = EarlierPlans(approved, waiting=self.waiting)
         found = decide(actions, self.snapshot, self.rules, earlier, context, self.history)
         self.snapshot = without(self.snapshot, found.allowed)
-        approved = {charge for charges in found.approved_charges.values() for charge in charges}
-        self.history = History(
-            self.history.hour | set(found.charges),
-            self.history.day | set(found.charges),
-            self.history.approved | approved,
-        )
+        self.history = self.history.with_costs(found.charges, found.approved_charges.values())
         return found
 
     def an_hour_passes(self) -> None:
@@ -107,7 +109,6 @@ def test_teams_that_are_answered_empty_stop_at_the_budget_whatever_brings_them()
     allowed = [bool(world.run(leave(f"a_{n}", team(f"a_{n}", 2))).allowed) for n in range(40)]
     assert allowed == [True] * 10 + [False] * 30
     (plan,) = world.run(leave("a_39", team("a_39", 2))).held
-    assert plan.sticky
     assert plan.reason == (
         "1 account would be deleted or emptied at once: a_39, after 10 within the last hour "
         "(max_removed_accounts is 10)"
@@ -120,7 +121,7 @@ def test_half_of_each_team_stops_after_fifty_members() -> None:
     assert allowed == [True] * 10 + [False] * 10
     (plan,) = world.run(leave("a_19", team("a_19", 10)[:5])).held
     assert plan.reason == (
-        "5 of the 150 members of the cluster would be removed at once, after 50 within the last hour "
+        "5 of the 150 members of the cluster would be removed at once, below p_p (5), after 50 within the last hour "
         "(max_removed_members is 50)"
     )
 
@@ -173,6 +174,33 @@ FIVE_HUNDRED = [f"a_{n}" for n in range(500)]
 FLOODS: dict[str, list[Action]] = {
     "submission blocked": [BlockSubmission(account=name) for name in FIVE_HUNDRED],
     "QoS of a pause": [SetQos(account=name, after=("paused",), default="paused") for name in FIVE_HUNDRED],
+    "downscaled": [SetQos(account=name, after=("slow",), default="slow") for name in FIVE_HUNDRED],
+    "QoS of a pause for members": [
+        SetMemberQos(account=name, user=user, after=("paused",), default="paused")
+        for name in FIVE_HUNDRED
+        for user in team(name, 6)
+    ],
+    "shares lowered": [SetFairshare(account=name, before=9, after=1) for name in FIVE_HUNDRED],
+    "raw usage reset": [ResetRawUsage(account=name) for name in FIVE_HUNDRED],
+    "usage of QoS reset": [ResetQosUsage(account=name) for name in FIVE_HUNDRED],
+    "keys ended": [EndKey(key=name, resource="r", account="a_0", client_id=name) for name in FIVE_HUNDRED],
+    "keys paused": [PauseKey(key=name, resource="r", account=name, client_id="k") for name in FIVE_HUNDRED],
+    "keys replaced": [
+        IssueKey(key=name, resource="r", account=name, client_id="k", replaces=True) for name in FIVE_HUNDRED
+    ],
+    "users made": [
+        CreateUser(user=user, uid=5000, gid=5000) for name in FIVE_HUNDRED for user in team(name, 6)
+    ],
+    "usernames made": [
+        AssignUsername(offering_user=user, username="", is_new=True)
+        for name in FIVE_HUNDRED
+        for user in team(name, 6)
+    ],
+    "homes made": [
+        MakeHome(user=user, path=f"/home/{user}", umask="0077")
+        for name in FIVE_HUNDRED
+        for user in team(name, 6)
+    ],
     "another parent": [MoveAccount(account=name, before="p_p", after="p_other") for name in FIVE_HUNDRED],
     "MaxTRESMins to 0": [
         SetUserLimits(account=name, user=user, after=(("cpu", 0),))
@@ -226,19 +254,49 @@ def test_what_reaches_all_accounts_at_once_is_held(actions: list[Action]) -> Non
     assert found.allowed == ()
     (plan,) = found.held
     assert plan.actions == tuple(actions)
-    assert not plan.sticky
     assert plan.scope == "cluster test"
 
 
 @pytest.mark.parametrize("actions", FLOODS.values(), ids=FLOODS)
 def test_the_same_one_by_one_stops_at_the_budget(actions: list[Action]) -> None:
-    world = Site(site(500, 6))
+    few = {Cost.PEOPLE_MADE: Budget(60, 60), Cost.HOMES_MADE: Budget(60, 60)}
+    world = Site(site(500, 6), replace(RULES, budgets={**RULES.budgets, **few}))
     for action in actions[:80]:
         world.run([action])
     for cost in Cost:
         spent = {charge for charge in world.history.hour if charge.cost is cost}
-        assert len(spent) <= RULES.budget(cost).hour
-    assert world.history.hour
+        assert len(spent) <= world.rules.budget(cost).hour
+    assert 0 < len(world.history.hour) < 80
+
+
+def test_an_onboarding_of_a_thousand_people_waits_for_nobody() -> None:
+    people = [f"u{number}" for number in range(1000)]
+    made: list[Action] = [CreateUser(user=user, uid=5000, gid=5000) for user in people]
+    made += [MakeHome(user=user, path=f"/home/{user}", umask="0077") for user in people]
+    assert decide(made, site(9, 6), RULES).allowed == tuple(made)
+
+
+LOSES_NOTHING: dict[str, Action] = {
+    "downscaled already": SetQos(account="a_slow", after=("slow", "x"), default="slow"),
+    "a pause that ends": SetQos(account="a_paused", after=("slow",), default="slow"),
+    "the usual QoS": SetQos(account="a_slow", after=("normal",), default="normal"),
+    "a share that grows": SetFairshare(account="a_0", before=5, after=6),
+    "a reset that is due": ResetRawUsage(account="a_0", before="2026-01"),
+    "the usage of a QoS that nobody has": ResetQosUsage(account="a_new"),
+    "a new key": IssueKey(key="k", resource="r", account="a_0", client_id="k"),
+    "a key that nobody got": EndKey(key="k", resource="r", account="a_0", client_id="k", is_unused=True),
+    "a key that opens again": ResumeKey(key="k", resource="r", account="a_0", client_id="k"),
+    "a name that somebody had": AssignUsername(offering_user="u", username="ann"),
+    "a member of usual QoS": SetMemberQos(account="a_0", user="a_0_u0", after=("fast",), default="fast"),
+}
+
+
+@pytest.mark.parametrize("action", LOSES_NOTHING.values(), ids=LOSES_NOTHING)
+def test_what_takes_nothing_from_anybody_costs_nothing(action: Action) -> None:
+    accounts = {f"a_{qos}": Account(f"a_{qos}", "p_p", default_qos=qos) for qos in ("slow", "paused")}
+    snapshot = site(1, 1)
+    snapshot = replace(snapshot, accounts={**snapshot.accounts, **accounts})
+    assert action.charges(snapshot, RULES) == ()
 
 
 def test_an_exchange_of_all_members_counts_as_emptied() -> None:
@@ -365,7 +423,7 @@ def test_what_was_approved_counts_against_no_budget_then_and_later() -> None:
     names = [f"a_{n}" for n in range(12)]
     steps = [step for name in names for step in leave(name, team(name, 2))]
     (plan,) = world.run(steps).held
-    found = world.run(steps, approved=frozenset({plan.id}))
+    found = world.run(steps, approved=shown(plan))
     assert (found.allowed, found.charges) == (tuple(steps), ())
     assert {c for c in found.approved_charges[plan.id] if c.cost is Cost.ACCOUNTS_EMPTIED} == {
         Charge(Cost.ACCOUNTS_EMPTIED, name) for name in names
@@ -381,13 +439,12 @@ def test_a_plan_held_for_its_history_waits_for_a_person_and_not_for_the_clock() 
     world.run([step for n in range(10) for step in leave(f"a_{n}", team(f"a_{n}", 2))])
     late = leave("a_20", team("a_20", 2))
     (plan,) = world.run(late).held
-    world.waiting = (WaitingPlan(plan.id, plan.scope, plan.reason, plan.keys, plan.sticky),)
+    world.waiting = (waiting(plan),)
     world.history = History()
     other = leave("a_30", team("a_30", 2))
     again = world.run([*late, *other])
     assert (again.allowed, [held.id for held in again.held]) == (tuple(other), [plan.id])
-    assert again.held[0].sticky
-    approved = world.run(late, approved=frozenset({plan.id}))
+    approved = world.run(late, approved=shown(plan))
     assert (approved.allowed, approved.charges) == (tuple(late), ())
     assert world.run([]).held == ()
 
@@ -396,7 +453,7 @@ def test_a_larger_plan_for_the_same_account_takes_the_place_of_the_one_that_wait
     world = Site(site(9, 10))
     world.run(leave("a_0", team("a_0", 10)[:5]))
     (plan,) = world.run(leave("a_0", team("a_0", 10)[5:6])).held
-    world.waiting = (WaitingPlan(plan.id, plan.scope, plan.reason, plan.keys, plan.sticky),)
+    world.waiting = (waiting(plan),)
     (larger,) = world.run(leave("a_0", team("a_0", 10)[5:8])).held
     assert larger.id != plan.id
 
@@ -407,11 +464,10 @@ def test_many_accounts_that_wait_for_a_person_are_no_second_plan() -> None:
     steps = leave("a_0", team("a_0", 10)[5:6])
     steps += [step for n in range(1, 8) for step in leave(f"a_{n}", team(f"a_{n}", 10)[:6])]
     (plan,) = world.run(steps).held
-    assert plan.sticky
-    world.waiting = (WaitingPlan(plan.id, plan.scope, plan.reason, plan.keys, plan.sticky),)
+    world.waiting = (waiting(plan),)
     again = world.run(steps)
     assert (again.allowed, [held.id for held in again.held]) == ((), [plan.id])
-    assert world.run(steps, approved=frozenset({plan.id})).allowed == tuple(steps)
+    assert world.run(steps, approved=shown(plan)).allowed == tuple(steps)
 
 
 # A person must look at all of it, or nothing can be written down ------------------------------------------
@@ -428,7 +484,7 @@ def test_what_is_rebuilt_waits_as_one_plan_until_it_is_approved() -> None:
     found = decide([*made, claim], site(1, 1), RULES, context=context)
     (plan,) = found.held
     assert (plan.reason, plan.actions, found.allowed) == ("the cluster was lost", tuple(made), (claim,))
-    approved = EarlierPlans(approved=frozenset({plan.id}))
+    approved = EarlierPlans(approved=shown(plan))
     assert decide([*made, claim], site(1, 1), RULES, approved, context).allowed == (*made, claim)
 
 

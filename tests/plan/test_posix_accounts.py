@@ -19,7 +19,9 @@ from agent.plan.posix_accounts import (
     with_entries,
 )
 
-RULES = AccountRules(has_login=True)
+RULES = AccountRules(
+    has_login=True, home_bases=("/home",), login_shells=frozenset({"/bin/bash", "/bin/sh", "/bin/zsh"})
+)
 ANN = OfferingUser("1", "p1", "ann", "OK", waldur_username="ann@w", posix=PosixAccount(5001, 6001))
 BOB = OfferingUser("2", "p2", "bob", "OK", waldur_username="bob@w", posix=PosixAccount(5002, 6002))
 HERS = DirectoryUser("ann", 5001, 6001, login="ann@w")

@@ -20,7 +20,7 @@ from agent.core.actions import (
     RemoveMember,
 )
 from agent.core.associations import Association
-from agent.core.errors import BackendUnavailable
+from agent.core.errors import BackendUnavailable, PlanRefused
 from agent.core.model import (
     OrderState,
     OrderType,
@@ -110,9 +110,11 @@ class Wanted:
     def _made(self, wanted: OrderCase, snapshot: Snapshot) -> OrderPlan:
         name = wanted.resource.backend_id
         spec = placed(orders.allocation(wanted, self.rules, name, snapshot))
-        return orders.creation(
-            wanted, self.rules, replace(spec, own_qos=OwnQos(name) if self.own_qos else None), snapshot
-        )
+        spec = replace(spec, own_qos=OwnQos(name) if self.own_qos else None)
+        try:
+            return orders.creation(wanted, self.rules, spec, snapshot)
+        except PlanRefused as refused:  # an account with others below it is no allocation
+            return orders.refusal(wanted, refused)
 
 
 @st.composite
@@ -144,6 +146,8 @@ def test_after_a_creation_nothing_is_left_to_do(snapshot: Snapshot, wanted: Want
     after = applied(snapshot, wanted.actions(snapshot))
     assert wanted.actions(after) == []
     for plan in wanted.plans(after):
+        if plan.refusal:
+            continue
         assert plan.spec is not None
         name = plan.spec.account.name
         assert after.users_of(name) >= set(plan.spec.members)

@@ -273,7 +273,7 @@ UNTOUCHABLE: dict[str, tuple[str, OfferingRules, Snapshot, str]] = {
         "p_proj",
         RULES,
         cluster(TWO),
-        "account p_proj has accounts below it (a_one, a_two): removing it would remove their users' access too",
+        "account p_proj has accounts below it (a_one, a_two), so it is no allocation",
     ),
     "accounts below it, soft": ("p_proj", SOFT, cluster(TWO), "has accounts below it"),
     "root": ("root", RULES, cluster({"root": None}), "account root is no allocation"),

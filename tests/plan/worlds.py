@@ -27,6 +27,7 @@ from agent.core.model import (
 from agent.core.plans import Plan
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import OrderCase, OrderPlan
+from agent.plan.policy.gate import HeldPlan, WaitingPlan
 from backends.testing.memory import TRES, MemoryBackend
 
 EVERY_PART = frozenset(Part)
@@ -138,3 +139,13 @@ def applied(snapshot: Snapshot, actions: Iterable[ClusterAction]) -> Snapshot:
     backend = MemoryBackend(state=snapshot)
     backend.apply(tuple(actions))
     return backend.state
+
+
+def shown(*plans: HeldPlan) -> dict[str, frozenset[str]]:
+    """What a person approves who approves these plans: by id, the keys of their actions."""
+    return {plan.id: frozenset(plan.lines) for plan in plans}
+
+
+def waiting(plan: HeldPlan) -> WaitingPlan:
+    """The plan as a later pass knows it."""
+    return WaitingPlan(plan.id, plan.scope, plan.reason, frozenset(plan.lines))

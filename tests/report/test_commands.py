@@ -66,9 +66,9 @@ def test_a_report_of_many_resources_fits_a_table(make: Make, command: Command) -
         world.resource("a_7"), "resource", "a_7", "done", f"{THIS}: cpu 8.00, mem 0.00; cpu of 2 users",
     ]  # fmt: skip
     assert max(map(len, said.out.splitlines())) < 140
-    assert said.out.splitlines()[-1].startswith("Test SLURM: 100 resources, 0 of them in step, ")
+    assert said.out.splitlines()[-1].startswith("Test SLURM: 100 resources, 100 in step (100 changed now), ")
     again = command("run", "report", "--once", "-c", world.path)
-    assert again.out.startswith("Test SLURM: 100 resources, 100 of them in step, ")
+    assert again.out.startswith("Test SLURM: 100 resources, 100 in step, ")
 
 
 def test_json_counts_and_names_what_was_told(world: World, command: Command) -> None:
@@ -152,7 +152,7 @@ def test_a_decrease_is_shown_approved_and_told(world: World, command: Command) -
     assert command("run", "report", "--once", *config).code == 0
     (held,) = command("approve", "--json", *config).document()["held"]
     status = command("status", *config).out
-    assert f"plan {held['id']}  Test SLURM, report, account a_1, {THIS}, held for 0 min" in status
+    assert f"plan {held['id'][:12]}  Test SLURM, report, account a_1, {THIS}, held for 0 min" in status
     assert "job 77 had counted 18000 s and is gone" in status
     assert command("approve", held["id"], *config).code == 0
     command("run", "report", "--once", *config)

@@ -72,8 +72,8 @@ def test_the_result_is_short_and_approve_tells_the_rest(told: World) -> None:
     (result,) = found.resources
     (plan,) = found.held
     assert result.message == (
-        f"held as plan {plan.id}: usage of a_1 in 2026-11 would get less: cpu from 6.00 to 1.00, cpu of ann from 5.00 "
-        f"to 0.00; `approve` tells why, `approve {plan.id}` releases it"
+        f"held as plan {plan.short_id}: usage of a_1 in 2026-11 would get less: cpu from 6.00 to 1.00, cpu of ann from "
+        f"5.00 to 0.00; `approve` tells why, `approve {plan.short_id}` releases it"
     )
     (waiting,) = held(told).waiting()
     assert waiting.reason.endswith("`count a_1 2026-11` lists what counts now")

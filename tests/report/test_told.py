@@ -311,10 +311,12 @@ def test_an_account_that_two_offerings_name_is_billed_by_neither(world: World) -
 
 @pytest.mark.parametrize(
     ("component", "cluster", "alike"),
-    [("cpu", "", True), ("gres/gpu", "", False), ("cpu", "another", False)],
+    [("cpu", "", True), ("gres/gpu", "", False), ("cpu", "another", False), ("cpu", "here", True)],
 )
 def test_who_counts_the_same(world: World, component: str, cluster: str, alike: bool) -> None:
     mine = world.settings.offerings[0]
+    if cluster:
+        mine = replace(mine, backend_settings={**mine.backend_settings, "cluster_name": "Here"})
     counted = replace(mine.components["cpu"], name=component)
     other = replace(
         mine, uuid="0" * 31 + "1", name="Other", components={component: counted},

@@ -22,7 +22,7 @@ from agent.run import gate, passes
 from agent.run.membership import rebuild
 from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
-from agent.state import empty_answers, named_accounts
+from agent.state import empty_answers, ledger
 from agent.state.held_plans import HeldPlans
 from agent.state.store import Store
 from simulator.server.faults import Fault
@@ -39,14 +39,17 @@ def world_of(tmp_path: Path) -> Iterator[WorldOf]:
     """A world whose projects have one allocation each, all in step."""
     servers: list[SimulatedWaldur] = []
 
-    def make(projects: int, members: int, *, allocations: int = 1, **offering: Any) -> World:
+    def make(
+        projects: int, members: int, *, allocations: int = 1, age: str = "8.0", **offering: Any
+    ) -> World:
         server = SimulatedWaldur(
+            age,
             scenario=Scenario(
                 projects_per_customer=projects,
                 members_per_project=members,
                 allocations_per_project=allocations,
                 allocation_limits={"cpu": 1000, "mem": 2000},
-            )
+            ),
         )
         server.__enter__()
         servers.append(server)
@@ -107,7 +110,7 @@ def test_a_mass_departure_is_one_plan_that_goes_on_to_its_end_once_it_is_approve
         assert [len(plan.actions) for plan in report.held] == [3 * 65]
     assert gate.are_held_apart(world.site, Mode.MEMBERSHIP_SYNC)
     (plan,) = world.sync().held
-    assert "390 members of 130 accounts would be removed at once" in plan.reason
+    assert "2 plans that were held one by one: 390 members of 130 accounts would be removed" in plan.reason
     assert len(plan.reason) < 500
     assert not gate.are_held_apart(world.site, Mode.MEMBERSHIP_SYNC)
     assert members(world) == 520
@@ -142,7 +145,7 @@ def test_batches_of_terminations_meet_one_budget(world_of: WorldOf) -> None:
         for uuid in waldur.seed.resource_uuids[first : first + 10]:
             waldur.orders.place_terminate(uuid)
         results.append(passes.process_orders(world.site).counted())
-    standing = [name for name in world.cluster.accounts if name.startswith("hpc_")]
+    standing = [name for name in world.cluster.accounts if name.startswith("a_")]
     assert len(standing) == 32 - BUDGETS[Cost.ACCOUNTS_EMPTIED].hour
     assert results == [{"done": 10}, {"waiting": 10}, {"waiting": 20}]
 
@@ -177,19 +180,19 @@ def test_many_pauses_at_once_wait_and_a_few_do_not(world_of: WorldOf) -> None:
 def test_many_accounts_moved_at_once_wait(world_of: WorldOf) -> None:
     world = world_of(30, 1)
     accounts = {
-        name: replace(a, parent="root") if name.startswith("hpc_") else a
+        name: replace(a, parent="root") if name.startswith("a_") else a
         for name, a in world.cluster.accounts.items()
     }
     world.backend.state = replace(world.cluster, accounts=accounts)
     report = world.sync()
     assert len(report.held) == 1
-    assert {a.parent for a in world.cluster.accounts.values() if a.name.startswith("hpc_")} == {"root"}
+    assert {a.parent for a in world.cluster.accounts.values() if a.name.startswith("a_")} == {"root"}
 
 
 def test_many_limits_cut_to_just_above_what_is_used_wait(world_of: WorldOf) -> None:
     world = world_of(60, 1, limits_source="waldur")
     limited = {
-        name: replace(a, limits={"cpu": 90_000, "mem": 200_000_000}) if name.startswith("hpc_") else a
+        name: replace(a, limits={"cpu": 90_000, "mem": 200_000_000}) if name.startswith("a_") else a
         for name, a in world.cluster.accounts.items()
     }
     used = {name: {"cpu": 10, "mem": 10} for name in limited}
@@ -347,7 +350,7 @@ def test_accounts_that_orders_have_ended_are_not_lost(world_of: WorldOf) -> None
 
 def others_cluster(world: World, also: frozenset[str] = frozenset()) -> Snapshot:
     """Another site's cluster: accounts of which Waldur names none but `also`, and people of ours among the members."""
-    names = {f"hpc_lab{number}" for number in range(3)} | also
+    names = {f"a_lab{number}" for number in range(3)} | also
     accounts = {"root": world.cluster.accounts["root"], "lab": Account("lab", "root")}
     accounts |= {name: Account(name, "lab", limits={"cpu": 5}) for name in names}
     people = {"zed", "ann", *(each.user for each in list(world.cluster.associations)[:4])}
@@ -355,7 +358,7 @@ def others_cluster(world: World, also: frozenset[str] = frozenset()) -> Snapshot
         world.cluster,
         accounts=accounts,
         associations=frozenset(Association(name, user) for name in names for user in people),
-        default_accounts=dict.fromkeys(people, "hpc_lab0"),
+        default_accounts=dict.fromkeys(people, "a_lab0"),
     )
 
 
@@ -408,7 +411,7 @@ def test_accounts_that_were_lost_are_made_again_once_that_is_approved(world_of: 
         report = rebuild.run_pass(world.site)
         assert report.counted() == {"done": 6}, report.as_json()
         assert members(world) == 12
-        limits = {a.limits.get("cpu") for a in world.cluster.accounts.values() if a.name.startswith("hpc_")}
+        limits = {a.limits.get("cpu") for a in world.cluster.accounts.values() if a.name.startswith("a_")}
         assert limits == {60_000}
         world.in_step()
         assert rebuild.run_pass(world.site).resources == []
@@ -488,11 +491,11 @@ def test_no_account_is_made_on_a_cluster_that_has_lost_the_others(world_of: Worl
     world = world_of(6, 2)
     world.in_step()
     waldur, site = world.waldur, world.site
-    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    known = ledger.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
     assert len(known) == 6
-    named_accounts.write(
-        site.state_dir, site.backend.cluster, site.offering, frozenset(sorted(known)[:remembered])
-    )
+    with Store(site.state_dir).write() as db:
+        for account in sorted(known)[remembered:]:
+            db.run("DELETE FROM ledger_accounts WHERE account = ?", account)
     waldur.place_create_order(waldur.seed.project_uuids[0], "new", limits={"cpu": 1}, slug="new")
     with emptied_database(world):
         assert isinstance(passes.process_orders(world.site).error, AccountsLost)
@@ -510,7 +513,7 @@ def test_one_empty_listing_forgets_nothing_and_one_that_stays_is_believed(
     emptied(world)
     (plan,) = world.sync().held
     approve(world, plan.id)
-    named = named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid)
+    named = ledger.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid)
     assert len(named) == 12
     nothing = Fault(path="marketplace-provider-resources", status=200, body="[]", times=None)
     world.waldur.inject(nothing)
@@ -518,13 +521,15 @@ def test_one_empty_listing_forgets_nothing_and_one_that_stays_is_believed(
     held = HeldPlans(site.state_dir, site.offering, Mode.MEMBERSHIP_SYNC)
     assert [each.id for each in held.waiting()] == [plan.id]
     assert [each.plan for each in held.approvals.open()] == [plan.id]
-    assert named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == named
+    assert ledger.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == named
     monkeypatch.setattr(empty_answers, "BELIEVED_AFTER", timedelta(0))
     assert world.sync().error is None
     assert held.waiting() == [] and held.approvals.open() == []
-    assert (
-        named_accounts.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()
-    )
+    # Whole listings have to lack a name for an hour of their own.
+    assert ledger.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == named
+    monkeypatch.setattr(ledger, "BELIEVED_AFTER", timedelta(0))
+    world.sync()
+    assert ledger.of_offering(site.state_dir, world.backend.cluster, site.offering.uuid) == frozenset()
 
 
 # What a review found ------------------------------------------------------------------------------

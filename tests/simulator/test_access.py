@@ -130,3 +130,19 @@ def test_expired_roles_are_gone(waldur: SimulatedWaldur, agent: Caller) -> None:
     waldur.people.add_member(project, "guest", account="guest1", expiration_time=expires)
     team = agent.read(f"marketplace-provider-resources/{waldur.order(order).resource_uuid}/team/")
     assert "guest" not in {member["username"] for member in team}
+
+
+@pytest.mark.parametrize("age", ["2024", "8.0", "8.1"])
+def test_roles_are_listed_with_their_permissions_to_any_token(start: StartWaldur, age: str) -> None:
+    waldur = start(age)
+    waldur.people.add_provider_user("custom", "SITE.ROLE", permissions=["RESOURCE.SET_USAGE"])
+    listed = {role["name"]: role for role in Caller(waldur, "consumer").read("roles/", page_size=300)}
+    assert listed["SITE.ROLE"]["permissions"] == ["RESOURCE.SET_USAGE"]
+    assert not listed["SITE.ROLE"]["is_system_role"] and listed["CUSTOMER.OWNER"]["is_system_role"]
+    assert "ORDER.APPROVE" in listed["CUSTOMER.OWNER"]["permissions"]
+    # As the server defines it: no order, whatever its scope.
+    manager = set(listed["OFFERING.MANAGER"]["permissions"])
+    assert "RESOURCE.SET_USAGE" in manager and not {"ORDER.APPROVE", "ORDER.REJECT"} & manager
+    (grant,) = Caller(waldur, "custom").read("users/me/")["permissions"]
+    assert grant["role_uuid"] == listed["SITE.ROLE"]["uuid"]
+    assert listed["SITE.ROLE"]["users_count"] == (1 if age == "2024" else None)

@@ -23,7 +23,14 @@ from rig.processes import wait_until
 from tests.state.conftest import in_private_mounts, needs_root, offering
 
 OURS = offering()
-PLAN = HeldRow("p1", "account a", "too many", "demo", ("remove a",), frozenset({"k"}))
+
+
+def approve(held: HeldPlans) -> None:
+    held.hold(PLAN)
+    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+
+
+PLAN = HeldRow("p1", "account a", "too many", "demo", {"k": "remove a"})
 
 HOLDER = """
 import sys, time
@@ -46,6 +53,8 @@ from agent.state.held_plans import HeldRow, HoldResult, HeldPlans
 from tests.state.conftest import offering
 ours, folder = offering(), Path(sys.argv[1])
 pauses.pause(folder, ours, by="ann")
+held = HeldPlans(folder, ours, "order_process")
+held.hold(HeldRow("q", "s", "r", "c", {"k": "line"}))
 if os.fork() == 0:
     connection = sqlite3.connect(folder / "state.sqlite3")
     connection.execute("UPDATE pauses SET reason = 'not yet in the file itself'")
@@ -59,11 +68,10 @@ try:
         pass
 except OSError:
     pass
-held = HeldPlans(folder, ours, "order_process")
-print("not yet" in pauses.pause_note(folder, ours), held.waiting(), held.approvals.open())
-print(held.hold(HeldRow("p", "s", "r", "c", ("line " * 2000,), frozenset("k"))).name)
+print("not yet" in pauses.pause_note(folder, ours), [each.id for each in held.waiting()], held.approvals.open())
+print(held.hold(HeldRow("p", "s", "r", "c", {"k": "line " * 2000})).name)
 approvals = held.approvals
-for attempt in (lambda: pauses.resume(folder, ours), lambda: approvals.approve("p", expires=tomorrow(), by="ann")):
+for attempt in (lambda: pauses.resume(folder, ours), lambda: approvals.approve("q", expires=tomorrow(), by="ann")):
     def tomorrow():
         from datetime import UTC, datetime
         return datetime.now(UTC)
@@ -264,7 +272,7 @@ def test_a_folder_whose_owner_may_not_write_is_not_written_by_root(strangers: Pa
 def test_on_a_full_disk_what_is_known_is_known(tmp_path: Path) -> None:
     done = in_private_mounts(FULL_DISK, tmp_path, "1m")
     assert done.stdout.splitlines() == [
-        "True [] []",
+        "True ['q'] []",
         "UNWRITTEN",
         "StateUnwritable True",
         "StateUnwritable True",
@@ -305,7 +313,7 @@ def test_approvals_of_an_old_copy_are_dropped_and_it_is_told_once(
 ) -> None:
     held = HeldPlans(tmp_path, OURS, "report")
     held.hold(PLAN)
-    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    approve(held)
     pauses.pause(tmp_path, OURS, by="ann")
     put_back(tmp_path, timedelta(hours=hours))
     assert held.approvals.open() == [], "nobody carries it out before it is said"
@@ -318,13 +326,13 @@ def test_approvals_of_an_old_copy_are_dropped_and_it_is_told_once(
     told = [line["action"]["text"] for line in journal.read(tmp_path)]
     assert sum("a copy was put back" in text for text in told) == 1
     assert held.approvals.open() == [] and "by ann" in pauses.pause_note(tmp_path, OURS)
-    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    approve(held)
     assert [each.plan for each in held.approvals.open()] == ["p1"]
 
 
 def test_a_copy_of_today_and_a_journal_of_the_future_drop_nothing(tmp_path: Path) -> None:
     held = HeldPlans(tmp_path, OURS, "report")
-    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    approve(held)
     put_back(tmp_path, timedelta(minutes=50))
     assert held.approvals.open()
     put_back(tmp_path, timedelta(hours=3))
@@ -335,7 +343,7 @@ def test_a_copy_of_today_and_a_journal_of_the_future_drop_nothing(tmp_path: Path
 
 def test_a_host_that_works_once_a_day_has_no_old_copy(tmp_path: Path) -> None:
     held = HeldPlans(tmp_path, OURS, "report")
-    held.approvals.approve("p1", expires=datetime.now(UTC) + timedelta(days=2), by="ann")
+    approve(held)
     journal.note(tmp_path, OURS, "yesterday's pass", by="ann")
     yesterday_s = time.time() - 86_400
     os.utime(tmp_path / "journal" / "journal.jsonl", (yesterday_s, yesterday_s))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.core.policy import Charge, Cost, History
 from agent.state import charges
-from agent.state.held_plans import HeldPlans
+from agent.state.held_plans import HeldPlans, HeldRow
 from agent.state.store import Source, Store
 from tests.state.conftest import offering
 
@@ -49,26 +49,32 @@ def test_an_hour_a_day_and_no_more(tmp_path: Path) -> None:
     spend(tmp_path, ANN, ago=timedelta(minutes=59))
     spend(tmp_path, BOB, ago=timedelta(minutes=61))
     spend(tmp_path, ALL, ago=timedelta(hours=25))
-    assert charges.history(tmp_path, "demo", NOW) == History(frozenset({ANN}), frozenset({ANN, BOB}))
+    assert charges.history(tmp_path, "demo", NOW) == History(
+        frozenset({ANN}), frozenset({ANN, BOB}), paid=frozenset({ANN})
+    )
     assert charges.history(tmp_path, "other", NOW) == History()
 
 
 def test_the_same_charge_counts_once_and_from_its_last_time(tmp_path: Path) -> None:
     spend(tmp_path, ANN, ago=timedelta(hours=3))
     spend(tmp_path, ANN, ANN)
-    assert charges.history(tmp_path, "demo", NOW) == History(frozenset({ANN}), frozenset({ANN}))
+    assert charges.history(tmp_path, "demo", NOW) == History(
+        frozenset({ANN}), frozenset({ANN}), paid=frozenset({ANN})
+    )
 
 
 def test_what_a_person_approved_does_not_count(tmp_path: Path) -> None:
     """And is free for as long as the approval is open."""
     held = HeldPlans(tmp_path, replace(offering(), uuid="o"), "membership_sync")
+    held.hold(HeldRow("8b028d96707c", "account a", "too many", "demo", {"k": "remove ann"}))
     held.approvals.approve("8b028d96707c", expires=datetime.now(UTC) + timedelta(hours=1), by="ann")
     spend(tmp_path, ANN, plan="8b028d96707c")
     spend(tmp_path, BOB)
     assert charges.history(tmp_path, "demo", NOW) == History(
-        frozenset({BOB}), frozenset({BOB}), frozenset({ANN})
+        frozenset({BOB}), frozenset({BOB}), frozenset({ANN}), frozenset({ANN, BOB})
     )
-    held.approvals.close(still={})
+    held.approvals.note_done({"k"})
+    held.approvals.close(set(), set(), set())
     assert charges.history(tmp_path, "demo", NOW).approved == frozenset()
     spend(tmp_path, ANN)
     assert charges.history(tmp_path, "demo", NOW).day == {ANN, BOB}
@@ -82,7 +88,7 @@ def test_two_passes_at_once_share_one_budget(tmp_path: Path) -> None:
 
 def test_a_clock_that_was_ahead_blocks_no_longer_than_a_day(tmp_path: Path) -> None:
     spend(tmp_path, ANN, ago=-timedelta(days=40))
-    seen = History(frozenset({ANN}), frozenset({ANN}))
+    seen = History(frozenset({ANN}), frozenset({ANN}), paid=frozenset({ANN}))
     assert charges.history(tmp_path, "demo", NOW) == seen, "a look counts it, and writes nothing"
     with Store(tmp_path).write() as db:
         assert charges.history(db, "demo", NOW) == seen

@@ -39,5 +39,6 @@ def test_what_can_be_forgotten_is_there(tmp_path: Path) -> None:
 def test_a_script_is_made_of_whole_statements() -> None:
     for script in MIGRATIONS:
         assert all(
-            statement.upper().startswith(("CREATE", "INSERT", "ALTER")) for statement in statements(script)
+            statement.upper().startswith(("CREATE", "INSERT", "ALTER", "DROP"))
+            for statement in statements(script)
         )

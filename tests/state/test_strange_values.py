@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pytest
 
 from agent.core.errors import StateUnreadable
 from agent.core.homes import HomeRecord
+from agent.core.ownership import Origin
 from agent.core.periods import Month
 from agent.core.policy import Charge, Cost
 from agent.state import (
@@ -22,6 +24,8 @@ from agent.state import (
     drifts,
     empty_answers,
     history_runs,
+    joined,
+    ledger,
     left_out,
     listings,
     passes,
@@ -35,7 +39,7 @@ from agent.state.homes import HomeState
 from agent.state.listings import Listing
 from agent.state.periodic_policies import ParkedMessage, PolicyState, PolicyStateLost
 from agent.state.report_state import ReportState
-from agent.state.store import Store
+from agent.state.store import Store, moment_text
 from tests.state.conftest import offering
 
 OURS = offering()
@@ -45,8 +49,11 @@ NAIVE = NOW.replace(tzinfo=None)
 MONTH = Month(2026, 5)
 VALUES = ["X'00ff'", "'x'", "'5'", "'[[]]'", "'{\"a\": []}'", "'\"abc\"'", "'2026-01-01'"]
 READERS: dict[str, Callable[[Path], object]] = {
-    "held_plans": lambda folder: HeldPlans(folder, OURS, MODE).keep_only({"p1": {"k"}}),
-    "approvals": lambda folder: HeldPlans(folder, OURS, MODE).approvals.close(still={}),
+    "held_plans": lambda folder: HeldPlans(folder, OURS, MODE).keep_only({"p1"}, {"k"}, set()),
+    "approvals": lambda folder: HeldPlans(folder, OURS, MODE).approvals.close(set(), set(), set()),
+    "ledger_accounts": lambda folder: ledger.read(folder, CLUSTER, OURS.uuid),
+    "ledgers": lambda folder: ledger.of_others(folder, CLUSTER, "x", {}),
+    "joined_members": lambda folder: joined.of_accounts(folder, CLUSTER, {"a"}, NOW),
     "pauses": lambda folder: pauses.pause_note(folder, OURS),
     "charges": lambda folder: charges.history(folder, CLUSTER, NOW),
     "left_out": lambda folder: left_out.last(folder, OURS.uuid, MODE),
@@ -72,8 +79,11 @@ def state(tmp_path: Path) -> Path:
     """A file with a row of each of these tables."""
     folder = tmp_path / "state"
     held = HeldPlans(folder, OURS, MODE)
-    held.hold(HeldRow("p1", "account a", "too many", CLUSTER, ("remove a",), frozenset({"k"}), {"a": "1"}))
+    held.hold(HeldRow("p1", "account a", "too many", CLUSTER, {"k": "remove a"}, {"a": "1"}))
     held.approvals.approve("p1", expires=NOW + timedelta(days=1), by="ann")
+    ledger.write(folder, CLUSTER, OURS, {"a": Origin.MADE}, is_seen=True)
+    ledger.write_named(folder, CLUSTER, OURS, {"a"}, None)
+    joined.write(folder, CLUSTER, [("a", "ann")], NOW)
     pauses.pause(folder, OURS, by="ann")
     charge = Charge(next(iter(Cost)), "a", "ann")
     charges.reserve(
@@ -143,12 +153,13 @@ def test_an_approval_of_a_clock_that_was_ahead_is_none(state: Path) -> None:
     assert [each.plan for each in approvals.open()] == ["p1"]
 
 
-def test_a_sticky_plan_of_a_clock_that_was_ahead_waits_from_now_on(state: Path) -> None:
+def test_a_plan_of_a_clock_that_was_ahead_waits_from_now_on(state: Path) -> None:
     held = HeldPlans(state, OURS, MODE)
-    held.hold(HeldRow("p1", "account a", "too many", CLUSTER, ("x",), frozenset({"k"}), sticky=True))
-    set_to_the_future(state, "held_plans", "seen")
-    assert held.keep_only({}) == []
-    assert held.waiting()[0].seen <= datetime.now(UTC)
+    with sqlite3.connect(Store(state).path) as db:
+        db.execute("UPDATE held_plans SET keys = ?", (json.dumps({"k": moment_text(future())}),))
+    assert held.keep_only(set(), set(), set()) == []
+    (seen,) = held.waiting()[0].seen_keys.values()
+    assert seen <= moment_text(datetime.now(UTC))
 
 
 def test_an_empty_answer_of_a_clock_that_was_ahead_began_now(state: Path) -> None:

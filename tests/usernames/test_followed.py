@@ -35,7 +35,11 @@ from tests.usernames.conftest import (
     with_resource,
 )
 
-FOLLOWED = {"account_source": "waldur", "waldur_username_attribute": "employeeNumber"}
+FOLLOWED = {
+    "account_source": "waldur",
+    "waldur_username_attribute": "employeeNumber",
+    "default_home_base": "/data",
+}
 
 
 @pytest.fixture

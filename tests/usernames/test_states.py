@@ -257,6 +257,14 @@ def test_users_of_a_later_batch_are_not_begun_when_the_backend_went_away(
     assert sorted(states(waldur).values()) == ["Creating"] * 2 + ["Requested"] * 4
 
 
+def test_users_of_all_batches_get_their_names_in_one_pass(
+    waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usernames, "AT_ONCE", 2)
+    assert settled(site_for()).error is None
+    assert set(states(waldur).values()) == {"OK"}
+
+
 @pytest.mark.parametrize("carried_out", [False, True], ids=["lost request", "lost answer"])
 @pytest.mark.parametrize("path", ["begin_creating/$", r"[0-9a-f]{32}/$"], ids=["POST", "PATCH"])
 @pytest.mark.parametrize("status", [500, 502, 403])

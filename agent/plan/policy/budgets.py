@@ -3,7 +3,8 @@
 
 Members who leave one account, members who leave the cluster, and accounts that are deleted or emptied are limited by
 number and by percent; every cost has a budget for an hour and a day. The same charge again costs nothing: a removal
-that failed may be tried as often as it takes.
+that failed may be tried as often as it takes. Nor does what a person has approved. Percentages go by who was in before:
+who joined within the last day does not count, so that an exchange of all members counts as emptied over passes, too.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from agent.core.policy import COST_SENTENCES, Charge, Cost, History
 from agent.plan.policy.rules import RuleBook
 
 NAMED_AT_MOST = 5
+# What costs nothing where the same was paid for elsewhere within the hour.
+GOES_ALONG = frozenset({Cost.GROUP_MEMBERS_REMOVED, Cost.PEOPLE_RENAMED})
 # So many accounts that lose too much are a plan each; more are one, which a person can read and approve.
 PLANS_APART_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What of a plan is too much together. `is_due_to_history`: by itself it would not be."""
+    """What of a plan is too much together. `accounts`: those of which it is too much by itself."""
 
     scope: str
     sentence: str
     roots: tuple[Action, ...]
-    is_due_to_history: bool = False
+    accounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,20 @@ class BudgetCheck:
     with a removal, or with the end of an account, costs nothing beside it.
     """
 
-    def __init__(self, left: Sequence[Action], book: RuleBook, history: History) -> None:
+    def __init__(
+        self,
+        left: Sequence[Action],
+        book: RuleBook,
+        history: History,
+        approved: Set[Action] = frozenset(),
+    ) -> None:
         self._left = left
         self._book = book
         self._rules = book.rules
         self._cluster = f"cluster {book.snapshot.cluster}"
-        self._approved = history.approved
+        self._joined = history.joined
         # Who is out of an account within the hour is out of its group, too: that was paid for already.
-        self._paid = history.hour | history.approved
+        self._paid = history.paid
         self._windows = (
             _Window("hour", "an hour", history.hour, lambda cost: self._rules.budget(cost).hour),
             _Window("day", "a day", history.day | history.hour, lambda cost: self._rules.budget(cost).day),
@@ -73,11 +82,12 @@ class BudgetCheck:
         self._declared, self._whole, self._ended = declared, whole, whole & ending
         self._charges = {action: frozenset(self._charged(action, declared[action])) for action in left}
         self._place = {action: number for number, action in enumerate(left)}
+        self._approved = history.approved.union(*(self._charges[action] for action in approved))
 
     @cached_property
     def _emptied(self) -> Set[str]:
-        """Return the accounts that lose all members, those that are ended on purpose included."""
-        left_by_all = (name for name, users in self.leaving.items() if len(users) >= len(self._present(name)))
+        """Return the accounts that lose all members who were in before, those that are ended on purpose included."""
+        left_by_all = (name for name, users in self.leaving.items() if users >= self._present(name))
         return self._whole.union(left_by_all)
 
     @cached_property
@@ -87,13 +97,15 @@ class BudgetCheck:
         return frozenset(c.account for c in declared if c.cost is Cost.ACCOUNTS_EMPTIED) | self._emptied
 
     @cached_property
-    def _removals(self) -> frozenset[Charge]:
-        """Return the members who leave an account that is not ended as a whole."""
-        return frozenset(
-            Charge(Cost.MEMBERS_REMOVED, account, user)
+    def _judged(self) -> Mapping[str, frozenset[str]]:
+        """Return by account the users who leave and of whom a person has not approved that."""
+        found = {
+            account: frozenset(
+                user for user in users if Charge(Cost.MEMBERS_REMOVED, account, user) not in self._approved
+            )
             for account, users in self.leaving.items()
-            for user in users
-        )
+        }
+        return {account: users for account, users in found.items() if users}
 
     @cached_property
     def _bearers(self) -> Mapping[Charge, Sequence[Action]]:
@@ -104,31 +116,82 @@ class BudgetCheck:
                 found.setdefault(charge, []).append(action)
         return found
 
+    def sentence(self, actions: Iterable[Action]) -> str:
+        """Return what these actions cost people all together, in words."""
+        charges = {charge for action in actions for charge in self.of(action)}
+        sentences = []
+        for cost in Cost:
+            found = {charge for charge in charges if charge.cost is cost}
+            if cost is Cost.MEMBERS_REMOVED and (inside := {charge for charge in found if charge.account}):
+                accounts = sorted({charge.account for charge in inside})
+                sentences.append(
+                    f"{len(inside)} members of {len(accounts)} accounts would be removed: {some(accounts)}"
+                )
+            elif found:
+                sentences.append(self._sentence(cost, found, frozenset(), self._windows[0]))
+        return "; ".join(sentences)
+
     def of(self, action: Action) -> frozenset[Charge]:
         """Return what an action costs people."""
         return self._charges.get(action, frozenset())
 
     def _present(self, account: str) -> frozenset[str]:
-        """Return the members of an account, without those whom no pass changes."""
+        """Return the members of an account who were in before, without those whom no pass changes. Where all of them
+        have joined lately, these are all members.
+        """
+        found = self._members_of(account)
+        return found - self._joined.get(account, frozenset()) or found
+
+    def _known(self, account: str, users: Set[str]) -> Set[str]:
+        """Return those of the users who have not joined an account lately, while there are such members."""
+        lately = self._joined.get(account, frozenset())
+        return users - lately if self._members_of(account) - lately else users
+
+    def _was_in(self, charge: Charge) -> bool:
+        """Return whether a leaver was in the account before."""
+        return bool(self._known(charge.account, {charge.user}))
+
+    def _members_of(self, account: str) -> frozenset[str]:
         found = self._book.snapshot.users_of(account)
         return frozenset(user for user in found if not self._book.spares(user))
 
     @cached_property
     def _members(self) -> int:
         """Return how many these are in all accounts together; on several partitions they count once."""
-        return sum(not self._book.spares(user) for _, user in self._book.snapshot.members())
+        members = sum(not self._book.spares(user) for _, user in self._book.snapshot.members())
+        seen = self._book.snapshot
+        return members - sum(len(users & seen.users_of(name)) for name, users in self._joined.items())
 
-    def accounts_in_excess(self) -> dict[str, Excess]:
-        """Return what is too much for one account, by account."""
+    def accounts_in_excess(self) -> list[Excess]:
+        """Return what is too much for one account, or for several that the same people leave: who is renamed in five
+        allocations is looked at once.
+        """
+        alone = self._accounts_in_excess()
+        groups: dict[frozenset[str], list[str]] = {}
+        for account in alone:
+            groups.setdefault(self._judged[account], []).append(account)
+        found = []
+        for accounts in groups.values():
+            first = alone[accounts[0]]
+            if len(accounts) > 1:
+                roots = tuple(action for account in accounts for action in alone[account].roots)
+                sentence = f"{first.sentence}; the same people leave {some(accounts[1:])}"
+                first = Excess(f"accounts {some(accounts)}", sentence, roots, tuple(accounts))
+            found.append(first)
+        return found
+
+    def _accounts_in_excess(self) -> dict[str, Excess]:
         found = {}
-        for account, users in sorted(self.leaving.items()):
+        for account, users in sorted(self._judged.items()):
             present = self._present(account)
             members = len(present)
             charges = {Charge(Cost.MEMBERS_REMOVED, account, user) for user in users}
             head = f"of the {members} members of {account} would be removed at once"
-            if limit := self._exceeded(len(users), members):
-                sentence = f"{len(users)} {head} ({limit})"
-                found[account] = Excess(f"account {account}", sentence, self._bearing(charges))
+            approved = len(self.leaving[account]) - len(users)
+            tail = f", besides {approved} of whom that is approved" if approved else ""
+            if limit := self._exceeded(len(users), len(self._known(account, users)), members):
+                sentence = f"{len(users)} {head}{tail} ({limit})"
+                found[account] = Excess(f"account {account}", sentence, self._bearing(charges), (account,))
                 continue
             for window in self._windows:
                 before = {
@@ -136,21 +199,24 @@ class BudgetCheck:
                     for charge in window.charges
                     if charge.cost is Cost.MEMBERS_REMOVED and charge.account == account
                 }
-                new = charges - before - self._approved
-                ever = present | {charge.user for charge in before}
-                if before and new and (limit := self._exceeded(len(before | new), len(ever), window)):
-                    sentence = (
-                        f"{len(new)} {head}, after {len(before)} within the last {window.name} ({limit})"
-                    )
-                    found[account] = Excess(f"account {account}", sentence, self._bearing(new), True)
+                new = charges - before
+                gone = {charge.user for charge in before}
+                ever = present | gone
+                leaving = {charge.user for charge in new} | gone
+                known = len(self._known(account, leaving))
+                limit = self._exceeded(len(leaving), known, len(ever), window)
+                if before and new and limit:
+                    when = f", after {len(before)} within the last {window.name}"
+                    sentence = f"{len(new)} {head}{when}{tail} ({limit})"
+                    found[account] = Excess(f"account {account}", sentence, self._bearing(new), (account,))
                     break
         return found
 
-    def cluster_in_excess(self, alone: Mapping[str, Excess], aside: Set[Action]) -> Excess | None:
+    def cluster_in_excess(self, alone: Sequence[Excess], waiting: Set[Action]) -> Excess | None:
         """Return what is too much at once for the cluster as a whole, with the accounts that are too much `alone`,
-        whose members do not count; many of these are too much as well. `aside`: actions that wait already.
+        whose members do not count; many of these are too much as well. What is `waiting` already is judged no more.
         """
-        taken: frozenset[Charge] = frozenset().union(*map(self.of, aside))
+        taken: frozenset[Charge] = frozenset().union(*map(self.of, waiting))
         free = taken | self._approved
         gone = sorted(self.gone - {c.account for c in free if c.cost is Cost.ACCOUNTS_EMPTIED})
         sentences: list[str] = []
@@ -161,45 +227,63 @@ class BudgetCheck:
                 f"(max_removed_accounts is {self._rules.max_removed_accounts})"
             )
             roots.update(self._bearing(Charge(Cost.ACCOUNTS_EMPTIED, account) for account in gone))
-        removed = self._removals - taken
-        count = sum(charge.account not in alone for charge in removed)
-        if removed and (limit := self._exceeded(count, self._members)):
+        by_itself = {action for excess in alone for action in excess.roots}
+        removed = {
+            Charge(Cost.MEMBERS_REMOVED, account, user)
+            for account, users in self._judged.items()
+            for user in users
+        } - taken
+        others = [charge for charge in removed if by_itself.isdisjoint(self._bearers.get(charge, ()))]
+        count, known = len(others), sum(map(self._was_in, others))
+        if removed and (limit := self._exceeded(count, known, self._members)):
             sentences.append(
-                f"{count} of the {self._members} members of the cluster would be removed at once ({limit})"
+                f"{count} of the {self._members} members of the cluster would be removed at once, "
+                f"{self._where(removed)} ({limit})"
             )
             roots.update(self._bearing(removed))
         if len(alone) > PLANS_APART_AT_MOST:
             sentences.append(self._many_alone(alone))
         elif sentences:
-            sentences += [excess.sentence for excess in alone.values()]
+            sentences += [excess.sentence for excess in alone]
         else:
             return None
-        roots.update(action for excess in alone.values() for action in excess.roots)
-        ordered = tuple(action for action in self._left if action in roots and action not in aside)
-        due = any(excess.is_due_to_history for excess in alone.values())
-        return Excess(self._cluster, "; ".join(sentences), ordered, due)
+        roots |= by_itself
+        ordered = tuple(action for action in self._left if action in roots and action not in waiting)
+        return Excess(self._cluster, "; ".join(sentences), ordered)
 
-    def over_budget(self, cost: Cost, aside: Set[Action]) -> Excess | None:
-        """Return what overdraws the cluster's budget of one cost. `aside`: actions that wait anyway."""
+    def _where(self, charges: Iterable[Charge]) -> str:
+        """Return the accounts above those that bear these charges, most charges first: the projects, in words."""
+        accounts = self._book.snapshot.accounts
+        counted: dict[str, int] = {}
+        for charge in charges:
+            standing = accounts.get(charge.account)
+            above = (standing.parent if standing else "") or charge.account
+            counted[above] = counted.get(above, 0) + 1
+        ranked = sorted(counted, key=lambda name: (-counted[name], name))
+        return f"below {some([f'{name} ({counted[name]})' for name in ranked])}"
+
+    def over_budget(self, cost: Cost, waiting: Set[Action]) -> Excess | None:
+        """Return what overdraws the cluster's budget of one cost. `waiting`: actions that wait anyway."""
         planned = {
             charge
             for charge, bearers in self._bearers.items()
-            if charge.cost is cost and charge not in self._approved and not aside >= set(bearers)
+            if charge.cost is cost and charge not in self._approved and not waiting >= set(bearers)
         }
         for window in self._windows:
             before = {charge for charge in window.charges if charge.cost is cost}
             new = planned - before
             if new and (limit := self._overdrawn(cost, new, before, window)):
                 sentence = f"{self._sentence(cost, new, before, window)} ({limit})"
-                roots = tuple(action for action in self._bearing(new) if action not in aside)
-                return Excess(self._cluster, sentence, roots, len(new) <= self._rules.budget(cost).hour)
+                roots = tuple(action for action in self._bearing(new) if action not in waiting)
+                return Excess(self._cluster, sentence, roots)
         return None
 
-    def _many_alone(self, alone: Mapping[str, Excess]) -> str:
-        count = sum(len(self.leaving[account]) for account in alone)
+    def _many_alone(self, alone: Sequence[Excess]) -> str:
+        accounts = sorted(account for excess in alone for account in excess.accounts)
+        count = sum(len(self._judged[account]) for account in accounts)
         return (
-            f"{count} members of {len(alone)} accounts would be removed at once, more than each of these may lose: "
-            f"{some(sorted(alone))} (max_removed_members is {self._rules.max_removed_members}, max_removed_percent is "
+            f"{count} members of {len(accounts)} accounts would be removed at once, more than each of these may lose: "
+            f"{some(accounts)} (max_removed_members is {self._rules.max_removed_members}, max_removed_percent is "
             f"{self._rules.max_removed_percent})"
         )
 
@@ -214,8 +298,9 @@ class BudgetCheck:
                 if charge.account:
                     left.setdefault(charge.account, set()).add(charge.user)
             gone = sum(len(users - self._present(account)) for account, users in left.items())
-            inside = sum(bool(charge.account) for charge in new | before)
-            if before and (limit := self._exceeded(inside, self._members + gone, window)):
+            inside = [charge for charge in new | before if charge.account]
+            known = sum(map(self._was_in, inside))
+            if before and (limit := self._exceeded(len(inside), known, self._members + gone, window)):
                 return limit
         if total <= window.most(cost):
             return ""
@@ -230,11 +315,12 @@ class BudgetCheck:
         if cost is Cost.MEMBERS_REMOVED:
             people = sorted(charge.user for charge in new if not charge.account)
             inside, members = len(new) - len(people), self._members
-            told = (
-                [f"{inside} of the {members} members of the cluster would be removed at once"]
-                if inside
-                else []
-            )
+            told = []
+            if inside:
+                where = self._where(charge for charge in new if charge.account)
+                told.append(
+                    f"{inside} of the {members} members of the cluster would be removed at once, {where}"
+                )
             if people:
                 what = "of the directory would be disabled, renamed or changed at once"
                 told.append(f"{len(people)} user{'' if len(people) == 1 else 's'} {what}: {some(people)}")
@@ -244,15 +330,15 @@ class BudgetCheck:
             f"{COST_SENTENCES[cost].format(len(new), s='' if len(new) == 1 else 's')} at once: {names}{after}"
         )
 
-    def _exceeded(self, count: int, members: int, window: _Window | None = None) -> str:
-        """Return which limit so many leavers of so many members pass; empty when none."""
+    def _exceeded(self, count: int, of_members: int, members: int, window: _Window | None = None) -> str:
+        """Return which limit so many leavers pass, of whom `of_members` are among the `members`; empty when none."""
         rules = self._rules
         if window is not None and window.name == "day":
             if count > window.most(Cost.MEMBERS_REMOVED):
                 return f"{Cost.MEMBERS_REMOVED} is {window.most(Cost.MEMBERS_REMOVED)} {window.unit}"
         elif count > rules.max_removed_members:
             return f"max_removed_members is {rules.max_removed_members}"
-        if count > rules.small_removal and count * 100 > rules.max_removed_percent * members:
+        if of_members > rules.small_removal and of_members * 100 > rules.max_removed_percent * members:
             return f"max_removed_percent is {rules.max_removed_percent}"
         return ""
 
@@ -278,7 +364,10 @@ class BudgetCheck:
                     Charge(Cost.MEMBERS_REMOVED, charge.account, charge.user),
                     Charge(Cost.ACCOUNTS_EMPTIED, charge.account),
                 }
-                if charge.cost is not Cost.GROUP_MEMBERS_REMOVED or self._paid.isdisjoint(paid):
+                if charge.cost is Cost.PEOPLE_RENAMED:
+                    # In the directory, in Waldur and on the cluster it is one change of a name.
+                    paid = {charge}
+                if charge.cost not in GOES_ALONG or self._paid.isdisjoint(paid):
                     yield charge
 
 

@@ -8,6 +8,7 @@ that makes a thing     all that need the thing, unless it stands already: member
 that ends a thing      all that await its end: a removal whose jobs stay, the deletion of an account with members
 that awaits an end     what ends it in the same account for nobody else's sake: its jobs are not cancelled either
 in an ordered account  all other steps of an account that an order makes or ends; members never hold an order back
+an old name's removal  that the person joins the same account under the new name
 """
 
 from __future__ import annotations
@@ -20,13 +21,20 @@ from agent.core.actions import Action, ClusterAction, Kind, Thing
 from agent.core.model import Snapshot
 
 Mark = TypeVar("Mark")
+NOBODY_RENAMED: Mapping[tuple[str, str], str] = {}
 
 
 class Dependencies:
-    """The dependencies between the actions of one plan. `ordered`: accounts that an order makes or ends."""
+    """The dependencies between the actions of one plan. `ordered`: accounts that an order makes or ends. `renamed`: by
+    account and new username, the old one.
+    """
 
     def __init__(
-        self, actions: Iterable[Action], snapshot: Snapshot, ordered: Set[str] = frozenset()
+        self,
+        actions: Iterable[Action],
+        snapshot: Snapshot,
+        ordered: Set[str] = frozenset(),
+        renamed: Mapping[tuple[str, str], str] = NOBODY_RENAMED,
     ) -> None:
         self._snapshot = snapshot
         self._along: dict[Action, list[Action]] = defaultdict(list)
@@ -38,6 +46,8 @@ class Dependencies:
         self._tie_needs()
         self._tie_ends()
         self._tie_last_accounts()
+        if renamed:
+            self._tie_names(renamed)
 
     def falling_with(
         self, marked: Mapping[Action, Mark], *, beside: Set[Action] = frozenset()
@@ -135,6 +145,19 @@ class Dependencies:
                     for _, other in removals:
                         if other != one:
                             self._along[other].append(one)
+
+    def _tie_names(self, renamed: Mapping[tuple[str, str], str]) -> None:
+        """Tie what brings a person in under the new name to the removal of the old one."""
+        leaving: dict[tuple[str, str], list[Action]] = defaultdict(list)
+        for action in self._all:
+            for kind, account, user in action.things(action.ends):
+                if kind is Kind.MEMBER:
+                    leaving[account, user].append(action)
+        for action in self._all:
+            for kind, account, user in action.things(action.makes):
+                if kind is Kind.MEMBER and (account, user) in renamed:
+                    for removal in leaving.get((account, renamed[account, user]), ()):
+                        self._along[removal].append(action)
 
 
 def joins(action: Action) -> bool:

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import filterfalse
 
 from agent.core.actions import Action, Effect
 from agent.core.model import Part, Snapshot
-from agent.core.policy import Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
-from agent.plan.policy.budgets import BudgetCheck, Excess
+from agent.core.ownership import Ledger
+from agent.core.policy import SHORT_ID, Charge, Cost, History, LimitCuts, PolicyMode, PolicyRules
+from agent.plan.policy import ownership
+from agent.plan.policy.budgets import PLANS_APART_AT_MOST, BudgetCheck, Excess, some
 from agent.plan.policy.decreases import held_decreases, is_below
 from agent.plan.policy.dependencies import Dependencies
-from agent.plan.policy.rules import PolicyContext, RuleBook, Why, made_by
-
-ID_LENGTH = 12
+from agent.plan.policy.rules import PolicyContext, RuleBook, Why, is_empty, made_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class HeldPlan:
-    """Actions that wait together for `approve`. `scope`: the account or the cluster that they are about; `figures`:
-    those that get less, by name, of which an approval is for no smaller ones. `brief`: the reason where there
-    is no room for all of it. `unwritten`: why `approve` does not know of the plan, and cannot release it.
-    `sticky`: held for what happened before it, so that time alone does not release it.
+    """Actions that wait together for `approve`. `id`: a digest of the scope and the actions. `scope`: the account or
+    the cluster that they are about; `figures`: those that get less, by name, of which an approval is for no smaller
+    ones. `brief`: the reason where there is no room for all of it. `unwritten`: why `approve` does not know of the
+    plan, and cannot release it. `adopts`: the approval is for no action, but for what the accounts of these lines are
+    from then on; the actions are judged after that. `is_lasting`: it waits for a person for as long as it is planned;
+    what is not is judged anew by each pass over everything: a limit below what is used, when less is used.
     """
 
     id: str
@@ -50,61 +52,81 @@ class HeldPlan:
     figures: Mapping[str, str] = field(default_factory=dict, compare=False)
     brief: str = field(default="", compare=False)
     unwritten: str = field(default="", compare=False)
-    sticky: bool = field(default=False, compare=False)
+    adopts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    is_lasting: bool = field(default=True, compare=False)
+
+    @property
+    def short_id(self) -> str:
+        """Return the id as people see it."""
+        return self.id[:SHORT_ID]
 
     @cached_property
-    def keys(self) -> frozenset[str]:
-        return frozenset(map(action_key, self.actions))
+    def lines(self) -> Mapping[str, str]:
+        """Return what an approval is for: the text of each action for people, by the action's key."""
+        if self.adopts:
+            return {ownership.adoption_key(account): line for account, line in self.adopts.items()}
+        return {action_key(action): action.render() for action in self.actions}
 
     @property
     def release(self) -> str:
         """Return how people let it go."""
         why = "`approve` tells why, " if self.brief else ""
-        return self.unwritten or f"{why}`approve {self.id}` releases it"
+        return self.unwritten or f"{why}`approve {self.short_id}` releases it"
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingPlan:
-    """A plan that an earlier pass over everything has held; `keys` are those of its actions."""
+    """A plan that an earlier pass has held; `keys` are those of its actions. `joined`: how many it was made of."""
 
     id: str
     scope: str
     reason: str
     keys: frozenset[str]
-    sticky: bool = False
+    joined: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierPlans:
-    """What earlier passes and people left behind: the ids of `approved` plans, and the plans that are `waiting`.
+    """What earlier passes and people left behind.
 
-    `begun`: by plan, the keys of the actions that a pass has begun with. A plan that was begun and cut off is smaller
-    in the next pass; what is left of it needs no second approval. `waiting`: for a pass over one order or resource
-    all of them: it sees a part of them only, which may look harmless; for a pass over everything those that are
-    sticky. `figures`: what was shown, by plan; figures below need another approval.
+    `approved`: by plan, the keys of the actions that a person was shown and has approved: what of them is still planned
+    happens, and nothing else. `waiting`: what was held, and goes on to wait for a person as long as it is planned,
+    also where the numbers that it was measured by have changed, or where a pass sees a part of it only. `figures`:
+    of plans about figures that get less, those that were approved; figures below need another approval. `sees_all`: the
+    plan that is decided on is about everything; one about a part may have other steps for the same end.
     """
 
-    approved: frozenset[str] = frozenset()
-    begun: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    approved: Mapping[str, frozenset[str]] = field(default_factory=dict)
     waiting: tuple[WaitingPlan, ...] = ()
     figures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sees_all: bool = True
 
-    def releases(self, plan: HeldPlan) -> bool:
-        """Return whether a person has approved this plan, or all that is left of it."""
-        if not plan.figures:
-            begun = frozenset().union(*self.begun.values())
-            return plan.id in self.approved or (bool(begun) and plan.keys <= begun)
-        rest_of = {id for id, keys in self.begun.items() if plan.keys <= keys}
-        given = ({plan.id} & self.approved) | rest_of
-        return any(not is_below(plan.figures, self.figures.get(id, {})) for id in given)
+    def approvals(self, actions: Iterable[Action]) -> dict[Action, str]:
+        """Return the actions that were approved, each with the id of its plan."""
+        plans = {
+            key: plan for plan, keys in self.approved.items() if plan not in self.figures for key in keys
+        }
+        if not plans:
+            return {}
+        return {action: plans[key] for action in actions if (key := action_key(action)) in plans}
+
+    def allows_decrease(self, plan: HeldPlan) -> bool:
+        """Return whether a person has approved that these figures get less, as far as they do."""
+        given = [
+            figures
+            for id_, figures in self.figures.items()
+            if id_ == plan.id or plan.lines.keys() <= self.approved.get(id_, frozenset())
+        ]
+        return any(not is_below(plan.figures, figures) for figures in given)
 
 
 @dataclass(frozen=True)
 class Decision:
     """Every action of the plan is in exactly one of `allowed`, `held` and `refused`; `released` was held once.
 
-    `notes`: limits that are lowered all the same, with what is used of them. `charges`: what the allowed actions cost
-    people that nobody has approved; `approved_charges`: what each released plan costs, by its id.
+    `notes`: limits that are lowered all the same, with what is used of them. `ledger`: whose accounts these are.
+    `charges`: what the allowed actions cost people that nobody has approved; `approved_charges`: what each released
+    plan costs, by its id.
     """
 
     allowed: tuple[Action, ...] = ()
@@ -112,15 +134,21 @@ class Decision:
     refused: tuple[Refused, ...] = ()
     released: tuple[HeldPlan, ...] = ()
     notes: tuple[str, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
     charges: tuple[Charge, ...] = ()
     approved_charges: Mapping[str, tuple[Charge, ...]] = field(default_factory=dict)
+
+    @property
+    def not_ours(self) -> frozenset[str]:
+        """Return the accounts that Waldur names and that a person has to adopt first."""
+        return frozenset(account for each in self.held for account in each.adopts)
 
     @cached_property
     def blocked(self) -> Mapping[Action, str]:
         """Return what does not happen, each with the reason for people."""
         reasons = {refused.action: refused.sentence for refused in self.refused}
         for plan in self.held:
-            reason = f"held as plan {plan.id}: {plan.brief or plan.reason}; {plan.release}"
+            reason = f"held as plan {plan.short_id}: {plan.brief or plan.reason}; {plan.release}"
             reasons.update(dict.fromkeys(plan.actions, reason))
         return reasons
 
@@ -129,43 +157,62 @@ class Decision:
         return self.blocked.get(action, "")
 
 
-def decide(
+def decide(  # noqa: PLR0913  each is an input of the decision
     actions: Iterable[Action],
     snapshot: Snapshot,
     rules: PolicyRules,
     earlier: EarlierPlans = EarlierPlans(),
     context: PolicyContext = PolicyContext(),
     history: History = History(),
+    ledger: Ledger = Ledger(),
 ) -> Decision:
     """Decide on the plan of one pass for one cluster, whose state before it is `snapshot`. Equal actions count once.
 
-    `history`: what that cluster's people have borne within the last hour and day, whatever brought it.
+    `history`: what that cluster's people have borne within the last hour and day, whatever brought it. `ledger`: whose
+    its accounts are.
     """
     plan = tuple(dict.fromkeys(actions))
-    book = RuleBook(snapshot, rules, context, made_by(plan))
-    dependencies = Dependencies(plan, snapshot, context.ordered)
+    book = RuleBook(snapshot, rules, context, made_by(plan), ledger)
+    dependencies = Dependencies(plan, snapshot, context.ordered, context.renamed)
     refused = _refused(plan, book, dependencies)
     left = tuple(action for action in plan if action not in refused)
-    costs = BudgetCheck(left, book, history)
-    plans = _Plans(left, book, dependencies, costs, frozenset(refused)).held(earlier.waiting)
-    held = tuple(filterfalse(earlier.releases, plans))
-    released = tuple(filter(earlier.releases, plans))
-    stopped, approved = _actions(held), _actions(released)
-    allowed = tuple(action for action in left if action not in stopped)
-    spent = _sum(costs, set(allowed) - approved)
+    foreign = _adoptions(left, book, dependencies, frozenset(refused))
+    left = tuple(filterfalse(_actions(foreign).__contains__, left))
+    approved = earlier.approvals(left)
+    costs = BudgetCheck(left, book, history, frozenset(approved))
+    held: list[HeldPlan] = [*foreign]
+    released: list[HeldPlan] = []
+    for each in _Plans(left, book, dependencies, costs, frozenset(refused), approved.keys()).held(earlier):
+        (released if each.figures and earlier.allows_decrease(each) else held).append(each)
+    stopped = _actions(held)
+    allowed = tuple(filterfalse(stopped.__contains__, left))
+    released += _approved_plans({a: approved[a] for a in allowed if a in approved}, earlier)
+    spent = _sum(costs, set(allowed) - _actions(released))
+    approved_charges = {each.id: _sum(costs, each.actions) for each in released}
+    free = history.approved.union(*approved_charges.values())
     return Decision(
         allowed=allowed,
-        held=held,
+        held=tuple(held),
         refused=tuple(refused.values()),
-        released=released,
+        released=tuple(released),
         notes=tuple(
             f"lowers limits of {action.for_account} (in the cluster's units): {'; '.join(_told(*cut) for cut in cuts)}"
             for action in allowed
             if (cuts := _lowered(book, action))
         ),
-        charges=tuple(charge for charge in spent if charge not in history.approved),
-        approved_charges={p.id: _sum(costs, set(p.actions) - stopped) for p in released},
+        charges=tuple(charge for charge in spent if charge not in free),
+        approved_charges=approved_charges,
+        ledger=ledger,
     )
+
+
+def _approved_plans(approved: Mapping[Action, str], earlier: EarlierPlans) -> Iterator[HeldPlan]:
+    """Yield what happens of each approved plan; `approved`: actions with the id of their plan."""
+    known = {each.id: each for each in earlier.waiting}
+    for id_ in dict.fromkeys(approved.values()):
+        actions = tuple(action for action, of in approved.items() if of == id_)
+        scope, reason = (known[id_].scope, known[id_].reason) if id_ in known else ("", "")
+        yield HeldPlan(id_, scope, reason, actions)
 
 
 def lowered_accounts(
@@ -183,12 +230,22 @@ def lowered_accounts(
     return frozenset(
         action.for_account
         for action in set(actions)
-        if action.for_account not in context.ordered | known.keys() and action.used_limits(snapshot)
+        if action.for_account not in context.ending | known.keys()
+        and action.used_limits(snapshot)
+        and not is_empty(snapshot, action.for_account)
     )
 
 
+def accounts_not_ours(
+    actions: Iterable[Action], snapshot: Snapshot, rules: PolicyRules, context: PolicyContext, ledger: Ledger
+) -> frozenset[str]:
+    """Return the accounts of these actions that a person has to adopt first."""
+    book = RuleBook(snapshot, rules, context, frozenset(), ledger)
+    return frozenset(account for action in actions if (account := book.not_ours(action)))
+
+
 def action_key(action: Action) -> str:
-    """Return a text that is the same for equal actions, in every process and on every day."""
+    """Return a text that is the same for equal actions, and for no others, in every process and on every day."""
     meant = {f.name for f in fields(action) if f.compare}
     values = {name: value for name, value in asdict(action).items() if name in meant}
     return json.dumps([type(action).__name__, values], sort_keys=True, ensure_ascii=False)
@@ -196,7 +253,7 @@ def action_key(action: Action) -> str:
 
 def plan_id(scope: str, actions: Iterable[Action]) -> str:
     text = "\n".join([scope, *sorted(set(map(action_key, actions)))])
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:ID_LENGTH]
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _refused(plan: Sequence[Action], book: RuleBook, dependencies: Dependencies) -> dict[Action, Refused]:
@@ -214,12 +271,45 @@ def _refused(plan: Sequence[Action], book: RuleBook, dependencies: Dependencies)
     return {action: refused[action] for action in plan if action in refused}
 
 
+def _adoptions(
+    left: Sequence[Action], book: RuleBook, dependencies: Dependencies, refused: Set[Action]
+) -> list[HeldPlan]:
+    """Return the plans about accounts that Waldur names and that are not ours, as far as this host knows: a person has
+    to adopt them first. Each account is a plan of its own, many of them are one.
+    """
+    roots: dict[str, list[Action]] = {}
+    for action in left:
+        if account := book.not_ours(action):
+            roots.setdefault(account, []).append(action)
+    plans = [[account] for account in sorted(roots)]
+    if len(plans) > PLANS_APART_AT_MOST:
+        plans = [sorted(roots)]
+    found = []
+    for accounts in plans:
+        marked = dict.fromkeys((action for account in accounts for action in roots[account]), True)
+        along = dependencies.falling_with(marked, beside=refused)
+        lines = {name: ownership.described(name, book.snapshot, book.ledger) for name in accounts}
+        scope = f"account {accounts[0]}" if len(accounts) == 1 else f"cluster {book.snapshot.cluster}"
+        text = "\n".join((scope, *map(ownership.adoption_key, accounts)))
+        sentence = (
+            f"Waldur names {some(accounts)}, and this host did not make {'it' if len(accounts) == 1 else 'them'}, nor "
+            "is it in the offering's hierarchy under one of its prefixes: to approve this is to make "
+            f"{'it' if len(accounts) == 1 else 'them'} the offering's"
+        )
+        id_ = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        actions = tuple(action for action in left if action in along)
+        found.append(HeldPlan(id_, scope, sentence, actions, adopts=lines))
+    return found
+
+
 def _sum(costs: BudgetCheck, actions: Iterable[Action]) -> tuple[Charge, ...]:
     return tuple(sorted({charge for action in actions for charge in costs.of(action)}))
 
 
 class _Plans:
-    """What of a plan waits for a person: too much, a limit cut, usage that gets less, or all of it."""
+    """What of a plan waits for a person: too much, a limit cut, usage that gets less, or all of it. What a person has
+    `approved` waits for no other reason than that something it depends on does.
+    """
 
     def __init__(
         self,
@@ -228,6 +318,7 @@ class _Plans:
         dependencies: Dependencies,
         costs: BudgetCheck,
         refused: frozenset[Action],
+        approved: Set[Action],
     ) -> None:
         self._left = left
         self._place = {action: number for number, action in enumerate(left)}
@@ -235,45 +326,66 @@ class _Plans:
         self._dependencies = dependencies
         self._costs = costs
         self._refused = refused
+        self._approved = approved
 
-    def held(self, earlier: Iterable[WaitingPlan]) -> list[HeldPlan]:
-        """Return all plans that need an approval, given or not."""
+    def held(self, earlier: EarlierPlans) -> list[HeldPlan]:
+        """Return all plans that need an approval and do not have it, but for figures that get less."""
         waiting = list(self._parts_of(earlier))
-        aside = _actions(plan for plan in waiting if plan.sticky)
-        found = [*self._too_much_at_once(aside), *self._cuts()]
+        aside = _actions(waiting)
+        # Of people who are renamed the old names leave and the new ones join: that is one plan, however many accounts.
+        renamed = self._costs.over_budget(Cost.PEOPLE_RENAMED, frozenset())
+        names = [self._held(renamed)] if renamed else []
+        found = [*names, *self._too_much_at_once([*waiting, *names]), *self._cuts()]
         for cost in Cost:
             if excess := self._costs.over_budget(cost, aside | _actions(found)):
-                found.append(self._held(excess))
+                found.append(self._held(excess, aside))
         known = {plan.id for plan in found}
         for part in waiting:
-            covered = part.sticky and any({*part.actions} <= {*other.actions} for other in found)
+            covered = any({*part.actions} <= {*other.actions} for other in found)
             if part.id not in known and not covered:
                 found.append(part)
         for less in held_decreases(self._left, self._book.rules):
             id_ = plan_id("\n".join((less.scope, *less.less)), ())
-            found.append(HeldPlan(id_, less.scope, less.sentence, less.actions, less.figures, less.brief))
+            found.append(
+                HeldPlan(
+                    id_, less.scope, less.sentence, less.actions, less.figures, less.brief, is_lasting=False
+                )
+            )
         return found
 
-    def _parts_of(self, earlier: Iterable[WaitingPlan]) -> Iterator[HeldPlan]:
-        """Yield what belongs to plans that wait already, under their ids."""
-        earlier = list(earlier)
-        keys = {action_key(action): action for action in self._left} if earlier else {}
-        for plan in earlier:
+    def _parts_of(self, earlier: EarlierPlans) -> Iterator[HeldPlan]:
+        """Yield what belongs to plans that wait already. Where nothing has come to depend on it since, that is the same
+        plan, or what is left of it.
+        """
+        if not earlier.waiting:
+            return
+        keys = {action_key(action): action for action in self._left if action not in self._approved}
+        for plan in earlier.waiting:
             if roots := [action for key, action in keys.items() if key in plan.keys]:
                 actions = self._with_companions(roots)
-                yield HeldPlan(plan.id, plan.scope, plan.reason, actions, sticky=plan.sticky)
+                is_same = not earlier.sees_all or plan.keys.issuperset(map(action_key, actions))
+                id_ = plan.id if is_same else plan_id(plan.scope, actions)
+                reason = plan.reason
+                if plan.joined > 1:
+                    reason = f"{plan.joined} plans that were held one by one: {self._costs.sentence(actions) or reason}"
+                yield HeldPlan(id_, plan.scope, reason, actions)
 
-    def _too_much_at_once(self, aside: Set[Action]) -> list[HeldPlan]:
-        """Return what waits for its number, or because a person must look at all of it."""
+    def _too_much_at_once(self, waiting: Sequence[HeldPlan]) -> list[HeldPlan]:
+        """Return what waits for its number, or because a person must look at all of it. What is `waiting` already is
+        looked at again only with more of the same account.
+        """
         cluster = f"cluster {self._book.snapshot.cluster}"
         if why := self._book.context.needs_approval:
-            roots = tuple(action for action in self._left if action.effect is not Effect.TELL)
+            roots = tuple(a for a in self._left if a.effect is not Effect.TELL and a not in self._approved)
             return [self._held(Excess(cluster, why, roots))] if roots else []
-        alone = self._costs.accounts_in_excess()
+        aside = _actions(waiting)
+        alone = [
+            excess
+            for excess in self._costs.accounts_in_excess()
+            if not any({*excess.roots} <= {*plan.actions} for plan in waiting)
+        ]
         together = self._costs.cluster_in_excess(alone, aside)
-        if together and not together.roots:
-            return []  # all of it waits aside
-        return [self._held(each) for each in ([together] if together else alone.values())]
+        return [self._held(each, aside) for each in ([together] if together else alone)]
 
     def _cuts(self) -> list[HeldPlan]:
         """Return the plans of limits that would be set below what is used, or where nobody can tell that."""
@@ -281,19 +393,28 @@ class _Plans:
             return []
         found = []
         for action in self._left:
+            if action in self._approved:
+                continue
             cuts = [_told(*cut) for cut in _lowered(self._book, action) if cut[3] is None or cut[3] > cut[2]]
             if cuts:
                 sentence = (
                     f"lowers limits of {action.for_account} (in the cluster's units): {'; '.join(cuts)}; "
                     "where more is used than left, running jobs may be killed"
                 )
-                found.append(self._held(Excess(f"account {action.for_account}", sentence, (action,))))
+                excess = Excess(f"account {action.for_account}", sentence, (action,))
+                found.append(replace(self._held(excess), is_lasting=False))
         return sorted(found, key=lambda plan: (plan.scope, plan.id))
 
-    def _held(self, excess: Excess) -> HeldPlan:
+    def _held(self, excess: Excess, aside: Set[Action] = frozenset()) -> HeldPlan:
         actions = self._with_companions(excess.roots)
         id_ = plan_id(excess.scope, actions)
-        return HeldPlan(id_, excess.scope, excess.sentence, actions, sticky=excess.is_due_to_history)
+        besides = [
+            f"{len(others)} actions {state}"
+            for state, others in (("wait already", aside - {*actions}), ("are approved", self._approved))
+            if others
+        ]
+        sentence = excess.sentence + (f"; besides this, {' and '.join(besides)}" if besides else "")
+        return HeldPlan(id_, excess.scope, sentence, actions)
 
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
         along = self._dependencies.falling_with(dict.fromkeys(roots, True), beside=self._refused)
@@ -301,13 +422,18 @@ class _Plans:
 
 
 def _lowered(book: RuleBook, action: Action) -> list[tuple[str, int | None, int, int | None]]:
-    """Name, limit now, limit then, and what is used. An ordered end has stopped the jobs before: nothing."""
-    if action.for_account in book.context.ordered:
+    """Name, limit now, limit then, and what is used. Nothing where no job can be: an ordered end has stopped them, and
+    an account without anybody has none; nor a first limit of an account that we began to make.
+    """
+    if action.for_account in book.context.ending or book.is_empty(action.for_account):
         return []
     snapshot = book.snapshot
     used = snapshot.used.get(action.for_account, {}) if Part.USAGE in snapshot.complete else {}
     lowered = sorted(action.used_limits(snapshot).items())
-    return [(tres, now, then, used.get(tres)) for tres, (now, then) in lowered]
+    is_first = book.is_being_made(action.for_account)
+    return [
+        (tres, now, then, used.get(tres)) for tres, (now, then) in lowered if not (now is None and is_first)
+    ]
 
 
 def _told(tres: str, now: int | None, then: int, spent: int | None) -> str:

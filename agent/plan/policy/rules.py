@@ -7,18 +7,23 @@ actions fall with a refused one is decided in `dependencies`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from agent.core.account_names import fold
-from agent.core.actions import Action, ClusterAction, Effect, Kind
+from agent.core.actions import TREE, Action, ClusterAction, Effect, Kind
 from agent.core.model import Part, Snapshot
+from agent.core.ownership import Ledger, Origin
 from agent.core.policy import Charge, Cost, PolicyMode, PolicyRules
 
-# What an order that makes an account may do to it.
-SET_UP = frozenset({Cost.LIMITS_CUT, Cost.ACCOUNTS_BLOCKED})
+# What costs those who are in an account.
+SET_UP = frozenset({Cost.LIMITS_CUT, Cost.ACCOUNTS_BLOCKED, Cost.ACCOUNTS_DOWNSCALED})
+
+# What nobody loses anything by.
+GIVEN = frozenset({Cost.PEOPLE_MADE, Cost.HOMES_MADE})
 
 
 class Why(StrEnum):
@@ -45,7 +50,10 @@ class Violation:
 class PolicyContext:
     """What a pass knows beside the cluster's state.
 
-    `named`: accounts that Waldur names. `making` and `ending`: accounts that orders of this pass make and end.
+    `named`: accounts that Waldur names. `derived`: those of them that stand at the place and under the name that this
+    agent gives them, and whether that name has a prefix. `making` and `ending`: accounts that orders of this pass make
+    and end.
+    `renamed`: by account and new username, the old one of people who are in the account under that.
     `deliberate`: accounts whose members somebody takes away on purpose (`restrict_member_access`).
     `has_gaps`: something could not be planned, so that a plan which is not made again is not known to be gone.
     `sees_nothing`: Waldur listed nothing at all, which may be a mistake of its own.
@@ -55,9 +63,11 @@ class PolicyContext:
     """
 
     named: frozenset[str] = frozenset()
+    derived: Mapping[str, bool] = field(default_factory=dict)
     making: frozenset[str] = frozenset()
     ending: frozenset[str] = frozenset()
     deliberate: frozenset[str] = frozenset()
+    renamed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     has_gaps: bool = False
     sees_nothing: bool = False
     needs_approval: str = ""
@@ -69,14 +79,15 @@ class PolicyContext:
         return self.making | self.ending
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RuleBook:
-    """The rules of one plan, with what stands, and the accounts that the plan makes itself."""
+    """The rules of one plan, with what stands, the accounts that the plan makes itself, and whose the others are."""
 
     snapshot: Snapshot
     rules: PolicyRules
     context: PolicyContext
     made: Set[str]
+    ledger: Ledger
 
     def violation(self, action: Action) -> Violation | None:
         """Return why this action must not happen; None when it may."""
@@ -100,11 +111,53 @@ class RuleBook:
         return self.rules.spares(user)
 
     def charges(self, action: Action) -> tuple[Charge, ...]:
-        """Return what an action costs people. How an order sets up its account costs nobody anything."""
+        """Return what an action costs people. How an account is set up that nobody is in costs nobody anything."""
         found = action.charges(self.snapshot, self.rules)
-        if action.for_account in self.context.making:
+        if self.context.renamed:
+            found = (*found, *self._renamings(action))
+        if any(charge.cost in SET_UP for charge in found) and self.is_empty(action.for_account):
             return tuple(charge for charge in found if charge.cost not in SET_UP)
         return found
+
+    def _renamings(self, action: Action) -> Iterator[Charge]:
+        """Yield what it costs that somebody gets another name: the new one joins, and the old one leaves."""
+        for kind, account, user in (*action.things(action.makes), *action.things(action.ends)):
+            if kind is Kind.MEMBER:
+                if before := self.context.renamed.get((account, user)):
+                    yield Charge(Cost.PEOPLE_RENAMED, "", before)
+                elif (account, user) in self._old_names:
+                    yield Charge(Cost.PEOPLE_RENAMED, "", user)
+
+    @cached_property
+    def _old_names(self) -> Set[tuple[str, str]]:
+        return {(account, before) for (account, _), before in self.context.renamed.items()}
+
+    def is_empty(self, account: str) -> bool:
+        """Return whether an account was seen with nobody in it, and no account below."""
+        return is_empty(self.snapshot, account)
+
+    def is_being_made(self, account: str) -> bool:
+        """Return whether an order of this pass makes an account that this host began to make."""
+        return account in self.context.making and self.ledger.origins.get(account) is Origin.MADE
+
+    def not_ours(self, action: Action) -> str:
+        """Return the account that a person has to adopt before this action may happen; empty where it needs none.
+
+        Where the tree was not read (a message on one account), a prefix stands for the place.
+        """
+        account = fold(action.changed_account)
+        if not account or action.effect is Effect.TELL or self.ledger.is_ours(account):
+            return ""
+        if self.ledger.is_asked(account):
+            return account
+        if self.snapshot.complete >= TREE:
+            is_foreign = account in self.snapshot.accounts
+        else:
+            is_foreign = not self._has_prefix(account)
+        return account if is_foreign and account in self.context.named else ""
+
+    def _has_prefix(self, account: str) -> bool:
+        return any(prefix and account.startswith(fold(prefix)) for prefix in self.rules.prefixes)
 
     def _of_account(self, action: Action) -> Violation | None:
         account = action.changed_account
@@ -116,9 +169,9 @@ class RuleBook:
         if name in self.rules.protected_accounts:
             return Violation(Why.PROTECTED, f"account {account} is protected")
         is_made = name in self.made and name not in self.snapshot.accounts
-        has_prefix = any(prefix and name.startswith(fold(prefix)) for prefix in self.rules.prefixes)
-        # Whose group one is, the directory says itself.
-        if not isinstance(action, ClusterAction) or is_made or has_prefix or name in self.context.named:
+        # Whose group one is, the directory says itself. What Waldur names and is not ours is held (`not_ours`).
+        is_known = is_made or self._has_prefix(name) or name in self.context.named
+        if not isinstance(action, ClusterAction) or is_known or self.ledger.is_ours(name):
             return None
         return Violation(
             Why.OWNERSHIP, f"account {account} carries none of our prefixes and Waldur names it nowhere"
@@ -145,6 +198,12 @@ class RuleBook:
                 needed |= {Part.DEFAULT_ACCOUNTS}
         if self.rules.mode is PolicyMode.CREATE_ONLY and isinstance(action, ClusterAction):
             needed |= {Part.ACCOUNTS}
+        ends = action.things((*action.awaits, *action.ends))
+        if (why := self.snapshot.unread.get(Part.JOBS)) and any(thing.kind is Kind.JOBS for thing in ends):
+            return Violation(
+                Why.INCOMPLETE,
+                f"which jobs still run is not known, so nobody leaves and nothing ends now: {why}",
+            )
         unread = sorted(part.value for part in needed - self.snapshot.complete)
         if not unread:
             return None
@@ -153,24 +212,31 @@ class RuleBook:
         )
 
     def _by_mode(self, action: Action) -> Violation | None:
-        mode = self.rules.mode
+        mode, joins = self.rules.mode, action.effect is Effect.ADD
         if mode is PolicyMode.SYNC:
             return None
-        # In an account that is being made a limit is set, and not lowered.
-        is_first = bool(action.lowered(self.snapshot)) and action.for_account in self.context.making
-        if not is_first and action.takes_away(self.snapshot, self.rules):
+        # In an account that is being made a limit is set, and not lowered. It may stand, where a pass was cut off.
+        is_begun = action.for_account in self.context.making and self.is_empty(action.for_account)
+        if not (is_begun and action.lowered(self.snapshot)) and action.takes_away(self.snapshot, self.rules):
             return Violation(Why.MODE, f"mode {mode}: nothing is taken away, blocked or lowered")
         if (
             mode is PolicyMode.CREATE_ONLY
             and isinstance(action, ClusterAction)
-            and action.for_account in self.snapshot.accounts.keys() - self.context.making
+            and action.for_account in self.snapshot.accounts
+            and not (is_begun or (joins and action.for_account in self.context.making))
         ):
             return Violation(Why.MODE, f"mode {mode}: account {action.for_account} exists already")
         return None
 
     def _unrecorded(self, action: Action) -> Violation | None:
         why = self.context.unrecorded
-        return Violation(Why.UNRECORDED, why) if why and self.charges(action) else None
+        is_felt = why and any(charge.cost not in GIVEN for charge in self.charges(action))
+        return Violation(Why.UNRECORDED, why) if is_felt else None
+
+
+def is_empty(snapshot: Snapshot, account: str) -> bool:
+    """Return whether an account was seen with nobody in it, and no account below."""
+    return snapshot.complete >= TREE and not (snapshot.users_of(account) or snapshot.children_of(account))
 
 
 def made_by(actions: Iterable[Action]) -> frozenset[str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent.config.model import Settings, Severity
 from agent.core.checks import Check, ok, problem, warning
+from agent.core.errors import cause_of
 from agent.host import packages, running
 from agent.run import configuration, services
 from agent.run.diagnosis.probes import Probe
@@ -35,6 +38,7 @@ def probes(settings: Settings, config_file: Path | None, environ: Mapping[str, s
 def of_passes(found: SiteStatus) -> Iterator[Check]:
     """Yield how the last pass of each mode went, as `status` has it."""
     for offering in found.offerings:
+        known: dict[str, str] = {}
         for mode in offering.modes:
             name, about = "passes", f"{offering.offering.name}, {mode.mode}"
             whole = next((entry for entry in mode.passes if not entry.get("subject")), None)
@@ -44,8 +48,10 @@ def of_passes(found: SiteStatus) -> Iterator[Check]:
             elif whole is None:
                 yield ok(name, f"{about}: none has ended on this host yet")
             elif whole.get("result") != "ok":
-                first = str(next(iter(failures), "no reason is written down"))
-                said = f"{about}: the last pass ended as `{whole.get('result')}`: {first}"
+                why = str(next(iter(failures), "no reason is written down"))
+                first = known.setdefault(cause_of(why), mode.mode)
+                why = why if first == mode.mode else f"as that of {first}"
+                said = f"{about}: the last pass ended as `{whole.get('result')}`: {why}"
                 yield problem(name, said, "do what the line says; `status` shows all lines and the next try")
             elif mode.lag is not None:
                 minutes = mode.lag.total_seconds() / 60
@@ -64,6 +70,13 @@ def _packages() -> Iterator[Check]:
         yield problem("packages", said or sentence, remedy)
     if not found:
         yield ok("packages", "agent, backends, tasks and the other modules are ours")
+    program = shutil.which("sacctmgr")
+    if program and Path(program).parent == Path(sys.executable).parent:
+        yield warning(
+            "packages",
+            f"`sacctmgr` on PATH is an emulator's ({program}): it came with the extra `demo` or the lock of developers",
+            f"pip uninstall slurm-emulator, or take {Path(program).parent} off the front of PATH",
+        )
 
 
 def _configuration(config_file: Path | None, environ: Mapping[str, str]) -> Iterator[Check]:

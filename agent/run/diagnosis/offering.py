@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 
@@ -23,7 +23,16 @@ from agent.waldur.me import Account
 from backends import registry
 from backends.base import ClusterChecks, Scope
 
-OWNER = "CUSTOMER.OWNER"
+# What a mode cannot do without, and what other work of the agent needs: docs/rights.md.
+NEEDED = {
+    Mode.ORDER_PROCESS: ("ORDER.APPROVE", "RESOURCE.SET_BACKEND_ID"),
+    Mode.MEMBERSHIP_SYNC: ("RESOURCE.SET_BACKEND_METADATA",),
+    Mode.REPORT: ("RESOURCE.SET_USAGE",),
+}
+USEFUL = (
+    *("OFFERING.UPDATE", "OFFERING.UPDATE_COMPONENTS", "OFFERING.UPDATE_USER", "RESOURCE.SET_STATE"),
+    *("PROVIDER.LIST_PERMISSIONS", "OFFERING.MANAGE_BACKEND_RESOURCES"),
+)
 RIGHTS = (
     "make the token's user an owner of the provider (CUSTOMER.OWNER), or give it a role there with the rights of "
     "docs/rights.md"
@@ -32,6 +41,7 @@ ENDS_SOON = timedelta(days=14)
 # munge refuses credentials that are older than this, so commands fail from here on.
 SKEW_MAX = timedelta(minutes=5)
 SKEW_NOTED = timedelta(seconds=30)
+ACTIVATE = "activate the offering in Waldur (a server of 2024 lets staff alone): nobody can order from it now"
 NETWORK = "check waldur_api_url, the network, proxies and waldur_api_token; then run this again"
 CLUSTER = "check that slurmdbd runs (systemctl status slurmdbd), and that this host reaches it: `sacctmgr show cluster`"
 
@@ -88,28 +98,60 @@ def _rights(client: WaldurClient, offering: Offering) -> Iterator[Check]:
         )
         yield problem("Waldur rights", f"{user.username} {said}", RIGHTS)
         return
-    yield _judged_rights(user, facts, has_orders=bool(offering.backend_of(Mode.ORDER_PROCESS)))
-
-
-def _judged_rights(user: Account, facts: OfferingFacts, *, has_orders: bool) -> Check:
-    name = "Waldur rights"
     if user.is_staff:
-        return ok(name, f"{user.username} is staff and may do everything")
-    at_provider = sorted(r.role for r in user.roles if r.scope_uuid == facts.customer_uuid)
-    at_offering = sorted(r.role for r in user.roles if r.scope_uuid == facts.uuid)
-    if OWNER in at_provider:
-        return ok(name, f"{user.username} is an owner of the provider")
-    if at_provider:
-        roles = ", ".join(at_provider)
-        said = f"{user.username} has the role {roles} of the provider; Waldur does not tell which rights a role has"
-        return ok(name, f"{said}, docs/rights.md lists those that are needed")
-    if at_offering and not has_orders:
-        return ok(name, f"{user.username} has the role {', '.join(at_offering)} of the offering")
-    if at_offering:
-        roles = ", ".join(at_offering)
-        said = f"{user.username} has the role {roles} of the offering only: not every server lets it approve orders"
-        return warning(name, said, RIGHTS)
-    return problem(name, f"{user.username} has no role of the offering or its provider", RIGHTS)
+        yield ok("Waldur rights", f"{user.username} is staff and may do everything")
+        return
+    try:
+        rights = me.rights_of_roles(client)
+    except WaldurError as error:
+        roles = ", ".join(role.role for role in user.roles) or "no roles"
+        said = f"what the roles of {user.username} ({roles}) may do cannot be read: {error}"
+        yield unknown("Waldur rights", f"{said}. docs/rights.md lists the rights that are needed")
+        return
+    modes = [mode for mode in Mode if offering.backend_of(mode)]
+    needed = [right for mode in modes for right in NEEDED[mode]]
+    needed += ["ORDER.REJECT"] if offering.order_hook else []
+    yield from _judged_rights(user, facts, rights, needed)
+
+
+def _judged_rights(
+    user: Account, facts: OfferingFacts, rights: Mapping[str, frozenset[str]], needed: Sequence[str]
+) -> Iterator[Check]:
+    """Yield what the user lacks of the `needed` rights, and of those that other work needs. Orders are approved by who
+    has the right at the provider; for other rights newer servers look at roles of the offering, too.
+    """
+    name = "Waldur rights"
+    of_provider, at_provider = _granted(user, facts.customer_uuid, rights)
+    of_offering, at_offering = _granted(user, facts.uuid, rights)
+    if not of_provider and not of_offering:
+        yield problem(name, f"{user.username} has no role of the offering or its provider", RIGHTS)
+        return
+    orders = {right for right in needed if right.startswith("ORDER.")}
+    missing = [right for right in needed if right not in at_provider]
+    perhaps = [right for right in missing if right in at_offering - orders]
+    lacking = [right for right in missing if right not in perhaps]
+    # A right that no role of this server has is one that it does not know.
+    known = frozenset[str]().union(*rights.values())
+    useful = [right for right in USEFUL if right in known - at_provider - at_offering - set(needed)]
+    roles = [f"{role} of the provider" for role in of_provider]
+    who = f"{user.username} ({', '.join([*roles, *(f'{role} of the offering' for role in of_offering)])})"
+    found = []
+    if lacking:
+        found.append(problem(name, f"{who} lacks {', '.join(lacking)}", RIGHTS))
+    if perhaps:
+        said = f"{who} has {', '.join(perhaps)} at the offering only: not every server lets it"
+        found.append(warning(name, said, RIGHTS))
+    if useful:
+        found.append(warning(name, f"{who} lacks {', '.join(useful)}: docs/rights.md says what for", RIGHTS))
+    yield from found or [ok(name, f"{who} has all rights that are needed")]
+
+
+def _granted(
+    user: Account, scope_uuid: str, rights: Mapping[str, frozenset[str]]
+) -> tuple[list[str], frozenset[str]]:
+    """Return the user's roles at a customer or offering, and what these may do."""
+    roles = sorted({role.role for role in user.roles if role.scope_uuid == scope_uuid})
+    return roles, frozenset[str]().union(*(rights.get(role, frozenset()) for role in roles))
 
 
 def _offering(client: WaldurClient) -> Iterator[Check]:
@@ -118,7 +160,7 @@ def _offering(client: WaldurClient) -> Iterator[Check]:
     if found.state in ("Active", "Paused"):
         yield ok("offering", said)
     else:
-        yield warning("offering", said, "activate the offering in Waldur: nobody can order from it now")
+        yield warning("offering", said, ACTIVATE)
 
 
 def _components(client: WaldurClient, offering: Offering) -> Iterator[Check]:

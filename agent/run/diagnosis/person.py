@@ -18,7 +18,7 @@ from agent.plan.membership import ResourceCase
 from agent.run.preview import previews
 from agent.run.preview.previews import Preview
 from agent.run.site import Site
-from agent.waldur import members, resources
+from agent.waldur import members, resources, teams
 from backends.base import Scope
 
 # Who an account belongs to is asked of all its states but the end.
@@ -84,22 +84,36 @@ def explain(site: Site, person: str, resource: Resource) -> Explanation:
     else:
         preview = None
         team = members.team(site.client, resource.uuid)
-    # A pass reads no logins and e-mails where it makes no usernames.
-    user = find_user(members.offering_users(site.client, with_persons=True), person)
+    user, uuid = _who(site, resource, person)
     on_cluster = _name_on_cluster(preview, user) if user else person
+    still_in = _still_in(preview, fold(on_cluster), fold(resource.backend_id)) if preview else ""
     links = [
-        *_waldur_links(person, user, team, resource, _closes(preview)),
-        *(_cluster_links(site, preview, fold(on_cluster), resource) if preview else ()),
+        *_waldur_links(person, user, uuid, team, resource, _closes(preview), is_in=bool(still_in)),
+        *(_cluster_links(site, preview, fold(on_cluster), resource, still_in) if preview else ()),
     ]
     coming = tuple(_coming(preview, fold(on_cluster))) if preview else ()
     name = on_cluster or person
     broken = next((link.broken for link in links if link.broken), "")
+    if still_in and broken != still_in:
+        broken = f"{broken} {still_in}"
     if broken and coming:
         broken = f"{broken} The next pass over members would change that: {coming[0]}."
     verdict = (
         broken or f"Nothing is wrong: {name} can submit jobs with `--account={fold(resource.backend_id)}`."
     )
     return Explanation(name, resource, tuple(links), verdict, coming)
+
+
+def _who(site: Site, resource: Resource, person: str) -> tuple[OfferingUser | None, str]:
+    """Return the offering user that somebody names, None where there is none, and the uuid of that person in Waldur,
+    empty where nobody is called so. Raises WaldurError.
+    """
+    # A pass reads no logins and e-mails where it makes no usernames, and these need not be shown.
+    users = members.offering_users(site.client, with_persons=True)
+    if user := find_user(users, person):
+        return user, user.user_uuid
+    uuid = teams.person_uuid(site.client, resource, person)
+    return next((each for each in users if uuid and each.user_uuid == uuid), None), uuid
 
 
 def _name_on_cluster(preview: Preview | None, user: OfferingUser) -> str:
@@ -122,19 +136,42 @@ def find_user(users: Sequence[OfferingUser], person: str) -> OfferingUser | None
     return None
 
 
-def _waldur_links(
-    person: str, user: OfferingUser | None, team: Sequence[TeamMember], resource: Resource, has_effect: bool
+def _still_in(preview: Preview, user: str, account: str) -> str:
+    """Return a sentence on who is in an account and not meant to be, with why that is so; empty where nobody is."""
+    if not (preview.sync and preview.sync.plans):
+        return ""
+    plan, seen = preview.sync.plans[0], preview.sync.snapshot
+    if not seen.rows_of(account, user) or user in plan.case.members.wanted:
+        return ""
+    closed = seen.refuses_jobs(account) or user in plan.case.blocked
+    can = "and submits no more" if closed else "and can submit jobs there"
+    why = _withheld(preview, user)
+    if not why and not any(user == getattr(action, "user", "") for action in preview.allowed):
+        why = "; ".join(plan.notes) or "no step of a pass removes who stays there"
+    return f"{user} is still in {account} {can}{f': {why}' if why else ''}."
+
+
+def _waldur_links(  # noqa: PLR0913  what Waldur says, and what follows from it
+    person: str,
+    user: OfferingUser | None,
+    user_uuid: str,
+    team: Sequence[TeamMember],
+    resource: Resource,
+    has_effect: bool,
+    *,
+    is_in: bool,
 ) -> Iterator[Link]:
     project = resource.project_name or resource.project_uuid
     member = next(
-        (m for m in team if (user and m.user_uuid == user.user_uuid) or fold(m.username) == fold(person)),
+        (m for m in team if (user_uuid and m.user_uuid == user_uuid) or fold(m.username) == fold(person)),
         None,
     )
     if member is None:
         known = (
             "Waldur knows the account" if user else f"Waldur knows nobody called {person} at this offering"
         )
-        said = f"{person} has no role in the project {project}, so no access is meant ({known})."
+        meant = "" if is_in else ", so no access is meant"
+        said = f"{person} has no role in the project {project}{meant} ({known})."
         yield Link("Waldur role", f"none in project {project}", said)
     else:
         yield Link("Waldur role", f"{member.role or 'member'} in project {project}")
@@ -199,7 +236,9 @@ def _resource_link(resource: Resource, *, has_effect: bool) -> Link:
     return Link("resource", found)
 
 
-def _cluster_links(site: Site, preview: Preview, user: str, resource: Resource) -> Iterator[Link]:
+def _cluster_links(
+    site: Site, preview: Preview, user: str, resource: Resource, still_in: str
+) -> Iterator[Link]:
     assert preview.sync is not None
     seen, account = preview.sync.snapshot, fold(resource.backend_id)
     standing = seen.accounts.get(account)
@@ -210,7 +249,7 @@ def _cluster_links(site: Site, preview: Preview, user: str, resource: Resource) 
     yield Link("account", f"{account} below {standing.parent}")
     rows = sorted(row.partition or "all partitions" for row in seen.rows_of(account, user))
     if rows:
-        yield Link("association", f"{user} in {account} on {', '.join(rows)}")
+        yield Link("association", f"{user} in {account} on {', '.join(rows)}", still_in)
     else:
         yield Link("association", "none", _missing(preview, user, account, preview.sync.plans[0].case))
     default = seen.default_accounts.get(user)
@@ -221,19 +260,23 @@ def _cluster_links(site: Site, preview: Preview, user: str, resource: Resource) 
 
 def _missing(preview: Preview, user: str, account: str, case: ResourceCase) -> str:
     """Say why somebody is not in an account, as the plan has it."""
-    about = [a for a in preview.sync.actions if getattr(a, "user", "") == user] if preview.sync else []
-    for plan in preview.held:
-        if any(action in plan.actions for action in about):
-            why = f"the step is held as plan {plan.id} ({plan.reason}); `approve {plan.id}` releases it"
-            return f"{user} is not in {account}: {why}."
-    for refused in preview.refused:
-        if refused.action in about:
-            return (
-                f"{user} is not in {account}, and the site's policy leaves the step out: {refused.sentence}."
-            )
+    if why := _withheld(preview, user):
+        return f"{user} is not in {account}: {why}."
     if user not in case.members.wanted:
         return f"{user} is not in {account}, and is not meant to be."
     return f"{user} is not in {account} on the cluster, though Waldur says so."
+
+
+def _withheld(preview: Preview, user: str) -> str:
+    """Return why a planned step of somebody does not happen, empty where none is kept from happening."""
+    about = [a for a in preview.sync.actions if getattr(a, "user", "") == user] if preview.sync else []
+    for plan in preview.held:
+        if any(action in plan.actions for action in about):
+            return f"the step is held as plan {plan.short_id} ({plan.reason}); `approve {plan.short_id}` releases it"
+    for refused in preview.refused:
+        if refused.action in about:
+            return f"the site's policy leaves the step out: {refused.sentence}"
+    return ""
 
 
 def _qos_and_limits(

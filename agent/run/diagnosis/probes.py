@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from agent.core.checks import Check, CheckState
-from agent.core.errors import ConfigError, SiteAgentError, WaldurError
+from agent.core.errors import ConfigError, SiteAgentError, WaldurError, cause_of
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +24,28 @@ class Probe:
 
 
 def run(probes: Iterable[Probe]) -> list[Check]:
-    """Return what all of them found, in their order."""
-    return [check for probe in probes for check in _run(probe)]
+    """Return what all of them found, in their order. What Waldur says to several checks of an offering stands once."""
+    known: dict[tuple[str, str], str] = {}
+    return [check for probe in probes for check in _run(probe, known)]
 
 
 def failed(found: Iterable[Check]) -> bool:
     return any(check.state is CheckState.PROBLEM for check in found)
 
 
-def _run(probe: Probe) -> list[Check]:
+def _run(probe: Probe, known: dict[tuple[str, str], str]) -> list[Check]:
+    """`known`: the first check to which Waldur said something, by offering and what it said."""
     try:
         return [replace(check, about=probe.about) for check in probe.look()]
     except ConfigError as error:
         remedy = "correct the configuration (`config-check` shows all that is wrong with it)"
         return [Check(probe.name, CheckState.PROBLEM, str(error), remedy, probe.about)]
     except WaldurError as error:
+        first = known.setdefault((probe.about, cause_of(str(error))), probe.name)
+        if first != probe.name:
+            return [
+                Check(probe.name, CheckState.UNKNOWN, f"not looked at: as for {first}", about=probe.about)
+            ]
         # A refusal says itself what to do.
         remedy = "do what the line says" if error.status in (401, 403, 404) else probe.remedy
         return [Check(probe.name, CheckState.PROBLEM, str(error), remedy, probe.about)]

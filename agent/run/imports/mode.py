@@ -26,7 +26,7 @@ from agent.run import engine, gate
 from agent.run.engine import Request, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
-from agent.state import named_accounts
+from agent.state import ledger
 from agent.waldur import imports, pool, resources
 from backends.base import Scope
 
@@ -155,9 +155,7 @@ def _observe(site: Site, rules: PolicyRules) -> ImportFacts:
     """Read the cluster's accounts, and what Waldur says of them. Raises SiteAgentError."""
     snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})))
     snapshot.require(Part.ACCOUNTS)
-    foreign = named_accounts.of_others(
-        site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours
-    )
+    foreign = ledger.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)
     known = resources.listed(site.client, HAS_ACCOUNT)
     before = imports.offered(site.client)
     named = (*(resource.backend_id for resource in known), *foreign.accounts)

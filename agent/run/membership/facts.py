@@ -31,7 +31,7 @@ from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run.membership import account_lists
 from agent.run.site import Site, offering_rules
-from agent.state import named_accounts as named_accounts_state
+from agent.state import ledger
 from agent.waldur import members, offerings, orders, pool, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import UserLimits
@@ -86,7 +86,8 @@ class PassScope:
 
 @dataclass(frozen=True, slots=True)
 class MembershipFacts:
-    """`teams` by resource uuid, failed reads as the error. `accounts` None where they could not be read.
+    """`teams` by resource uuid, failed reads as the error. `accounts` None where they are unknown,
+    `accounts_unknown`: why.
 
     `in_progress`: resources that an order is at work on. `unlisted`: the failed reads of resources and of whole
     projects that events told of, by uuid. `cluster`: as it was read meanwhile; None without resources, or where nobody
@@ -104,6 +105,7 @@ class MembershipFacts:
     unlisted: Mapping[str, WaldurError] = field(default_factory=dict)
     cluster: Snapshot | None = None
     names_unknown: str = ""
+    accounts_unknown: str = ""
 
 
 def is_whole_cheaper(site: Site, scope: PassScope, *, is_whole_due: bool) -> bool:
@@ -112,7 +114,7 @@ def is_whole_cheaper(site: Site, scope: PassScope, *, is_whole_due: bool) -> boo
     """
     if len(scope) <= FEW:
         return False
-    accounts = named_accounts_state.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    accounts = ledger.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
     return is_whole_due or len(scope) > min(ONE_BY_ONE, SHARE * len(accounts))
 
 
@@ -130,7 +132,7 @@ def gather(
     offering = _offering(site)
     with pool.beside(BESIDE) as start:
         users = start(lambda: _users(site))
-        accounts = start(lambda: _accounts(site))
+        accounts = start(lambda: account_lists.read(site))
         limits = start(lambda: teams.user_limits(client))
         in_orders: dict[str, frozenset[OrderType]] = {}
         for order in orders.actionable(client):
@@ -146,7 +148,8 @@ def gather(
             in_progress=[resource for resource in listed if resource.state in resources.IN_PROGRESS],
             users=users.result(),
             teams=_teams(site, named, users.result(), of_project),
-            accounts=accounts.result(),
+            accounts=accounts.result().by_project,
+            accounts_unknown=accounts.result().unknown,
             orders=in_orders,
             user_limits=limits.result(),
             unlisted=unlisted,
@@ -254,7 +257,14 @@ def confirm_people(site: Site, facts: MembershipFacts, concerned: Sequence[Resou
     if registry.follows_waldur(site.offering):
         users = posix_accounts.as_before(users, facts.users)
     read = _single_teams(client, concerned, narrowed=_is_narrowed(site))
-    return replace(facts, users=users, teams={**facts.teams, **read}, accounts=_accounts(site))
+    accounts = account_lists.read(site)
+    return replace(
+        facts,
+        users=users,
+        teams={**facts.teams, **read},
+        accounts=accounts.by_project,
+        accounts_unknown=accounts.unknown,
+    )
 
 
 def _is_narrowed(site: Site) -> bool:
@@ -285,7 +295,7 @@ def sync_rules(site: Site, facts: MembershipFacts, *, silent: str = "") -> Membe
     return MembershipRules(
         offering,
         limits,
-        nobody_leaves=waiting or facts.names_unknown,
+        nobody_leaves=waiting or facts.names_unknown or facts.accounts_unknown,
         keeps_unmanaged=bool(site.offering.keeps_unmanaged),
         with_details=site.exposes_details,
     )
@@ -310,13 +320,3 @@ def limits_by_username(
     if not set(limits) <= set(names):
         return None
     return {names[uuid]: dict(values) for uuid, values in limits.items() if names[uuid]}
-
-
-def _accounts(site: Site) -> Mapping[str, ProjectAccounts] | None:
-    try:
-        return account_lists.read(site)
-    except WaldurError as error:
-        log.warning(
-            "service and course accounts could not be read, so nobody is removed in this pass: %s", error
-        )
-        return None

@@ -22,7 +22,7 @@ from agent.core.model import Deletion, Part, ResourceState, Snapshot
 from agent.core.policy import PolicyRules
 from agent.plan import departures
 from agent.plan.policy.gate import Decision
-from agent.run import engine, gate
+from agent.run import engine, gate, ownership
 from agent.run.engine import Steps, Work
 from agent.run.gate import Pass
 from agent.run.lost_accounts import require_accounts
@@ -32,7 +32,7 @@ from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.membership.progress import MembershipProgress
 from agent.run.site import Site
-from agent.state import blocked, hierarchy_names, named_accounts
+from agent.state import blocked, cluster_usernames, hierarchy_names, ledger
 from agent.waldur import resources
 from backends.base import BULK_PARTS, Scope
 
@@ -104,9 +104,7 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
         if not scope.is_everything:
             require_accounts(site, snapshot)
         read = name_people(read, snapshot)
-    foreign = named_accounts.of_others(
-        site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours
-    )
+    foreign = ledger.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)
     # Without resources the cluster was not read: nobody knows who is in an account that an order is at work on. Nor is
     # that known of people who may have another name there.
     is_known = bool(read.resources or not read.in_progress) and not read.names_unknown
@@ -119,6 +117,7 @@ def observe(site: Site, scope: PassScope, name_people: NamePeople) -> SyncFacts:
         blocked=blocked.by_account(site.state_dir, site.offering.uuid),
         lost=None if scope.is_everything else (),
         is_whole=scope.is_everything,
+        known_names=cluster_usernames.of_offering(site.state_dir, site.offering.uuid),
         ends_users=scope.is_everything and is_known and site.client.if_supported(BeginDeletion.feature),
     )
 
@@ -198,13 +197,19 @@ def _announce(work: Work[PlannedSync], progress: MembershipProgress) -> PlannedS
     progress.take_up(plan, work.decision)
     if plan.unmanaged:
         work.report.notes.append(plan.unmanaged)
+    if plan.facts.rules.nobody_leaves:
+        work.report.notes.append(f"nobody is removed from any account: {plan.facts.rules.nobody_leaves}")
     which = (site.state_dir, site.backend.cluster)
-    is_first = not named_accounts.of_offering(*which, site.offering.uuid)
+    is_first = not ledger.of_offering(*which, site.offering.uuid)
     if plan.is_whole and (is_first or gate.is_known(work.run, MODE, plan)):
-        named_accounts.write(site.state_dir, site.backend.cluster, site.offering, plan.facts.named)
+        standing = plan.snapshot.accounts.keys() if plan.facts.waldur.resources else None
+        ledger.write_named(site.state_dir, site.backend.cluster, site.offering, plan.facts.named, standing)
+        ownership.forget_questions(site, work.decision, plan.context, plan.snapshot)
         hierarchy_names.write(
             site.state_dir, site.backend.cluster, site.offering.uuid, _new_hierarchy_names(plan)
         )
+    if plan.facts.waldur.resources and not plan.facts.waldur.names_unknown:
+        cluster_usernames.write(site.state_dir, site.offering.uuid, plan.names_in_step)
     for each in plan.plans:
         resource = each.case.resource
         notes = (*((each.skipped,) if each.skipped else ()), *each.notes)

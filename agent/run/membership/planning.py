@@ -47,7 +47,8 @@ class SyncFacts:
     written to resources whose backend id Waldur has lost, None before they were looked for. `usage_asked`: accounts
     whose used amounts were asked for. `names_asked`: the lists of QoS and partitions that were, too. `is_whole`: the
     facts are about all resources of the offering. `ends_users`: the deletion of offering users is carried on, but for
-    those `taken_back` (by uuid), whom Waldur did not let begin.
+    those `taken_back` (by uuid), whom Waldur did not let begin. `known_names`: by the person's uuid, the username under
+    which they were last in step.
     """
 
     waldur: MembershipFacts
@@ -64,6 +65,7 @@ class SyncFacts:
     is_whole: bool = True
     ends_users: bool = False
     taken_back: frozenset[str] = frozenset()
+    known_names: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def departing(self) -> Sequence[OfferingUser]:
@@ -113,12 +115,8 @@ class PlannedSync:
         that is left as it is now, and is removed from none, waits.
         """
         removed = {fold(action.user) for plan in self.plans for action in only(RemoveMember, plan.actions)}
-        seen = self.facts.snapshot
-        return [
-            opening
-            for opening in departures.openings(self.facts.departing)
-            if fold(opening.username) in removed or not accounts_left(self.facts, seen, opening.username)
-        ]
+        opened = departures.openings(self.facts.departing)
+        return [opening for opening in opened if fold(opening.username) in removed]
 
     @cached_property
     def unmanaged(self) -> str:
@@ -153,14 +151,53 @@ class PlannedSync:
         specs = (spec for spec in self.specs.values() if isinstance(spec, AllocationSpec))
         hierarchy = {ancestor.name for spec in specs for ancestor in spec.ancestors}
         closed = (plan.account for plan in self.plans if plan.case.resource.restrict_member_access)
+        derived: dict[str, bool] = {}
+        for plan in self.plans:
+            if isinstance(spec := self.specs.get(plan.case.resource.uuid), AllocationSpec):
+                derived |= allocations.derived(
+                    plan.case.resource, self.facts.rules.offering, spec, self.snapshot
+                )
         return PolicyContext(
             named=frozenset({*self.facts.named, *map(fold, hierarchy)}),
+            derived=derived,
             deliberate=frozenset(closed),
+            renamed=self.renamed,
             has_gaps=bool(
                 self.unread or self.facts.rules.nobody_leaves or self.facts.waldur.accounts is None
             ),
             sees_nothing=not (self.facts.waldur.resources or self.facts.waldur.in_progress),
         )
+
+    @cached_property
+    def renamed(self) -> Mapping[tuple[str, str], str]:
+        """Return who joins an account under a new name and is in it under an old one: that, by account and new name."""
+        now = {
+            user.user_uuid: fold(user.cluster_name) for user in self.facts.waldur.users if user.cluster_name
+        }
+        changed = {
+            now[person]: before
+            for person, before in self.facts.known_names.items()
+            if person in now and now[person] != before
+        }
+        joining = only(AddMember, self.actions) if changed else []
+        return {
+            (action.account, action.user): before
+            for action in joining
+            if (before := changed.get(fold(action.user))) and before in self.snapshot.users_of(action.account)
+        }
+
+    @property
+    def names_in_step(self) -> Mapping[str, str]:
+        """Return by the person's uuid the usernames that people have now, but of those who are still in an account
+        under an old one, and where that differs from what is known.
+        """
+        seen, known = self.facts.snapshot, self.facts.known_names
+        found = {}
+        for user in self.facts.waldur.users:
+            name, before = fold(user.cluster_name), known.get(user.user_uuid, "")
+            if name and name != before and not (before and seen.accounts_of(before) & self.facts.named):
+                found[user.user_uuid] = name
+        return found
 
     @property
     def refused(self) -> Mapping[str, PlanRefused]:

@@ -116,7 +116,7 @@ def run_forced(site: Site, *, seconds: float = UNBOUNDED_S) -> PassReport:
     for held in run.report.held:
         approvals = Approvals(site.state_dir, site.offering, KEY)
         approvals.approve(held.id, expires=datetime.now(UTC) + FORCED_LASTS, by=f"a {FORCED}")
-        text = f"approved plan {held.id}: {held.reason}"
+        text = f"approved plan {held.short_id}: {held.reason}"
         journal.note(site.state_dir, site.offering, text, by=f"a {FORCED}", mode=KEY)
     with engine.passing(site, MODE, subject=FORCED, seconds=seconds) as run:
         reconcile(run)
@@ -172,7 +172,7 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
         for uuid, refused in work.plan.refused.items():
             work.report.resources.append(ResourceResult(uuid, Result.STUCK, "", str(refused), refused))
         if not (failures or blocked):
-            Approvals(site.state_dir, site.offering, KEY).close(still={})
+            Approvals(site.state_dir, site.offering, KEY).end()
 
     return Steps(
         key=KEY,
@@ -193,7 +193,7 @@ def observe(site: Site) -> RebuildFacts:
     snapshot = site.backend.observe(Scope(BULK_PARTS, names=NAMES))
     sync = SyncFacts(read, snapshot, waldur_facts.sync_rules(site, read), site.backend.canonical)
     approvals = Approvals(site.state_dir, site.offering, KEY).open()
-    return RebuildFacts(sync, frozenset(key for each in approvals for key in each.begun))
+    return RebuildFacts(sync, frozenset(key for each in approvals if each.has_begun for key in each.keys))
 
 
 def confirm(site: Site, facts: RebuildFacts, planned: PlannedRebuild) -> RebuildFacts | None:

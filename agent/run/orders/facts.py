@@ -24,7 +24,7 @@ from agent.run.orders.naming import AccountNaming
 from agent.run.orders.planning import OrderFacts, PlannedOrders, Spec
 from agent.run.results import OrderResult, Result, postponed
 from agent.run.site import Site, offering_rules
-from agent.state import listings, named_accounts
+from agent.state import cluster_usernames, ledger, listings
 from agent.waldur import members, offerings, pool, resources
 from agent.waldur import orders as waldur_orders
 from agent.waldur.listing import PAGE_SIZE
@@ -81,11 +81,27 @@ def observe(site: Site, order_uuid: str | None = None, lock: Lock = lambda _: Tr
     require_accounts(site, snapshot, needed)
     naming = AccountNaming(site, read.rules, snapshot)
     cases, waiting = naming.with_lost_accounts(wanted)
+    cases = _under_known_names(site, cases, snapshot)
     specs, unnamed = _specs(naming, cases)
     waiting |= unnamed
     results += [_unread(c.order, waiting[c.order.uuid]) for c in wanted if c.order.uuid in waiting]
     cases = [*(case for case in cases if case.order.uuid not in waiting), *decided.rejected]
     return OrderFacts(read.rules, snapshot, cases, specs, results, is_whole, rejected=decided.why)
+
+
+def _under_known_names(site: Site, cases: Sequence[OrderCase], snapshot: Snapshot) -> list[OrderCase]:
+    """Return the cases with the names that people still have in accounts of the cluster: whether they change is decided
+    for all accounts together, in a pass over members. Raises StateError.
+    """
+    if not any(case.people for case in cases):
+        return list(cases)
+    known = cluster_usernames.of_offering(site.state_dir, site.offering.uuid)
+
+    def name_of(case: OrderCase, name: str) -> str:
+        before = known.get(case.people.get(name, ""), "")
+        return before if before and snapshot.accounts_of(before) else name
+
+    return [replace(case, members=tuple(name_of(case, name) for name in case.members)) for case in cases]
 
 
 def _specs(
@@ -161,7 +177,7 @@ def gather(site: Site, orders: Sequence[Order]) -> OrderRead:
         elif isinstance(team, WaldurError):
             unread[order.uuid] = team
         else:
-            cases.append(OrderCase(order, resource, team.members, team.nameless, of_plan))
+            cases.append(OrderCase(order, resource, team.members, team.nameless, of_plan, people=team.people))
     return OrderRead(offering_rules(site, facts), cases, unread)
 
 
@@ -174,7 +190,7 @@ def _teams(site: Site, created: Sequence[Resource]) -> Mapping[str, Team | Waldu
     teams = pool.each(by_project, lambda project: members.team(client, by_project[project]))
     several = (team for team in teams.values() if not isinstance(team, WaldurError))
     people = {member.user_uuid for team in several for member in team}
-    known = named_accounts.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
+    known = ledger.of_offering(site.state_dir, site.backend.cluster, site.offering.uuid)
     # An offering has more users than accounts: of a large one a few are read sooner than all pages of them.
     is_few = len(people) <= len(known) / PAGE_SIZE
     try:

@@ -14,6 +14,7 @@ from agent.core.account_names import NameRules, fold
 from agent.core.actions import Action
 from agent.core.errors import PlanRefused
 from agent.core.model import AllocationSpec, OrderType, Snapshot
+from agent.plan import allocations
 from agent.plan import orders as planner
 from agent.plan.allocations import OfferingRules
 from agent.plan.orders import CREATING, OrderCase, OrderPlan
@@ -64,8 +65,10 @@ class PlannedOrders:
         """Return the accounts that Waldur names: those of the resources, and the project's above them."""
         names: NameRules = self.facts.rules.names
         named: set[str] = set()
+        derived: dict[str, bool] = {}
         for plan in self.plans:
             resource = plan.case.resource
+            derived |= self._derived(plan)
             named |= {fold(resource.backend_id), plan.account}
             # Servers of 2024 tell no slug of a resource's project: its account is named by uuid then.
             tails = {resource.project_slug or plan.case.order.project_slug, resource.project_uuid} - {""}
@@ -75,9 +78,23 @@ class PlannedOrders:
                 named |= {ancestor.name for ancestor in spec.ancestors}
         return PolicyContext(
             named=frozenset(named - {""}),
+            derived=derived,
             making=self._accounts(CREATING),
             ending=self._accounts((OrderType.TERMINATE,)),
         )
+
+    def _derived(self, plan: OrderPlan) -> dict[str, bool]:
+        resource, rules, snapshot = plan.case.resource, self.facts.rules, self.snapshot
+        spec = self.facts.specs.get(plan.case.order.uuid)
+        if not plan.account or isinstance(spec, PlanRefused):
+            return {}
+        if spec is None:
+            slug = plan.case.order.project_slug
+            try:
+                spec = allocations.allocation(resource, rules, plan.account, snapshot, project_slug=slug)
+            except PlanRefused:
+                return {}
+        return allocations.derived(resource, rules, spec, snapshot)
 
     def _accounts(self, types: tuple[OrderType, ...]) -> frozenset[str]:
         plans = (p for p in self.plans if p.case.order.type in types and not p.refusal)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.core.model import OfferingUser
+from agent.core.model import OfferingFacts, OfferingUser
+from agent.plan import usernames as planner
 from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.state import given_usernames
@@ -36,9 +37,11 @@ class GivenNames:
             self._had = given_usernames.of_offering(self._site.state_dir, self._site.offering.uuid)
             self._beside = given_usernames.of_offerings(self._site.state_dir, self._site.neighbours)
 
-    def remember(self, users: Iterable[OfferingUser]) -> None:
-        """Write down the names as Waldur has them now, where they differ."""
-        if self._site.offering.username_backend == UNMANAGED:
+    def remember(self, users: Iterable[OfferingUser], facts: OfferingFacts) -> None:
+        """Write down the names as Waldur has them now, where they differ; not those that Waldur makes itself under
+        another policy of the offering, and that go with it.
+        """
+        if self._site.offering.username_backend == UNMANAGED or not planner.leaves_names_to_us(facts):
             return
         now = {user.user_uuid: user.username for user in users if user.username}
         news = {person: name for person, name in now.items() if self._had.get(person) != name}
@@ -64,6 +67,10 @@ class GivenNames:
             log.error("usernames of offering %s: %s", run.site.offering.name, words)
         logged[key] = tuple(found)
         run.report.notes += [words] if found else []
+
+    def had(self, user: OfferingUser) -> str:
+        """Return the name that the person had here, whoever has it by now; empty where there was none."""
+        return self._had.get(user.user_uuid, "")
 
     def last_of(self, user: OfferingUser) -> str:
         """Return the name that the person had, empty where there was none, or somebody else has it by now."""

@@ -176,7 +176,7 @@ def plan(
     state = HomeState(site.state_dir, site.offering.uuid)
     due = planner.sort(_names(site, usernames), state.users, rules).due
     known = passwd.resolve(due, host.lookup, in_time=lambda: time.monotonic() < deadline_s)
-    homes = [observe_home(entry, rules.base_path) for entry in known.entries]
+    homes = [observe_home(entry, rules) for entry in known.entries]
     told = []
     if known.unknown:
         why = known.trouble or f"{budget_s:g} s were not enough"
@@ -202,8 +202,10 @@ def provision(  # noqa: PLR0913  each bounds what one caller wants done
     budget_s: float = BUDGET_S,
     again: bool = False,
     shown: Collection[Action] | None = None,
+    is_whole: bool = False,
 ) -> HomesReport:
-    """Make the homes that are missing and set the quotas that are not set. Raises nothing.
+    """Make the homes that are missing and set the quotas that are not set. Raises nothing. `is_whole`: these are all
+    users of the offering, so that a held plan which is not made again is gone.
 
     At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
     the next pass. `again`: ignore what is remembered of these users. `shown`: what somebody has looked at and
@@ -215,7 +217,9 @@ def provision(  # noqa: PLR0913  each bounds what one caller wants done
     if shown is not None:
         at_most, budget_s = len(shown), math.inf
     deadline_s = time.monotonic() + budget_s
-    provisioning = _HomeProvisioning(run, host, at_most, lambda: time.monotonic() < deadline_s, shown)
+    provisioning = _HomeProvisioning(
+        run, host, at_most, lambda: time.monotonic() < deadline_s, shown, is_whole=is_whole
+    )
     provisioning.run(_names(run.site, usernames), again=again)
     provisioning.log()
     return provisioning.report
@@ -236,8 +240,11 @@ class _HomeProvisioning:
         at_most: int,
         in_time: Callable[[], bool],
         shown: Collection[Action] | None,
+        *,
+        is_whole: bool,
     ) -> None:
         self.report = HomesReport()
+        self._is_whole = is_whole
         self._run = run
         self._offering = run.site.offering
         self._rules = run.site.offering.homes
@@ -315,7 +322,7 @@ class _HomeProvisioning:
         homes = []
         for entry in known.entries:
             if self._in_time():
-                homes.append(observe_home(entry, self._rules.base_path))
+                homes.append(observe_home(entry, self._rules))
             else:
                 self.report.later.append(entry.name)
         return HomeFacts(homes, dict(self._state.users), again)
@@ -323,7 +330,9 @@ class _HomeProvisioning:
     def _plan(self, facts: HomeFacts) -> PlannedHomes:
         found = planned(facts, self._rules, Snapshot(self._run.site.backend.cluster))
         of_user = wholly_shown(found.of_user, self._shown)
-        return replace(found, of_user=of_user, unshown=found.of_user.keys() - of_user.keys())
+        is_whole = self._is_whole and self._shown is None and not (self.report.later or self.report.unknown)
+        unshown = found.of_user.keys() - of_user.keys()
+        return replace(found, of_user=of_user, unshown=unshown, is_whole=is_whole)
 
     def _announce(self, work: Work[PlannedHomes]) -> None:
         """Note the users who need nothing, those of whom nobody was shown what they need, and homes that cannot be
@@ -342,10 +351,14 @@ class _HomeProvisioning:
                 self.report.kept += 1
 
     def _portions(self, work: Work[PlannedHomes]) -> Iterator[Portion]:
-        """Yield the actions of one user after the other. Users beyond the limit of number or time are `later`."""
+        """Yield the actions of one user after the other. Users beyond the limit of number or time are `later`, and so
+        are those who wait for an approval.
+        """
+        held = {action for plan in work.decision.held for action in plan.actions}
         for user, actions in work.plan.of_user.items():
             allowed = tuple(action for action in actions if work.allows(action))
             if not allowed:
+                self.report.later += [] if held.isdisjoint(actions) else [user]
                 continue
             if not self._in_time() or self._room <= 0:
                 self.report.later.append(user)

@@ -62,7 +62,7 @@ def provide(
     accounts = desired.members.keys() - desired.ended
     made = project_directories.provision(run, accounts, is_whole=is_whole, shown=shown)
     _add_to_report(run, "project directories", made)
-    report, done = run.report, homes.provision(run, frozenset(users), shown=shown)
+    report, done = run.report, homes.provision(run, frozenset(users), shown=shown, is_whole=is_whole)
     # As HomesReport counts them, with users apart who can never have a home here.
     counts = {**done.counted(), "refused": len(done.refused)}
     counts["failed"] = len(done.failed) - len(done.refused)

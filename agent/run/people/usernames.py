@@ -129,7 +129,7 @@ def provision(
         provisioning.error = error
         provisioning.names_unknown = names_unknown(site, facts, error)
     report = provisioning.report()
-    provisioning.names.remember(report.users)
+    provisioning.names.remember(report.users, facts)
     return report
 
 
@@ -248,13 +248,16 @@ class _UsernameProvisioning:
         """Plan the calls for each user. A name that the backend was not asked for is empty."""
         actions: list[Action] = []
         for user in facts.due:
+            is_new = not self.names.had(user)
             if user.uuid in facts.answers:
-                actions += planner.dry_run_actions(user, facts.answers[user.uuid])
+                actions += planner.dry_run_actions(
+                    user, facts.answers[user.uuid], is_new=is_new, before=self.names.had(user)
+                )
             else:
-                opening = planner.opening(user)
+                opening, why = planner.opening(user), planner.whose(user)
                 actions += () if opening is None else (opening,)
                 actions.append(
-                    AssignUsername(offering_user=user.uuid, username="", reason=planner.whose(user))
+                    AssignUsername(offering_user=user.uuid, username="", is_new=is_new, reason=why)
                 )
         actions += facts.stale
         context = PolicyContext(needs_approval=facts.waits)
@@ -283,6 +286,8 @@ class _UsernameProvisioning:
         uuids = [user.uuid for user in work.plan.facts.due if user.uuid in openings]
         for first in range(0, len(uuids), AT_ONCE):
             group = self._with_room(backend, [self._users[uuid] for uuid in uuids[first : first + AT_ONCE]])
+            # The last decision was about the answers for the group before.
+            work.decide(self.plan(NameFacts(group, {}, ()), is_whole=False))
             yield Portion(tuple(action for user in group for action in openings[user.uuid]))
             if self._is_cut_off:
                 return

@@ -73,8 +73,8 @@ class PeriodicFacts:
     """The settings of one message, in the cluster's spelling, and those of its account.
 
     `observed` None: the message is older than what was carried out, and nothing was read. `period`: the policy's period
-    in which the raw usage is to be reset now, empty where it is not. `usage_asked`: accounts whose used amounts were
-    asked for.
+    in which the raw usage is to be reset now, empty where it is not; `last_reset`: an earlier one in which it was.
+    `usage_asked`: accounts whose used amounts were asked for.
     """
 
     asked: DesiredSettings
@@ -82,6 +82,7 @@ class PeriodicFacts:
     snapshot: Snapshot
     observed: ObservedSettings | None = None
     period: str = ""
+    last_reset: str = ""
     usage_asked: frozenset[str] = frozenset()
 
 
@@ -99,7 +100,13 @@ class PlannedPeriodic:
         if facts.observed is None:
             return ()
         reason = f"policy {facts.policy}"
-        return periodic.changes(facts.asked, facts.observed, reason=reason, resets_usage=bool(facts.period))
+        return periodic.changes(
+            facts.asked,
+            facts.observed,
+            reason=reason,
+            resets_usage=bool(facts.period),
+            last_reset=facts.last_reset,
+        )
 
     @property
     def snapshot(self) -> Snapshot:
@@ -312,7 +319,9 @@ class _Message:
             # Nobody's jobs run in the emulator: what the cluster's own limits are used for does not count.
             used = {asked.account: dict.fromkeys(asked.tres, 0)}
             snapshot = replace(snapshot, used=used, complete=snapshot.complete | {Part.USAGE})
-        return PeriodicFacts(asked, self.policy, snapshot, observed, self._period_due(asked))
+        period, last = self._period_due(asked), self._state.last_reset()
+        earlier = last if periodic.is_later(period, last) else ""
+        return PeriodicFacts(asked, self.policy, snapshot, observed, period, earlier)
 
     def _period_due(self, asked: DesiredSettings) -> str:
         """Return the period to be reset, empty for none; a month for a policy whose period is unknown. Raises

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from agent.core.actions import ClusterAction
+from agent.core.checks import Check
 from agent.core.model import AllocationSpec, Health, Snapshot
 from agent.core.plans import Outcome
 from agent.core.usage import JobUse, Usage, UsageQuery
@@ -14,7 +16,7 @@ from backends.base import BackendContext, PeriodicKeeper, Scope
 from backends.lock import WriteLock
 from backends.slurm.canonical import canonical
 from backends.slurm.emulator import EmulatorSettings
-from backends.slurm.health import health
+from backends.slurm.health import DEFAULT_ACCOUNT, default_account, health
 from backends.slurm.rest.access import RestAccess
 from backends.slurm.rest.client import RestClient, items
 from backends.slurm.rest.jobs import RestJobs
@@ -90,6 +92,9 @@ class RestSlurmBackend:
         document = self._client.read("slurmdb/clusters/")
         names = [str(item.get("name")) for item in items(document, "clusters")]
         return health(self._settings, _release(document), names, self._reader.tree)
+
+    def checks(self) -> Mapping[str, Callable[[], Check | datetime]]:
+        return {DEFAULT_ACCOUNT: lambda: default_account(self._settings, self._reader.tree())}
 
 
 def _release(document: Mapping[str, object]) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from agent.core.account_names import fold
-from agent.core.errors import ParseError
+from agent.core.errors import BackendUnavailable, ParseError
 from agent.core.model import Part, Snapshot
 from backends.base import Scope
 from backends.slurm.commands import marked_qos
-from backends.slurm.reader import joined
+from backends.slurm.reader import jobs_of, joined, unread
 from backends.slurm.rest.client import RestClient, items
 from backends.slurm.rest.jobs import RestJobs
 from backends.slurm.rest.rows import Rows, parse, tres_name, users_of_qos
@@ -99,7 +99,11 @@ class RestReader:
     def _partitions(self) -> Snapshot:
         """Read the partitions from slurmctld: slurmdbd knows none, and takes any name. Raises BackendError."""
         found = set()
-        for item in items(self._client.read("slurm/partitions/"), "partitions"):
+        try:
+            document = self._client.read("slurm/partitions/")
+        except BackendUnavailable as error:
+            return unread(self.cluster, Part.PARTITIONS, error)
+        for item in items(document, "partitions"):
             name = item.get("name")
             if not isinstance(name, str) or not name:
                 raise ParseError("GET slurm/partitions/", str(item)[:80], "a partition has no name")
@@ -111,10 +115,4 @@ class RestReader:
         return users_of_qos(self._client.read("slurmdb/associations/"))
 
     def _active_jobs(self, accounts: frozenset[str]) -> Snapshot:
-        counts = self._jobs.active(accounts)
-        of_accounts = dict.fromkeys(accounts, 0)
-        for (account, _), number in counts.items():
-            of_accounts[account] = of_accounts.get(account, 0) + number
-        return Snapshot(
-            self.cluster, active_jobs=of_accounts, active_users=counts, complete=frozenset({Part.JOBS})
-        )
+        return jobs_of(self.cluster, accounts, lambda: self._jobs.active(accounts))

@@ -8,14 +8,15 @@ reference's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.core.directory import DirectoryPeople, DirectoryUser
 from agent.core.directory_actions import AdoptNumbers, DeactivateUser, EnableUser, RenameUser
 from agent.core.errors import BackendError
+from agent.core.homes import home_name
 from agent.core.model import OfferingUser
 from backends.usernames import nss
 from backends.usernames.candidates import posix_problem
@@ -41,6 +42,9 @@ NO_LOGIN = "/usr/sbin/nologin"
 EXPIRED = "1"
 SHADOW = "shadowAccount"
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
 
 class FollowedPeople:
     """Reads and changes people through one connection."""
@@ -65,11 +69,17 @@ class FollowedPeople:
             for user in users
             if (entry := by_name.get(user.username)) and (changes := self._reader.changes(user, entry))
         }
+        numbers = [user.posix for user in grouped if user.posix is not None]
+        names = {user.username for user in grouped}
+        names |= {home_name(user.posix.home) for user in users if user.posix and _is_new_home(user, by_name)}
         return DirectoryPeople(
             tuple(self._user(entry) for entry in found.values()),
             self._groups_of(grouped),
             stale,
             {user.username: problem for user in users if (problem := _name_problem(user.username))},
+            host_uids=_known(nss.uid_of, names - {""}),
+            host_users=_known(nss.user_of, (posix.uid for posix in numbers)),
+            host_groups=_known(nss.group_of, (posix.gid for posix in numbers)),
         )
 
     def _filters(self, users: Sequence[OfferingUser]) -> list[str]:
@@ -102,6 +112,8 @@ class FollowedPeople:
                 (text.removeprefix(RENAMED_FROM) for text in notes if text.startswith(RENAMED_FROM)), ""
             ),
             is_parked=DISABLED in notes,
+            home=entry.first("homeDirectory"),
+            shell=entry.first("loginShell"),
         )
 
     def rename(self, action: RenameUser) -> None:
@@ -191,6 +203,17 @@ def _lacks_numbers(user: OfferingUser, entry: LdapEntry | None) -> bool:
     if entry is None or user.posix is None:
         return entry is None
     return (entry.number("uidNumber"), entry.number("gidNumber")) != (user.posix.uid, user.posix.gid)
+
+
+def _is_new_home(user: OfferingUser, entries: Mapping[str, LdapEntry]) -> bool:
+    """Return whether Waldur has another home for the user than the entry of that name."""
+    home, entry = user.posix.home if user.posix else "", entries.get(user.username)
+    return bool(home) and (entry is None or entry.first("homeDirectory") != home)
+
+
+def _known(look_up: Callable[[Key], Value | None], keys: Iterable[Key | None]) -> dict[Key, Value]:
+    """Return what this host knows of these names or numbers."""
+    return {key: found for key in keys if key is not None and (found := look_up(key)) is not None}
 
 
 def _name_problem(name: str) -> str:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from agent.core.account_names import fold
 from agent.core.directory import DirectoryGroup, ProviderGroup, ProviderGroupRules, SeenProviderGroups
 from agent.core.directory_actions import (
     AddToGroup,
@@ -97,7 +98,8 @@ class ProviderGroups:
         seen, obstacles, descriptions = {}, {}, {}
         for name in names:
             entries = below.get(name.lower(), [])
-            if obstacle := _obstacle(name, entries, is_username=name.lower() in users):
+            is_there = bool(entries) or name.lower() in elsewhere
+            if obstacle := _obstacle(name, entries, is_username=name.lower() in users, is_there=is_there):
                 obstacles[name] = obstacle
             elif entries:
                 seen[name] = self._group(name, entries[0])
@@ -151,7 +153,7 @@ class ProviderGroups:
         return DirectoryGroup(name, frozenset(members), gid=entry.number("gidNumber"))
 
     def _holders(self, groups: Sequence[ProviderGroup]) -> Mapping[int, tuple[str, ...]]:
-        """Return the entries that have a group's number and are not that group, by number."""
+        """Return the entries, and groups of this host, that have a group's number and are not that group, by number."""
         numbers = {group.gid: group.name for group in groups if group.gid is not None}
         found: dict[int, list[str]] = {}
         filters = any_of("gidNumber", map(str, numbers))
@@ -160,6 +162,10 @@ class ProviderGroups:
             own = self._dns.get(numbers[number]) if number in numbers else None
             if number is not None and number in numbers and (own is None or normal(own) != normal(entry.dn)):
                 found.setdefault(number, []).append(entry.dn)
+        for number, name in numbers.items():
+            known = nss.group_of(number)
+            if known is not None and fold(known) != fold(name):
+                found.setdefault(number, []).append(f"group {known} of this host")
         return {number: tuple(sorted(dns)) for number, dns in found.items()}
 
     def _listed(self, dn: str, attribute: str) -> frozenset[str] | None:
@@ -251,8 +257,10 @@ class ProviderGroups:
         self._dns[action.group] = dn
 
 
-def _obstacle(name: str, entries: Sequence[LdapEntry], *, is_username: bool) -> str:
-    """Return why a group of this name must be left alone, or not be made; empty where it may."""
+def _obstacle(name: str, entries: Sequence[LdapEntry], *, is_username: bool, is_there: bool) -> str:
+    """Return why a group of this name must be left alone, or not be made; empty where it may. `is_there`: the directory
+    has one.
+    """
     if problem := group_problem(name):
         return f"no group can have this name: {problem}"
     if nss.is_system_group(name):
@@ -265,6 +273,8 @@ def _obstacle(name: str, entries: Sequence[LdapEntry], *, is_username: bool) -> 
         return f"{entries[0].dn} is the personal group of a user"
     if entries and entries[0].number("gidNumber") is None:
         return f"{entries[0].dn} is no group with a number"
+    if not is_there and (number := nss.gid_of(name)) is not None:
+        return f"this host has a group of its name, with the number {number}"
     return ""
 
 

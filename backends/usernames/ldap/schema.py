@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
 from agent.config.findings import without_effect
+from agent.config.homes import home_bases
 from agent.config.model import Problem, Severity
 from agent.config.secret import Secret
 from agent.core.directory import AccountRules, OnMismatch
@@ -35,7 +36,19 @@ PROJECT_GROUP_CLASSES = ("posixGroup", "top")
 RANGES = ("uid_range", "gid_range")
 SOURCES = ("ldap", "waldur")
 ON_MISSING = ("error", "skip")
-WALDUR_SOURCE_KEYS = frozenset({"on_missing_posix_ids", "on_posix_mismatch", "personal_groups"})
+WALDUR_SOURCE_KEYS = frozenset(
+    {"on_missing_posix_ids", "on_posix_mismatch", "personal_groups", "login_shells"}
+)
+# What Debian and Red Hat may have in /etc/shells, and what lets nobody log in.
+SHELL_NAMES = (
+    "bash", "csh", "dash", "false", "fish", "ksh", "ksh93", "mksh", "rbash", "sh", "tcsh", "zsh",
+)  # fmt: skip
+SHELLS = (
+    *(f"/bin/{name}" for name in SHELL_NAMES),
+    *(f"/usr/bin/{name}" for name in SHELL_NAMES),
+    "/sbin/nologin",
+    "/usr/sbin/nologin",
+)
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 # 65534 and 65535 are nobody and "unchanged"; numbers above 2**32 - 2 are none.
 MAX_ID = 2**32 - 2
@@ -213,6 +226,10 @@ class LdapSchema(_Section):
     gid_range_end = _id(65000)
     default_login_shell = fields.String(load_default="/bin/bash")
     default_home_base = fields.String(load_default="/home")
+    login_shells = fields.List(
+        fields.String(validate=validate.Regexp(r"/[!-~]+\Z", error="{input!r} is no path of a shell")),
+        load_default=lambda: list(SHELLS),
+    )
     username_format = NameFormatField(load_default="first_initial_lastname")
     account_source = _choice(*SOURCES)
     on_missing_posix_ids = _choice(*ON_MISSING)
@@ -288,6 +305,8 @@ def parse(raw: Mapping[str, Any], path: str) -> Parsed:
             on_mismatch=OnMismatch(loaded["on_posix_mismatch"]),
             personal_groups=loaded["personal_groups"],
             has_login=bool(loaded["waldur_username_attribute"]),
+            home_bases=home_bases(raw),
+            login_shells=frozenset({*loaded["login_shells"], loaded["default_login_shell"]}),
         )
         if follows
         else None,

@@ -31,8 +31,8 @@ MEANT: list[tuple[str, Any, str, Any]] = [
     ("default_account", None, "default_account", "root"),
     ("default_account", "", "default_account", "root"),
     ("default_account", 42, "default_account", "42"),
-    ("cluster_name", "Old", "cluster_name", "Old"),
-    ("cluster_name", None, "cluster_name", "moab"),
+    ("cluster_name", "Old", "cluster_name", "old"),
+    ("cluster_name", None, "cluster_name", ""),
     ("moab_bin_path", "/opt/mam/bin", "bin_path", "/opt/mam/bin"),
     ("moab_bin_path", None, "bin_path", ""),
     ("command_prefix", ["ssh", "head"], "command_prefix", ("ssh", "head")),
@@ -46,7 +46,7 @@ MEANT: list[tuple[str, Any, str, Any]] = [
 
 def test_without_keys_nothing_is_switched_on() -> None:
     assert settings() == MoabSettings()
-    assert MoabSettings() == MoabSettings("root", "moab", "", (), False, False, False)
+    assert MoabSettings() == MoabSettings("root", "", "", (), False, False, False)
 
 
 @pytest.mark.parametrize(("key", "value", "name", "meant"), MEANT)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.core.errors import BackendUnavailable, ConfigError, PlanRefused
-from agent.core.model import AccountSpec, AllocationSpec, OwnQos, Part, RequestedState, Snapshot
+from agent.core.model import Account, AccountSpec, AllocationSpec, OwnQos, Part, RequestedState, Snapshot
 from backends.slurm.canonical import canonical
 from backends.testing.memory import slurm_settings
 
@@ -119,16 +119,32 @@ def test_a_customer_that_slurm_cannot_name_does_not_matter_where_there_is_no_suc
 
 POLICIES: list[tuple[dict[str, Any], str]] = [
     ({"default_account_policy": "none"}, ""),
-    ({"default_account_policy": "common"}, "root"),
-    ({"default_account_policy": "common", "default_account": "Users"}, "users"),
+    ({"default_account_policy": "none", "default_account": "no_jobs"}, ""),
     ({"default_account_policy": "individual"}, "a_one"),
-    ({"default_account_policy": "individual", "default_account": "users"}, "a_one"),
+    ({"default_account_policy": "individual", "default_account": "no_jobs"}, "a_one"),
+    ({"default_account_policy": "common", "default_account": "No_Jobs"}, "no_jobs"),
+    ({"default_account_policy": "common", "default_account": "below"}, "below"),
+    # Who has an account that takes jobs as default could run there without limit or report.
+    ({"default_account_policy": "common"}, ""),
+    ({"default_account_policy": "common", "default_account": "Users"}, ""),
+    ({"default_account_policy": "common", "default_account": "nosuch"}, ""),
 ]
+WITH_NO_JOBS = replace(
+    SNAPSHOT,
+    accounts={
+        "root": Account("root", None),
+        "users": Account("users", "root", submit_limit=100),
+        "no_jobs": Account("no_jobs", "root", submit_limit=0),
+        "below": Account("below", "no_jobs"),
+    },
+)
 
 
 @pytest.mark.parametrize(("settings", "default"), POLICIES)
 def test_the_policy_names_the_members_default_account(settings: dict[str, Any], default: str) -> None:
-    assert spelled(**settings).default_account == default
+    spec = canonical(slurm_settings(**settings), SPEC, WITH_NO_JOBS)
+    assert spec.default_account == default
+    assert canonical(slurm_settings(**settings), spec, WITH_NO_JOBS) == spec
 
 
 # Which QoS and partitions an association gets: slurm-backend.md, 2.5 --------------------------------

@@ -234,10 +234,6 @@ FAILURES: dict[str, tuple[Rule, type[BackendError]]] = {
     ),
     "outage of the TRES": (Rule("list tres", 1, stderr="Connection refused\n"), BackendUnavailable),
     "outage of the QoS": (Rule("show qos", 1, stderr="Connection refused\n"), BackendUnavailable),
-    "outage of the jobs": (
-        Rule("squeue", 1, stderr="Unable to contact slurm controller\n"),
-        BackendUnavailable,
-    ),
     "an outage that ends with 0": (
         Rule("OnlyDefaults", 0, stderr="Connection refused\n"),
         BackendUnavailable,
@@ -259,21 +255,6 @@ def test_a_part_that_cannot_be_read_is_an_error_and_never_empty(node: HeadNode, 
         node.backend(OWN_QOS).observe(Scope(jobs_of=frozenset({"a"})))
     assert type(error.value) is kind
     assert error.value.retryable or what == "a refusal"
-
-
-BUSY = "slurm_load_jobs error: Socket timed out on send/recv operation\n"
-
-
-def test_a_busy_slurmctld_is_asked_for_the_jobs_again(node: HeadNode) -> None:
-    node.rules(Rule("squeue", 1, stderr=BUSY, times=2), Rule("squeue", stdout="a|ann\n"))
-    assert node.backend().observe(Scope(frozenset(), frozenset({"a"}))).active_jobs == {"a": 1}
-
-
-def test_a_slurmctld_that_stays_busy_is_named_and_the_jobs_are_unknown(node: HeadNode) -> None:
-    node.rules(Rule("squeue", 1, stderr=BUSY))
-    with pytest.raises(BackendUnavailable, match=r"slurmctld does not answer.*systemctl status slurmctld"):
-        node.backend().observe(Scope(frozenset(), frozenset({"a"})))
-    assert len(node.calls()) == 3
 
 
 def test_words_beside_an_answer_are_logged(node: HeadNode, caplog: pytest.LogCaptureFixture) -> None:

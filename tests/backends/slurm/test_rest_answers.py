@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent.core.actions import DeleteAccount, RemoveMember, SetLimits
+from agent.core.checks import Check, CheckState
 from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive, ParseError
 from agent.core.model import Part
 from backends.base import BackendContext, Scope
@@ -64,10 +65,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "token").write_text(TOKEN)
     with ExitStack() as stack:
 
-        def begin(script: Script, certificate: str = "", **access: Any) -> tuple[StandIn, RestSlurmBackend]:
+        def begin(
+            script: Script, certificate: str = "", default_partition: str = "", **access: Any
+        ) -> tuple[StandIn, RestSlurmBackend]:
             server = stack.enter_context(StandIn(script, certificate=certificate))
             rest = {"url": server.root, "username": "w", "token_file": str(tmp_path / "token"), **access}
             raw = {"execution_mode": "rest", "cluster_name": "test", "rest_api": rest}
+            raw["default_partition"] = default_partition
             made = plugin.connect(parse(raw, "s").settings, BackendContext("0" * 32, tmp_path))
             assert isinstance(made, RestSlurmBackend)
             return server, made
@@ -201,3 +205,13 @@ def test_no_read_is_kept_for_another_cluster(start: Start) -> None:
     backend.observe(TREE)
     assert server.asked[0].query == [("cluster", "test")]
     assert server.asked[0].target.startswith("/slurmdb/v0.0.43/associations/")
+
+
+def test_who_can_submit_in_the_default_account_is_looked_at_here_too(start: Start) -> None:
+    answers = [tree(row("a"), row("a", "ann")), tree(row("a"), row("root", "ann", is_default=False))]
+    _, backend = start(in_turn(*map(says, answers)))
+    look = backend.checks()["default account"]
+    first, then = look(), look()
+    assert isinstance(first, Check) and isinstance(then, Check)
+    assert (first.state, then.state) == (CheckState.OK, CheckState.WARNING)
+    assert then.found.startswith("ann (1 in all) can submit in root")

@@ -34,7 +34,8 @@ DEFAULTS = SlurmSettings(
 
 def settings(**raw: Any) -> SlurmSettings:
     found = parse(raw, "s")
-    assert found.problems == ()
+    # A default account that is written is always remarked on.
+    assert {problem.path for problem in found.problems} <= {"s.default_account"}
     assert isinstance(found.settings, SlurmSettings)
     return found.settings
 
@@ -144,6 +145,39 @@ def test_every_setting_comes_from_a_key() -> None:
     tried = {attribute for _, _, attribute, _ in MEANT}
     in_maps = {"rest", "emulator_url"}  # test_rest_settings.py tries those
     assert tried | in_maps == {field.name for field in fields(SlurmSettings)}
+
+
+NO_DEFAULT = "Members get their allocation's, as with `default_account_policy: none`"
+WARNED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"default_account": "root"},
+        "root is where customers' accounts go, and becomes nobody's default account. ",
+    ),
+    ({"default_account": "Root", "root_account": "top"}, "root is where customers' accounts go, "),
+    ({"default_account": "users"}, "Name the account above customers' by `root_account`. "),
+    (
+        {"default_account": "users", "root_account": "users"},
+        "one that takes no jobs would close all accounts",
+    ),
+    (
+        {"default_account": "users", "root_account": "root"},
+        "users becomes members' default account only while it takes no jobs (GrpSubmitJobs=0)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("written", "said"), WARNED)
+def test_what_a_common_default_account_means_for_members_is_said(written: dict[str, Any], said: str) -> None:
+    (problem,) = parse({**written, "default_account_policy": "common"}, "s").problems
+    assert (problem.severity, problem.path) == (Severity.WARNING, "s.default_account")
+    assert said in problem.message and problem.message.endswith(NO_DEFAULT)
+    assert parse(written, "s").problems == (problem,)
+    for policy in ("individual", "none"):
+        assert parse({**written, "default_account_policy": policy}, "s").problems == ()
+
+
+def test_without_the_key_there_is_nothing_to_say_of_the_default_account() -> None:
+    assert parse({}, "s").problems == parse({"default_account": ""}, "s").problems == ()
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import BackendUnavailable, CommandFailed, NotApplied, PlanRefused
-from agent.core.homes import Home
+from agent.core.homes import Home, HomeQuota, HomeRules, QuotaProvider, home_problem
 from agent.core.host_actions import MakeHome
 from backends.lock import WriteLock
 from backends.process import CommandMissing
@@ -64,6 +64,7 @@ def test_what_the_number_of_the_helper_means(world: World, code: int, words: str
 
 
 def test_an_end_with_0_is_not_believed(world: World) -> None:
+    world.add_users("ann")
     world.faults(Fault("mkhomedir_helper", code=0))
     error = world.head_node().apply(make(world)).error
     assert isinstance(error, NotApplied)
@@ -77,6 +78,7 @@ def test_a_name_that_is_none_reaches_no_program(world: World, name: str) -> None
 
 
 def test_no_helper(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add_users("ann")
     (world.bin / "mkhomedir_helper").unlink()
     monkeypatch.setattr(programs, "SYSTEM_FOLDERS", ())
     monkeypatch.setenv("PATH", str(world.bin))
@@ -128,29 +130,29 @@ def entry(home: Path | str, uid: int = 20000) -> PasswdEntry:
 
 def test_the_home_of_the_user_database(tmp_path: Path) -> None:
     home = tmp_path / "x"
-    assert observe_home(entry(home), "") == Home("ann", str(home), made_at=str(home))
+    assert observe_home(entry(home), HomeRules()) == Home("ann", str(home), made_at=str(home))
     home.mkdir()
-    assert observe_home(entry(home), "").exists
+    assert observe_home(entry(home), HomeRules()).exists
 
 
 def test_the_home_below_the_base_path(tmp_path: Path) -> None:
     base = tmp_path / "base"
-    seen = observe_home(entry("/nowhere/ann"), str(base))
+    seen = observe_home(entry("/nowhere/ann"), HomeRules(base_path=str(base)))
     assert seen == Home("ann", f"{base}/ann", made_at="/nowhere/ann")
     (base / "ann").mkdir(parents=True)
-    assert observe_home(entry("/nowhere/ann"), str(base)).exists
+    assert observe_home(entry("/nowhere/ann"), HomeRules(base_path=str(base))).exists
 
 
 def test_a_home_at_the_place_of_the_user_database_needs_no_helper(tmp_path: Path) -> None:
     (tmp_path / "ann").mkdir()
-    assert observe_home(entry(tmp_path / "ann"), "/no/base").exists
+    assert observe_home(entry(tmp_path / "ann"), HomeRules(base_path="/no/base")).exists
 
 
 def test_a_link_below_the_base_path_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "base" / "ann").symlink_to(tmp_path / "elsewhere")
-    seen = observe_home(entry(tmp_path / "base" / "ann"), str(tmp_path / "base"))
+    seen = observe_home(entry(tmp_path / "base" / "ann"), HomeRules(base_path=str(tmp_path / "base")))
     assert not seen.exists
     assert "it is a symbolic link, which is not followed" in seen.trouble
 
@@ -158,49 +160,104 @@ def test_a_link_below_the_base_path_is_not_followed(tmp_path: Path) -> None:
 def test_a_base_path_that_is_a_link_is_the_sites_own_choice(tmp_path: Path) -> None:
     (tmp_path / "real" / "ann").mkdir(parents=True)
     (tmp_path / "base").symlink_to(tmp_path / "real")
-    assert observe_home(entry("/nowhere/ann"), str(tmp_path / "base")).exists
+    assert observe_home(entry("/nowhere/ann"), HomeRules(base_path=str(tmp_path / "base"))).exists
 
 
 @pytest.mark.parametrize("base", [True, False])
 def test_a_file_in_the_place_of_a_home(tmp_path: Path, base: bool) -> None:
     (tmp_path / "ann").touch()
-    seen = observe_home(entry(tmp_path / "ann"), str(tmp_path) if base else "")
+    seen = observe_home(entry(tmp_path / "ann"), HomeRules(base_path=str(tmp_path) if base else ""))
     assert (seen.exists, seen.trouble) == (False, f"{tmp_path}/ann cannot be the home: it is not a folder")
 
 
 def test_a_file_in_the_place_of_the_folder_of_homes(tmp_path: Path) -> None:
     (tmp_path / "base").touch()
-    assert "Not a directory" in observe_home(entry(tmp_path / "base" / "ann"), "").trouble
+    assert "Not a directory" in observe_home(entry(tmp_path / "base" / "ann"), HomeRules()).trouble
 
 
 @pytest.mark.parametrize("home", ["", "/", "//", "home/ann", "/home/../etc", "/home/./ann"])
 def test_a_home_that_no_user_should_have(home: str) -> None:
-    assert "the user database gives" in observe_home(entry(home), "").trouble
+    assert "the user database gives" in observe_home(entry(home), HomeRules()).trouble
+
+
+BASES = ("/home", "/data/home")
+
+
+@pytest.mark.parametrize(
+    ("home", "bases", "words"),
+    [
+        ("/home/ann", BASES, ""),
+        ("/data/home/ann/", BASES, ""),
+        ("/home", BASES, "not directly below /home or /data/home (homedir_bases)"),
+        ("/home/a/ann", BASES, "not directly below"),
+        ("/home/.ssh", BASES, "not directly below"),
+        ("/etc/systemd/system/cron.service.d", BASES, "not directly below"),
+        ("/home/../etc/ann", BASES, "none that a person can have"),
+        ("/home/ann\n", BASES, "none that a person can have"),
+        ("/data/home/ann", (), ""),
+        ("/var/home/ann", (), ""),
+        ("//data//ann", (), ""),
+        ("/etc/systemd/system/cron.service.d", (), "in /etc, which is the system's (homedir_bases)"),
+        ("//etc/cron.d", (), "in /etc"),
+        ("/root/ann", (), "in /root"),
+        ("/var/spool/cron", (), "in /var/spool"),
+        ("/usr/local/home/ann", (), "in /usr"),
+        ("/usr/local/home/ann", ("/usr/local/home",), ""),
+        ("/etcetera/ann", (), ""),
+    ],
+)
+def test_where_homes_may_be(home: str, bases: tuple[str, ...], words: str) -> None:
+    problem = home_problem(home, bases)
+    assert (words in problem) if words else (problem == "")
+    seen = observe_home(entry(home), HomeRules(bases=bases))
+    assert bool(seen.trouble) is (bool(words) and not seen.exists)
+
+
+def test_a_home_that_is_there_is_asked_about_where_root_would_change_it(tmp_path: Path) -> None:
+    """Another agent has made it; only a quota of Ceph is the folder's own."""
+    home = tmp_path / "elsewhere" / "ann"
+    home.mkdir(parents=True)
+    limits = (("ceph.quota.max_files", "9"),)
+    ceph, xfs = (HomeQuota(kind, limits, "/x") for kind in (QuotaProvider.CEPH_XATTR, QuotaProvider.XFS))
+    for quota, is_left_alone in ((None, False), (xfs, False), (ceph, True)):
+        seen = observe_home(entry(home), HomeRules(bases=("/home",), quota=quota))
+        assert (seen.exists, bool(seen.trouble)) == (True, is_left_alone)
+    based = HomeRules(base_path=str(home.parent), bases=(str(home.parent),), quota=ceph)
+    assert observe_home(entry("/nowhere/ann"), based).trouble == ""
+
+
+def test_nothing_is_made_where_the_user_database_names_another_home_by_then(world: World) -> None:
+    world.add_users("ann", home="/etc/systemd/system/cron.service.d")
+    error = world.head_node().apply(make(world)).error
+    assert isinstance(error, PlanRefused)
+    assert "the user database gives '/etc/systemd/system/cron.service.d' now" in str(error)
+    assert world.calls() == []
 
 
 @pytest.mark.parametrize("uid", [0, 1, 99, 100, 999, 65534, 65535, 2**32 - 2, 2**32 - 1])
 def test_users_of_the_system_are_left_alone(tmp_path: Path, uid: int) -> None:
-    assert "belongs to the system itself" in observe_home(entry(tmp_path, uid), str(tmp_path)).trouble
+    seen = observe_home(entry(tmp_path, uid), HomeRules(base_path=str(tmp_path)))
+    assert "belongs to the system itself" in seen.trouble
 
 
 @pytest.mark.parametrize("name", ["root", "nobody", "munge", "slurm"])
 def test_users_that_services_run_as_are_left_alone_whatever_their_number(tmp_path: Path, name: str) -> None:
     served = PasswdEntry(name, 64030, 64030, str(tmp_path))
-    assert "belongs to the system itself" in observe_home(served, str(tmp_path)).trouble
+    assert "belongs to the system itself" in observe_home(served, HomeRules(base_path=str(tmp_path))).trouble
 
 
 @pytest.mark.parametrize("uid", [1000, 20000, 64030, 65533, 65536, 1_234_567, 2**31])
 def test_people_of_a_directory_have_any_other_number(tmp_path: Path, uid: int) -> None:
-    assert observe_home(entry(tmp_path, uid), str(tmp_path)).trouble == ""
+    assert observe_home(entry(tmp_path, uid), HomeRules(base_path=str(tmp_path))).trouble == ""
 
 
 @pytest.mark.parametrize("home", ["/nonexistent", "/nonexistent/", "/var/empty"])
 def test_a_home_that_says_that_there_is_none_is_not_made(home: str) -> None:
-    assert observe_home(entry(home), "").trouble == f"the user database gives {home!r} as its home"
+    assert observe_home(entry(home), HomeRules()).trouble == f"the user database gives {home!r} as its home"
 
 
 @pytest.mark.parametrize("name", [user.pw_name for user in pwd.getpwall() if user.pw_uid < 1000][:30])
 def test_users_of_this_hosts_system_get_nothing(name: str) -> None:
     known = passwd.lookup(name)
     assert known is not None
-    assert observe_home(known, "").trouble
+    assert observe_home(known, HomeRules()).trouble

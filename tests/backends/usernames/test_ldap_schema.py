@@ -156,3 +156,23 @@ def test_a_relative_template_is_found_from_the_working_folder(
     assert problems == {}
     assert settings is not None and settings.welcome is not None
     assert settings.welcome.template == tmp_path / "mail.txt"
+
+
+def test_shells_and_folders_of_homes_that_waldur_may_name() -> None:
+    followed, _ = parse(
+        account_source="waldur", default_login_shell="/opt/site/sh", default_home_base="/data/"
+    )
+    assert followed is not None and followed.account_rules is not None
+    assert {
+        "/bin/bash",
+        "/usr/bin/zsh",
+        "/usr/sbin/nologin",
+        "/opt/site/sh",
+    } <= followed.account_rules.login_shells
+    assert followed.account_rules.home_bases == ("/data",)
+    own, _ = parse(account_source="waldur", login_shells=["/bin/rsh"])
+    assert own is not None and own.account_rules is not None
+    assert own.account_rules.login_shells == {"/bin/rsh", "/bin/bash"}
+    assert own.account_rules.home_bases == ("/home",)
+    for shell in ("bash", "/bin/sh -c id", "", "/bin/sh\n"):
+        assert parse(account_source="waldur", login_shells=[shell])[0] is None
