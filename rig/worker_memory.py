@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from rig.celery_process import CeleryProcess, environment
@@ -18,9 +19,17 @@ LIMITS = {"cpu": 10, "mem": 2}
 
 
 def resident_after(
-    slurm: SlurmCluster, redis: RedisServer, folder: Path, *, passes: int, members: int = 5
+    slurm: SlurmCluster,
+    redis: RedisServer,
+    folder: Path,
+    *,
+    passes: int,
+    members: int = 5,
+    limit_mb: float = math.inf,
 ) -> list[tuple[int, float]]:
-    """Return pid and resident size, in MB (10^6 bytes), of the only process of a pool, after each pass."""
+    """Return pid and resident size, in MB (10^6 bytes), of the only process of a pool, after each pass. One that a pass
+    has made larger than `limit_mb` has to be replaced at the end of its task, and the next one is weighed.
+    """
     redis.flush()
     found = []
     with SimulatedWaldur(scenario=Scenario(members_per_project=members)) as waldur:
@@ -47,22 +56,25 @@ def resident_after(
                     90,
                     pause_s=0.2,
                 )
-                found.append(_largest(worker.process.pid))
+                found.append(_largest(worker.process.pid, limit_mb))
         finally:
             beat.stop()
             worker.stop()
     return found
 
 
-def _largest(worker: int) -> tuple[int, float]:
-    """Return pid and size of the largest process of a pool. While one is replaced there is none for a moment."""
+def _largest(worker: int, limit_mb: float) -> tuple[int, float]:
+    """Return pid and size of the largest process of a pool, once none is left that is to be replaced; while one is,
+    there is none for a moment.
+    """
     sizes: dict[int, float] = {}
 
     def weighed() -> bool:
+        sizes.clear()
         sizes.update((pid, size) for pid in _leaves(worker) if (size := _resident_mb(pid)))
-        return bool(sizes)
+        return bool(sizes) and max(sizes.values()) < limit_mb
 
-    wait_until("a pool process", weighed)
+    wait_until("a pool process within its limit", weighed)
     return max(sizes.items(), key=lambda each: each[1])
 
 

@@ -24,7 +24,7 @@ CELERY = Path(sys.executable).with_name("celery")
 def test_a_pool_process_is_below_its_limit_after_some_passes(
     slurm: SlurmCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    weights = worker_memory.resident_after(slurm, redis_server, tmp_path, passes=3)
+    weights = worker_memory.resident_after(slurm, redis_server, tmp_path, passes=3, limit_mb=LIMIT_MB)
     assert len(weights) == 3
     assert max(weight for _, weight in weights) < LIMIT_MB, weights
 

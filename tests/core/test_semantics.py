@@ -90,12 +90,12 @@ def test_what_is_declared_names_fields_that_are_there(kind: type[Action]) -> Non
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
 def test_what_takes_something_away_costs_somebody_something(kind: type[Action]) -> None:
-    """But for a QoS that nobody uses any more. What is added costs what it makes, or the secret that it replaces."""
+    """But for a QoS that nobody uses any more. What is added costs what it makes, or the secret or name it replaces."""
     takes = kind.effect in (Effect.REMOVE, Effect.BLOCK)
     assert not takes or kind.costs or kind.target is Target.CLUSTER
     assert not kind.costs or kind.effect is not Effect.TELL
     if kind.effect is Effect.ADD:
-        assert kind.costs <= {Cost.PEOPLE_MADE, Cost.HOMES_MADE, Cost.KEYS_ENDED}
+        assert kind.costs <= {Cost.PEOPLE_MADE, Cost.PEOPLE_RENAMED, Cost.HOMES_MADE, Cost.KEYS_ENDED}
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)

@@ -198,6 +198,7 @@ class Followed(Directed):
     def charges(self) -> set[Charge]:
         people = {Charge(Cost.MEMBERS_REMOVED, "", name) for name in ("anna", "cid", "dee")}
         people |= {Charge(Cost.PEOPLE_MADE, "", name) for name in ("fay", "nina")}
+        people |= {Charge(Cost.PEOPLE_RENAMED, "", "ann")}
         return {Charge(Cost.MEMBERS_REMOVED, self.account, "ann"), *people}
 
     def wrong(self) -> list[str]:

@@ -196,7 +196,7 @@ def test_members_without_a_name_are_counted_and_told() -> None:
         [OfferingUser("o1", "1", "ann", "OK"), OfferingUser("o2", "2", "", "Requested")],
         (),
     )
-    assert team == orders.Team(("ann",), nameless=2)
+    assert team == orders.Team(("ann",), nameless=2, people={"ann": "1"})
     spec = spec_of(replace(case(members=team.members), nameless=team.nameless))
     assert spec.notes == ("2 of its team have no username here yet: a membership pass adds them",)
 

@@ -57,7 +57,7 @@ MEANT: list[tuple[str, Any, str, Any]] = [
     ("default_account_policy", "none", "default_account_policy", "none"),
     ("parent_account", "Flat", "parent_account", "flat"),
     ("parent_account", None, "parent_account", ""),
-    ("cluster_name", "Alpha", "cluster_name", "Alpha"),
+    ("cluster_name", "Alpha", "cluster_name", "alpha"),
     ("cluster_name", None, "cluster_name", ""),
     ("slurm_bin_path", "/opt/slurm/bin", "bin_path", "/opt/slurm/bin"),
     ("slurm_bin_path", "", "bin_path", ""),
