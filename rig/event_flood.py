@@ -215,11 +215,7 @@ def site(
     with SimulatedWaldur(scenario=scenario) as waldur:
         if others:
             large_tree.clear(slurm)
-            large_tree.add(slurm, [*large_tree.others(others), *accounts_of(waldur)])
-        else:
-            # What they lack is put right by the first pass.
-            names = ",".join(resource.backend_id for resource in waldur.store.resources)
-            slurm.ask("sacctmgr", "-i", "add", "account", f"name={names}")
+        large_tree.add(slurm, [*large_tree.others(others), *accounts_of(waldur)])
         waldur.publish_to(broker)
         made = FloodSite(slurm, server, waldur, folder, **offering)
         try:
