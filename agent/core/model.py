@@ -366,6 +366,15 @@ class Snapshot:
             unread={**self.unread, **seen.unread},
         )
 
+    def with_tree(self, seen: Snapshot) -> Snapshot:
+        """Return this snapshot of a part of the tree with the accounts and associations of a look at all of it."""
+        return replace(
+            self,
+            accounts={**self.accounts, **seen.accounts},
+            associations=self.associations | seen.associations,
+            complete=self.complete | (seen.complete & {Part.ACCOUNTS, Part.ASSOCIATIONS}),
+        )
+
     def with_names(self, seen: Snapshot) -> Snapshot:
         """Return this snapshot with the lists of QoS and partitions that another look has brought."""
         found = seen.complete & {Part.QOS, Part.PARTITIONS}

@@ -160,7 +160,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     site = run.site
     if not run.holds:
         return decide_dry(site, run.rules, key, plan)
-    question = _Question(site, run.rules, key, plan, _with_jobs(run, plan), plan.context)
+    question = _Question(site, run.rules, key, plan, _looked_at(run, plan), plan.context)
     if not any(action.costs for action in plan.actions):
         with reading(site.state_dir) as db:
             decision = question.decided(db)
@@ -259,16 +259,14 @@ def _earlier(held: HeldPlans, plan: Planned) -> EarlierPlans:
     )
 
 
-def _with_jobs(run: Pass, plan: Planned) -> Snapshot:
-    """Return the plan's snapshot, with the jobs of accounts that a person has to be asked about for the first time.
-    Raises StateError.
-    """
+def _looked_at(run: Pass, plan: Planned) -> Snapshot:
+    """Return the plan's snapshot, with what accounts have that a person has to be asked about. Raises StateError."""
     site, snapshot = run.site, plan.snapshot
     if not any(action.changed_account and action.effect is not Effect.TELL for action in plan.actions):
         return snapshot
     known = ownership.known(site, snapshot, plan.context, site.state_dir)
     accounts = accounts_not_ours(plan.actions, snapshot, run.rules, plan.context, known)
-    return ownership.with_jobs(site, snapshot, {name for name in accounts if not known.is_asked(name)})
+    return ownership.looked_at(site, snapshot, accounts)
 
 
 def _has_news(decision: Decision, plan: Planned) -> bool:

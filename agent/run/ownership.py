@@ -50,18 +50,21 @@ def known(site: Site, snapshot: Snapshot, context: PolicyContext, source: Source
     return replace(remembered, origins={**remembered.origins, **news}, news=news)
 
 
-def with_jobs(site: Site, snapshot: Snapshot, accounts: Iterable[str]) -> Snapshot:
-    """Return the snapshot with the jobs of accounts that a person will be asked about; without them where nobody can
-    tell.
+def looked_at(site: Site, snapshot: Snapshot, accounts: Iterable[str]) -> Snapshot:
+    """Return the snapshot with what a person has to know of accounts to decide on them: their jobs, and the tree where
+    the pass has read a part of it only; without these where nobody can tell.
     """
     wanted = frozenset(accounts) - snapshot.active_jobs.keys()
     if not wanted:
         return snapshot
+    parts = TREE - snapshot.complete
     try:
-        return snapshot.with_usage(site.backend.observe(Scope(frozenset(), jobs_of=wanted)))
+        seen = site.backend.observe(Scope(parts and TREE, jobs_of=wanted))
     except BackendError as error:
-        log.warning("the jobs of %s cannot be read: %s", ", ".join(sorted(wanted)), error)
+        log.warning("what %s has cannot be read: %s", ", ".join(sorted(wanted)), error)
         return snapshot
+    found = snapshot.with_usage(seen)
+    return found.with_tree(seen) if parts else found
 
 
 def made_by(decision: Decision, snapshot: Snapshot) -> frozenset[str]:

@@ -24,8 +24,8 @@ class OnSlurm:
         # Some of the users are the machine's own: nobody would get a home on it.
         backend = {"enable_user_homedir_account_creation": False, **options.pop("backend", {})}
         keys = {"membership_sync_backend": "slurm", **options}
-        path = configuration(waldur, folder, backend=backend, **keys)
-        settings = settings_of(path)
+        self.path = configuration(waldur, folder, backend=backend, **keys)
+        settings = settings_of(self.path)
         (offering,) = settings.offerings
         self.orders = sites.connect(settings, offering, Mode.ORDER_PROCESS)
         self.site = sites.connect(settings, offering, Mode.MEMBERSHIP_SYNC)

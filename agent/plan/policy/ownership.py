@@ -52,7 +52,7 @@ def adoption_key(account: str) -> str:
 def described(account: str, snapshot: Snapshot, ledger: Ledger) -> str:
     """Return what an account has, for the person who decides whether it is the offering's."""
     standing = snapshot.accounts.get(account)
-    members = len(snapshot.users_of(account))
+    members = f"{len(snapshot.users_of(account))} members" if snapshot.complete >= TREE else "members unknown"
     limits = ", ".join(f"{n}={v}" for n, v in sorted(standing.limits.items())) if standing else ""
     if Part.JOBS in snapshot.complete and account in snapshot.active_jobs:
         jobs = f"{snapshot.active_jobs[account]} active jobs"
@@ -62,7 +62,7 @@ def described(account: str, snapshot: Snapshot, ledger: Ledger) -> str:
     words = [
         f"adopt account {account}",
         f"below {standing.parent or 'nothing'}" if standing else "not read",
-        f"{members} members",
+        members,
         f"limits {limits or 'none'}",
         jobs,
         *([f"{children} accounts below it"] if children else []),
