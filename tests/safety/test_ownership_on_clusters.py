@@ -113,7 +113,6 @@ def by_a_policy(world: PhysicsOnSlurm, resource: str) -> None:
     try:
         periodic_limits.run(world.orders, document)
     except SiteAgentError as error:
-        assert not error.retryable
         periodic_limits.report_failure(world.orders.offering, world.orders.state_dir, document, error)
     passes.process_orders(world.orders)
 
