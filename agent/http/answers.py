@@ -11,6 +11,8 @@ from typing import Any
 
 import requests
 
+from agent.core.bounded_json import TOO_DEEP, read_json
+
 # Takes secrets out of a text, before it is cut: half a token is one too.
 Mask = Callable[[str], str]
 
@@ -30,26 +32,31 @@ _OBJECT = re.compile(r"<[^>]*>: |\(<[^>]*>, |\w*Connection(Pool)?\([^)]*\): ?")
 
 
 def document(answer: requests.Response) -> Any:
-    """Return the JSON of an answer. Raises ValueError where there is none.
+    """Return the JSON of an answer. Raises ValueError where there is none, TooMuchJson where it is too deep for Python.
 
-    One odd value spoils no other: numbers that are none, or have no end, are their text; half a letter is U+FFFD.
+    One odd value spoils no other: numbers that are none, or have no end, are their text; half a letter is U+FFFD; what
+    is nested too deeply is TOO_DEEP.
     """
     content = answer.content
     text = content.decode(json.detect_encoding(content), "replace")
-    try:
-        # Nothing here can write half a letter. Replaced before it is read, for what was read may be too deep to walk.
-        if r"\ud" in text or r"\uD" in text:
-            text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
-        return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=str)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+    # Nothing here can write half a letter.
+    if r"\ud" in text or r"\uD" in text:
+        text = _ESCAPED.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
+    return read_json(
+        text,
+        values_at_most=None,  # the connection has counted them
+        instead_of_deeper=TOO_DEEP,
+        parse_int=_int,
+        parse_float=_float,
+        parse_constant=str,
+    )
 
 
 def detail(answer: requests.Response, mask: Mask) -> str:
     """Return the server's own words: the texts of its JSON, or the title or the beginning of what else came."""
     try:
         texts = "; ".join(_texts(document(answer), ""))
-    except (ValueError, RecursionError):
+    except ValueError:
         return page(answer, mask) or answer.reason or "no text"
     return mask(texts)[:DETAIL_LENGTH] or answer.reason or "no text"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """HTTP connections that no server can hold or flood: pooled, repeated with back-off (urllib3's), answers bounded in
-bytes and seconds, requests counted. Clients of Waldur and of slurmrestd are made of them.
+bytes, values and seconds, requests counted. Clients of Waldur and of slurmrestd are made of them.
 
 Knows nothing of any API. What is configured comes before the environment.
 """
@@ -29,6 +29,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError, InvalidHeader, NewConnectionError
 from urllib3.util import Retry
 
+from agent.core.bounded_json import VALUES_AT_MOST, values_in
 from agent.http.answers import cause
 from agent.http.pace import Pace
 
@@ -60,17 +61,19 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is taken of one answer: seconds from its first header to its last byte, and bytes of its body, unpacked.
+    """How much is taken of one answer: seconds from its first header to its last byte, bytes of its body, unpacked, and
+    values of its JSON, which are objects of 80 bytes once they are read.
 
     Four attempts at an answer that trickles must end within a task's soft limit of 240 s.
     """
 
     answer_s: float = 50.0
     answer_bytes: int = 32 * 2**20
+    answer_values: int = VALUES_AT_MOST
 
 
 class AnswerTooLong(OSError):
-    """An answer is larger, or took longer, than the bounds allow."""
+    """An answer is larger, has more values, or took longer, than the bounds allow."""
 
 
 class RequestCounter:
@@ -229,7 +232,7 @@ class Adapter(HTTPAdapter):
         return manager
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
-        """Return the answer, its body read. Raises AnswerTooLong for one that unpacks to more than is allowed."""
+        """Return the answer, its body read. Raises AnswerTooLong for one that is more than is allowed."""
         kind = f"{request.method} {_UUID.sub('{uuid}', urlsplit(str(request.url)).path)}"
         self._sent.add(kind, 1)
         with self._pace.turn():
@@ -247,6 +250,9 @@ class Adapter(HTTPAdapter):
             # requests' wrapping of urllib3's, which would pass for a connection that broke.
             reason = error.__context__.__cause__ if error.__context__ else None
             raise (reason if isinstance(reason, AnswerTooLong) else error) from None
+        count = values_in(body, exact_above=self._bounds.answer_values)
+        if count > self._bounds.answer_values:
+            raise AnswerTooLong(f"the answer has {count} values, and {self._bounds.answer_values} are read")
         answer._content = bytes(body)
         return answer
 

@@ -20,6 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from agent.config.model import WaldurAccess
 from agent.config.secret import mask_url
+from agent.core.bounded_json import TooMuchJson
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.http import answers
 from agent.http.connections import AnswerTooLong, RequestCounter, Timeouts, new_retry
@@ -210,10 +211,18 @@ class WaldurClient:
         return answer
 
     def _json(self, answer: requests.Response, path: str) -> Any:
+        method = answer.request.method or "GET"
         try:
             return answers.document(answer)
+        except TooMuchJson as error:
+            hint = _NO_ANSWER_HINTS[AnswerTooLong]
+            raise WaldurAnswerError(
+                f"{method} {path}: the answer of {mask_url(self.url)} cannot be read: {error}{hint}",
+                method=method,
+                path=path,
+                status=answer.status_code,
+            ) from error
         except ValueError as error:
-            method = answer.request.method or "GET"
             kind = answer.headers.get("Content-Type", "no type")
             raise WaldurAnswerError(
                 f"{method} {path}: the answer is not JSON ({kind}): {answers.page(answer, self._auth.mask)[:80]!r}. "

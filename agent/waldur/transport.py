@@ -28,6 +28,7 @@ class Bounds(connections.Bounds):
 
     listing_s: float = 900.0
     listing_bytes: int = 512 * 2**20
+    listing_values: int = 10_000_000
     listing_pages: int = 5000
 
 

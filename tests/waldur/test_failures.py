@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from agent.config.secret import Secret
+from agent.core.bounded_json import TOO_DEEP
 from agent.core.errors import WaldurAnswerError, WaldurError, WaldurLacks
 from agent.http import answers
 from agent.waldur import offerings, orders, resources
@@ -72,11 +73,11 @@ def test_an_endpoint_that_is_not_there(client: WaldurClient) -> None:
 
 
 def test_a_refusal_of_any_depth_has_a_text() -> None:
-    """Where its JSON is read, but is too deep to walk, the beginning of the page is the text."""
+    """What is too deep is told so; where its JSON cannot be read, the beginning of the page is the text."""
     for depth in range(700, 1000):
         refusal = requests.Response()
         refusal.raw = io.BytesIO(b'{"a":' * depth + b'"why"' + b"}" * depth)
-        assert answers.detail(refusal, str).startswith(("a: why", '{"a":'))
+        assert answers.detail(refusal, str).startswith((f"a: {TOO_DEEP}", '{"a":'))
 
 
 def test_an_offering_that_is_not_there_tells_what_to_check(waldur: SimulatedWaldur) -> None:

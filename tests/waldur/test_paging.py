@@ -226,7 +226,7 @@ INCOMPLETE = [
     pytest.param(html("<title>Log in</title>"), "not JSON (text/html; charset=utf-8): 'Log in'", id="html"),
     pytest.param(Answer(body=b""), "the answer is not JSON", id="nothing"),
     pytest.param(Answer(body=b"\xff\xfe\x00\xd8"), "the answer is not JSON", id="bytes"),
-    pytest.param(Answer(body=b"[" * 100_000), "the answer is not JSON", id="nested too deeply"),
+    pytest.param(Answer(body=b"[" * 100_000), "it is nested in more than 64 levels", id="nested too deeply"),
     pytest.param(Answer(body=b'[{"uuid": "a"}', headers={}), "not JSON (no type)", id="no type"),
 ]
 

@@ -43,7 +43,11 @@ class RequestDenied(BackendError):
 
 
 class AnswerTooLarge(BackendUnavailable):
-    """An answer has more bytes than are taken: less must be asked for."""
+    """An answer has more bytes or values than are taken: less must be asked for."""
+
+
+# An association of slurmrestd's has twelve for each of its values.
+BYTES_PER_VALUE = 8
 
 
 class RestClient:
@@ -55,7 +59,11 @@ class RestClient:
         self._client = JsonClient(
             access.url,
             timeout_s=access.timeout_s,
-            bounds=Bounds(answer_s=access.timeout_s, answer_bytes=answer_bytes),
+            bounds=Bounds(
+                answer_s=access.timeout_s,
+                answer_bytes=answer_bytes,
+                answer_values=answer_bytes // BYTES_PER_VALUE,
+            ),
             verify_ssl=access.verify_ssl,
             headers=self._token.headers,
             mask=self._token.mask,
