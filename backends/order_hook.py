@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agent.core.bounded_json import read_json
 from agent.core.errors import BackendError, CommandFailed
 from agent.core.printable import printable
 from backends.process import Completed, Runner
@@ -88,10 +89,10 @@ class OrderHook:
 
     def _parsed(self, text: str) -> HookAnswer:
         try:
-            answer = json.loads(text)
+            answer = read_json(text)
             decision = Decision(answer["decision"])
             message = answer.get("message") or ""
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             shown = " ".join(text.split())[:80]
             raise BackendError(
                 f"`{self._command[0]}` printed {shown!r}, and not an object like "

@@ -54,6 +54,10 @@ PASSED_ON = (
 REMOTE_SHELLS = frozenset(("ssh", "autossh", "gsissh", "rsh", "dbclient", "plink", "pdsh", "clush"))
 
 
+class CommandTooLong(BackendError):
+    """A command has a word, or more of them, than Linux takes: nothing was started. The action of it is at fault."""
+
+
 class CommandMissing(BackendError):
     """A program is not on this host."""
 
@@ -298,7 +302,7 @@ class Runner:
             if error.errno in SHORT:
                 raise _short(f"cannot start `{argv[0]}`", error) from error
             if error.errno == errno.E2BIG:
-                raise BackendError(
+                raise CommandTooLong(
                     f"cannot start `{argv[0]}`: {error.strerror} ({sum(map(len, argv))} characters in {len(argv)} "
                     "words, the longest of them begins with "
                     f"{max(argv, key=len)[:80]!r}). No setting is wrong: a name or text is too long for a command"

@@ -97,7 +97,7 @@ def recover_predecessor() -> None:
         channel = connection.default_channel
         tags = channel.client.hkeys(channel.unacked_key)
         for tag in tags:
-            channel.qos.restore_by_tag(tag.decode() if isinstance(tag, bytes) else tag, leftmost=True)
+            channel.qos.restore_by_tag(tag, leftmost=True)
     if freed or tags:
         log.warning(
             "a worker named %s ended without finishing: %d locks freed, %d tasks put back",

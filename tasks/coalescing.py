@@ -20,6 +20,7 @@ from typing import Any
 from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
+from agent.core.bounded_json import read_json
 from agent.core.errors import ClusterBusy
 from agent.core.events import QueueUnavailable
 from agent.run.results import PassReport
@@ -101,7 +102,7 @@ def single_flight(task: SiteTask, subject: str, *, is_poll: bool = False) -> Ite
             key = RERUN + subject
             request = _best_effort(lambda client: client.pipeline().get(key).delete(key).execute()[0])
             if request:
-                found: dict[str, Any] = json.loads(request)
+                found: dict[str, Any] = read_json(request)
                 app.send_task(found["task"], found["args"], queue=found["queue"], priority=found["priority"])
 
 

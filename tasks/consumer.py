@@ -2,8 +2,9 @@
 """The worker's consumer and its transports for Redis: Celery's, but they end a worker for no message.
 
 The consumer also recovers what a killed worker of its name left, waits for the broker for as long as it takes, and
-tells `healthz` and systemd from its main loop that it is alive. What is no JSON, has not the form of a message, or is
-damaged ends Celery 5.6: it is given back, and ends the next worker, too. Here it is refused, and the queue goes on.
+tells `healthz` and systemd from its main loop that it is alive. What is no JSON, too much of it or too
+deep, has not the form of a message, or is damaged ends Celery 5.6: it is given back, and ends the next worker, too.
+Here it is refused (in the queue, by remote control, among what a killed worker left), and the queue goes on.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from celery import signals
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from celery.worker.state import maybe_shutdown
+from kombu import serialization
+from kombu.pidbox import Node
 from kombu.transport import redis
+from kombu.utils import json as kombu_json
 
+from agent.core.bounded_json import TooMuchJson, read_json
 from agent.host import service_manager
 from agent.host.heartbeat import RENEW_S, Heartbeat, Part
 from agent.host.service_manager import ALIVE, READY, STOPPING
@@ -30,6 +35,7 @@ from tasks.refusals import refuse
 log = logging.getLogger(__name__)
 
 REASON_LETTERS = 500
+REMOTE_CONTROL = "of remote control"
 # What reading a damaged message raises.
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
 
@@ -41,6 +47,7 @@ class SiteConsumer(Consumer):
     _timer_of_signs: Any = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        options["app"].control.mailbox.node_cls = _CheckedNode
         super().__init__(*args, **options)
         # By the node name, which is unique among the workers of a broker.
         self._sign_of_life = Heartbeat(
@@ -143,16 +150,78 @@ class SiteRequest(Request):
         return expired
 
 
+class _CheckedNode(Node):
+    """A worker's ear for remote control. A message that is no command would have Celery begin to listen anew, after
+    which it hears nothing more (5.6).
+    """
+
+    def handle_message(self, body: Any, message: Any = None) -> Any:
+        try:
+            return super().handle_message(body, message)
+        except UNREADABLE as error:
+            refuse(REMOTE_CONTROL, repr(body).encode(), f"it is no command ({type(error).__name__}: {error})")
+
+
+class _NotRead(json.JSONDecodeError):
+    """A text in `doc` that is no JSON of kombu's, or more than is read."""
+
+
+def _loads(text: Any) -> Any:
+    """Read JSON as kombu does, within our bounds. Raises _NotRead: kombu's hook for objects raises anything."""
+    try:
+        return kombu_json.loads(text, _loads=read_json)
+    except UNREADABLE as error:
+        found = text if isinstance(text, str) else bytes(text).decode("utf-8", "surrogateescape")
+        reason = str(error) if isinstance(error, TooMuchJson) else "it is no JSON"
+        raise _NotRead(reason, found, 0) from error
+
+
+# Bodies of messages, of whatever broker.
+serialization.register(
+    "json", kombu_json.dumps, _loads, content_type="application/json", content_encoding="utf-8"
+)
+# What is around them in Redis: kombu reads it before any method of ours could see it.
+redis.loads = _loads
+
+
 class _CheckedChannel:
-    """Takes what is no JSON out of a queue."""
+    """Takes what cannot be read out of a queue, and off the channel of remote control."""
 
     def _brpop_read(self, **options: Any) -> Any:
         try:
             return super()._brpop_read(**options)  # type: ignore[misc]
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            found = error.doc if isinstance(error, json.JSONDecodeError) else error.object
-            refuse("of this worker", found if isinstance(found, bytes) else found.encode(), "it is no JSON")
+        except _NotRead as error:
+            refuse("of this worker", _bytes_of(error), error.msg)
             return True
+
+    def _handle_message(self, client: Any, response: Any) -> Any:
+        """Return what came by a channel, without its data where that cannot be read: kombu would only log it."""
+        payload = super()._handle_message(client, response)  # type: ignore[misc]
+        if payload["data"] and isinstance(payload["data"], bytes):
+            try:
+                _loads(payload["data"])
+            except _NotRead as error:
+                refuse(REMOTE_CONTROL, _bytes_of(error), error.msg)
+                payload["data"] = None
+        return payload
+
+
+def _bytes_of(error: _NotRead) -> bytes:
+    return error.doc.encode("utf-8", "surrogateescape")
+
+
+class _CheckedUnacknowledged(redis.QoS):
+    """What a worker has taken and not acknowledged: an entry that cannot be put back is taken away."""
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        try:
+            super().restore_by_tag(tag, client, leftmost)
+        except UNREADABLE as error:
+            with self.channel.conn_or_acquire(client) as redis_client:
+                found = redis_client.hget(self.unacked_key, tag)
+                self._remove_from_indices(tag).execute()
+            reason = error.msg if isinstance(error, _NotRead) else "it has not the form of a message"
+            refuse("of what was not acknowledged", found or b"", reason)
 
 
 class _CheckedDelivery:
@@ -166,17 +235,17 @@ class _CheckedDelivery:
             _ = made.delivery_info["exchange"], made.delivery_info["routing_key"], dict(made.headers)
         except UNREADABLE as error:
             reason = f"it has not the form of a message ({type(error).__name__}: {error})"
-            refuse(queue, json.dumps(message).encode(), reason)
+            refuse(queue, json.dumps(message, default=str).encode(), reason)
             return
         super()._deliver(message, queue)  # type: ignore[misc]
 
 
 class _Channel(_CheckedChannel, redis.Channel):
-    pass
+    QoS = _CheckedUnacknowledged
 
 
 class _SentinelChannel(_CheckedChannel, redis.SentinelChannel):
-    pass
+    QoS = _CheckedUnacknowledged
 
 
 class RedisTransport(_CheckedDelivery, redis.Transport):

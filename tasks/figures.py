@@ -6,12 +6,12 @@ Another broker tells none of them: RabbitMQ has an exporter of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import beat_schedule as table
 from agent.config.model import Settings
+from agent.core.bounded_json import read_json
 from agent.observability.metrics import Sample
 from agent.run import event_coverage
 from tasks import inspection
@@ -59,6 +59,6 @@ def _of_queue(client: Any, queue: str) -> Iterator[Sample]:
 def _sent(message: bytes) -> list[float]:
     """Return when a message was sent; nothing where it is none of ours."""
     try:
-        return [float(json.loads(message)["headers"][QUEUED_AT])]
+        return [float(read_json(message)["headers"][QUEUED_AT])]
     except (KeyError, TypeError, ValueError):
         return []

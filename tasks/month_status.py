@@ -16,6 +16,7 @@ from typing import Any
 
 from redis import RedisError
 
+from agent.core.bounded_json import read_json
 from agent.run.backfill.results import Ending, MonthOutcome
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class MonthStatus:
     @classmethod
     def parse(cls, text: bytes | str) -> MonthStatus:
         """Read what `dump` wrote. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
-        document = json.loads(text)
+        document = read_json(text)
         outcome = document.get("outcome")
         return cls(
             MonthState(document["state"]),

@@ -7,11 +7,11 @@ limits and key rotations, which Waldur cannot be asked about; they go on whole, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, assert_never
 
 from agent.core.account_names import uuid_hex
+from agent.core.bounded_json import TooMuchJson, read_json
 from agent.core.errors import SiteAgentError
 from agent.core.events import Job, JobKind, ObjectType
 
@@ -38,8 +38,10 @@ def jobs(
     if size > MAX_BYTES:
         raise Undecodable(f"it has {size} bytes; no message of Waldur's has more than {MAX_BYTES}")
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        document = read_json(body)
+    except TooMuchJson as error:
+        raise Undecodable(str(error)) from error
+    except ValueError as error:
         raise Undecodable(f"it is not JSON: {error}"[:200]) from error
     if not isinstance(document, Mapping):
         raise Undecodable("it is not a JSON object")

@@ -25,6 +25,7 @@ from agent.bridge.connection import (
     LoginRefused,
     SourcesCallback,
 )
+from agent.bridge.decode import MAX_BYTES
 from agent.bridge.inbox import Inbox
 from agent.bridge.model import Login, Received, Source
 
@@ -34,8 +35,26 @@ log = logging.getLogger(__name__)
 KEEPALIVE_S = 15
 SESSION_EXPIRY_S = 86_400
 QOS = 1
+# A message, its topic and its properties. A WebSocket's frame may have several packets.
+PACKET_AT_MOST = 16 * MAX_BYTES
 UNSUPPORTED_VERSION = "Unsupported protocol version"
 REFUSALS = ("Bad user name or password", "Not authorized", "Client identifier not valid", "Banned")
+
+
+class _BoundedClient(Client):
+    """Ends the connection before a packet is read that is larger than a message may be: paho keeps up to 256 MB."""
+
+    has_refused = False
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        """Read, as paho 2.2 reads everything of a packet. It has no public place for this; `_readbuffer` is what it
+        keeps of a WebSocket's frame.
+        """
+        kept = len(getattr(self._sock, "_readbuffer", b""))
+        if max(bufsize, kept) > PACKET_AT_MOST:
+            self.has_refused = True
+            raise ConnectionError(f"a packet of {max(bufsize, kept)} bytes")
+        return super()._sock_recv(bufsize)
 
 
 class MqttConnection(BrokerConnection):
@@ -59,6 +78,8 @@ class MqttConnection(BrokerConnection):
         self.version = MQTTProtocolVersion.MQTTv5
         self._client_id = f"waldur-site-{login.user.partition('-')[0][:32]}-{instance}"
         self._client: Client | None = None
+        # The broker shall forget the session: a message in it is too large, and would come again.
+        self._forgets = False
         self._problem: ConnectionFailed | None = None
         self._has_answer = False
         # Subscriptions that the broker has not answered yet, in the order in which they were asked for.
@@ -75,11 +96,19 @@ class MqttConnection(BrokerConnection):
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = SESSION_EXPIRY_S
             properties.ReceiveMaximum = inbox.PER_SOURCE_AT_MOST
-            options = {"clean_start": False, "properties": properties}
+            # A broker that keeps to it leaves out what is larger.
+            properties.MaximumPacketSize = PACKET_AT_MOST
+            options = {"clean_start": self._forgets, "properties": properties}
         client = self._client = self._new_client()
         try:
             client.connect(self.login.address.host, self.login.address.port, KEEPALIVE_S, **options)
             client.loop_forever()
+            self._forgets = client.has_refused
+            if client.has_refused:
+                self._problem = ConnectionFailed(
+                    f"the broker sends a message of more than {PACKET_AT_MOST} bytes, which Waldur does not: "
+                    "it is asked to forget what it keeps for us, and everything is looked at"
+                )
         except (OSError, ValueError) as error:
             raise ConnectionFailed(str(error) or type(error).__name__) from error
         finally:
@@ -120,12 +149,12 @@ class MqttConnection(BrokerConnection):
                 if self._pending:
                     client.subscribe([(source.name, QOS) for source in self._pending])
 
-    def _new_client(self) -> Client:
+    def _new_client(self) -> _BoundedClient:
         is_v5 = self.version is MQTTProtocolVersion.MQTTv5
-        client = Client(
+        client = _BoundedClient(
             CallbackAPIVersion.VERSION2,
             client_id=self._client_id,
-            clean_session=None if is_v5 else False,
+            clean_session=None if is_v5 else self._forgets,
             protocol=self.version,
             transport="websockets" if self.login.address.path else "tcp",
             reconnect_on_failure=False,

@@ -23,7 +23,7 @@ from stomp.exception import StompException  # type: ignore[import-untyped]
 from stomp.protocol import Protocol12  # type: ignore[import-untyped]
 from stomp.transport import PollableQueue, Transport  # type: ignore[import-untyped]
 
-from agent.bridge import inbox, proxy, tls
+from agent.bridge import frames, inbox, proxy, tls
 from agent.bridge.connection import CONNECT_TIMEOUT_S, BrokerConnection, ConnectionFailed, LoginRefused
 from agent.bridge.model import Address, Login, Received, Source
 
@@ -34,6 +34,8 @@ HEARTBEATS_MS = (10_000, 10_000)
 SILENCE = 2.5
 SILENCE_S = SILENCE * HEARTBEATS_MS[1] / 1000
 GOODBYE_S = 2.0
+# Of a WebSocket's frame, read at once.
+PIECE_BYTES = 2**16
 # The answer to a login; answers to subscriptions are receipts with the name of the source.
 CONNECTED = "connected"
 # UnicodeError: a host that is no name of DNS (`mq..example`).
@@ -218,7 +220,11 @@ class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
         if source is not None:
             body = frame.body if isinstance(frame.body, bytes) else str(frame.body or "").encode()
             acknowledge = partial(self._acknowledge, frame.headers.get("ack"))
-            self._receive(Received(source, inbox.cut(body), len(body), acknowledge))
+            told = str(frame.headers.get(frames.SIZE))
+            is_cut = len(body) == frames.BODY_AT_MOST and told.isdecimal() and len(told) < frames.BODY_AT_MOST
+            self._receive(
+                Received(source, inbox.cut(body), int(told[:18]) if is_cut else len(body), acknowledge)
+            )
 
     def _acknowledge(self, tag: Any) -> None:
         try:
@@ -237,7 +243,48 @@ class _Listener(stomp.ConnectionListener):  # type: ignore[misc]
         self.events.note_end()
 
 
-class _WebSocket(WSTransport):  # type: ignore[misc]
+class _WholeFrames:
+    """Before each transport of the library: it sees whole frames only, none of them larger than a message may be."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._frames = frames.Frames()
+
+    def receive(self) -> Any:
+        while chunk := super().receive():  # type: ignore[misc]
+            if found := self._frames.whole(chunk):
+                return found
+        return chunk
+
+
+class _PiecewiseSocket(websocket.WebSocket):
+    """Hands on what comes in pieces, where the library would keep a message of any size until its end. To be used with
+    `fire_cont_frame`. The parts of `frame_buffer` that are used have no underscore, and no documentation.
+    """
+
+    _left_bytes = 0
+    _opcode = websocket.ABNF.OPCODE_CONT
+    _is_last = 0
+
+    def recv_frame(self) -> websocket.ABNF:
+        buffer = self.frame_buffer
+        if not self._left_bytes:
+            buffer.recv_header()
+            buffer.recv_length()
+            self._is_last, _, _, _, self._opcode, is_masked, _ = buffer.header or (0,) * 7
+            self._left_bytes = buffer.length or 0
+            buffer.clear()
+            if is_masked:
+                raise websocket.WebSocketProtocolException("a frame of the broker's is masked")
+        piece = buffer.recv_strict(min(self._left_bytes, PIECE_BYTES))
+        self._left_bytes -= len(piece)
+        frame = websocket.ABNF(0 if self._left_bytes else self._is_last, 0, 0, 0, self._opcode, 0, piece)
+        frame.validate(skip_utf8_validation=True)
+        self._opcode = websocket.ABNF.OPCODE_CONT
+        return frame
+
+
+class _WebSocket(_WholeFrames, WSTransport):  # type: ignore[misc]
     """The library's transport with our TLS, one attempt, and time limits on every send and receive."""
 
     def __init__(self, address: Address, vhost: str) -> None:
@@ -257,18 +304,18 @@ class _WebSocket(WSTransport):  # type: ignore[misc]
             CONNECT_TIMEOUT_S,
             sslopt=options,
             socket=proxy.connected(address, way) if way else None,
+            class_=_PiecewiseSocket,
+            fire_cont_frame=True,
+            skip_utf8_validation=True,
         )
         self.socket.settimeout(SILENCE_S)
 
 
-class _WebSocketConnection(StompConnection12):  # type: ignore[misc]
-    def __init__(self, address: Address, vhost: str) -> None:
-        transport = _WebSocket(address, vhost)
-        BaseConnection.__init__(self, transport)
-        Protocol12.__init__(self, transport, HEARTBEATS_MS, heart_beat_receive_scale=SILENCE)
+class _Tcp(_WholeFrames, Transport):  # type: ignore[misc]
+    pass
 
 
-class _Tunnel(Transport):  # type: ignore[misc]
+class _Tunnel(_Tcp):
     """The library's transport over TCP through a proxy: one attempt, and errors as they are."""
 
     def __init__(self, address: Address, way: proxy.Proxy, vhost: str) -> None:
@@ -293,9 +340,10 @@ class _Tunnel(Transport):  # type: ignore[misc]
         self.socket = made
 
 
-class _TunnelledConnection(StompConnection12):  # type: ignore[misc]
-    def __init__(self, address: Address, way: proxy.Proxy, vhost: str) -> None:
-        transport = _Tunnel(address, way, vhost)
+class _Connection(StompConnection12):  # type: ignore[misc]
+    """The library's connection over a transport of ours."""
+
+    def __init__(self, transport: Any) -> None:
         BaseConnection.__init__(self, transport)
         Protocol12.__init__(self, transport, HEARTBEATS_MS, heart_beat_receive_scale=SILENCE)
 
@@ -303,20 +351,20 @@ class _TunnelledConnection(StompConnection12):  # type: ignore[misc]
 def _new_connection(address: Address, vhost: str) -> Any:
     """Return a connection of the library that is not connected yet."""
     if address.path:
-        return _WebSocketConnection(address, vhost)
+        return _Connection(_WebSocket(address, vhost))
     if way := proxy.proxy_of(address):
-        return _TunnelledConnection(address, way, vhost)
+        return _Connection(_Tunnel(address, way, vhost))
     place = (address.host, address.port)
-    connection = StompConnection12(
-        [place],
-        prefer_localhost=False,
-        try_loopback_connect=False,
-        reconnect_attempts_max=1,
-        timeout=CONNECT_TIMEOUT_S,
-        heartbeats=HEARTBEATS_MS,
-        vhost=vhost,
-        auto_decode=False,
-        heart_beat_receive_scale=SILENCE,
+    connection = _Connection(
+        _Tcp(
+            [place],
+            prefer_localhost=False,
+            try_loopback_connect=False,
+            reconnect_attempts_max=1,
+            timeout=CONNECT_TIMEOUT_S,
+            vhost=vhost,
+            auto_decode=False,
+        )
     )
     if address.tls:
         connection.set_ssl([place], ca_certs=address.ca_file or None, verify=address.verify)

@@ -20,6 +20,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from agent.cli.options import config_option, load_settings, print_json
 from agent.cli.output import echo
 from agent.core.account_names import uuid_hex
+from agent.core.bounded_json import read_json
 from agent.core.errors import SiteAgentError
 
 TEMPLATES = Path(__file__).with_name("order_templates")
@@ -37,7 +38,7 @@ def _variable(text: str) -> tuple[str, Any]:
     if not is_given or not name:
         raise OrderRefused(f"--var {text}: write NAME=VALUE")
     try:
-        return name, json.loads(value)
+        return name, read_json(value)
     except ValueError:
         return name, value
 
@@ -76,7 +77,7 @@ def command(**given: Any) -> int:
         echo(*text.rstrip("\n").split("\n"))
         return 0
     try:
-        order = json.loads(text)
+        order = read_json(text)
     except ValueError as error:
         raise OrderRefused(f"the order is not JSON: {error}") from error
     errors, warnings = check(order)
@@ -118,7 +119,7 @@ def _order_text(given: Mapping[str, Any], offering_uuid: str) -> str:
     environment.filters |= {
         "uuid4": lambda value="": value or uuid.uuid4().hex,
         "timestamp": lambda value="": value or datetime.now(UTC).isoformat(timespec="seconds"),
-        "from_json": json.loads,
+        "from_json": read_json,
         "to_json": json.dumps,
     }
     try:

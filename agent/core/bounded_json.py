@@ -27,7 +27,7 @@ class TooMuchJson(ValueError):
     """A text that is not read: it has more values than its reader takes, or is nested too deeply."""
 
 
-def read_json(
+def read_json(  # noqa: PLR0913  those of json.loads
     text: str | bytes,
     *,
     values_at_most: int | None = VALUES_AT_MOST,
@@ -35,6 +35,7 @@ def read_json(
     parse_int: Callable[[str], Any] | None = None,
     parse_float: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
+    object_hook: Callable[[dict[Any, Any]], Any] | None = None,
 ) -> Any:
     """Return the document of a JSON text; as json.loads, bytes in UTF-8, -16 or -32 too. Raises ValueError where there
     is none, TooMuchJson where it is too large or too deep. `values_at_most` is None where somebody has counted them.
@@ -48,7 +49,11 @@ def read_json(
             raise TooMuchJson(f"it has {count} values, and {values_at_most} are read at most")
     try:
         document = json.loads(
-            text, parse_int=parse_int, parse_float=parse_float, parse_constant=parse_constant
+            text,
+            parse_int=parse_int,
+            parse_float=parse_float,
+            parse_constant=parse_constant,
+            object_hook=object_hook,
         )
     except RecursionError:
         raise TooMuchJson(TOO_DEEP) from None

@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from agent.core.bounded_json import read_json
 from agent.core.errors import StateError
 from agent.host import files
 
@@ -125,7 +126,7 @@ def signs(state_dir: Path) -> list[Sign]:
 def _read(folder: Path) -> Iterator[tuple[Path, dict[str, Any], float]]:
     for path in sorted(folder.glob("*.json")):
         with suppress(FileNotFoundError, ValueError):
-            content = json.loads(path.read_text())
+            content = read_json(path.read_text())
             if isinstance(content, dict):
                 yield path, content, path.stat().st_mtime
 

@@ -5,13 +5,13 @@ there; SQLite's types keep nothing out. A value that no agent writes raises Stat
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from enum import StrEnum
 from math import isfinite
 from sqlite3 import Row
 from typing import Any, TypeVar
 
+from agent.core.bounded_json import read_json
 from agent.core.errors import StateUnreadable
 from agent.state.store import MOVE_ASIDE
 
@@ -69,8 +69,8 @@ def mapping(row: Row, column: str, of: type | None = None) -> dict[str, Any]:
 
 def _json(row: Row, column: str) -> Any:
     try:
-        return json.loads(row[column])
-    except (TypeError, ValueError, RecursionError):
+        return read_json(row[column], values_at_most=None)
+    except (TypeError, AttributeError, ValueError):
         raise _strange(column, row[column]) from None
 
 

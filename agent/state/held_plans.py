@@ -17,6 +17,7 @@ from sqlite3 import Row
 from typing import Any
 
 from agent.config.model import Offering
+from agent.core.bounded_json import read_json
 from agent.core.policy import SHORT_ID
 from agent.state import columns, empty_answers, journal
 from agent.state.store import (
@@ -357,9 +358,9 @@ def _still_wanted(seen_keys: Mapping[str, str], planned: Set[str], looked_at: Se
 def _account_of(key: str) -> str:
     """Return the account that an action of this key is about, empty where it is about none."""
     try:
-        _, values = json.loads(key)
+        _, values = read_json(key)
         return str(values.get("before" if "before" in values and "user" in values else "account") or "")
-    except (TypeError, ValueError, AttributeError, RecursionError):
+    except (TypeError, ValueError, AttributeError):
         return ""
 
 

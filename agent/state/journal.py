@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from agent.config.model import Mode, Offering
 from agent.config.secret import mask_url
 from agent.core.actions import Action, only
+from agent.core.bounded_json import read_json
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.plans import Outcome
 from agent.core.printable import printable_json
@@ -292,7 +293,7 @@ def _files(state_dir: Path) -> list[Path]:
 
 def _parsed(line: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = read_json(line)
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

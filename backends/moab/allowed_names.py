@@ -25,7 +25,7 @@ RESERVED = frozenset({"any", "none", "default", "members"})
 def checked(kind: str, name: str) -> str:
     """Return the name, if a command may carry it. Raises PlanRefused with what is wrong."""
     if problem := _problem(name):
-        raise PlanRefused(f"{kind} name {name!r} cannot be used in MOAB: {problem}")
+        raise PlanRefused(f"{kind} name {name[: MAX_NAME_LENGTH + 1]!r} cannot be used in MOAB: {problem}")
     return name
 
 

@@ -37,7 +37,7 @@ from backends.moab.components import DEPOSIT
 from backends.moab.ledger import Ledger, total
 from backends.moab.programs import Programs, failure
 from backends.moab.written_funds import WrittenFunds
-from backends.process import CommandMissing, Runner
+from backends.process import CommandMissing, CommandTooLong, Runner
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +67,15 @@ class LockedCommands:
     def run(self, attempt: Attempt, words: Words) -> BackendError | None:
         try:
             completed = self._runner.write((self._programs.path(words[0]), *words[1:]), self._lock)
-        except CommandMissing as missing:
-            return missing
+        except (CommandMissing, CommandTooLong) as error:
+            return error
         line = " ".join(completed.argv)
         attempt.commands.append(line)
         attempt.duration_s += completed.duration_s
-        error = failure(completed)
-        if error is None and completed.stderr.strip():
+        failed = failure(completed)
+        if failed is None and completed.stderr.strip():
             log.warning("`%s` said: %s", line, one_line(completed.stderr))
-        return error
+        return failed
 
 
 class Batch:
@@ -255,7 +255,7 @@ class Batch:
         """One command. `holds`: whether a state has what it is for, by which a failure is judged."""
         error = self._locked.run(attempt, words)
         self._touched.add(attempt.action.account)
-        if error is None or isinstance(error, CommandMissing):
+        if error is None or isinstance(error, CommandMissing | CommandTooLong):
             return error
         if unread := self._look():
             return BackendUnavailable(f"{error}; what it has done cannot be seen: {unread}")

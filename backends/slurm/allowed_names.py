@@ -27,7 +27,7 @@ def checked(kind: str, name: str) -> str:
     """Return the name if a command may carry it. Raises PlanRefused with what is wrong and what is allowed."""
     problem = _problem(kind, name)
     if problem:
-        raise PlanRefused(f"{kind} name {name!r} cannot be used in SLURM: {problem}")
+        raise PlanRefused(f"{kind} name {name[: MAX_NAME_LENGTH + 1]!r} cannot be used in SLURM: {problem}")
     return name
 
 

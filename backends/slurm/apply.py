@@ -20,7 +20,7 @@ from agent.core.plans import Outcome
 from backends.command_output import one_line
 from backends.failure_propagation import FailurePropagation
 from backends.lock import WriteLock
-from backends.process import CommandMissing, Runner
+from backends.process import CommandMissing, CommandTooLong, Runner
 from backends.slurm import parse
 from backends.slurm.commands import Batch, CommandBuilder
 from backends.slurm.costs import Costs, first_of, kind_of, units_of
@@ -153,6 +153,12 @@ class Writer:
         except CommandMissing as missing:
             yield from (Outcome(action, missing) for action in batch.actions)
             return
+        except CommandTooLong as too_long:
+            if len(batch.actions) == 1:
+                yield Outcome(batch.actions[0], too_long)
+            else:
+                yield from self._one_by_one(batch, too_long, failures)
+            return
         error = failure(completed)
         if error is None:
             kind = kind_of(batch.argv)
@@ -163,6 +169,11 @@ class Writer:
                 log.warning("`%s` said: %s", command, one_line(completed.stderr))
             yield from (Outcome(a, error, (command,), completed.duration_s) for a in batch.actions)
             return
+        yield from self._one_by_one(batch, error, failures)
+
+    def _one_by_one(
+        self, batch: Batch, error: BackendError, failures: FailurePropagation
+    ) -> Iterator[Outcome]:
         log.warning("%s; trying its %d actions one by one", error, len(batch.actions))
         for action in batch.actions:
             self._lock.give_way()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from agent.core.actions import CancelJobs, only
 from agent.core.errors import BackendError, BackendUnavailable, JobsStillActive
 from agent.core.plans import Outcome
+from backends.free_text import only_these
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
 from backends.slurm.commands import Batch
@@ -49,7 +50,7 @@ class Jobs:
             "--noheader",
             "--all",
             *self._clusters,
-            f"--account={','.join(sorted(accounts))}",
+            *only_these("--account", accounts),
             "--format=%a|%u",
         )
         try:

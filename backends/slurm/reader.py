@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from agent.core.errors import BackendError, BackendUnavailable, CommandFailed, ParseError
 from agent.core.model import Part, Snapshot
 from backends.base import Few, Scope
+from backends.free_text import only_these
 from backends.process import CommandMissing, Runner
 from backends.slurm import parse
 from backends.slurm.allowed_names import is_usable
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 UNKNOWN_FIELD = "Unknown field"
 # Of so many users or accounts at most one command asks by name: each name costs, and a command has room for so many.
 NAMED_AT_MOST = 500
+# In a line of the log.
+SHOWN_AT_MOST = 5
 
 JOINED = tuple(field.name for field in fields(Snapshot) if field.name != "cluster")
 
@@ -241,7 +244,7 @@ class Reader:
         if users is not None and not names:
             return Snapshot(self.cluster, complete=complete)
         if self._lists_defaults:
-            who = (f"user={','.join(names)}",) if names else ()
+            who = only_these("user", names) if names else ()
             try:
                 found = self._associations(
                     parse.default_associations, parse.DEFAULT_COLUMNS, *who, "OnlyDefaults", "WOPInfo"
@@ -280,16 +283,17 @@ class Reader:
         """
         cluster = self._settings.cluster_name
         where = (f"--clusters={cluster}",) if cluster else ()
-        names = f"accounts={','.join(sorted(accounts))}"
-        command = (self._programs.scontrol, "--oneliner", *where, "show", "assoc_mgr", names, "flags=assoc")
+        names = only_these("accounts", accounts)
+        command = (self._programs.scontrol, "--oneliner", *where, "show", "assoc_mgr")
         try:
-            used = parse.limit_usage(output(self._runner.read(command)), cluster)
+            used = parse.limit_usage(output(self._runner.read((*command, *names, "flags=assoc"))), cluster)
             if self._is_limited_by_qos:
                 # Of accounts that have no QoS of their own nothing is shown here.
-                of_qos = (*command[:-2], f"qos={','.join(sorted(accounts))}", "flags=qos")
+                of_qos = (*command, *only_these("qos", accounts), "flags=qos")
                 used |= parse.qos_usage(output(self._runner.read(of_qos)))
         except BackendError as error:
-            log.warning("what is used of the limits of %s cannot be read: %s", names, error)
+            some = sorted(accounts)[:SHOWN_AT_MOST]
+            log.warning("what is used of the limits of %s cannot be read: %s", ", ".join(some), error)
             return Snapshot(self.cluster)
         return Snapshot(self.cluster, used=used, complete=frozenset({Part.USAGE}))
 

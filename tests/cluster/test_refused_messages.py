@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,15 @@ from tests.cluster.emulated import EmulatedSlurm, settings, variables
 pytestmark = pytest.mark.real_part
 # Every second one has ended workers of Celery 5.6, some of them one after the other.
 INJECT = """
-import json, sys
+import base64, json, platform, sys
 from tasks import broker
 from tasks.app import app
 offering, order, starts = sys.argv[1:]
 client, queue = broker.client(), "site.default"
+DEEP = "[" * 20_000 + "]" * 20_000
+poll = {"task": "membership_sync.poll", "id": "y", "lang": "py"}
+def packed(text):
+    return base64.b64encode(text.encode()).decode()
 def send(name, *args, **options):
     app.send_task(name, args, queue=queue, **options)
 def message(body="e30=", headers={}, **properties):
@@ -39,6 +44,11 @@ raw = [
     message("e30", correlation_id="x", reply_to=""),
     message("bm9qc29u", {"task": "report.poll", "id": "x", "lang": "py"}, correlation_id="x", reply_to=""),
     message("%%%", {"task": "report.poll", "id": "x", "lang": "py"}, correlation_id="x", reply_to=""),
+    DEEP, '{"a":' * 20_000, json.dumps(message())[:-1] + ', "more": ' + "[" * 900 + "]" * 900 + "}",
+    message(packed(DEEP), {"task": "report.poll", "id": "x", "lang": "py"}, correlation_id="x", reply_to=""),
+    message(packed(f'[["{offering}", {DEEP[19_100:-19_100]}], {{}}, {{}}]'), poll, correlation_id="y", reply_to=""),
+    json.dumps(message())[:-1] + ', "more": {"__type__": "uuid", "__value__": 1}}',
+    json.dumps(message())[:-1] + ', "more": {"__type__": [], "__value__": 1}}',
 ]
 for each in raw:
     client.lpush(queue, each if isinstance(each, str | bytes) else json.dumps(each))
@@ -56,7 +66,69 @@ for number in range(int(starts) + 1):
     begun["properties"]["delivery_tag"] = f"again{number}"
     client.lpush(queue, json.dumps(begun))
 send("order_process.order", offering, order)
+# Among what a killed worker of this name had not acknowledged.
+left = f"unacked:celery@{platform.node()}"
+for tag, entry in enumerate(("garbage", DEEP, "[1]", "0", '{"a": 1}', '[[], "", ""]', b"\\xff")):
+    client.hset(left, str(tag), entry)
+client.hset(left, b"\\xff", "garbage too")
 """
+
+# To all workers that run, as Celery's remote control does. The number of workers that it reached comes back.
+CONTROL = """
+import base64, json, sys
+from tasks import broker
+from tasks.app import app
+client = broker.client()
+DEEP = "[" * 20_000 + "]" * 20_000
+less_deep = DEEP[19_100:-19_100]
+def message(text, headers={}):
+    body = base64.b64encode(text.encode()).decode()
+    delivery = {"exchange": "", "routing_key": ""}
+    return json.dumps({"body": body, "content-type": "application/json", "content-encoding": "utf-8",
+            "headers": headers, "properties": {"delivery_mode": 2, "delivery_info": delivery,
+            "delivery_tag": str(len(body)), "body_encoding": "base64"}})
+ping = {"method": "ping", "arguments": {}, "destination": None}
+for text in (
+    "garbage", b"\\xff", "[1]", "{}", "0", DEEP, '{"a":' * 20_000, less_deep, '{"body": %s}' % less_deep,
+    message(DEEP), message("[1]"), message(json.dumps({**ping, "method": [1]})),
+    message(json.dumps(ping).replace("{}", less_deep)), message(json.dumps(ping), {"clock": "x"}),
+    message(json.dumps(ping)),
+):
+    assert client.publish("/0.celery.pidbox", text) == 1, text[:80]
+print(app.control.ping(timeout=10))
+"""
+
+
+def test_no_message_of_the_control_channel_ends_a_worker(redis_server: RedisServer, tmp_path: Path) -> None:
+    slurm = EmulatedSlurm(tmp_path)
+    redis_server.flush()
+    with SimulatedWaldur() as waldur:
+        env = environment(
+            configuration(waldur, tmp_path, backend=settings(slurm)), redis_server.url, variables(slurm)
+        )
+        worker = CeleryProcess("worker", tmp_path / "worker.log", env, "--without-mingle", "--without-gossip")
+        try:
+            worker.start()
+            told = subprocess.run(
+                [sys.executable, "-c", CONTROL],
+                env=env, cwd=REPOSITORY, check=True, capture_output=True, text=True,
+            )  # fmt: skip
+            assert "'ok': 'pong'" in told.stdout
+            assert worker.process.poll() is None
+        finally:
+            worker.stop()
+            print(worker.output())
+    letters = listed(Store(tmp_path / "state" / FOLDER))
+    assert [letter.reason.partition(" (")[0] for letter in letters] == [
+        *["it is no JSON"] * 2,
+        *["it has not the form of a message"] * 3,
+        *["it is nested in more than 64 levels"] * 4,
+        "it cannot be read",
+        "it is no command",
+        "it cannot be read",
+        "it is no command",
+    ]
+    assert "Unrecoverable" not in worker.output()
 
 
 def test_each_is_refused_and_kept_and_the_queue_goes_on(redis_server: RedisServer, tmp_path: Path) -> None:
@@ -79,7 +151,10 @@ def test_each_is_refused_and_kept_and_the_queue_goes_on(redis_server: RedisServe
         finally:
             worker.stop()
             print(worker.output())
-    letters = [letter.reason for letter in listed(Store(tmp_path / "state" / FOLDER))]
+    letters = listed(Store(tmp_path / "state" / FOLDER))
+    left = [letter for letter in letters if letter.source.endswith("not acknowledged")]
+    assert len(left) >= 5
+    letters = [letter.reason for letter in letters if letter not in left]
     assert [reason.partition(" (")[0] for reason in letters] == [
         "it is no JSON",
         "it is no JSON",
@@ -88,15 +163,19 @@ def test_each_is_refused_and_kept_and_the_queue_goes_on(redis_server: RedisServe
         "it has not the form of a message",
         "it cannot be read",
         "it cannot be read",
+        *["it is nested in more than 64 levels"] * 3,
+        *["it cannot be read"] * 2,
+        *["it is no JSON"] * 2,
         "ContentDisallowed: Refusing to deserialize untrusted content of type yaml",
         "ContentDisallowed: Refusing to deserialize untrusted content of type pickle",
         "there is no task 'os.system' here",
         "order_process.order was begun 5 times and ended its worker each time",
     ]
     said = worker.output()
-    assert said.count(" is not run: ") == len(letters), (
+    assert said.count(" is not run: ") == len(letters) + len(left), (
         "the last is told otherwise, one more is its arguments'"
     )
     assert f"offering {'f' * 32} is not in the configuration" in said
     assert "so it is not begun again: look for" in said
     assert redis_server.command("EXISTS site.default") == b":0\r\n"
+    assert redis_server.command(f"EXISTS unacked:celery@{platform.node()}") == b":0\r\n"

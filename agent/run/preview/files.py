@@ -13,6 +13,7 @@ from typing import Any
 
 from agent.config.model import Mode
 from agent.core.actions import Action
+from agent.core.bounded_json import read_json
 from agent.core.errors import SiteAgentError
 from agent.core.plans import Plan, action_from_json
 from agent.run.preview.previews import Preview, fingerprint
@@ -63,7 +64,7 @@ def write(path: Path, offering: str, mode: Mode, preview: Preview) -> PlanFile:
 def read(path: Path) -> PlanFile:
     """Raises PlanFileError for what `plan --out` did not write."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path.read_text(encoding="utf-8"), values_at_most=None)
         return _parsed(document)
     except OSError as error:
         raise PlanFileError(f"{path} cannot be read: {error.strerror}") from error

@@ -321,3 +321,26 @@ def test_a_name_that_speaks_of_rights_is_no_lack_of_them(name: str) -> None:
         assert type(failure(behind_ssh)) is CommandFailed
     lacking = failure(Completed(argv, 74, "", f"You are not authorized to modify account {name}", 0.1))
     assert type(lacking) is CommandDenied
+
+
+def test_a_text_of_any_length_is_cut_and_what_is_too_long_harms_nobody_else(mam: StandIn) -> None:
+    named = CreateAccount(
+        account="long", parent="root", description="a long name " * 15_000, organization="o"
+    )
+    long = CreateAccount(account="x" * 140_000, parent="root", description="d", organization="o")
+    member = join("long", "y" * 140_000)
+    assert applied(mam, new("first", "root"), named, long, member, new("last", "root")) == {
+        long.render(): "PlanRefused",
+        member.render(): "PlanRefused",
+    }
+
+
+def test_a_command_that_is_too_long_fails_alone(mam: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a name that gets through: the texts are not cut here."""
+    monkeypatch.setattr("backends.free_text.BYTES_AT_MOST", 10**6)
+    named = CreateAccount(
+        account="long", parent="root", description="a long name " * 15_000, organization="o"
+    )
+    assert applied(mam, new("first", "root"), named, new("last", "root")) == {
+        named.render(): "CommandTooLong"
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.actions import ClusterAction, CreateAccount, CreateQos, MoveDefaultAccount, SetQos
+from agent.core.actions import ClusterAction, CreateAccount, CreateQos, MoveDefaultAccount, SetLimits, SetQos
 from agent.core.association_actions import ResetQosUsage
 from agent.core.errors import (
     BackendError,
@@ -20,6 +20,7 @@ from agent.core.errors import (
     PlanRefused,
 )
 from backends.base import CostsOfThisProcess
+from backends.free_text import plain
 from backends.lock import WriteLock
 from backends.process import CommandMissing, Completed, Runner
 from backends.slurm.apply import Writer
@@ -374,3 +375,36 @@ def test_without_squeue_sacctmgr_alone_guards_the_jobs(tmp_path: Path) -> None:
     """As with the emulator: nobody knows how many jobs there are, and sacctmgr refuses while there are some."""
     node = HeadNode(tmp_path, programs=["sacctmgr", "scancel"])
     assert errors(applied(node, removal("x"))) == {}
+
+
+# Texts and names of any length -----------------------------------------------------------------------
+
+LONG = "a long name, é " * 10_000
+
+
+def test_a_text_of_any_length_is_cut_and_a_name_of_any_length_harms_nobody_else(node: HeadNode) -> None:
+    """Linux takes no word of 128 KiB in a command: a resource's name would keep its whole batch from beginning."""
+    named = CreateAccount(account="long", parent="root", description=LONG, organization=LONG)
+    outcomes = applied(
+        node, [named, account("a"), account("x" * 140_000), join("a", "y" * 140_000), limits("a")]
+    )
+    assert sorted(set(errors(outcomes).values())) == ["PlanRefused"]
+    assert sum(not outcome.done for outcome in outcomes) == 2
+    assert all(len(str(outcome.error)) < 1000 for outcome in outcomes)
+    (made,) = [line for line in node.writes() if "name=long" in line]
+    text = made.partition("description=")[2].partition(" organization=")[0]
+    assert text == plain(LONG)
+    assert 250 <= len(text.encode()) <= 255
+
+
+def test_actions_that_are_too_long_together_are_done_one_by_one_and_one_that_is_too_long_fails_alone(
+    node: HeadNode,
+) -> None:
+    """160,000 letters of names in one word."""
+    actions: list[ClusterAction] = [
+        SetQos(account=f"{'n' * 240}{n}", default="normal", after=("normal",)) for n in range(700)
+    ]
+    wide = SetLimits(account="wide", after=tuple((f"gres/{'g' * 245}{n}", 1) for n in range(600)))
+    outcomes = applied(node, [*actions, wide, limits("a")])
+    assert errors(outcomes) == {wide.render(): "CommandTooLong"}
+    assert "a name or text is too long" in str(next(o.error for o in outcomes if o.error))
