@@ -32,7 +32,7 @@ KNOWN_TO_219 = {
         "Type", "NotifyAccess", "TimeoutStartSec", "TimeoutStopSec", "WatchdogSec", "User", "Environment",
         "EnvironmentFile", "ExecStart", "Restart", "RestartSec", "StartLimitInterval", "KillMode", "PrivateTmp",
         "PrivateDevices", "ProtectSystem", "ProtectHome", "NoNewPrivileges", "CapabilityBoundingSet",
-        "RestrictAddressFamilies", "UMask",
+        "RestrictAddressFamilies", "UMask", "MemoryLimit",
     },
     "Install": {"WantedBy"},
 }  # fmt: skip
@@ -111,6 +111,14 @@ def test_every_unit_comes_back_belongs_to_the_target_and_finds_the_venv(unit: Pa
     first, *others = environment["PATH"].split(":")
     assert f"python3 -m venv {Path(first).parent}\n" in (REPOSITORY / "docs" / "install.md").read_text()
     assert {"/usr/bin", "/bin", "/usr/sbin"} <= set(others)
+
+
+@pytest.mark.parametrize("unit", ALL, **BY_NAME)
+def test_every_unit_has_a_bound_of_memory(unit: Path) -> None:
+    """219 knows it by another name. A worker has two passes at once, and what its commands print."""
+    (bound,) = sections(unit)["Service"]["MemoryLimit" if unit in LEGACY else "MemoryMax"]
+    gigabytes = float(bound.removesuffix("G")) if bound.endswith("G") else int(bound.removesuffix("M")) / 1024
+    assert (4 if unit in WORKERS else 0.5) <= gigabytes <= 4
 
 
 @pytest.mark.parametrize("unit", WORKERS, **BY_NAME)
