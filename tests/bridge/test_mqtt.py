@@ -258,3 +258,38 @@ def test_messages_at_qos_1_wait_for_a_bridge_that_is_away(
         waldur.publisher.send(Message("order", waldur.seed.offering_uuid, {"order_uuid": f"{n:032x}"}))
     with RunningBridge(configured) as bridge:
         wait_until("all of them", lambda: bridge.counts["understood"] == 60)
+
+
+LARGE = {"order_uuid": "0" * 32, "text": "x" * 20_000_000}
+
+
+@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+def test_a_broker_is_told_how_large_a_message_may_be(
+    waldur: SimulatedWaldur, mosquitto: Mosquitto, tmp_path: Path, transport: str
+) -> None:
+    port = mosquitto.web_port if transport == "websocket" else mosquitto.port
+    waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port, qos=1))
+    keys = {"event_transport": transport, "stomp_membership_sync_enabled": False}
+    with RunningBridge(settings(waldur, tmp_path, port, **keys)) as bridge:
+        bridge.listens()
+        assert waldur.publisher is not None
+        waldur.publisher.send(Message("order", waldur.seed.offering_uuid, LARGE))
+        travels(waldur, bridge)
+        assert bridge.counts["gaps"] == 1
+
+
+def test_before_mqtt_5_the_connection_ends_and_the_broker_forgets_the_message(
+    waldur: SimulatedWaldur, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    waldur.publish_to(MqttBroker("127.0.0.1", mosquitto.port, qos=1))
+    with old_broker(mosquitto.port, OLD_VERSION) as port:
+        keys = {"event_transport": "tcp", "stomp_membership_sync_enabled": False}
+        with RunningBridge(settings(waldur, tmp_path, port, **keys)) as bridge:
+            bridge.listens()
+            gaps = bridge.counts["gaps"]
+            assert waldur.publisher is not None
+            waldur.publisher.send(Message("order", waldur.seed.offering_uuid, LARGE))
+            wait_until("a full pass", lambda: bridge.counts["gaps"] > gaps)
+            bridge.listens()
+            travels(waldur, bridge)
+            assert bridge.counts["gaps"] == gaps + 1

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from agent.bridge import stomp as wire
+from agent.bridge.inbox import HEAD_BYTES
 from agent.config.model import Settings
 from agent.core.events import JobKind, ObjectType
 from rig.bridge_brokers import rabbitmq_side, stomp_keys
@@ -339,3 +340,22 @@ def test_a_silent_broker_is_left(
         finally:
             rabbitmq.resume()
         bridge.listens()
+
+
+@pytest.mark.parametrize("transport", ["websocket", "tcp"])
+def test_a_message_that_is_too_large_is_a_dead_letter_and_the_next_one_comes(
+    waldur: SimulatedWaldur, rabbitmq: RabbitMq, tmp_path: Path, transport: str
+) -> None:
+    more = {"event_transport": "tcp", "stomp_ws_port": rabbitmq.ports["stomp"]} if transport == "tcp" else {}
+    configured = settings(waldur, rabbitmq, tmp_path, stomp_membership_sync_enabled=False, **more)
+    with RunningBridge(configured) as bridge:
+        bridge.listens()
+        before = orders(bridge)
+        large = {"order_uuid": "0" * 32, "text": "x" * 20_000_000}
+        publisher(waldur).send(Message("order", waldur.seed.offering_uuid, large))
+        order(waldur)
+        wait_until("the order behind it", lambda: orders(bridge) > before)
+        (letter,) = bridge.dead_letters()
+    assert letter.size > 20_000_000
+    assert len(letter.body) == HEAD_BYTES
+    assert bridge.counts["gaps"] == 1, "the connection goes on"
