@@ -124,6 +124,8 @@ def replay(letter: DeadLetter, outbox: Outbox) -> list[Job]:
     """Queue the jobs that a dead letter asks for, and return them. Raises Undecodable where it still cannot be
     understood, ConfigError and QueueUnavailable.
     """
+    if letter.object_type and letter.object_type not in list(ObjectType):
+        raise Undecodable(f"its type {letter.object_type!r:.80} is none that this agent knows")
     object_type = ObjectType(letter.object_type) if letter.object_type else None
     _, jobs = decode.jobs(
         letter.content(), letter.size, offering_uuid=letter.offering_uuid, object_type=object_type

@@ -21,14 +21,14 @@ Chosen = TypeVar("Chosen", bound=StrEnum)
 def number(row: Row, column: str) -> int:
     value = row[column]
     if not isinstance(value, int):
-        raise _strange(column, value)
+        raise strange(column, value)
     return value
 
 
 def real(row: Row, column: str) -> float:
     value = row[column]
     if not isinstance(value, float) or not isfinite(value):
-        raise _strange(column, value)
+        raise strange(column, value)
     return value
 
 
@@ -37,9 +37,9 @@ def moment(row: Row, column: str, *, is_zoned: bool = True) -> datetime:
     try:
         found = datetime.fromisoformat(row[column])
     except (TypeError, ValueError):
-        raise _strange(column, row[column]) from None
+        raise strange(column, row[column]) from None
     if (found.utcoffset() is not None) != is_zoned:
-        raise _strange(column, row[column])
+        raise strange(column, row[column])
     return found
 
 
@@ -48,14 +48,14 @@ def choice(row: Row, column: str, of: type[Chosen]) -> Chosen:
     try:
         return of(row[column])
     except ValueError:
-        raise _strange(column, row[column]) from None
+        raise strange(column, row[column]) from None
 
 
 def texts(row: Row, column: str) -> tuple[str, ...]:
     """Return a list of texts."""
     found = _json(row, column)
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise _strange(column, row[column])
+        raise strange(column, row[column])
     return tuple(found)
 
 
@@ -63,7 +63,7 @@ def mapping(row: Row, column: str, of: type | None = None) -> dict[str, Any]:
     """Return an object; `of`: the type of all its values."""
     found = _json(row, column)
     if not isinstance(found, dict) or (of and not all(isinstance(each, of) for each in found.values())):
-        raise _strange(column, row[column])
+        raise strange(column, row[column])
     return found
 
 
@@ -71,10 +71,11 @@ def _json(row: Row, column: str) -> Any:
     try:
         return read_json(row[column], values_at_most=None)
     except (TypeError, AttributeError, ValueError):
-        raise _strange(column, row[column]) from None
+        raise strange(column, row[column]) from None
 
 
-def _strange(column: str, value: object) -> StateUnreadable:
+def strange(column: str, value: object) -> StateUnreadable:
+    """Return the error for a value that no agent writes."""
     return StateUnreadable(
         f"the state file is damaged (its column {column} has {value!r:.80}, which no agent writes): {MOVE_ASIDE}"
     )

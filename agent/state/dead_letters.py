@@ -10,6 +10,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
+from agent.state.columns import strange
 from agent.state.store import Db, Source, reading, writing
 
 KEPT_AT_MOST = 1000
@@ -32,8 +33,11 @@ class DeadLetter:
     is_base64: bool = False
 
     def content(self) -> bytes:
-        """Return the message as it came."""
-        return base64.b64decode(self.body) if self.is_base64 else self.body.encode()
+        """Return the message as it came. Raises StateUnreadable."""
+        try:
+            return base64.b64decode(self.body) if self.is_base64 else self.body.encode()
+        except ValueError:
+            raise strange("body", self.body) from None
 
 
 def park(source: Source, letter: DeadLetter) -> bool:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent.core.errors import StateBusy, StateError, StateUnreadable, StateUnwritable
 from agent.host import files
@@ -40,6 +40,18 @@ SMALLEST = 512
 
 Value = str | int | float | bytes | None
 Result = TypeVar("Result")
+
+
+class _Row(sqlite3.Row):
+    """A row whose columns are ours, or the file is damaged: names of columns are bytes in it as well."""
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except IndexError:
+            raise StateUnreadable(
+                f"the state file is damaged (it has no column {key}): {MOVE_ASIDE}"
+            ) from None
 
 
 class Db:
@@ -331,7 +343,7 @@ def _obstructed(path: Path) -> sqlite3.Connection:
 def _set_up(connection: sqlite3.Connection) -> sqlite3.Connection:
     with ExitStack() as unless_usable:
         unless_usable.callback(_close, connection)
-        connection.row_factory = sqlite3.Row
+        connection.row_factory = _Row
         connection.execute("PRAGMA foreign_keys = 1")
         # What a person approved and what was charged must outlive a loss of power as well: each commit is synced.
         connection.execute("PRAGMA synchronous = FULL")
@@ -447,6 +459,9 @@ def _sentences(path: Path, *, is_writing: bool = True) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _meaning(error, path, is_writing=is_writing) from error
+    except UnicodeDecodeError as error:
+        # Damaged names of tables and columns, which sqlite3 cannot put into its own error.
+        raise StateUnreadable(_damaged(path, "it has text that is not UTF-8")) from error
 
 
 @contextmanager
@@ -460,20 +475,23 @@ def _os_sentences(path: Path, *, is_writing: bool = True) -> Iterator[None]:
 
 
 def _meaning(error: sqlite3.Error, path: Path, *, is_writing: bool) -> StateError:
+    """Return what an error says of the file. What is neither its lock nor its folder is damage: all statements are our
+    own, and sqlite3 gives no code to text that is not UTF-8.
+    """
     code = _primary(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StateBusy(
             f"another process has been writing to {path} for over {BUSY_S:.0f} s: tried again later"
         )
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
-        return StateUnreadable(_damaged(path, error))
     if code == sqlite3.SQLITE_FULL:
         return StateUnwritable(f"the state file {path} cannot be written: the disk is full")
     if _is_obstacle(error) and is_writing:
         return StateUnwritable(
             f"the state file {path} cannot be written: {error}. Is the disk full, or the folder read-only?"
         )
-    return StateUnreadable(f"the state file {path} cannot be read: {error}")
+    if _is_obstacle(error) or code in (sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT):
+        return StateUnreadable(f"the state file {path} cannot be read: {error}")
+    return StateUnreadable(_damaged(path, error))
 
 
 def _is_obstacle(error: sqlite3.Error) -> bool:

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,18 +138,22 @@ def test_they_are_listed_and_replayed(redis_server: RedisServer, tmp_path: Path)
     bad = letter(received(b"{}", own), "it has no order_uuid")
     letters.add(good)
     letters.add(bad)
+    newer = replace(good, id="newer", object_type="of_a_newer_agent")
+    letters.add(newer)
     assert [
         each["id"] for each in json.loads(run(config, redis_server, "list", "--json"))["dead_letters"]
     ] == [
         good.id,
         bad.id,
+        newer.id,
     ]
     said = run(config, redis_server, "replay", "--all", code=1)
     assert f"{good.id}: orders" in said
     assert f"{bad.id}: still not understood: it has no order_uuid" in said
-    assert [each.id for each in letters.all()] == [bad.id]
+    assert f"{newer.id}: still not understood: its type 'of_a_newer_agent' is none" in said
+    assert [each.id for each in letters.all()] == [bad.id, newer.id]
     assert redis_server.command("LLEN site.default") == b":1\r\n"
-    run(config, redis_server, "replay", bad.id, "--drop")
+    run(config, redis_server, "replay", bad.id, newer.id, "--drop")
     assert "0 dead letters" in run(config, redis_server, "list")
     assert f"no dead letter {bad.id}" in run(config, redis_server, "replay", bad.id, code=2)
 

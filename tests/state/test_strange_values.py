@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -14,100 +13,23 @@ from pathlib import Path
 import pytest
 
 from agent.core.errors import StateUnreadable
-from agent.core.homes import HomeRecord
-from agent.core.ownership import Origin
-from agent.core.periods import Month
-from agent.core.policy import Charge, Cost
 from agent.state import (
-    blocked,
-    charges,
-    drifts,
     empty_answers,
-    history_runs,
-    joined,
-    ledger,
-    left_out,
-    listings,
-    passes,
-    pauses,
-    periodic_policies,
     report_state,
 )
-from agent.state.drifts import Drift
-from agent.state.held_plans import HeldPlans, HeldRow
-from agent.state.homes import HomeState
-from agent.state.listings import Listing
-from agent.state.periodic_policies import ParkedMessage, PolicyState, PolicyStateLost
-from agent.state.report_state import ReportState
+from agent.state.held_plans import HeldPlans
+from agent.state.periodic_policies import PolicyStateLost
 from agent.state.store import Store, moment_text
-from tests.state.conftest import offering
+from tests.state.filled import MODE, MONTH, OURS, READERS, fill
 
-OURS = offering()
-MODE, URL, CLUSTER = "order_process", "https://waldur.example", "demo"
-NOW = datetime.now(UTC)
-NAIVE = NOW.replace(tzinfo=None)
-MONTH = Month(2026, 5)
 VALUES = ["X'00ff'", "'x'", "'5'", "'[[]]'", "'{\"a\": []}'", "'\"abc\"'", "'2026-01-01'"]
-READERS: dict[str, Callable[[Path], object]] = {
-    "held_plans": lambda folder: HeldPlans(folder, OURS, MODE).keep_only({"p1"}, {"k"}, set()),
-    "approvals": lambda folder: HeldPlans(folder, OURS, MODE).approvals.close(set(), set(), set()),
-    "ledger_accounts": lambda folder: ledger.read(folder, CLUSTER, OURS.uuid),
-    "ledgers": lambda folder: ledger.of_others(folder, CLUSTER, "x", {}),
-    "joined_members": lambda folder: joined.of_accounts(folder, CLUSTER, {"a"}, NOW),
-    "pauses": lambda folder: pauses.pause_note(folder, OURS),
-    "charges": lambda folder: charges.history(folder, CLUSTER, NOW),
-    "left_out": lambda folder: left_out.last(folder, OURS.uuid, MODE),
-    "drifts": lambda folder: drifts.last(folder, OURS.uuid, MODE),
-    "empty_answers": lambda folder: empty_answers.is_believed(folder, OURS.uuid, MODE),
-    "waldur_listings": lambda folder: listings.known(folder, OURS.uuid, URL),
-    "seen_offerings": lambda folder: listings.was_seen(folder, OURS.uuid, URL, timedelta(hours=1)),
-    "passes": lambda folder: passes.last(folder, OURS.uuid, MODE),
-    "homes": lambda folder: HomeState(folder, OURS.uuid).users,
-    "refused_months": lambda folder: report_state.load(folder, OURS.uuid).is_refused(MONTH, NOW),
-    "live_jobs": lambda folder: sum(report_state.load(folder, OURS.uuid).jobs_of(MONTH, "a").values()),
-    "failed_resources": lambda folder: report_state.load(folder, OURS.uuid).failed,
-    "history_months": lambda folder: history_runs.keep(folder, "run", ["2026-06"]),
-    "blocked_members": lambda folder: blocked.by_account(folder, OURS.uuid),
-    "periodic_policies": lambda folder: PolicyState(folder, OURS.uuid, "p", "r").applied(NAIVE),
-    "periodic_resets": lambda folder: PolicyState(folder, OURS.uuid, "p", "r").has_reset("2026", NAIVE),
-    "periodic_parked": lambda folder: periodic_policies.parked(folder, OURS.uuid),
-}  # fmt: skip
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A file with a row of each of these tables."""
+    """A file with a row of each table."""
     folder = tmp_path / "state"
-    held = HeldPlans(folder, OURS, MODE)
-    held.hold(HeldRow("p1", "account a", "too many", CLUSTER, {"k": "remove a"}, {"a": "1"}))
-    held.approvals.approve("p1", expires=NOW + timedelta(days=1), by="ann")
-    ledger.write(folder, CLUSTER, OURS, {"a": Origin.MADE}, is_seen=True)
-    ledger.write_named(folder, CLUSTER, OURS, {"a"}, None)
-    joined.write(folder, CLUSTER, [("a", "ann")], NOW)
-    pauses.pause(folder, OURS, by="ann")
-    charge = Charge(next(iter(Cost)), "a", "ann")
-    charges.reserve(
-        folder, [charge], cluster=CLUSTER, offering=OURS.uuid, mode=MODE, pass_id="1", now=NOW
-    )  # fmt: skip
-    left_out.write(folder, OURS.uuid, MODE, ["remove ann"], meant="x")
-    drifts.write(folder, OURS.uuid, MODE, Drift("2026-05-01T00:00:00Z", "", {"remove member": 1}))
-    empty_answers.note(folder, OURS.uuid, MODE, is_empty=True)
-    listings.write(folder, OURS.uuid, URL, {"robots": Listing(NOW)})
-    listings.note_seen(folder, OURS.uuid, URL)
-    passes.add(folder, OURS.uuid, MODE, {"ended": "2026-05-01T00:00:00Z", "result": "done"}, idle=False)
-    homes = HomeState(folder, OURS.uuid)
-    homes["ann"] = HomeRecord("/home/ann", "", 1, "")
-    assert homes.save()
-    report_state.save(
-        folder, OURS.uuid, ReportState({str(MONTH): NOW}, {str(MONTH): {"a": {"1": 5}}}, frozenset({"r"}))
-    )
-    history_runs.add(folder, "run", OURS.uuid, {}, "2026-05", {"month": "2026-05"})
-    with Store(folder).write() as db:
-        db.run("INSERT INTO blocked_members VALUES (?, 'a', 'ann', '')", OURS.uuid)
-    policy = PolicyState(folder, OURS.uuid, "p", "r")
-    policy.note_applied(NAIVE, NAIVE)
-    policy.begin_reset("2026", NAIVE)
-    policy.park(ParkedMessage({}, NAIVE, NAIVE, ()))
+    fill(folder)
     return folder
 
 
