@@ -5,7 +5,8 @@ Ten `sacctmgr` writes at once kept 3 of 10 changes and ended slurmdbd (22.05). T
 file, not to the process: a child that inherits the descriptor holds it until it ends, even when we are killed.
 
 A lock file has a second name in `state_dir` itself: who deletes the folder of the locks, as if they were stale, lets
-nobody in beside a writer.
+nobody in beside a writer. Where all of `state_dir` is deleted, the writer notices before its next command and stops;
+and who locks the new file first looks for a process that still holds the deleted one.
 
 Who waits holds a second file, shared with all who wait; so the holder sees that somebody does, and lets them in between
 two commands (`give_way`). Those who wait for an order have a file of their own, and come first.
@@ -49,6 +50,8 @@ class WriteLock:
     `target`: what is written to, and what all its writers with this state_dir call alike, whatever their settings.
     `shared`: a second file, for writers with another state_dir. `is_urgent`: somebody waits for an order of Waldur;
     such writers come before the others. What a child has to inherit to hold the lock is in `descriptors`.
+
+    A block inside of another asks whether the lock is still the one that others wait for: each command is such a block.
     """
 
     def __init__(
@@ -83,6 +86,11 @@ class WriteLock:
             undo.callback(self._thread.release)
             if not self.descriptors:
                 self._acquire()
+            elif not _is_there(self.descriptors[0], self.path):
+                raise ClusterBusy(
+                    f"{self._target}: {self.path} was deleted while we held it, and others are no longer kept out. "
+                    "Nothing more is written; tried again later. Never delete state_dir while an agent runs"
+                )
             undo.pop_all()
         self._depth += 1
         return self.descriptors[0]
@@ -152,6 +160,7 @@ class WriteLock:
                 raise ClusterBusy(
                     f"{self._target}: {self.path} was deleted while we waited for it; tried again later"
                 )
+            self._refuse_deleted(own)
             shared: tuple[int, ...] = ()
             try:
                 shared = self._opened_shared()
@@ -163,6 +172,21 @@ class WriteLock:
             undo.pop_all()
         self.descriptors = (own, *shared)
         self._taken_s = time.monotonic()
+
+    def _refuse_deleted(self, own: int) -> None:
+        """Look once in the life of a lock file whether somebody holds a deleted one of its name; the file has a byte then.
+        Raises ClusterBusy.
+        """
+        if os.fstat(own).st_size:
+            return
+        holder = _holder_of_deleted(self.path)
+        if holder:
+            raise ClusterBusy(
+                f"{self._target}: {self.path} was deleted under process {holder}, which still writes; it is left to "
+                "finish, ours is tried again later"
+            )
+        with suppress(OSError):  # a full disk: the next one looks again
+            os.write(own, b"\n")
 
     def _await(self, descriptor: int, path: Path, deadline_s: float, *, is_turn_over: bool = False) -> None:
         tell_at_s = time.monotonic() + TOLD_AFTER_S
@@ -218,16 +242,31 @@ def _flocked(descriptor: int, how: int) -> bool:
     return True
 
 
-def _is_held(path: Path) -> bool:
+def _is_held(path: Path, *, follows: bool = False) -> bool:
     """Return whether somebody holds a lock on a file. One that cannot be opened is held by nobody."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW))
     except OSError:
         return False
     try:
         return not _flocked(descriptor, fcntl.LOCK_EX)
     finally:
         os.close(descriptor)
+
+
+def _holder_of_deleted(path: Path) -> str:
+    """Return the number of a process that holds the lock of a deleted file that had this path; empty where there is
+    none, among those whose files the kernel shows us (root: all; others: their own).
+    """
+    deleted = f"{os.path.realpath(path)} (deleted)"
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # not ours to look at, or ended meanwhile
+            for number in os.listdir(f"/proc/{process}/fd"):
+                link = Path(f"/proc/{process}/fd/{number}")
+                with suppress(OSError):
+                    if os.readlink(link) == deleted and _is_held(link, follows=True):
+                        return process
+    return ""
 
 
 def _open(path: Path, second_name: Path | None = None) -> int:

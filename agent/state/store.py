@@ -117,15 +117,19 @@ class Store:
 
         Writers wait for each other. What was committed survives a kill, and the loss of power. Whoever is called in the
         body and writes, too, is given the transaction: with the store it would wait for itself.
+
+        A file that was deleted or replaced meanwhile keeps nothing, and keeps no other writer out: that is an error, too.
         """
         with self._as_owner():
-            connection = self._opened_to_write()
+            connection, opened = self._opened_to_write()
             try:
                 db = Db(connection, self.path, is_writing=True)
                 db.run("BEGIN IMMEDIATE")
                 _note_write(db)
                 yield db
+                self._refuse_replaced(opened)
                 db.run("COMMIT")
+                self._refuse_replaced(opened)
             finally:
                 _roll_back(connection)
                 _close(connection)
@@ -140,14 +144,27 @@ class Store:
                 stack.enter_context(files.acting_as_owner(self.state_dir))
             yield
 
-    def _opened_to_write(self) -> sqlite3.Connection:
+    def _opened_to_write(self) -> tuple[sqlite3.Connection, os.stat_result]:
+        """Return the connection, and the file as it was right before."""
         with _os_sentences(self.path):
             files.make_folder(self.state_dir)
             is_there = self._is_there()
         if not is_there:
             self._make()
+        with _os_sentences(self.path):
+            found = os.lstat(self.path)
         with _sentences(self.path):
-            return _in_wal(_current(self._connected(self.path), self.path), self.busy_s)
+            return _in_wal(_current(self._connected(self.path), self.path), self.busy_s), found
+
+    def _refuse_replaced(self, opened: os.stat_result) -> None:
+        """Raises StateUnwritable where another file, or none, is at the path of the one that was opened."""
+        with suppress(OSError):
+            if os.path.samestat(opened, os.lstat(self.path)):
+                return
+        raise StateUnwritable(
+            f"the state file {self.path} was deleted or replaced while it was written: what was to be written is lost. "
+            "Stop the agent before state_dir is deleted, moved or restored (docs/state.md)"
+        )
 
     def _opened_to_read(self) -> sqlite3.Connection:
         with _os_sentences(self.path, is_writing=False):

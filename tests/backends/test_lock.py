@@ -94,6 +94,37 @@ def test_who_deletes_the_locks_lets_nobody_in_beside_a_writer(tmp_path: Path) ->
     assert is_free(tmp_path)
 
 
+def test_a_writer_whose_state_dir_is_deleted_stops_and_no_second_one_comes_in(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    done = tmp_path / "done"
+    first = WriteLock(state, "c1")
+    runner = Runner()
+    with pytest.raises(ClusterBusy, match="was deleted while we held it"), first:
+        runner.write(["touch", str(done)], first)
+        shutil.rmtree(state)
+        second = WriteLock(state, "c1", wait_s=0)
+        with pytest.raises(ClusterBusy, match=f"deleted under process {os.getpid()}, which still writes"):
+            second.__enter__()
+        assert not is_free(state), "the next one looks, too"
+        runner.write(["rm", str(done)], first)
+    assert done.exists(), "it wrote after others could have come in"
+    assert is_free(state)
+    with first:
+        runner.write(["rm", str(done)], first)
+
+
+def test_who_deletes_the_state_dir_lets_nobody_in_beside_another_process(tmp_path: Path) -> None:
+    state, held, go = tmp_path / "state", tmp_path / "held", tmp_path / "go"
+    with child_process(script_command(HOLDER, state, held, go)) as holder:
+        wait_until("the lock is held", held.exists)
+        shutil.rmtree(state)
+        assert not is_free(state)
+        assert is_free(state, "c2")
+        go.touch()
+        assert holder.wait(60) == 0
+    assert is_free(state)
+
+
 def test_who_waited_for_a_deleted_lock_does_not_enter_beside_the_next(tmp_path: Path) -> None:
     with WriteLock(tmp_path, "c1") as descriptor:
         waiting = WriteLock(tmp_path, "c1", wait_s=20)
@@ -112,7 +143,8 @@ def test_who_waited_for_a_deleted_lock_does_not_enter_beside_the_next(tmp_path: 
         wait_until("it waits", lambda: opened(inode) == 2)
         for path in tmp_path.rglob("*.lock"):
             path.unlink()
-        assert is_free(tmp_path)
+        assert not is_free(tmp_path)
+    assert is_free(tmp_path)
     other.join()
     assert "was deleted while we waited for it" in found[0]
 

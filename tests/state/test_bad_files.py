@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -146,6 +147,23 @@ def test_a_log_that_is_left_alone_is_not_taken_for_one_of_a_new_file(tmp_path: P
         with pytest.raises(StateUnreadable, match="wal is left"):
             attempt()
     assert "perhaps" in pauses.pause_note(tmp_path, OURS)
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_writer_whose_file_is_deleted_under_it_has_written_nothing(
+    tmp_path: Path, is_made_anew: bool
+) -> None:
+    folder = tmp_path / "state"
+    pauses.pause(folder, OURS, by="ann")
+    with pytest.raises(StateUnwritable, match="was deleted or replaced while it was written"):
+        with Store(folder).write() as db:
+            pauses.pause(db, OURS, by="bob")
+            shutil.rmtree(folder)
+            if is_made_anew:
+                pauses.pause(folder, OURS, by="cid")
+    assert ("by cid" in pauses.pause_note(folder, OURS)) == is_made_anew
+    pauses.pause(folder, OURS, by="dan")
+    assert "by dan" in pauses.pause_note(folder, OURS)
 
 
 # Locked -----------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class RestWriter:
         if not usable:
             return outcomes
         with self._lock:
-            batch = _Batch(self._client, self._builder, self._reader)
+            batch = _Batch(self._client, self._builder, self._reader, self._lock)
             for group in in_kinds(usable):
                 outcomes += batch.carry_out(group, self._jobs)
         return outcomes
@@ -55,7 +55,7 @@ class RestWriter:
         usable, _ = self._checked(actions)
         if not usable:
             return []
-        batch = _Batch(self._client, self._builder, self._reader)
+        batch = _Batch(self._client, self._builder, self._reader, self._lock)
         return [line for group in in_kinds(usable) for line in batch.lines(group)]
 
     def _checked(self, actions: Sequence[ClusterAction]) -> tuple[list[ClusterAction], list[Outcome]]:
@@ -72,8 +72,11 @@ class RestWriter:
 class _Batch:
     """One call of `apply`: the rows as they were read, and as the requests so far have changed them."""
 
-    def __init__(self, client: RestClient, builder: RequestBuilder, reader: RestReader) -> None:
+    def __init__(
+        self, client: RestClient, builder: RequestBuilder, reader: RestReader, lock: WriteLock
+    ) -> None:
         self._client = client
+        self._lock = lock
         self._builder = builder
         self._reader = reader
         self._rows = reader.rows()
@@ -152,7 +155,8 @@ class _Batch:
         started_s = time.monotonic()
         error: BackendError | None = None
         try:
-            self._client.write(request.method, request.path, request.params, request.body)
+            with self._lock:
+                self._client.write(request.method, request.path, request.params, request.body)
             self._note_done(request)
             if Ref(Kind.ACCOUNT) in request.actions[0].ends:
                 self._forget_records(request.actions)
