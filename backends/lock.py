@@ -174,7 +174,7 @@ class WriteLock:
         self._taken_s = time.monotonic()
 
     def _refuse_deleted(self, own: int) -> None:
-        """Look once in the life of a lock file whether somebody holds a deleted one of its name; the file has a byte then.
+        """Look once in the life of a lock file whether somebody holds a deleted one of its name; then it has a byte.
         Raises ClusterBusy.
         """
         if os.fstat(own).st_size:

@@ -82,9 +82,8 @@ class SiteTask(Task):
         with logs.about(task=self.name, task_id=str(self.request.id or "")):
             try:
                 ids = arguments.check(self.name, self.run, args, kwargs)
-                starts.check(self.name, args, self.request)
                 sentry.tag(task=self.name, **ids)
-                with logs.about(**ids):
+                with logs.about(**ids), starts.counted(self.name, args, self.request):
                     return super().__call__(*args, **kwargs)
             except SoftTimeLimitExceeded:
                 self.come_back(

@@ -118,7 +118,7 @@ class Store:
         Writers wait for each other. What was committed survives a kill, and the loss of power. Whoever is called in the
         body and writes, too, is given the transaction: with the store it would wait for itself.
 
-        A file that was deleted or replaced meanwhile keeps nothing, and keeps no other writer out: that is an error, too.
+        A file that was deleted or replaced meanwhile keeps nothing, and no other writer out: that is an error, too.
         """
         with self._as_owner():
             connection, opened = self._opened_to_write()

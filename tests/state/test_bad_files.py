@@ -155,12 +155,16 @@ def test_a_writer_whose_file_is_deleted_under_it_has_written_nothing(
 ) -> None:
     folder = tmp_path / "state"
     pauses.pause(folder, OURS, by="ann")
-    with pytest.raises(StateUnwritable, match="was deleted or replaced while it was written"):
+
+    def write() -> None:
         with Store(folder).write() as db:
             pauses.pause(db, OURS, by="bob")
             shutil.rmtree(folder)
             if is_made_anew:
                 pauses.pause(folder, OURS, by="cid")
+
+    with pytest.raises(StateUnwritable, match="was deleted or replaced while it was written"):
+        write()
     assert ("by cid" in pauses.pause_note(folder, OURS)) == is_made_anew
     pauses.pause(folder, OURS, by="dan")
     assert "by dan" in pauses.pause_note(folder, OURS)
