@@ -38,6 +38,7 @@ class Slot:
 PRIORITY_OF: Mapping[Mode, int] = {Mode.ORDER_PROCESS: 0, Mode.MEMBERSHIP_SYNC: 6, Mode.REPORT: 8}
 EVENT_PRIORITY = 3
 BACKFILL_PRIORITY = 9
+HIGHEST = 9
 
 # The drift report of an offering: once an hour, after everything else.
 DRIFT_TASK = "drift.report"
@@ -92,16 +93,28 @@ def slots(settings: Settings, modes_of: Callable[[Offering], frozenset[Mode]] = 
     return found
 
 
+def rising(priority: int) -> int:
+    """Return a priority as AMQP counts: the highest number is first."""
+    return HIGHEST - priority
+
+
 def entries(
-    settings: Settings, modes_of: Callable[[Offering], frozenset[Mode]] = all_modes
+    settings: Settings,
+    modes_of: Callable[[Offering], frozenset[Mode]] = all_modes,
+    *,
+    is_rising: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Return the entries as Celery reads them in `beat_schedule`."""
+    """Return the entries as Celery reads them in `beat_schedule`. `is_rising`: for a broker whose priorities rise."""
     return {
         slot.name: {
             "task": slot.task,
             "schedule": slot.period_s,
             "args": (slot.offering_uuid,),
-            "options": {"queue": slot.queue, "priority": slot.priority, "expires": slot.period_s},
+            "options": {
+                "queue": slot.queue,
+                "priority": rising(slot.priority) if is_rising else slot.priority,
+                "expires": slot.period_s,
+            },
         }
         for slot in slots(settings, modes_of)
     }

@@ -88,7 +88,7 @@ def enqueue_month(offering_uuid: str, which: Month, run_id: str, options: LoadOp
     month.apply_async(
         (offering_uuid, str(which), run_id, options.as_json()),
         queue=table.queue_name(current.offering(offering_uuid).queue),
-        priority=table.BACKFILL_PRIORITY,
+        priority=broker.priority(table.BACKFILL_PRIORITY),
     )
 
 

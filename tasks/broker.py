@@ -15,6 +15,7 @@ from typing import Any
 
 from redis import RedisError
 
+import beat_schedule as table
 from agent.host import service_manager
 from tasks.app import app
 from tasks.current import settings
@@ -121,6 +122,9 @@ def clock_offset_s() -> float:
 
 def urgent_waits(queue: str, below: int) -> bool:
     """Return whether a task of a priority number below this one waits in the queue; False where that is unknown."""
+    if is_embedded():
+        with app.connection_for_read() as connection:
+            return bool(connection.default_channel.waits(queue, below))
     if not uses_redis():
         return False
     steps = [step for step in app.conf.broker_transport_options["priority_steps"] if step < below]
@@ -129,6 +133,12 @@ def urgent_waits(queue: str, below: int) -> bool:
     except RedisError as error:
         log.debug("whether something waits in %s is not known: %s", queue, error)
         return False
+
+
+def priority(step: int) -> int:
+    """Return a priority of beat_schedule as this broker counts."""
+    is_rising = app.connection_for_write().transport.driver_type == "amqp"
+    return table.rising(step) if is_rising else step
 
 
 def priority_key(queue: str, step: int) -> str:

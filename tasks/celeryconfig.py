@@ -15,6 +15,7 @@ from tasks.limits import TASK_SOFT_TIME_LIMIT_S, TASK_TIME_LIMIT_S, VISIBILITY_T
 broker_url, _sentinel_options = sentinel.connection(settings().broker_url.reveal())
 _is_redis = broker_url.startswith(("redis", "sentinel", "valkey"))
 _is_embedded = broker_url.startswith("memory")
+_is_amqp = broker_url.startswith(("amqp", "pyamqp"))
 # Our own variable and the file were weighed already; Celery would let this one win over both.
 os.environ.pop("CELERY_BROKER_URL", None)
 imports = (
@@ -27,7 +28,16 @@ imports = (
 )
 
 _names = sorted({table.queue_name(o.queue) for o in settings().offerings}) or [table.queue_name("default")]
-task_queues = tuple(Queue(name, Exchange(name, type="direct"), routing_key=name) for name in _names)
+task_queues = tuple(
+    # RabbitMQ knows priorities only in queues that were made for them.
+    Queue(
+        name,
+        Exchange(name, type="direct"),
+        routing_key=name,
+        max_priority=table.HIGHEST if _is_amqp else None,
+    )
+    for name in _names
+)
 task_default_queue = _names[0]
 task_create_missing_queues = False
 
@@ -60,7 +70,7 @@ worker_max_memory_per_child = 58_000
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
 
-beat_schedule = table.entries(settings(), modes_of)
+beat_schedule = table.entries(settings(), modes_of, is_rising=_is_amqp)
 beat_scheduler = "tasks.beat:SiteScheduler"
 beat_max_loop_interval = 5
 

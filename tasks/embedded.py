@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from celery import signals
 from celery.beat import Service as BeatService
 from celery.worker import state
+from kombu import transport
 
 from agent.config.model import Mode, Offering, Settings
 from agent.config.secret import SecretUrl
@@ -110,6 +111,7 @@ def run(
     for variable in BROKER_VARIABLES:
         os.environ.pop(variable, None)
     current.use(replace(settings, broker_url=SecretUrl(MEMORY)), modes_of)
+    transport.TRANSPORT_ALIASES["memory"] = "tasks.memory:Transport"
     app.conf.worker_enable_remote_control = False
     companions = _Companions(make_listener)
     signals.worker_ready.connect(companions.start)

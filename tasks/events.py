@@ -154,6 +154,8 @@ def _enqueue_once(task: SiteTask, offering_uuid: str, argument: str | dict[str, 
     queue = table.queue_name(current.offering(offering_uuid).queue)
 
     def publish() -> None:
-        task.apply_async((offering_uuid, argument), queue=queue, priority=table.EVENT_PRIORITY)
+        task.apply_async(
+            (offering_uuid, argument), queue=queue, priority=broker.priority(table.EVENT_PRIORITY)
+        )
 
     return coalescing.send_once(subject, publish)

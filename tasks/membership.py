@@ -120,7 +120,8 @@ def enqueue_part(offering_uuid: str, *, resource_uuid: str = "", project_uuid: s
 def _send_once(task: SiteTask, subject: str, arguments: tuple[str, ...]) -> bool:
     queue = table.queue_name(current.offering(arguments[0]).queue)
     return coalescing.send_once(
-        subject, lambda: task.apply_async(arguments, queue=queue, priority=table.EVENT_PRIORITY)
+        subject,
+        lambda: task.apply_async(arguments, queue=queue, priority=broker.priority(table.EVENT_PRIORITY)),
     )
 
 

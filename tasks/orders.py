@@ -48,7 +48,9 @@ def enqueue_orders(offering_uuid: str) -> bool:
     queue = table.queue_name(current.offering(offering_uuid).queue)
     return coalescing.send_once(
         _subject(offering_uuid),
-        lambda: events.apply_async((offering_uuid,), queue=queue, priority=table.PRIORITY_OF[MODE]),
+        lambda: events.apply_async(
+            (offering_uuid,), queue=queue, priority=broker.priority(table.PRIORITY_OF[MODE])
+        ),
     )
 
 
@@ -66,7 +68,9 @@ def order(self: SiteTask, offering_uuid: str, order_uuid: str) -> object:
 def enqueue_order(offering_uuid: str, order_uuid: str) -> None:
     """Queue one order for the head node of its offering. Raises ConfigError when the offering is not ours."""
     queue = table.queue_name(current.offering(offering_uuid).queue)
-    order.apply_async((offering_uuid, order_uuid), queue=queue, priority=table.PRIORITY_OF[MODE])
+    order.apply_async(
+        (offering_uuid, order_uuid), queue=queue, priority=broker.priority(table.PRIORITY_OF[MODE])
+    )
 
 
 def add_members(offering_uuid: str, report: PassReport) -> None:
