@@ -163,7 +163,7 @@ class HeadNode:
         wanted = quotas.commands(action)
         if action.provider == QuotaProvider.CEPH_XATTR and not _is_own_folder(action.place):
             raise PlanRefused(
-                f"{action.place} of {action.user} is not a folder of its own, and setfattr would follow it: "
+                f"{action.place} of {action.user} is not a folder of its own, and setfattr does not follow it: "
                 "no quota is set. Is homedir_base_path where the homes are?"
             )
         for argv in wanted.settings:
@@ -197,6 +197,10 @@ class HeadNode:
             )
 
     def _tag(self, project_id: int, path: str) -> None:
+        if not _is_own_folder(path):
+            raise PlanRefused(
+                f"{path} is not a folder of its own, and lfs would follow it: it gets no project id"
+            )
         self._checked(project_quotas.tag(path, project_id))
 
     def _set_project_quota(self, action: SetProjectQuota) -> None:

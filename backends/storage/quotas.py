@@ -46,10 +46,11 @@ def commands(action: SetQuota) -> QuotaCommands:
         raise PlanRefused(f"the quota of {user} has no absolute path: {place!r}")
     match QuotaProvider(action.provider):
         case QuotaProvider.CEPH_XATTR:
+            # -h: a home that becomes a link after it was looked at leads nowhere.
             return QuotaCommands(
-                tuple(("setfattr", "-n", name, "-v", value, place) for name, value in action.limits),
+                tuple(("setfattr", "-h", "-n", name, "-v", value, place) for name, value in action.limits),
                 tuple(
-                    Check(("getfattr", "--only-values", "-n", name, place), value)
+                    Check(("getfattr", "-h", "--only-values", "-n", name, place), value)
                     for name, value in action.limits
                 ),
             )

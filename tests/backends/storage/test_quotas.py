@@ -51,10 +51,10 @@ def test_ceph_sets_and_reads_back_both_attributes(world: World) -> None:
     home = action.place
     assert world.head_node().apply(action).done
     assert world.calls() == [
-        ["setfattr", "-n", "ceph.quota.max_bytes", "-v", "1099511627776", home],
-        ["setfattr", "-n", "ceph.quota.max_files", "-v", "5000", home],
-        ["getfattr", "--only-values", "-n", "ceph.quota.max_bytes", home],
-        ["getfattr", "--only-values", "-n", "ceph.quota.max_files", home],
+        ["setfattr", "-h", "-n", "ceph.quota.max_bytes", "-v", "1099511627776", home],
+        ["setfattr", "-h", "-n", "ceph.quota.max_files", "-v", "5000", home],
+        ["getfattr", "-h", "--only-values", "-n", "ceph.quota.max_bytes", home],
+        ["getfattr", "-h", "--only-values", "-n", "ceph.quota.max_files", home],
     ]
     assert world.kept("attributes") == {home: dict(BOTH)}
 
@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_ceph(world: World) -> None:
     action = ceph(world)
     world.file_systems()
     said = error_of(world.head_node().apply(action))
-    assert "setfattr -n ceph.quota.max_bytes" in said
+    assert "setfattr -h -n ceph.quota.max_bytes" in said
     assert said.endswith("Operation not supported")
 
 
@@ -109,6 +109,15 @@ def test_setfattr_is_never_led_elsewhere(world: World, kind: str, tmp_path: Path
     assert isinstance(error, PlanRefused)
     assert "is not a folder of its own" in str(error)
     assert world.calls() == []
+
+
+def test_setfattr_follows_no_link_that_comes_after_the_look(world: World, tmp_path: Path) -> None:
+    action = ceph(world, "bob")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    world.swap(action.place, elsewhere)
+    assert error_of(world.head_node().apply(action)).endswith("Operation not permitted")
+    assert not (world.bin / "attributes").exists() and not (world.folder / "attributes").exists()
 
 
 # XFS ----------------------------------------------------------------------------------------------

@@ -66,6 +66,10 @@ class World:
         """`/path=kind`; without any, `homes` is on ext4."""
         self._write("file_systems", {path: kind for kind, path in kinds.items()})
 
+    def swap(self, place: str, elsewhere: Path) -> None:
+        """Whoever sets an attribute finds a link in place of the folder."""
+        self._write("swap", {place: str(elsewhere)})
+
     def faults(self, *faults: Fault) -> None:
         self._write("faults", [asdict(fault) for fault in faults])
 

@@ -7,7 +7,7 @@ import os
 
 from world import begin, end, load
 
-words = begin()
+words = [word for word in begin() if word != "-h"]
 if len(words) != 4 or words[0] != "--only-values" or words[1] != "-n":
     end(2, "Usage: getfattr [-hRLP] [-n name|-d] [-e en] [-m pattern] path...\n")
 name, path = words[2], words[3]

@@ -8,9 +8,17 @@ import os
 from world import begin, end, file_system, load, save
 
 words = begin()
+follows = "-h" not in words
+words = [word for word in words if word != "-h"]
 if len(words) != 5 or words[0] != "-n" or words[2] != "-v":
     end(2, "Usage: setfattr {-n name} [-v value] [-h] file...\n")
 name, value, path = words[1], words[3], words[4]
+if led := load("swap").get(path):
+    # Somebody was faster: what was a folder when it was looked at is a link.
+    os.rmdir(path)
+    os.symlink(led, path)
+if not follows and os.path.islink(path):
+    end(1, f"setfattr: {path}: Operation not permitted\n")
 if not os.path.exists(path):
     end(1, f"setfattr: {path}: No such file or directory\n")
 if file_system(path) != "ceph" or name not in ("ceph.quota.max_bytes", "ceph.quota.max_files"):
