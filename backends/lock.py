@@ -86,7 +86,7 @@ class WriteLock:
             undo.callback(self._thread.release)
             if not self.descriptors:
                 self._acquire()
-            elif not _is_there(self.descriptors[0], self.path):
+            elif _is_gone(self.descriptors[0], self.path):
                 raise ClusterBusy(
                     f"{self._target}: {self.path} was deleted while we held it, and others are no longer kept out. "
                     "Nothing more is written; tried again later. Never delete state_dir while an agent runs"
@@ -293,6 +293,18 @@ def _is_there(descriptor: int, path: Path) -> bool:
     """Return whether an open file is still the one of this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except OSError:
+        return False
+
+
+def _is_gone(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is certainly no longer the one of this name: a folder that cannot be looked into (root
+    that acts as another user) tells nothing.
+    """
+    try:
+        return not os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return True
     except OSError:
         return False
 
