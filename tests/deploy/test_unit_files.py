@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-import fnmatch
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from backends.slurm.commands import CommandBuilder
 from backends.slurm.programs import Programs
 from rig import processes
 from rig.parts import require
 from rig.processes import REPOSITORY
 from rig.unit_process import UNITS, sections
 from tasks.limits import TASK_TIME_LIMIT_S
+from tests.backends.slurm.wanted import account, delete, join, leave, limits, move
 
 MODERN = sorted(UNITS.glob("*.service"))
 LEGACY = sorted(UNITS.glob("legacy/*.service"))
@@ -158,28 +161,102 @@ def test_metrics_read_what_is_the_workers_and_take_nothing_from_it(unit: Path) -
     assert (service["ProtectSystem"], service["NoNewPrivileges"]) == (["full"], ["yes"])
 
 
-def test_sudo_lets_the_slurm_commands_of_the_worker_through_and_no_way_to_a_shell() -> None:
-    text = (UNITS / "examples" / "sudoers").read_text().replace("\\\n", " ")
-    (listed,) = re.findall(r"^Cmnd_Alias WALDUR_SLURM = (.*)$", text, re.MULTILINE)
-    allowed = [re.sub(r"\s+", " ", command.strip()) for command in listed.split(",")]
-    programs = Programs("/usr/bin")
-    called = [
-        (*programs.sacctmgr_write, "add", "account", "a_one"),
-        (*programs.sacctmgr_ask, "load", "/tmp/x"),
-        (programs.sacctmgr, "--version"),
-        (*programs.sacct_read, "-S", "now"),
-        (programs.squeue, "--noheader"),
-        (programs.scancel, "--account=a_one"),
-        (programs.scontrol, "--all", "--oneliner", "show", "partition"),
-        (programs.scontrol, "--oneliner", "show", "assoc_mgr", "users=a", "flags=assoc"),
-        (programs.sreport, "--noheader"),
+CHECKED = UNITS / "examples" / "checked-slurm"
+
+
+def is_let_through(*words: str) -> bool:
+    """Ask the shipped program itself, without starting what it lets through."""
+    ask = (
+        "import runpy, sys; sys.exit(not runpy.run_path(sys.argv[1])['is_known'](sys.argv[2], sys.argv[3:]))"
+    )
+    return not subprocess.run([sys.executable, "-I", "-c", ask, CHECKED, *words], check=False).returncode
+
+
+def test_sudo_lets_one_checked_program_through_and_hands_no_configuration_on() -> None:
+    text = (UNITS / "examples" / "sudoers").read_text()
+    assert re.findall(r"^Cmnd_Alias.*$", text, re.MULTILINE) == [
+        "Cmnd_Alias WALDUR_SLURM = /usr/local/lib/waldur-site/checked-slurm"
     ]
-    for words in called:
-        assert any(fnmatch.fnmatchcase(" ".join(words), pattern) for pattern in allowed), words
-    assert {pattern.split()[0] for pattern in allowed} == {words[0] for words in called}
-    for line in text.splitlines():
-        if line.startswith("waldur-site"):
-            assert line == "waldur-site ALL = (slurm) NOPASSWD: WALDUR_SLURM"
+    rules = [line for line in text.splitlines() if line.startswith("waldur-site")]
+    assert rules == ["waldur-site ALL = (slurm) NOPASSWD: WALDUR_SLURM"]
+    assert "SLURM_CONF" not in text and "*" not in text
+    assert CHECKED.read_text().startswith("#!/usr/bin/python3 -I\n")
+
+
+WRITE = ("sacctmgr", *Programs("").sacctmgr_write[1:])
+
+
+def test_what_the_builders_write_is_let_through() -> None:
+    programs = Programs("")
+    members = [join("a_one", name, default_account="a_one", qos=("fast",)) for name in ("ann", "bob")]
+    actions = [
+        account("a_one", "p", "Ärzte ohne Grenzen (2)", "O; x"),
+        *members,
+        limits("a_one", **{"cpu": 600, "gres/gpu": 5}),
+        limits("a_two", cpu=-1),
+        leave("a_one", "cid"),
+        delete("a_old"),
+        move("dan", "a_old", "a_one"),
+    ]
+    built = [batch for action in actions for batch in CommandBuilder("c1").batches([action])]
+    assert built
+    for words in [(*programs.sacctmgr_write, *batch.argv) for batch in built]:
+        assert is_let_through(*words), words
+    for words in (
+        (programs.sacctmgr, "--version"),
+        (*programs.sacctmgr_read, "show", "assoc", "cluster=c1", "format=account,user", "WOPLimits"),
+        (*programs.sacct_read, "--duplicates", "--starttime=2026-05-01T00:00:00", "--format=account,user"),
+        (programs.squeue, "--noheader", "--all", "--account=a_one,a_two", "--format=%a|%u"),
+        (programs.scancel, "--account=a_one", "--user=ann"),
+        (programs.scontrol, "--all", "--oneliner", "show", "partition"),
+        (programs.scontrol, "--oneliner", "show", "assoc_mgr", "accounts=a", "flags=assoc"),
+    ):
+        assert is_let_through(*words), words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("scontrol", "--oneliner", "update", "nodename=ALL", "state=down", "reason=show assoc_mgr x"),
+        ("scontrol", "--all", "--oneliner", "update", "nodename=ALL", "show partition"),
+        (*WRITE, "dump", "c1", "file=/etc/cron.d/x"),
+        (*WRITE, "load", "file=/tmp/x"),
+        (*WRITE, "load", "/tmp/x"),
+        (*WRITE, "modify", "user", "where", "name=ann", "set", "AdminLevel=Administrator"),
+        (*WRITE, "modify", "account", "set", "GrpTRESMins=cpu=0"),
+        (*WRITE, "add", "account", "name=a;reboot"),
+        (*WRITE, "add", "account", "name=a", "description=$(reboot)"),
+        (*WRITE, "add", "account", "name=a\nb"),
+        (*WRITE, "show", "assoc", "-Q"),
+        ("sacctmgr", "--conf=/tmp/slurm.conf", "--version"),
+        ("sacct", *Programs("").sacct_read[1:], "--file=/etc/shadow"),
+        ("squeue", "--noheader", "--conf=/tmp/x"),
+        ("scancel",),
+        ("scancel", "--user=ann"),
+        ("scancel", "--account=a", "-Q"),
+        ("sh", "-c", "reboot"),
+        ("../../bin/sh",),
+        (),
+    ],
+    ids=lambda words: " ".join(words)[-40:],
+)
+def test_what_the_agent_never_calls_is_refused_in_words(words: tuple[str, ...]) -> None:
+    done = subprocess.run([CHECKED, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 126 and "is refused" in done.stderr
+
+
+def test_the_environment_of_the_caller_leads_no_command_elsewhere() -> None:
+    ask = "import runpy, sys, os, json; print(json.dumps(runpy.run_path(sys.argv[1])['environment'](os.environ)))"
+    given = {
+        "SLURM_CONF": "/tmp/x",
+        "LD_PRELOAD": "",
+        "PYTHONPATH": "/tmp",
+        "TZ": "../../tmp/x",
+        "PATH": "/tmp",
+    }
+    command = [sys.executable, "-I", "-c", ask, CHECKED]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
 def test_the_environment_example_is_what_systemd_reads() -> None:
