@@ -3,6 +3,7 @@
 #   docker build .                     for workers that reach SLURM by slurmrestd (execution_mode: rest)
 #   docker build --target docker-exec  with the docker client, for command_prefix: docker exec slurmctld
 #   docker build --target demo         with the emulated SLURM, for the profile `demo`
+# Base images are named by tag, which their publishers may move. To pin one: --build-arg PYTHON=3.13-slim-bookworm@sha256:...
 ARG PYTHON=3.13-slim-bookworm
 ARG DOCKER=28-cli
 
