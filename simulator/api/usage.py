@@ -115,7 +115,7 @@ def _reported_resource(call: Call) -> Resource:
     if resource is None:
         raise bad_field("resource", f"There is no object with uuid={uuid}")
     if resource.state not in usage_rules.REPORTABLE_STATES:
-        raise bad_field("resource", "The resource's state takes no usage.")
+        raise bad_field("resource", "Resource is not in valid state.")
     if call.store.plan_of(resource) is None:
         # The 2024 server trips over the missing plan.
         status = 400 if call.age.is_modern else 500

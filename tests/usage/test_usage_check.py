@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
+
 import pytest
 
 from agent.core.errors import BackendError, BackendUnavailable
 from backends.testing.memory import MemoryBackend, MemoryCluster
 from simulator.server.faults import Fault
+from simulator.world.records import ResourceState
 from tests.cli.conftest import Command
 from tests.usage.world import COMPONENT, LAST, PRESENT, Job, World, plugin
 
@@ -90,7 +94,8 @@ def test_what_differs_is_explained(checked: World, command: Command) -> None:
         "3 accounts, 2 of them with differences (* in what differs)",
         "AllocTRES equals sreport: yes, 169,200 cpu-seconds, 199,065,600 mem-seconds",
         "CPU: 17.00 core-hours as configured (requested); the reference counts -2.00 (-11.76%); with `usage_source: "
-        "allocated` it would be +30.00 (+176.47%); Waldur's bills move by +12.00",
+        "allocated` it would be +30.00 (+176.47%); 1.00 of it in accounts that no resource names; Waldur's bills move "
+        "by +12.00",
     ):
         assert sentence in out
 
@@ -238,3 +243,58 @@ def test_months_that_cannot_be_looked_at(world: World, command: Command, month: 
     said = command("usage-check", "--month", month, "-c", world.configure())
     assert said.code == 2
     assert sentence in said.err
+
+
+def terminated(world: World, account: str) -> None:
+    resource = next(
+        u for u in world.waldur.seed.resource_uuids if world.waldur.resource(u).backend_id == account
+    )
+    world.waldur.site.change("resources", resource, state=ResourceState.TERMINATED)
+
+
+def test_a_terminated_resource_names_its_account(checked: World, command: Command) -> None:
+    """Its last usage was not told: Waldur has 0.00 for good, and nothing would show it."""
+    first, second = checked.names
+    told(checked, first, cpu="0.00", mem="0.00")
+    told(checked, second, cpu="40.00", mem="40.00")
+    for account in (first, second):
+        terminated(checked, account)
+    config = checked.configure(usage_source="allocated")
+    said = command("usage-check", "--exit-code", "-c", config)
+    assert said.code == 3
+    assert "3 accounts, 2 of them with differences" in said.out
+    assert (
+        "Waldur has 6.00 less than the 6.00 core-hours that were used (allocated), and takes no more of a terminated "
+        "resource: put it right there" in said.out
+    )
+    assert "; 1.00 of it in accounts that no resource names; Waldur's bills move by +6.00" in said.out
+    (line, *_) = json.loads(command("usage-check", "--json", "-c", config).out)["offerings"][0]["accounts"]
+    assert (line["account"], line["resource"] is not None, line["terminated"]) == (first, True, True)
+    assert (line["amounts"]["cpu"]["waldur"], line["amounts"]["cpu"]["waldur_would_move_by"]) == ("0.00", "6.00")
+
+
+def test_sums_are_sums_of_what_is_shown(checked: World, command: Command) -> None:
+    for account, amount in zip(checked.names, ("6.00", "10.00"), strict=True):
+        told(checked, account, cpu=amount)
+        terminated(checked, account)
+    out = command("usage-check", "-c", checked.configure()).out
+    rows = [line.split()[1:6] for line in out.split("\n\n")[1].splitlines()[2:6]]
+    *accounts, total = ([None if cell == "-" else Decimal(cell) for cell in row] for row in rows)
+    assert total == [sum(cell or 0 for cell in column) for column in zip(*accounts, strict=True)]
+    assert total[-1] == Decimal(16)
+
+
+def test_an_account_that_a_new_resource_has_taken_over_was_told_of_by_both(
+    checked: World, command: Command
+) -> None:
+    first, second = checked.names
+    told(checked, first, cpu="2.00", mem="12.00")
+    terminated(checked, first)
+    heir = next(
+        u for u in checked.waldur.seed.resource_uuids if checked.waldur.resource(u).backend_id == second
+    )
+    told(checked, second, cpu="4.00", mem="0.00")
+    checked.waldur.site.change("resources", heir, backend_id=first)
+    checked.names = [first]
+    out = command("usage-check", "--account", first, "-c", checked.configure()).out
+    assert "Waldur has the same" in out

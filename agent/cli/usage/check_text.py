@@ -135,7 +135,9 @@ def _reasons(found: Checked, line: AccountCheck, amounts: Amounts, measure: Meas
         if amounts.told is not None:
             had = f"{abs(amounts.moves):,.2f} {'less' if amounts.moves > 0 else 'more'} than"
         how = "" if found.charged else f" ({found.source})"
-        yield f"Waldur has {had} the {shown(amounts.next)} {printable(measure.unit)} that it would be told{how}"
+        would = "that were used" if line.has_ended else "that it would be told"
+        ended = ", and takes no more of a terminated resource: put it right there" if line.has_ended else ""
+        yield f"Waldur has {had} the {shown(amounts.next)} {printable(measure.unit)} {would}{how}{ended}"
 
 
 def reasons(seconds: Seconds) -> Iterator[str]:
@@ -228,6 +230,8 @@ def _bill_sentences(found: Checked, amounts: Amounts, measure: Measure) -> Itera
         sentences.append(f"the reference counts {_moved(now, before)}")
     if then is not None:
         sentences.append(f"with `usage_source: {other}` it would be {_moved(now, then)}")
+    if amounts.is_told_known and amounts.unnamed:
+        sentences.append(f"{shown(amounts.unnamed)} of it in accounts that no resource names")
     if amounts.is_told_known:
         sentences.append(
             f"Waldur's bills move by {amounts.moves:+,.2f}" if amounts.moves else "Waldur has the same"

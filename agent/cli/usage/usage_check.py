@@ -85,6 +85,7 @@ class OfferingCheck:
                 {
                     "account": line.account,
                     "resource": line.resource or None,
+                    "terminated": line.has_ended,
                     **_line(line),
                     "differs": line.differs,
                     "command": (found.commands or {}).get(line.account),

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from agent.core.model import Component
-from agent.core.units import Shares, reported_amount, targets_of, tres_shares
+from agent.core.units import ZERO, Shares, reported_amount, targets_of, tres_shares
 from agent.core.usage import Counts, Usage, UsageSource
 
 Number = TypeVar("Number", int, Decimal)
@@ -80,7 +80,7 @@ class Seconds:
 @dataclass(frozen=True, slots=True)
 class Amounts:
     """One component, in Waldur's units. `told`: what Waldur has, None where it has nothing or does not say. `next`:
-    what it is to be told, as the offering is configured.
+    what it is to be told, as the offering is configured. `unnamed`: the part of that in accounts that no resource names.
     """
 
     component: str
@@ -89,6 +89,7 @@ class Amounts:
     next: Decimal | None
     told: Decimal | None = None
     is_told_known: bool = False
+    unnamed: Decimal = ZERO
 
     @classmethod
     def sum(cls, parts: Sequence[Amounts]) -> Amounts:
@@ -101,24 +102,28 @@ class Amounts:
             next=_sum(part.next for part in parts if part.is_told_known),
             told=_sum(part.told for part in parts),
             is_told_known=any(part.is_told_known for part in parts),
+            unnamed=_sum(part.next for part in parts if not part.is_told_known) or ZERO,
         )
 
     @property
     def moves(self) -> Decimal:
         """Return how much Waldur's figure would move; 0 where nothing is known, or it has the same."""
         if self.next is None or not self.is_told_known:
-            return Decimal(0)
-        return self.next - (self.told or Decimal(0))
+            return ZERO
+        return self.next - (self.told or ZERO)
 
 
 @dataclass(frozen=True)
 class AccountCheck:
-    """One account, or all of them together (`account` empty)."""
+    """One account, or all of them together (`account` empty). `has_ended`: the resource that names it is terminated, and
+    Waldur takes no usage of it any more.
+    """
 
     account: str
     seconds: Mapping[str, Seconds]
     amounts: Mapping[str, Amounts]
     resource: str = ""
+    has_ended: bool = False
 
     @classmethod
     def sum(cls, lines: Sequence[AccountCheck]) -> AccountCheck:
@@ -173,7 +178,7 @@ class Comparison:
 class CheckFacts:
     """What was read of one month. `last_runs`: as requested, but of requeued jobs only the last run; None where that
     was not asked. `waldur`: what it was told, by account and component; None where Waldur did not say. `shares`: by
-    account, of TRES that several components name.
+    account, of TRES that several components name. `ended`: accounts that terminated resources alone name.
     """
 
     usages: Mapping[Way, Usage]
@@ -185,6 +190,7 @@ class CheckFacts:
     waldur: Mapping[tuple[str, str], Decimal | None] | None = None
     resources: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[str, Shares] = field(default_factory=dict)
+    ended: frozenset[str] = frozenset()
 
     @property
     def accounts(self) -> set[str]:
@@ -210,6 +216,7 @@ class CheckFacts:
             {tres: _seconds(tres, counts, last_runs) for tres in sorted(named)},
             {c.name: self.amounts(c, counts, account) for c in self.components},
             self.resources.get(account, ""),
+            has_ended=account in self.ended,
         )
 
     def amounts(self, component: Component, counts: Mapping[Way, Counts | None], account: str) -> Amounts:

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from agent.core.account_names import fold
 from agent.core.errors import BackendError, WaldurError
-from agent.core.model import OfferingFacts, Part, Resource
+from agent.core.model import OfferingFacts, Part, Resource, ResourceState
 from agent.core.periods import Month
 from agent.core.units import Shares
 from agent.core.usage import Usage, UsageQuery, UsageSource
@@ -34,6 +34,8 @@ from backends.base import ChargeReader, Scope, UsageCheck, UsageReader
 NO_SECOND_COUNT = (
     "there is no second count: this kind of cluster keeps one record of what was used, which is read here"
 )
+# A resource that has ended names its account still, and Waldur bills what it was told of it.
+STATES = (*report_facts.STATES, ResourceState.TERMINATED)
 Submitted = Mapping[tuple[str, str], Decimal | None]
 
 
@@ -75,6 +77,7 @@ class _Waldur:
     submitted: Submitted | None = None
     resources: Mapping[str, str] | None = None
     shares: Mapping[str, Shares] | None = None
+    ended: frozenset[str] = frozenset()
     error: WaldurError | None = None
 
 
@@ -110,6 +113,7 @@ def check(
         waldur=waldur.submitted,
         resources=waldur.resources or {},
         shares=waldur.shares or {},
+        ended=waldur.ended,
     )
     comparison = usage_check.compare(facts, fold(account))
     configured = replace(query, source=site.offering.usage_source)
@@ -169,7 +173,7 @@ def _waldur(site: Site, month: Month) -> _Waldur:
     client = site.client
     try:
         facts = offerings.facts(client)
-        listed = resources.listed(client, report_facts.STATES, fields=report_facts.FIELDS)
+        listed = resources.listed(client, STATES, fields=report_facts.FIELDS)
         ledger = Ledger.of(usages.of_month(client, month))
     except WaldurError as error:
         return _Waldur(OfferingFacts(site.offering.uuid), error=error)
@@ -178,14 +182,21 @@ def _waldur(site: Site, month: Month) -> _Waldur:
         if resource.backend_id:
             holders[fold(resource.backend_id)].append(resource)
     submitted: dict[tuple[str, str], Decimal | None] = {}
-    shares = {}
-    for account, resource in ((a, r[0]) for a, r in holders.items() if len(r) == 1):
-        shares[account] = shares_of(resource, tuple(site.offering.components.values()))
+    shares, ended = {}, set()
+    for account, named in holders.items():
+        alive = [each for each in named if each.state is not ResourceState.TERMINATED]
+        if len(alive) > 1:
+            continue  # its usage is told of none
+        if not alive:
+            ended.add(account)
+        shares[account] = shares_of((alive or named)[-1], tuple(site.offering.components.values()))
         for name in site.offering.components:
-            record = ledger.record(resource.uuid, name)
-            submitted[account, name] = record.amount if record else None
+            # An account whose resource has ended may stand for a new one of the same name.
+            records = [record for each in named if (record := ledger.record(each.uuid, name))]
+            amounts = [record.amount for record in records if record.amount is not None]
+            submitted[account, name] = sum(amounts[1:], amounts[0]) if amounts else None
     names = {account: " / ".join(r.name for r in each) for account, each in holders.items()}
-    return _Waldur(facts, submitted, names, shares)
+    return _Waldur(facts, submitted, names, shares, frozenset(ended))
 
 
 def _untracked(site: Site, *counted: Usage) -> dict[str, str]:
