@@ -24,6 +24,7 @@ def command(what: str, config_file: Path | None, offering_uuid: str | None) -> i
     settled-usage: sums of jobs that have ended; the next report counts the months in full.
     named-accounts: which accounts the offering names and reports; nobody is removed on its cluster until its next pass.
     hierarchy-names: which accounts stand for projects and customers; those with another slug in Waldur move.
+    untold-usage: last usage of ended resources that Waldur was not told, once it is put right there.
     """
     settings = load_settings(config_file)
     for offering in select_offerings(settings, offering_uuid):

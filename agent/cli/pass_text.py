@@ -11,6 +11,7 @@ from typing import Any
 from agent.cli.moments import age
 from agent.cli.options import number
 from agent.core.errors import cause_of
+from agent.state.untold_usage import UntoldUsage
 
 HOMES_WAIT = {
     "waiting": "for users that this head node does not know yet",
@@ -67,6 +68,11 @@ def pass_text(entry: Mapping[str, Any], said: set[str] | None = None) -> PassTex
         (*more, *_news(entry, set() if said is None else said)),
         str(entry.get("subject") or ""),
     )
+
+
+def untold_text(found: UntoldUsage) -> str:
+    """Return the last usage of an ended resource that is not in Waldur."""
+    return f"usage of {found.account} in {found.month} is not in Waldur: {found.figures} ({found.why})"
 
 
 def _news(entry: Mapping[str, Any], said: set[str]) -> list[str]:

@@ -24,7 +24,7 @@ from agent.cli.options import (
     select_offerings,
 )
 from agent.cli.output import echo
-from agent.cli.pass_text import pass_text
+from agent.cli.pass_text import pass_text, untold_text
 from agent.config.model import Mode
 from agent.run import status
 from agent.run.status import BrokerStatus, ModeStatus, OfferingStatus, SiteStatus, StuckOrder
@@ -79,6 +79,9 @@ def _offering_lines(found: OfferingStatus) -> Iterator[str]:
         yield from plan_lines(plan, indent="  ")
     for order in found.stuck:
         yield from _stuck_lines(order)
+    for untold in found.untold:
+        yield f"  {untold_text(untold)}"
+        yield f"    put it right in Waldur, then `forget untold-usage --offering {offering.uuid}`"
     said: set[str] = set()
     for mode in found.modes:
         yield from _mode_lines(mode, said)

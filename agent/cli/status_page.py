@@ -14,7 +14,7 @@ from agent.cli import pages
 from agent.cli.moments import age, until
 from agent.cli.options import number
 from agent.cli.output import echo
-from agent.cli.pass_text import PassText, pass_text
+from agent.cli.pass_text import PassText, pass_text, untold_text
 from agent.cli.usage import sections
 from agent.config.model import Mode, Offering, Settings
 from agent.core.errors import SiteAgentError
@@ -119,6 +119,8 @@ def _needs_of(found: OfferingStatus) -> Iterator[Need]:
     for order in found.stuck:
         if order.result == "stuck":
             yield Need(name, f"an order is stuck for {age(order.since)}: {order.message}", anchor=anchor)
+    for untold in found.untold:
+        yield Need(name, untold_text(untold), f"{PROGRAM} forget untold-usage --offering {uuid}", anchor)
     for mode in found.modes:
         if mode.stopped:
             yield Need(name, f"{mode.mode} is off: {mode.stopped}", f"{PROGRAM} config-check", anchor)

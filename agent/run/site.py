@@ -60,7 +60,8 @@ class Site:
     """`neighbours`: other offerings of the configuration with members on the same cluster, name by uuid; `elsewhere`:
     uuids of those that are known to be on another one. `zone`: where billing months begin and end. `counting_alike`:
     others whose reports count something on the same cluster that this one counts as well. `exposes_details`: Waldur may
-    show how commands were called that failed.
+    show how commands were called that failed. `usage_backend`: what counts usage for an order that ends an allocation;
+    None where this offering's usage is not reported.
     """
 
     offering: Offering
@@ -74,6 +75,7 @@ class Site:
     reporting_periods: int = 2
     key_final_report_days: int = FINAL_REPORT_DAYS
     exposes_details: bool = True
+    usage_backend: Backend | None = None
     cache: ProcessCache = field(default_factory=ProcessCache)
 
 
@@ -103,6 +105,12 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         costs=partial(CommandCosts, settings.state_dir),
         seen_cluster=clusters.name(offering, mode),
     )
+    backend = configured.connect(context)
+    usage_backend: Backend | None = None
+    reports = offering.backend_of(Mode.REPORT) if Mode.REPORT not in offering.stopped else ""
+    if mode is Mode.ORDER_PROCESS and reports:
+        is_same = reports == offering.backend_of(mode)
+        usage_backend = backend if is_same else registry.configure(offering, Mode.REPORT).connect(context)
     neighbours, counting_alike = {}, {}
     for other in settings.offerings:
         if other.uuid == offering.uuid:
@@ -116,7 +124,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
     return Site(
         registry.with_known_components(offering, mode),
         client(offering, mode),
-        configured.connect(context),
+        backend,
         settings.state_dir,
         neighbours=neighbours,
         elsewhere=frozenset(o.uuid for o in settings.offerings if clusters.are_apart(o, offering)),
@@ -125,6 +133,7 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         reporting_periods=settings.reporting_periods,
         key_final_report_days=settings.api_key_final_report_days,
         exposes_details=settings.expose_backend_error_details,
+        usage_backend=usage_backend,
     )
 
 

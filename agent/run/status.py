@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from agent.config.model import Mode, Offering, Settings
-from agent.state import drifts, held_plans, left_out, passes, pauses
+from agent.state import drifts, held_plans, left_out, passes, pauses, untold_usage
 from agent.state.drifts import Drift
 from agent.state.held_plans import Approval, HeldPlans, HeldRow
 from agent.state.left_out import LeftOut
 from agent.state.store import stamp
+from agent.state.untold_usage import UntoldUsage
 
 # A pass that is this late is late: beat's spread, the queue and the pass itself take their time.
 LATE_AFTER = timedelta(minutes=2)
@@ -148,13 +149,16 @@ class WaitingPlan:
 
 @dataclass(frozen=True, slots=True)
 class OfferingStatus:
-    """`paused`: who paused it, why and since when; empty where it is not."""
+    """`paused`: who paused it, why and since when; empty where it is not. `untold`: last usage of ended resources that
+    is not in Waldur.
+    """
 
     offering: Offering
     paused: str
     held: tuple[WaitingPlan, ...]
     modes: tuple[ModeStatus, ...]
     stuck: tuple[StuckOrder, ...]
+    untold: tuple[UntoldUsage, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -164,6 +168,7 @@ class OfferingStatus:
             "paused": self.paused or None,
             "held": [each.as_json() for each in self.held],
             "stuck_orders": [each.as_json() for each in self.stuck],
+            "untold_usage": [each.as_json() for each in self.untold],
             "left_out": {each.mode: each.left_out.as_json() for each in self.modes},
             "passes": {each.mode: list(each.passes) for each in self.modes},
             "drift": {each.mode: _drift(each.drift) for each in self.modes},
@@ -224,6 +229,7 @@ def _of_offering(
         tuple(each for each in waiting if each.held.offering is offering),
         modes,
         _stuck(offering, orders, broker) if orders else (),
+        tuple(untold_usage.of_offering(settings.state_dir, offering.uuid)),
     )
 
 

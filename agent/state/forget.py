@@ -17,6 +17,7 @@ HINTS: Mapping[str, tuple[str, ...]] = {
     "settled-usage": ("settled_usage", "settled_months", "settled_accounts"),
     "named-accounts": ("ledgers", "reported_accounts"),
     "hierarchy-names": ("hierarchy_names",),
+    "untold-usage": ("untold_usage",),
 }
 
 

@@ -448,8 +448,22 @@ CREATE TABLE joined_members (
 )
 """
 
+# Usage of resources that ended before Waldur was told of it.
+TENTH = """
+CREATE TABLE untold_usage (
+  offering TEXT NOT NULL,
+  resource TEXT NOT NULL,
+  month TEXT NOT NULL,
+  account TEXT NOT NULL,
+  figures TEXT NOT NULL,
+  why TEXT NOT NULL,
+  since TEXT NOT NULL,
+  PRIMARY KEY (offering, resource, month)
+)
+"""
+
 # The script at position n makes version n + 1 of the file.
-MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
+MIGRATIONS: tuple[str, ...] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
 
 
 def statements(script: str) -> list[str]:

@@ -39,10 +39,10 @@ MAX_EXPONENT = 30
 USER_FIELDS = ("uuid", "username", "usage", "component_usage")
 
 
-def of_month(client: WaldurClient, month: Month) -> list[UsageRecord]:
-    """Return what the offering's resources have in a month. Raises WaldurError."""
+def of_month(client: WaldurClient, month: Month, resource_uuid: str = "") -> list[UsageRecord]:
+    """Return what the offering's resources, or one of them, have in a month. Raises WaldurError."""
     day = month.first_day.isoformat()
-    params = [("offering_uuid", client.offering_uuid), ("billing_period", day)]
+    params = [("offering_uuid", client.offering_uuid), ("billing_period", day), *_only(resource_uuid)]
     items = client.pages(PATH, [*params, *(("field", name) for name in RECORD_FIELDS)])
     return [
         UsageRecord(
@@ -56,10 +56,11 @@ def of_month(client: WaldurClient, month: Month) -> list[UsageRecord]:
     ]
 
 
-def of_users(client: WaldurClient, month: Month) -> list[UserUsageRecord]:
-    """Return what users have in a month, in all resources of the offering. Raises WaldurError."""
+def of_users(client: WaldurClient, month: Month, resource_uuid: str = "") -> list[UserUsageRecord]:
+    """Return what users have in a month, in all resources of the offering or in one. Raises WaldurError."""
     params = [
         ("offering_uuid", client.offering_uuid),
+        *_only(resource_uuid),
         ("billing_period_year", str(month.year)),
         ("billing_period_month", str(month.month)),
     ]
@@ -188,6 +189,10 @@ def amount(value: Any) -> Decimal | None:
     except InvalidOperation:
         return None
     return number if number.is_finite() and abs(number.adjusted()) <= MAX_EXPONENT else None
+
+
+def _only(resource_uuid: str) -> list[tuple[str, str]]:
+    return [("resource_uuid", resource_uuid)] if resource_uuid else []
 
 
 def _dated(date: datetime | None) -> dict[str, str]:

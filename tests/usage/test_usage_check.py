@@ -270,7 +270,10 @@ def test_a_terminated_resource_names_its_account(checked: World, command: Comman
     assert "; 1.00 of it in accounts that no resource names; Waldur's bills move by +6.00" in said.out
     (line, *_) = json.loads(command("usage-check", "--json", "-c", config).out)["offerings"][0]["accounts"]
     assert (line["account"], line["resource"] is not None, line["terminated"]) == (first, True, True)
-    assert (line["amounts"]["cpu"]["waldur"], line["amounts"]["cpu"]["waldur_would_move_by"]) == ("0.00", "6.00")
+    assert (line["amounts"]["cpu"]["waldur"], line["amounts"]["cpu"]["waldur_would_move_by"]) == (
+        "0.00",
+        "6.00",
+    )
 
 
 def test_sums_are_sums_of_what_is_shown(checked: World, command: Command) -> None:

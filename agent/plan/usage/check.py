@@ -80,7 +80,8 @@ class Seconds:
 @dataclass(frozen=True, slots=True)
 class Amounts:
     """One component, in Waldur's units. `told`: what Waldur has, None where it has nothing or does not say. `next`:
-    what it is to be told, as the offering is configured. `unnamed`: the part of that in accounts that no resource names.
+    what it is to be told, as the offering is configured. `unnamed`: the part of that in accounts that no resource
+    names.
     """
 
     component: str
@@ -115,8 +116,8 @@ class Amounts:
 
 @dataclass(frozen=True)
 class AccountCheck:
-    """One account, or all of them together (`account` empty). `has_ended`: the resource that names it is terminated, and
-    Waldur takes no usage of it any more.
+    """One account, or all of them together (`account` empty). `has_ended`: the resource that names it is terminated,
+    and Waldur takes no usage of it any more.
     """
 
     account: str

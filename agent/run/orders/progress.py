@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.core.actions import Action, DeleteAccount, Kind, only
+from agent.core.actions import Action, DeleteAccount, DeleteQos, Kind, only
 from agent.core.errors import (
     BackendError,
     DoneInPart,
@@ -43,11 +43,16 @@ from agent.run.orders import naming, updates
 from agent.run.orders.planning import PlannedOrders
 from agent.run.results import OrderResult, Result, postponed
 from agent.run.site import Site
+from agent.run.usage import last as last_usage
 from agent.waldur import orders, resources
 from backends.base import Few, Scope
+from backends.failure_propagation import FailurePropagation
+from backends.hierarchy import in_order
 
 log = logging.getLogger(__name__)
 
+# What is left for last: nothing can be used of an account by then.
+GOING = (DeleteAccount, DeleteQos)
 READ_BACK = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})
 CLAIM_ROUNDS = 3
 REQUESTS: Mapping[type[WaldurAction], Request] = {
@@ -74,6 +79,9 @@ class OrderProgress:
         self._is_announced = False
         self._with_allocation: set[str] = set()
         self._approved: frozenset[str] = frozenset()
+        # The error of each action, None where it is done; and whether accounts go in another portion, after this one.
+        self._outcomes: dict[Action, SiteAgentError | None] = {}
+        self._goes_on = False
 
     def announce(self, work: OrderWork) -> PlannedOrders | None:
         """Approve, fail refused orders, and claim the names. Return the plan without the orders that fell out, None
@@ -118,30 +126,77 @@ class OrderProgress:
         return work.plan.only(self._open.values())
 
     def portions(self, work: OrderWork) -> Iterator[Portion]:
-        """Yield one portion: all that the orders change on the cluster, but for updates that Waldur has ended."""
+        """Yield all that the orders change on the cluster, but for updates that Waldur has ended. Where some end an
+        account whose usage is reported, it is counted and told when nobody can use the account any more, and before it
+        goes: that is a second portion.
+        """
         for plan, error in updates.overtaken(self._site, list(self._open.values()), self._approved):
             self._postpone(work, plan, error)
         wanted = Plan.of(a for plan in self._open.values() for a in plan.actions).cluster_actions()
-        if wanted:
-            yield Portion(wanted)
+        if not self._site.usage_backend or not any(map(_ends, self._open.values())):
+            if wanted:
+                yield Portion(wanted)
+            return
+        self._goes_on = True
+        if first := tuple(action for action in wanted if not isinstance(action, GOING)):
+            yield Portion(first)
+        self._goes_on = False
+        self._tell_last_usage(work)
+        going = self._going(work, wanted)
+        if first or going:
+            yield Portion(going, about=first)
+
+    def _going(self, work: OrderWork, wanted: Sequence[Action]) -> tuple[Action, ...]:
+        """Return the accounts that may go now: who waits keeps the accounts above as well."""
+        left = work.plan.again(self._open.values(), work.plan.snapshot)
+        planned = dict.fromkeys(
+            a for plan in left for a in plan.actions if isinstance(a, GOING) and a in wanted
+        )
+        failures = FailurePropagation()
+        for action, error in self._outcomes.items():
+            failures.note(Outcome(action, error))
+        unmet = []
+        parents = {name: each.parent for name, each in work.plan.snapshot.accounts.items()}
+        for action in in_order(planned, parents):
+            if error := failures.error_for(action):
+                unmet.append(Outcome(action, error))
+                failures.note(unmet[-1])
+        work.note(unmet)
+        self._outcomes |= {outcome.action: outcome.error for outcome in unmet}
+        return tuple(action for action in planned if action not in self._outcomes)
+
+    def _tell_last_usage(self, work: OrderWork) -> None:
+        """Postpone the orders whose resource has usage that Waldur cannot be told yet."""
+        ending = {plan.case.resource.uuid: plan for plan in self._open.values() if _ends(plan)}
+        cases = [plan.case.resource for plan in ending.values()]
+        found = last_usage.tell(work.run, cases, work.plan.snapshot)
+        for uuid, error in found.errors.items():
+            self._postpone(work, ending[uuid], error)
+        for uuid, sentence in found.held.items():
+            self._close(work, ending[uuid], Result.WAITING, sentence)
 
     def read_back(self, work: OrderWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Postpone the orders of which a second plan still has actions. Raises BackendError."""
+        self._outcomes |= {outcome.action: outcome.error for outcome in outcomes}
+        if self._goes_on:
+            return  # all is read back after the second portion
         # An account that is to be deleted may have got others below it meanwhile, whose names nobody knows here.
         ends = only(DeleteAccount, portion.actions)
-        few = None if ends else Few.touched(work.plan.snapshot, portion.actions)
+        carried_out = (*(portion.about or ()), *portion.actions)
+        few = None if ends else Few.touched(work.plan.snapshot, carried_out)
         seen = self._site.backend.observe(Scope(READ_BACK, few=few))
         # The TRES were not read again: they cannot have changed.
         seen = replace(seen, tres=work.plan.snapshot.tres, complete=seen.complete | {Part.TRES})
-        errors = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
+        errors = {action: error for action, error in self._outcomes.items() if error}
         plans = list(self._open.values())
         for plan, left in zip(plans, work.plan.again(plans, seen), strict=True):
             self._check(work, plan, left, errors)
 
     def failed(self, work: OrderWork, portion: Portion, error: SiteAgentError) -> None:
         """Postpone the orders of a portion that cannot have happened, or cannot be read back."""
+        concerned = (*(portion.about or ()), *portion.actions)
         for plan in list(self._open.values()):
-            if any(action in portion.actions for action in plan.actions):
+            if any(action in concerned for action in plan.actions):
                 self._postpone(work, plan, error)
 
     def tell(self, work: OrderWork) -> None:
@@ -336,6 +391,11 @@ def _ids(plan: OrderPlan) -> dict[str, str]:
         "resource": plan.case.order.resource_uuid,
         "account": plan.account or "",
     }
+
+
+def _ends(plan: OrderPlan) -> bool:
+    """Return whether the order ends a resource, in this pass if all goes well."""
+    return plan.case.order.type is OrderType.TERMINATE and _of(plan, CompleteOrder) is not None
 
 
 def _of(plan: OrderPlan, kind: type[Sent]) -> Sent | None:

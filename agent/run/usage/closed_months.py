@@ -48,7 +48,7 @@ class MonthAccess:
         """Return the part of an action that Waldur takes; None where the month is closed for it."""
         if month.is_current:
             return action
-        taken = NOTHING if self._takes_no_dates else self._closed.get(month.month)
+        taken = NOTHING if self.is_dateless(month) else self._closed.get(month.month)
         return action if taken is None else action.part(taken)
 
     def send(self, month: PlannedMonth, send: Callable[[datetime | None], Sent]) -> Sent:

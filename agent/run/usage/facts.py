@@ -6,12 +6,13 @@ One command per month, whatever the number of accounts, and list pages of Waldur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from agent.core.account_names import fold
 from agent.core.errors import ConfigError
-from agent.core.model import Component, OfferingFacts, Part, Resource, ResourceState, Snapshot
+from agent.core.model import Component, OfferingFacts, OfferingUser, Part, Resource, ResourceState, Snapshot
 from agent.core.periods import Month
 from agent.core.policy import UsageDecreases
 from agent.core.usage import Usage, UsageQuery
@@ -20,12 +21,20 @@ from agent.plan.usage.planning import Ledger, UsageRules
 from agent.run.site import Site
 from agent.state import reported_accounts
 from agent.waldur import members, offerings, pool, resources, usages
+from agent.waldur.client import WaldurClient
 from backends.base import Scope, UsageCount, UsageReader
 
 STATES = (ResourceState.OK, ResourceState.ERRED, ResourceState.UPDATING, ResourceState.TERMINATING)
 FIELDS = (
     "uuid", "name", "state", "backend_id", "project_name", "customer_name", "limits", "created", "end_date",
 )  # fmt: skip
+
+
+# All resources of the offering.
+ALL: tuple[str, ...] = ()
+ASKED_ONE_BY_ONE = 3
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -63,38 +72,59 @@ def offering(site: Site, *, with_users: bool = True) -> ObservedOffering:
     """Read resources, accounts and users of the offering. Raises SiteAgentError."""
     client = site.client
     facts = offerings.facts(client)
-    billing_types = {c.type: str(c.fields.get("billing_type") or "") for c in facts.components}
-    components, missing = planner.accountable(site.offering.components.values(), billing_types)
     with pool.beside(2) as start:
         reading = start(lambda: resources.listed(client, STATES, fields=FIELDS))
         of_offering = start(lambda: members.offering_users(client) if with_users else [])
         snapshot = site.backend.observe(Scope(parts=frozenset({Part.ACCOUNTS})))
         listed, users = reading.result(), of_offering.result()
+    observed = of_resources(site, facts, [resource for resource in listed if resource.backend_id], snapshot)
+    nameless = [r for r in listed if not r.backend_id and r.state is ResourceState.OK]
+    return with_users_of(replace(observed, nameless=nameless), users)
+
+
+def of_resources(
+    site: Site, facts: OfferingFacts, listed: Sequence[Resource], snapshot: Snapshot
+) -> ObservedOffering:
+    """Return what is known of these resources, without the users."""
+    billing_types = {c.type: str(c.fields.get("billing_type") or "") for c in facts.components}
+    components, missing = planner.accountable(site.offering.components.values(), billing_types)
+    return ObservedOffering(facts, listed, snapshot, components, missing)
+
+
+def with_users_of(observed: ObservedOffering, users: Iterable[OfferingUser]) -> ObservedOffering:
+    """Return the offering with its users."""
+    users = list(users)
     # Of several users with one name the OK one wins; a person who left and came back has two.
     linked = [user for user in users if user.username and user.uuid and not user.is_restricted]
     linked.sort(key=lambda user: (user.state == "OK", user.uuid))
-    return ObservedOffering(
-        facts=facts,
-        resources=[resource for resource in listed if resource.backend_id],
-        nameless=[r for r in listed if not r.backend_id and r.state is ResourceState.OK],
-        snapshot=snapshot,
-        components=components,
-        missing=missing,
+    return replace(
+        observed,
         links={user.username: user.uuid for user in linked},
         names={fold(user.username): user.username for user in (*users, *linked) if user.username},
     )
 
 
 def month(
-    site: Site, which: Month, *, with_users: bool = True, count: UsageCount | None = None
+    site: Site,
+    which: Month,
+    *,
+    with_users: bool = True,
+    count: UsageCount | None = None,
+    only: Collection[str] = ALL,
 ) -> ObservedMonth:
-    """Read one month of all accounts, from the cluster and Waldur at once; in full where there is no `count`. Raises
-    SiteAgentError where one fails.
+    """Read one month of all accounts, from the cluster and Waldur at once; in full where there is no `count`. `only`:
+    the resources of which Waldur is asked. Raises SiteAgentError where one fails.
     """
     read = reader(site).usage if count is None else count.usage
+    # One listing of all costs less than these requests for many.
+    asked = list(only) if len(only) <= ASKED_ONE_BY_ONE else list(ALL)
+
+    def of_each(ask: Callable[[WaldurClient, Month, str], list[Found]]) -> list[Found]:
+        return [each for uuid in asked or [""] for each in ask(site.client, which, uuid)]
+
     with pool.beside(2) as start:
-        records = start(lambda: usages.of_month(site.client, which))
-        shares = start(lambda: usages.of_users(site.client, which) if with_users else [])
+        records = start(lambda: of_each(usages.of_month))
+        shares = start(lambda: of_each(usages.of_users) if with_users else [])
         counted = read(query(site, which))
         return ObservedMonth(which, counted, Ledger.of(records.result(), shares.result()))
 

@@ -8,7 +8,7 @@ under its own present month: it gets usage of the present month only, and only w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -31,6 +31,8 @@ from agent.waldur import usages
 from backends.base import UsageCount, UsageCounter
 
 Clock = Callable[[], datetime]
+# A month with the date that is sent with its usage, None where none is.
+DatedMonth = tuple[Month, datetime | None]
 TURN_S = 1800
 # An offering of so many resources may have a month that is too large to read in full each time.
 LARGE_OFFERING = 500
@@ -171,6 +173,24 @@ def observe(site: Site, clock: Clock, is_late: Callable[[], bool] = lambda: Fals
     )
 
 
+def observe_endings(
+    site: Site, now: datetime, observed: ObservedOffering, months: Sequence[DatedMonth]
+) -> ReportFacts:
+    """Read what resources that end have used in these months, the newest first. Raises SiteAgentError."""
+    observation = _Observation(site, now, observed)
+    # What was refused before is tried once more: there is no later report that could.
+    observation.state = replace(observation.state, refused={})
+    only = [resource.uuid for resource in observed.resources]
+    read = [observation.month(which, date, only) for which, date in months]
+    # Nothing and a zero are the same in the end.
+    found = [
+        replace(month, rules=replace(month.rules, with_zeros=False)) if month.rules else month
+        for month in reversed(read)
+        if month is not None
+    ]
+    return ReportFacts(observed, tuple(found), observation.state, (), (), observation.has_gaps, ())
+
+
 def refine(site: Site, facts: ReportFacts, plan: PlannedReport) -> ReportFacts | None:
     """Return the facts with the jobs that explain every decrease; None when they were asked for."""
     if facts.explanations is not None:
@@ -191,9 +211,9 @@ def is_certain(site: Site, month: Month, now: datetime) -> bool:
 class _Observation:
     """The reading of one report, as of `now`. Raises SiteAgentError where the offering cannot be read."""
 
-    def __init__(self, site: Site, now: datetime) -> None:
+    def __init__(self, site: Site, now: datetime, observed: ObservedOffering | None = None) -> None:
         self.state = report_state.load(site.state_dir, site.offering.uuid)
-        self.observed = report_facts.offering(site)
+        self.observed = observed or report_facts.offering(site)
         self.current = Month.of(now)
         self.has_gaps = False
         self.left_alone: list[str] = []
@@ -240,10 +260,10 @@ class _Observation:
                     "reporting_periods asks for fewer"
                 )
                 break
-            made[which] = self._month(which, date)
+            made[which] = self.month(which, date)
         return [month for which, _ in wanted if (month := made.get(which)) is not None]
 
-    def _months(self) -> list[tuple[Month, datetime | None]]:
+    def _months(self) -> list[DatedMonth]:
         """Return the months to submit, with their dates."""
         site, now = self._site, self._now
         wanted = last_months(self.current, site.reporting_periods)
@@ -262,8 +282,10 @@ class _Observation:
         self.has_gaps = True
         return []
 
-    def _month(self, which: Month, date: datetime | None) -> MonthFacts | None:
-        """Read a month; None where Waldur takes nothing of it."""
+    def month(
+        self, which: Month, date: datetime | None, only: Collection[str] = report_facts.ALL
+    ) -> MonthFacts | None:
+        """Read a month, of all resources or `only` some; None where Waldur takes nothing of it."""
         is_current = which == self.current
         components = self.observed.components
         if not is_current and self.state.is_refused(which, self._now):
@@ -274,7 +296,7 @@ class _Observation:
                 components = ()
         if not components:
             return None
-        seen = report_facts.month(self._site, which, count=self._count)
+        seen = report_facts.month(self._site, which, count=self._count, only=only)
         if not seen.usage.records:
             # A held plan can only be about a month of which Waldur has something.
             self.has_gaps = self.has_gaps or bool(seen.ledger.records)

@@ -215,6 +215,10 @@ class Submission:
             if self._stop is not None:
                 self._errors.setdefault(action.resource, self._stop)
 
+    def error_of(self, resource_uuid: str) -> SiteAgentError | None:
+        """Return what was the matter with the usage of a resource, if anything was."""
+        return self._errors.get(resource_uuid)
+
     def report(self, work: ReportWork) -> None:
         """Add one result for every resource whose usage was submitted, or should have been."""
         if self._stop is not None and not self._stop.retryable:

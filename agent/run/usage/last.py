@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: MIT
+"""Tell Waldur the last usage of resources that end, before they do: it takes none of a resource that is terminated.
+
+One count of the cluster for all that end in a pass, by the same steps as a report: what a person has to decide on is
+held as there. Asked by orders; whatever cannot be told any more is written down with its figure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from agent.config.model import Mode
+from agent.core.account_names import fold
+from agent.core.errors import BackendUnavailable, SiteAgentError, WaldurError
+from agent.core.model import Resource, ResourceState, Snapshot
+from agent.core.periods import SKEW, Month, attribution
+from agent.core.plans import Outcome
+from agent.core.units import ZERO, reported_amount
+from agent.core.usage import AccountUsage
+from agent.core.usage_actions import UsageAction, told
+from agent.core.waldur_actions import WaldurAction
+from agent.plan.shared_limits import shares_of
+from agent.plan.usage.planning import UsagePlan
+from agent.run import engine
+from agent.run.engine import Steps, Work
+from agent.run.gate import Pass
+from agent.run.site import Site
+from agent.run.usage import facts as report_facts
+from agent.run.usage import planning
+from agent.run.usage.planning import DatedMonth, MonthEnded, PlannedMonth, PlannedReport, ReportFacts
+from agent.run.usage.submission import Submission
+from agent.state import passes, untold_usage
+from agent.state.untold_usage import UntoldUsage
+from agent.waldur import members, offerings, resources, usages
+
+log = logging.getLogger(__name__)
+
+MODE = Mode.REPORT
+# slurmdbd may hear of an end late: a report in the first hour of a month may have missed some of the month before.
+FINAL_AFTER = timedelta(hours=1)
+
+
+class NotTold(WaldurError):
+    """Waldur takes this usage no more; nothing was sent."""
+
+
+@dataclass(frozen=True)
+class LastUsage:
+    """What keeps resources from ending now, by uuid: `errors`, or a sentence on what is `held`. The others may end."""
+
+    errors: Mapping[str, SiteAgentError] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)
+
+
+def present(site: Site) -> datetime:
+    """Return the time of now in the zone of the billing months."""
+    return datetime.now(site.zone)
+
+
+def tell(run: Pass, ending: Iterable[Resource], snapshot: Snapshot) -> LastUsage:
+    """Count and submit what these resources have used in the months that are open. `snapshot`: their accounts as the
+    pass has found them. An outage is an error of all of them.
+    """
+    # Waldur shows them so once their orders are approved.
+    listed = [replace(each, state=ResourceState.TERMINATING) for each in ending if each.backend_id]
+    site, backend = run.site, run.site.usage_backend
+    if backend is None or not listed:
+        return LastUsage()
+    site = replace(site, backend=backend)
+    telling = _Telling(run, site, listed, snapshot)
+    try:
+        engine.reconcile(run, telling.steps())
+    except SiteAgentError as error:
+        return LastUsage(errors={each.uuid: error for each in listed})
+    return telling.result
+
+
+class _Telling:
+    """One count for the resources that end in a pass."""
+
+    def __init__(self, run: Pass, site: Site, ending: Sequence[Resource], snapshot: Snapshot) -> None:
+        self._run = run
+        self._site = site
+        self._ending = ending
+        self._snapshot = snapshot
+        self._submission = Submission(site, lambda: present(site))
+        self._closed: tuple[PlannedMonth, ...] = ()
+        self.result = LastUsage()
+
+    def steps(self) -> Steps[ReportFacts, PlannedReport]:
+        submission = self._submission
+        return Steps(
+            key=MODE,
+            observe=self._observe,
+            plan=self._plan,
+            refine=lambda facts, plan: planning.refine(self._site, facts, plan),
+            portions=submission.portions,
+            apply=submission.apply,
+            read_back=submission.read_back,
+            failed=submission.failed,
+            tell=self._finish,
+        )
+
+    def _observe(self) -> ReportFacts:
+        site, now = self._site, present(self._site)
+        months = self._months(now)
+        facts = offerings.facts(site.client)
+        observed = report_facts.of_resources(site, facts, [*self._ending, *self._namesakes()], self._snapshot)
+        if not observed.components:
+            months = []
+        found = planning.observe_endings(site, now, observed, months)
+        if not _are_known(found.months, {fold(each.backend_id) for each in self._ending}):
+            observed = report_facts.with_users_of(observed, members.offering_users(site.client))
+            named = [
+                replace(each, rules=replace(each.rules, names=observed.names)) if each.rules else each
+                for each in found.months
+            ]
+            found = replace(found, observed=observed, months=tuple(named))
+        if months and Month.of(present(site)) != Month.of(now):
+            raise MonthEnded(f"{Month.of(now)} ended while its usage was read: it is counted again")
+        return found
+
+    def _namesakes(self) -> list[Resource]:
+        """Return the other resources that name the same accounts, and have not ended. Raises WaldurError."""
+        client, own = self._site.client, {each.uuid for each in self._ending}
+        found = []
+        for holders in resources.holders_of_each(client, {each.backend_id for each in self._ending}).values():
+            if isinstance(holders, WaldurError):
+                raise holders
+            found += [r for r in holders if r.uuid not in own and r.state is not ResourceState.TERMINATED]
+        return found
+
+    def _months(self, now: datetime) -> list[DatedMonth]:
+        """Return the months that are open, the newest first. Raises MonthEnded where nobody knows under which month
+        Waldur would file what it is told now, and WaldurError.
+        """
+        site, current = self._site, Month.of(now)
+        takes_dates = usages.takes_dates(site.client)
+        date: datetime | None = attribution(current, site.zone)
+        if not takes_dates or (date and date > now - SKEW):
+            date = None
+        if date is None and not planning.is_certain(site, current, now):
+            raise MonthEnded(
+                f"Waldur may take the last usage for another month than {current} just now: it is told in a while"
+            )
+        months = [(current, date)]
+        began = current.start(site.zone)
+        if any(each.created is None or each.created < began for each in self._ending) and not self._is_final(
+            began
+        ):
+            months.append(
+                (current.previous, attribution(current.previous, site.zone) if takes_dates else None)
+            )
+        return months
+
+    def _is_final(self, began: datetime) -> bool:
+        """Return whether a report has counted the month before, after it had ended."""
+        entries = passes.last(self._site.state_dir, self._site.offering.uuid, MODE)
+        for entry in entries:
+            try:
+                return datetime.fromisoformat(str(entry.get("last_good"))) >= began + FINAL_AFTER
+            except (TypeError, ValueError):
+                continue
+        return False
+
+    def _plan(self, facts: ReportFacts) -> PlannedReport:
+        """Return what is submitted; months of which Waldur takes nothing are kept for the record."""
+        found = planning.plan(facts)
+        self._closed = tuple(each for each in found.months if not each.is_current and each.date is None)
+        open_months = tuple(each for each in found.months if each not in self._closed)
+        return replace(found, months=open_months, is_whole=False)
+
+    def _finish(self, work: Work[PlannedReport]) -> None:
+        """Note what keeps a resource, and write down what cannot be told any more."""
+        errors: dict[str, SiteAgentError] = {}
+        held: dict[str, str] = {}
+        for resource in self._ending:
+            uuid = resource.uuid
+            plans = [(m, p) for m in work.plan.months for p in m.plans if p.resource.uuid == uuid]
+            error = self._submission.error_of(uuid) or _silence(work.plan.months, uuid)
+            reasons = [work.decision.reason(action) for _, plan in plans for action in plan.actions]
+            if error is not None and _may_pass(error):
+                errors[uuid] = error
+            elif waits := list(dict.fromkeys(filter(None, reasons))):
+                held[uuid] = f"its last usage is not told yet: {'; '.join(waits)}"
+            else:
+                closed = [(m, p) for m in self._closed for p in m.plans if p.resource.uuid == uuid]
+                self._give_up(work, [*plans, *closed], error)
+        self.result = LastUsage(errors, held)
+
+    def _give_up(
+        self,
+        work: Work[PlannedReport],
+        plans: Sequence[tuple[PlannedMonth, UsagePlan]],
+        error: SiteAgentError | None,
+    ) -> None:
+        """Write down what of a resource's usage Waldur does not take."""
+        done = {outcome.action for outcome in work.report.outcomes if outcome.done}
+        tried = {outcome.action for outcome in work.report.outcomes}
+        for month, plan in plans:
+            lost = [action for action in plan.actions if action not in done]
+            if not lost and not plan.needs_person:
+                continue
+            why = str(error) if error else plan.skipped or f"Waldur takes no usage of {month.month} any more"
+            unsent = NotTold(why, method="POST", path=usages.PATH)
+            work.note([Outcome(action, unsent) for action in lost if action not in tried])
+            figures = [_figure(action) for action in lost] or self._counted(work.plan, month, plan)
+            if not figures:
+                continue
+            row = UntoldUsage(plan.resource.uuid, plan.account, str(month.month), "; ".join(figures), why)
+            untold_usage.add(self._site.state_dir, self._site.offering.uuid, row)
+            log.warning(
+                "the last usage of %s (resource %s) in %s is not in Waldur: %s: %s. Put it right there; `status` shows "
+                "it until `forget untold-usage --offering %s`",
+                plan.account,
+                plan.resource.uuid,
+                month.month,
+                row.figures,
+                why,
+                self._site.offering.uuid,
+                extra={"resource": plan.resource.uuid, "account": plan.account},
+            )
+
+    def _counted(self, report: PlannedReport, month: PlannedMonth, plan: UsagePlan) -> list[str]:
+        """Return what the cluster counts of an account whose resource gets none of it, if that is anything."""
+        usage = month.observed.usage
+        used = usage.accounts.get(plan.account, AccountUsage()).total
+        shares = shares_of(plan.resource, tuple(self._site.offering.components.values()))
+        amounts = {c.name: reported_amount(c, used, usage.scale, shares) for c in report.observed.components}
+        found = tuple((name, f"{amount:f}") for name, amount in amounts.items() if amount)
+        return [told((), found)] if found else []
+
+
+def _figure(action: WaldurAction) -> str:
+    assert isinstance(action, UsageAction)
+    return told(action.before, action.after) if action.is_total else action.in_short()
+
+
+def _may_pass(error: SiteAgentError) -> bool:
+    """Return whether it can be told later: after an outage, or once the token has the right."""
+    return error.retryable or not isinstance(error, WaldurError) or error.denied
+
+
+def _silence(months: Iterable[PlannedMonth], uuid: str) -> SiteAgentError | None:
+    """Return why an answer without any job is not believed: Waldur has been told of some by this resource."""
+    for month in months:
+        amounts = (
+            r.amount for (of, _), each in month.observed.ledger.records.items() if of == uuid for r in each
+        )
+        if not month.observed.usage.records and any(amount != ZERO for amount in amounts):
+            return BackendUnavailable(
+                f"the cluster names no job in {month.month}, and Waldur has usage of this resource: it is asked again"
+            )
+    return None
+
+
+def _are_known(months: Iterable[planning.MonthFacts], accounts: set[str]) -> bool:
+    """Return whether Waldur knows the share of everybody who used these accounts: then nobody has to be looked up."""
+    for month in months:
+        shares = {fold(s.username) for each in month.observed.ledger.shares.values() for s in each}
+        for account in accounts:
+            used = month.observed.usage.accounts.get(account)
+            if used is not None and not {fold(user) for user in used.users if user} <= shares:
+                return False
+    return True
