@@ -211,6 +211,16 @@ class UsageCounter(UsageReader, Protocol):
 
 
 @runtime_checkable
+class LateUsage(UsageReader, Protocol):
+    """A backend whose usage knows a job's end some time after it; found by `isinstance`."""
+
+    @property
+    def ends_known_after_s(self) -> float:
+        """Return how long after jobs were cancelled their last usage can be read."""
+        ...
+
+
+@runtime_checkable
 class ChargeReader(UsageReader, Protocol):
     """A backend whose usage is what its accounting charged, whatever `query.source` says; found by `isinstance`."""
 

@@ -30,7 +30,7 @@ from backends.slurm.programs import Programs, output
 from backends.slurm.reader import Reader
 from backends.slurm.schema import SlurmSettings
 from backends.slurm.sreport import Rollup
-from backends.slurm.usage import Accounting
+from backends.slurm.usage import ENDS_KNOWN_AFTER_S, Accounting
 from backends.zones import Zones
 
 # One slurmdbd keeps the trees of all clusters, and is what makes them slow.
@@ -41,6 +41,8 @@ PASSED_ON = ("SLURM_CONF", "SLURM_JWT", "SLURM_EMULATOR_*")
 
 class SlurmBackend:
     """Accounts, associations, limits and QoS by sacctmgr; jobs by squeue and scancel; usage by sacct and sreport."""
+
+    ends_known_after_s = ENDS_KNOWN_AFTER_S
 
     def __init__(self, settings: SlurmSettings, context: BackendContext) -> None:
         self._settings = settings

@@ -29,6 +29,8 @@ from backends.zones import Zones, window
 TIMEOUT_S = 180.0
 JOBS_PER_COMMAND = 1000
 EMPTY_PAUSE_S = 0.5
+# slurmctld tells slurmdbd of jobs that began, and so of their ends, every five seconds (22.05).
+ENDS_KNOWN_AFTER_S = 6.0
 # Before any job of SLURM; 0 would be no time at all to sacct.
 EVER = "2000-01-01T00:00:00"
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from signal import SIGKILL
 
 import pytest
 
 from agent.config.model import Mode
 from agent.core.model import ResourceState
+from agent.core.periods import Month
 from agent.run import passes
 from agent.state import journal
 from agent.state.held_plans import HeldPlans
@@ -224,3 +226,23 @@ def test_a_part_of_a_unit_is_left_out_with_a_note(world: World, caplog: pytest.L
         world.process(done=1)
     assert world.funds("a_one") == [("150.00", "150.00")]
     assert "deposit: 150.75 of deposit * 1 is kept as 150: the cluster counts in whole units" in caplog.text
+
+
+def test_what_was_charged_since_the_last_report_is_told_before_the_account_goes(world: World) -> None:
+    """Waldur takes none of a resource that ended."""
+    resources = [world.order(name) for name in ("one", "two")]
+    world.process(done=2)
+    user = min(world.members("a_one"))
+    world.charge("a_one", user, "5.00")
+    world.charge("a_two", user, "2.50")
+    assert not world.report().failed
+    world.charge("a_one", user, "8.00")
+    for resource in resources:
+        world.waldur.orders.place_terminate(resource)
+    found = world.process(done=2)
+    assert "a_one" not in world.mam.books.accounts
+    month = str(Month.of(datetime.now(UTC)).first_day)
+    assert [world.usage(resource)[month] for resource in resources] == [Decimal("13.00"), Decimal("2.50")]
+    assert {share.username for share in world.waldur.store.user_usages} == {user}
+    told = [o.action.render() for o in found.outcomes if o.action.verb.startswith("report usage")]
+    assert told and all("a_one" in line for line in told)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +25,14 @@ from agent.run.usage import last as last_usage
 from agent.run.usage import mode as report
 from agent.state import forget, journal, ledger, reported_accounts
 from agent.state.held_plans import HeldPlans
+from rig.processes import wait_until
+from rig.site import COMPONENTS, configuration, site_of
+from rig.slurm_cluster import SlurmCluster
 from simulator.server.faults import Fault
+from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState, ResourceState
+from simulator.world.seed import Scenario
+from tests.orders.test_lifecycle import create, settled
 from tests.report.conftest import AGES, MODERN, WorldFactory, make_world
 from tests.report.world import NOW, THIS, World
 from tests.scale import steps
@@ -387,3 +396,52 @@ def test_a_pass_killed_at_any_step_loses_nothing_and_doubles_nothing(make: Calla
         if not killed:
             break
     assert step < STEPS_AT_MOST - 1
+
+
+def sacct_of(log: Path) -> list[str]:
+    return [line for line in log.read_text().splitlines() if "/sacct " in line]
+
+
+def test_jobs_that_a_termination_ends_are_counted_to_their_end_by_one_sacct(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two accounts end: one with a job that runs, one with jobs that have ended. Real processes, counted."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    log, prefix = tmp_path / "commands", tmp_path / "prefix"
+    prefix.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec "$@"\n')
+    prefix.chmod(0o755)
+    fine = {name: {**component, "unit_factor": 0.01} for name, component in COMPONENTS.items()}
+    with SimulatedWaldur("2024", scenario=Scenario(members_per_project=2)) as waldur:
+        backend = {"command_prefix": [str(prefix)], "slurm_bin_path": str(slurm.bin_path)}
+        site = site_of(
+            configuration(waldur, tmp_path, backend=backend, components=fine, reporting_backend="slurm")
+        )
+        made = [create(waldur, slug, cpu=100_000) for slug in ("one", "two")]
+        settled(site, {"done": 2})
+        user = getpass.getuser()
+        for account in ("a_one", "a_two"):
+            slurm.ask("sacctmgr", "-i", "add", "user", f"name={user}", f"account={account}")
+        slurm.ask("sbatch", "-W", "-A", "a_two", "-o", "/dev/null", "--wrap", "sleep 2")
+        slurm.ask("sbatch", "-A", "a_one", "-o", "/dev/null", "--wrap", "sleep 300")
+        known = ("sacct", "-a", "-X", "-n", "-P", "--state=R", "-o", "Account")
+        wait_until("slurmdbd knows the job", lambda: slurm.ask(*known).strip() == "a_one")
+        for resource in made:
+            waldur.orders.place_terminate(resource)
+        log.write_text("")
+        settled(site, {"done": 2})
+        assert len(sacct_of(log)) == 1
+        told = {row.resource_uuid: row.usage for row in waldur.store.usages if row.component_type == "cpu"}
+        shares = {row.username for row in waldur.store.user_usages}
+    lines = slurm.ask(
+        "sacct", "-a", "-X", "-n", "-P", "-S", "now-1hours", "-o", "Account,ElapsedRaw,AllocCPUS"
+    )
+    rows = [line.split("|") for line in lines.splitlines()]
+    ran = {
+        account: int(elapsed) * int(cpus) for account, elapsed, cpus in rows if account in ("a_one", "a_two")
+    }
+    assert min(ran.values()) > 0 and set(told) == set(made), (ran, told, made)
+    factor = Decimal(60) * Decimal("0.01")
+    found = {name: told[uuid] for name, uuid in zip(("a_one", "a_two"), made, strict=True)}
+    for account, seconds in ran.items():
+        assert abs(found[account] - seconds / factor) < Decimal("0.01"), (account, found, ran)
+    assert shares == {user}

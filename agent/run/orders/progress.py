@@ -9,11 +9,12 @@ adds them later.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.core.actions import Action, DeleteAccount, DeleteQos, Kind, only
+from agent.core.actions import Action, CancelJobs, DeleteAccount, DeleteQos, Kind, only
 from agent.core.errors import (
     BackendError,
     DoneInPart,
@@ -45,7 +46,7 @@ from agent.run.results import OrderResult, Result, postponed
 from agent.run.site import Site
 from agent.run.usage import last as last_usage
 from agent.waldur import orders, resources
-from backends.base import Few, Scope
+from backends.base import Few, LateUsage, Scope
 from backends.failure_propagation import FailurePropagation
 from backends.hierarchy import in_order
 
@@ -141,6 +142,8 @@ class OrderProgress:
         if first := tuple(action for action in wanted if not isinstance(action, GOING)):
             yield Portion(first)
         self._goes_on = False
+        if isinstance(self._site.usage_backend, LateUsage) and only(CancelJobs, self._outcomes):
+            time.sleep(self._site.usage_backend.ends_known_after_s)
         self._tell_last_usage(work)
         going = self._going(work, wanted)
         if first or going:

@@ -25,6 +25,7 @@ from backends.slurm.rest.reader import RestReader
 from backends.slurm.rest.usage import RestAccounting
 from backends.slurm.rest.writer import RestWriter
 from backends.slurm.schema import SlurmSettings
+from backends.slurm.usage import ENDS_KNOWN_AFTER_S
 
 # Whole trees, and jobs of a month: 20,000 associations have about 30 MB.
 ANSWER_BYTES = 64 * 2**20
@@ -32,6 +33,8 @@ ANSWER_BYTES = 64 * 2**20
 
 class RestSlurmBackend:
     """Accounts, associations, limits, QoS, jobs and usage by slurmrestd; no process is started."""
+
+    ends_known_after_s = ENDS_KNOWN_AFTER_S
 
     def __init__(self, settings: SlurmSettings, access: RestAccess, context: BackendContext) -> None:
         self._settings = settings
