@@ -22,10 +22,12 @@ from agent.core.errors import SiteAgentError
 from agent.host import broker_program
 from agent.host.children import StopRequest
 from agent.host.children import start as start_child
+from simulator.demo import turns
 
 STOP_TIMEOUT_S = 10.0
 PORTS = range(15_000, 32_000)
-SACCTMGR = "sacctmgr"
+# Of the emulated cluster; it has no squeue.
+PROGRAMS = ("sacctmgr", "sacct", "scancel", "scontrol", "sinfo", "sreport", "sshare", "slurm-emulator")
 # What follows the interpreter for a command of the operator's.
 COMMAND = ("-c", "from agent.cli.main import main; main()")
 
@@ -100,9 +102,11 @@ def start_broker(children: Children, folder: Path) -> tuple[str, str]:
 
 def emulated_cluster(folder: Path) -> tuple[Path, dict[str, str]]:
     """Return the folder of the emulator's SLURM commands, and the environment that gives them a state of their own."""
-    commands = Path(sys.executable).parent
-    if not (commands / SACCTMGR).exists():
+    installed = Path(sys.executable).parent
+    if not (installed / PROGRAMS[0]).exists():
         raise DemoError("the SLURM emulator is not installed: pip install 'waldur-site-cluster[demo]'")
+    commands = folder / "slurm-bin"
+    turns.write(commands, (installed / name for name in PROGRAMS))
     state = {
         "SLURM_EMULATOR_STATE_FILE": str(folder / "slurm.json"),
         "SLURM_EMULATOR_TIME_FILE": str(folder / "slurm-time.json"),

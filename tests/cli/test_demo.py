@@ -183,7 +183,7 @@ def test_an_emulator_that_does_not_work_is_told_at_once(tmp_path: Path, bare_pyt
     with demo(tmp_path, "--once", python=bare_python) as running:
         assert running.ended() == 1
         assert re.search(
-            r"error: `\S+/bare/bin/sacctmgr .*` ended with 3: sacctmgr: no such luck", running.err()
+            r"error: `\S+/slurm-bin/sacctmgr .*` ended with 3: sacctmgr: no such luck", running.err()
         )
         running.has_left_nothing()
 
