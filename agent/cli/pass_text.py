@@ -78,7 +78,8 @@ def untold_text(found: UntoldUsage) -> str:
 def _news(entry: Mapping[str, Any], said: set[str]) -> list[str]:
     """Return failures and notes of a pass that were not `said` yet, and add them."""
     news = []
-    for line in map(str, (*entry.get("failures", ()), *entry.get("notes", ()))):
+    said_of_it = (*entry.get("failures", ()), *entry.get("waits", ()), *entry.get("notes", ()))
+    for line in map(str, said_of_it):
         cause = cause_of(line)
         if cause not in said:
             news.append(line)

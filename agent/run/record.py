@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.run.results import OrderResult, PassReport, Result
+from agent.config.model import Mode
+from agent.run.results import OrderResult, PassReport, Result, waits
 from agent.state import counts, passes
 from agent.state.counts import SECONDS_UP_TO, Figure
 from agent.state.store import stamp
@@ -49,6 +50,7 @@ def record(state_dir: Path, report: PassReport, *, subject: str = "") -> None:
         "held": [plan.id for plan in report.held],
         "failures": _failures(report),
         "notes": report.notes[:NOTES_SHOWN],
+        "waits": _waits(report),
         "orders": _with_age(unfinished, before, ended),
     }
     is_eventful = any(entry[what] for what in ("failures", "results", "actions", "held"))
@@ -70,6 +72,13 @@ def _failures(report: PassReport) -> list[str]:
     failures += [f"resource {r.resource_uuid} {r.result}: {r.message}" for r in report.resources if r.error]
     failures += report.problems + report.home_problems
     return failures[:FAILURES_SHOWN]
+
+
+def _waits(report: PassReport) -> list[str]:
+    """Return for whom a report waits, and why, where that is no error; other passes tell of it at the order or plan."""
+    if report.mode != Mode.REPORT:
+        return []
+    return waits([each for each in report.resources if each.error is None])[:FAILURES_SHOWN]
 
 
 def _with_age(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -13,6 +13,8 @@ from agent.core.errors import OrderErred, SiteAgentError, WaldurError
 from agent.core.plans import Outcome
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run.site import Effort
+
+NAMED_AT_MOST = 5
 
 
 class Result(StrEnum):
@@ -72,6 +74,21 @@ def postponed(error: SiteAgentError) -> Result:
     if isinstance(error, WaldurError) and error.status == 409:
         return Result.WAITING
     return Result.RETRY if error.retryable else Result.STUCK
+
+
+def waits(resources: Iterable[ResourceResult], *, without: Collection[str] = ()) -> list[str]:
+    """Return for whom a pass waits and why, a sentence for all accounts with the same reason: those that wait, or need
+    somebody. `without`: accounts of which it is told elsewhere.
+    """
+    found: dict[str, list[str]] = {}
+    for each in resources:
+        if each.result in (Result.WAITING, Result.STUCK) and each.account not in without:
+            found.setdefault(each.message, []).append(each.account or each.resource_uuid)
+    return [
+        f"{', '.join(accounts[:NAMED_AT_MOST])}"
+        f"{f' and {len(accounts) - NAMED_AT_MOST} more' if len(accounts) > NAMED_AT_MOST else ''}: {message}"
+        for message, accounts in found.items()
+    ]
 
 
 @dataclass(slots=True)

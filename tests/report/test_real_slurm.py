@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from agent.config.model import Mode
 from agent.core.periods import Month
+from agent.run.site import connect
+from agent.run.usage import mode as report
 from agent.run.usage import planning
 from agent.state import settled_usage
 from rig import job_rows
 from rig.job_rows import JobRow
+from rig.processes import wait_until
 from rig.reports import COMPONENTS, ReportsOnSlurm, scenario
+from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 
@@ -87,3 +93,40 @@ def test_a_second_report_reads_only_what_ended_since_and_tells_the_same(
         third = site.report()
         assert (third.error, site.shown()) == (None, site.expected(rows))
         assert settled_usage.load(site.site.state_dir, site.site.offering.uuid) != settled, "a full count"
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_job_that_ends_between_two_commands_of_a_report_is_in_the_next(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Before the associations are read, this month, and the one before."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    with SimulatedWaldur(scenario=scenario(10)) as waldur:
+        names = [waldur.resource(uuid).backend_id for uuid in waldur.seed.resource_uuids[:2]]
+        count, prefix = tmp_path / "count", tmp_path / "prefix"
+        jobs = " ".join(f"sbatch -W -A {name} -o /dev/null --wrap 'sleep 2';" for name in names)
+        prefix.write_text(
+            f"#!/bin/sh\nif [ -f {count} ]; then echo >> {count}\n"
+            f'if [ "$(wc -l < {count})" = {step} ]; then {{ {jobs} }} > /dev/null; fi; fi\nexec "$@"\n'
+        )
+        prefix.chmod(0o755)
+        fine = {name: {**component, "unit_factor": 0.01} for name, component in COMPONENTS.items()}
+        keys = {"order_processing_backend": "", "reporting_backend": "slurm"}
+        backend = {"command_prefix": [str(prefix)], "slurm_bin_path": str(slurm.bin_path)}
+        path = configuration(waldur, tmp_path, backend=backend, components=fine, **keys)
+        settings = settings_of(path)
+        site = connect(settings, settings.offerings[0], Mode.REPORT)
+        user = getpass.getuser()
+        accounts = {waldur.resource(uuid).backend_id: [user] for uuid in waldur.seed.resource_uuids}
+        job_rows.add_accounts(slurm, accounts)
+        slurm.ask("sbatch", "-W", "-A", names[0], "-o", "/dev/null", "--wrap", "sleep 1")
+        known = ("sacct", "-a", "-X", "-n", "-P", "-S", "now-1hours", "-o", "State")
+        wait_until("slurmdbd knows the first job", lambda: "COMPLETED" in slurm.ask(*known))
+        count.touch()
+        assert report.run_pass(site).error is None
+        assert len(count.read_text()) >= step
+        wait_until("slurmdbd knows the others", lambda: slurm.ask(*known).count("COMPLETED") == 3)
+        assert not report.run_pass(site).failed
+        told = {row.resource_uuid: row.usage for row in waldur.store.usages if row.component_type == "cpu"}
+        assert all(told[uuid] > 3 for uuid in waldur.seed.resource_uuids[:2])
+        assert {share.username for share in waldur.store.user_usages} == {user}

@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from agent.cli import status as status_text
+from agent.cli import status_page
 from agent.core.model import Resource, ResourceState
+from agent.run import status
 from agent.run.results import Result
 from agent.run.site import connect
+from agent.run.status import BrokerStatus
 from agent.run.usage import mode as report
 from agent.state import reported_accounts
 from simulator.world.records import OfferingUserState
@@ -333,3 +337,52 @@ def test_a_resource_without_an_account_is_named(world: World) -> None:
     (note,) = found.notes
     assert "has no backend_id: its usage is unknown" in note
     assert not found.failed
+
+
+def test_for_whom_a_report_waits_and_why_is_said_where_people_look(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`5 in step, 1 waiting` alone sends nobody to the resource that gets no figure."""
+    world.busy()
+    world.waldur.site.change("resources", world.resource("a_2"), state=ResourceState.ERRED)
+    found = world.report()
+    assert found.counted() == {"waiting": 1, "done": 3}
+    why = "a_2: Waldur takes no usage of a resource that is Erred"
+    logged = [r.getMessage() for r in caplog.records if why in r.getMessage()]
+    assert len(logged) == 1
+    caplog.clear()
+    assert world.report().counted() == {"waiting": 1}
+    assert not [r for r in caplog.records if why in r.getMessage()]
+    shown = status.of_site(world.settings, world.settings.offerings, BrokerStatus())
+    assert why in "\n".join(status_text.lines(shown))
+    assert why in status_page.render(shown, {})
+
+
+def test_a_job_that_ends_between_any_two_steps_of_a_report_is_in_the_next(make_world: WorldFactory) -> None:
+    """Whatever a report has read when a job ends in two accounts: the next one tells of both."""
+    step = 0
+    while True:
+        step += 1
+        world = make_world()
+        world.busy()
+        calls = 0
+
+        def end(_: str, world: World = world, step: int = step) -> bool:
+            nonlocal calls
+            calls += 1
+            if calls == step:
+                world.ran("a_1", "u1", 8)
+                world.ran("a_2", "u2", 8)
+            return False
+
+        world.backend.outage = end
+        assert world.report().error is None
+        world.backend.outage = lambda _: False
+        if calls < step:
+            break
+        assert not world.report().failed
+        assert {a: f["cpu"] for a, f in world.shown().items()} == {
+            "a_1": "9.00", "a_2": "10.00", "a_3": "3.00", "a_4": "4.00"
+        }  # fmt: skip
+        assert world.shares("a_1") == {"u1": "9.00"}
+    assert step > 3

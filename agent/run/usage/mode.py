@@ -17,7 +17,7 @@ from agent.core.errors import BackendError
 from agent.run import engine, gate
 from agent.run.engine import Steps, Work
 from agent.run.gate import UNBOUNDED_S
-from agent.run.results import PassReport, Result
+from agent.run.results import PassReport, waits
 from agent.run.site import Site
 from agent.run.usage import keys, planning
 from agent.run.usage.planning import Clock, PlannedReport, ReportFacts
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 MODE = Mode.REPORT
 SUBMITTING_S = 30.0
-NAMED_AT_MOST = 5
 
 
 def run_pass(
@@ -110,15 +109,9 @@ def steps(
 
 
 def _log_news(site: Site, report: PassReport) -> None:
-    """Log notes and stuck resources once, and not in every pass. What is held or left out is logged already."""
-    stuck: dict[str, list[str]] = {}
-    for resource in report.resources:
-        if resource.result is Result.STUCK:
-            stuck.setdefault(resource.message, []).append(resource.account)
-    news = set(report.notes)
-    for message, accounts in stuck.items():
-        more = f" and {len(accounts) - NAMED_AT_MOST} more" if len(accounts) > NAMED_AT_MOST else ""
-        news.add(f"{', '.join(accounts[:NAMED_AT_MOST])}{more}: {message}")
+    """Log notes, and for whom it waits and why, once and not in every pass. What is held is logged already."""
+    held = {action.ids().get("account", "") for plan in report.held for action in plan.actions}
+    news = {*report.notes, *waits(report.resources, without=held)}
     for sentence in sorted(news.difference(site.cache.logged.get(MODE, ()))):
         log.warning("report of offering %s: %s", site.offering.name, sentence)
     site.cache.logged[MODE] = tuple(news)
