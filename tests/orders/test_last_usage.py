@@ -343,6 +343,7 @@ def test_requests_of_a_terminate_order(make: Callable[..., Endings], record_prop
             world.ran(account, "u3", 8)
         endings.end(account)
         counts[account] = passes.process_orders(site).effort.requests.total()
+    record_property("requests", counts)
     assert counts["a_2"] - counts["a_1"] <= 5
     assert counts["a_3"] - counts["a_2"] <= 2
 
