@@ -61,7 +61,7 @@ class Site:
     uuids of those that are known to be on another one. `zone`: where billing months begin and end. `counting_alike`:
     others whose reports count something on the same cluster that this one counts as well. `exposes_details`: Waldur may
     show how commands were called that failed. `usage_backend`: what counts usage for an order that ends an allocation;
-    None where this offering's usage is not reported.
+    None where this offering's usage is not reported; why it cannot be used.
     """
 
     offering: Offering
@@ -75,7 +75,7 @@ class Site:
     reporting_periods: int = 2
     key_final_report_days: int = FINAL_REPORT_DAYS
     exposes_details: bool = True
-    usage_backend: Backend | None = None
+    usage_backend: Backend | ConfigError | None = None
     cache: ProcessCache = field(default_factory=ProcessCache)
 
 
@@ -106,11 +106,6 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         seen_cluster=clusters.name(offering, mode),
     )
     backend = configured.connect(context)
-    usage_backend: Backend | None = None
-    reports = offering.backend_of(Mode.REPORT) if Mode.REPORT not in offering.stopped else ""
-    if mode is Mode.ORDER_PROCESS and reports:
-        is_same = reports == offering.backend_of(mode)
-        usage_backend = backend if is_same else registry.configure(offering, Mode.REPORT).connect(context)
     neighbours, counting_alike = {}, {}
     for other in settings.offerings:
         if other.uuid == offering.uuid:
@@ -133,8 +128,24 @@ def connect(settings: Settings, offering: Offering, mode: Mode) -> Site:
         reporting_periods=settings.reporting_periods,
         key_final_report_days=settings.api_key_final_report_days,
         exposes_details=settings.expose_backend_error_details,
-        usage_backend=usage_backend,
+        usage_backend=_usage_backend(offering, backend, context) if mode is Mode.ORDER_PROCESS else None,
     )
+
+
+def _usage_backend(
+    offering: Offering, backend: Backend, context: BackendContext
+) -> Backend | ConfigError | None:
+    """Return what counts usage, where it is reported: the `backend` of orders if it is the same; or why it cannot."""
+    name = offering.backend_of(Mode.REPORT)
+    if not name:
+        return None
+    try:
+        refuse_stopped(offering, Mode.REPORT)
+        if name == offering.backend_of(Mode.ORDER_PROCESS):
+            return backend
+        return registry.configure(offering, Mode.REPORT).connect(context)
+    except ConfigError as error:
+        return error  # orders that end nothing go on
 
 
 def _counted(offering: Offering) -> frozenset[str]:

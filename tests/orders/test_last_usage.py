@@ -15,26 +15,28 @@ from typing import Any
 import pytest
 
 from agent.cli import status as status_text
+from agent.config.model import Mode
 from agent.core import model
 from agent.core.associations import Association
 from agent.core.ownership import Origin
 from agent.run import passes, status
 from agent.run.results import PassReport, Result
+from agent.run.site import connect
 from agent.run.status import BrokerStatus
 from agent.run.usage import last as last_usage
 from agent.run.usage import mode as report
 from agent.state import forget, journal, ledger, reported_accounts
 from agent.state.held_plans import HeldPlans
 from rig.processes import wait_until
-from rig.site import COMPONENTS, configuration, site_of
+from rig.site import COMPONENTS, configuration, settings_of, site_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState, ResourceState
 from simulator.world.seed import Scenario
-from tests.orders.test_lifecycle import create, settled
+from tests.orders.test_lifecycle import create, settled, tree
 from tests.report.conftest import AGES, MODERN, WorldFactory, make_world
-from tests.report.world import NOW, THIS, World
+from tests.report.world import NOW, THIS, World, scenario
 from tests.scale import steps
 from tests.step_faults import FAULTS, MortalClient, killed_at
 
@@ -446,3 +448,42 @@ def test_jobs_that_a_termination_ends_are_counted_to_their_end_by_one_sacct(
     for account, seconds in ran.items():
         assert abs(found[account] - seconds / factor) < Decimal("0.01"), (account, found, ran)
     assert shares == {user}
+
+
+def test_an_account_that_stays_after_its_end_is_told_of_all_the_same(endings: Endings) -> None:
+    world = endings.world
+    world.site = replace(world.site, offering=replace(world.site.offering, soft_delete=True))
+    world.ran("a_1", "ann", 8)
+    endings.end("a_1")
+    assert endings.process().counted() == {"done": 1}
+    assert "a_1" in world.cluster.accounts
+    assert endings.state("a_1") is ResourceState.TERMINATED
+    assert world.shown()["a_1"]["cpu"] == "9.00"
+
+
+def test_a_soft_deletion_on_slurm_is_read_back_after_the_count(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    with SimulatedWaldur("2024", scenario=Scenario(members_per_project=2)) as waldur:
+        path = configuration(waldur, tmp_path, backend={"soft_delete": True}, reporting_backend="slurm")
+        site = site_of(path)
+        resource = create(waldur, "one", cpu=10, mem=1)
+        settled(site, {"done": 1})
+        waldur.orders.place_terminate(resource)
+        settled(site, {"done": 1})
+        assert tree(slurm)["a_one"][1:] == ("cpu=0,mem=0", frozenset())
+
+
+def test_a_reporting_backend_that_cannot_be_used_stops_endings_only(tmp_path: Path) -> None:
+    with SimulatedWaldur("2024", scenario=scenario()) as waldur:
+        world = World(waldur, tmp_path)
+        settings = settings_of(configuration(waldur, tmp_path, reporting_backend="nowhere"))
+        offering = replace(settings.offerings[0], stopped={Mode.REPORT: "nowhere is not installed"})
+        made = connect(settings, offering, Mode.ORDER_PROCESS)
+        ledger.write(made.state_dir, world.backend.cluster, offering, {"a_1": Origin.MADE}, is_seen=True)
+        waldur.orders.place_terminate(world.resource("a_1"))
+        waldur.place_create_order(waldur.seed.project_uuids[0], "new", limits={"cpu": 1})
+        found = passes.process_orders(replace(made, backend=world.backend))
+        assert found.counted() == {"stuck": 1, "done": 1}, found.as_json()
+        assert any("nowhere is not installed" in order.message for order in found.orders)

@@ -69,6 +69,8 @@ def tell(run: Pass, ending: Iterable[Resource], snapshot: Snapshot) -> LastUsage
     site, backend = run.site, run.site.usage_backend
     if backend is None or not listed:
         return LastUsage()
+    if isinstance(backend, SiteAgentError):
+        return LastUsage(errors={each.uuid: backend for each in listed})
     site = replace(site, backend=backend)
     telling = _Telling(run, site, listed, snapshot)
     try:
