@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from agent.cli import status as status_text
+from agent.cli import status_page
 from agent.config.model import Mode
 from agent.core import model
 from agent.core.associations import Association
@@ -200,6 +201,10 @@ def test_what_cannot_be_told_any_more_stands_in_status_and_journal(endings: Endi
     assert "Resource is not in valid state." in line
     (total, *_) = endings.tries()
     assert "cpu 1.00 -> 9.00" in total["action"]["text"] and "not in valid state" in total["error"]
+    shown = status.of_site(world.settings, world.settings.offerings, BrokerStatus())
+    needs = [need for need in status_page.needs(shown) if "is not in Waldur" in need.text]
+    assert [need.command.split()[1:3] for need in needs] == [["forget", "untold-usage"]]
+    assert shown.offerings[0].as_json()["untold_usage"][0]["account"] == "a_1"
     assert forget.forget(world.state_dir, "untold-usage", world.site.offering.uuid) == 1
     assert endings.untold() == []
 
