@@ -298,8 +298,8 @@ def _is_there(descriptor: int, path: Path) -> bool:
 
 
 def _is_gone(descriptor: int, path: Path) -> bool:
-    """Return whether an open file is certainly no longer the one of this name: a folder that cannot be looked into (root
-    that acts as another user) tells nothing.
+    """Return whether an open file is certainly no longer the one of this name: a folder that cannot be looked into
+    (root that acts as another user) tells nothing.
     """
     try:
         return not os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
