@@ -65,6 +65,12 @@ def read(source: Source, cluster: str, offering_uuid: str) -> Ledger:
     )
 
 
+def asked(source: Source, cluster: str, offering_uuid: str) -> frozenset[str]:
+    """Return the accounts that a person was asked to adopt, and has not. Raises StateError."""
+    known = read(source, cluster, offering_uuid)
+    return frozenset(filter(known.is_asked, known.origins))
+
+
 def write(
     source: Source, cluster: str, offering: Offering, accounts: Mapping[str, Origin], *, is_seen: bool
 ) -> None:

@@ -175,6 +175,11 @@ def test_on_mam_it_stays_as_it_is(tmp_path: Path, terminates: bool) -> None:
             world.sync()
         assert (dict(world.mam.books.accounts["physics"]), world.funds("physics")) == before
         assert world.mam.writes() == []
+        world.charge("physics", PEOPLE[0], "5")
+        report = world.report()
+        assert world.usage(resource) == {}, "nobody is billed for what others have used"
+        if not terminates:
+            assert "whose account physics is has to be approved first" in report.resources[0].message
         (plan,) = questions(world.site())
         assert next(iter(plan.lines.values())).startswith("adopt account physics, ")
         adopt(world.site())

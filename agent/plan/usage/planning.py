@@ -11,7 +11,7 @@ Nothing is told of any account where the cluster named no job at all: an empty a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -74,13 +74,15 @@ class UsageRules:
     (servers of 2024 forget the others). `omits_lower`: a component of which Waldur has more is left out and the others
     are told, but not `in_full`. `with_zeros`: a zero is told where Waldur has nothing yet; in a past month
     nothing means the same, and the resource may not have been there. `configured`: all components, which may share
-    what was used with those that are told; empty where they are the same.
+    what was used with those that are told; empty where they are the same. `asked`: accounts that are the offering's
+    only once a person says so.
     """
 
     components: tuple[Component, ...]
     known: frozenset[str]
     names: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    asked: Set[str] = frozenset()
     with_users: bool = True
     in_full: bool = False
     with_zeros: bool = True
@@ -174,6 +176,11 @@ def _of_resource(
         sentence = (
             f"account {account} is named by offering {rules.elsewhere[account]} as well, which counts the same: its "
             "usage is told for neither, or it would be billed twice"
+        )
+        return replace(plan, skipped=sentence, needs_person=True)
+    if account in rules.asked:
+        sentence = (
+            f"whose account {account} is has to be approved first (`approve` lists it): its usage is not told"
         )
         return replace(plan, skipped=sentence, needs_person=True)
     if resource.state not in TAKING:

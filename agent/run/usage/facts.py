@@ -19,6 +19,7 @@ from agent.core.usage import Usage, UsageQuery
 from agent.plan.usage import planning as planner
 from agent.plan.usage.planning import Ledger, UsageRules
 from agent.run.site import Site
+from agent.state import ledger as account_ledger
 from agent.state import reported_accounts
 from agent.waldur import members, offerings, pool, resources, usages
 from agent.waldur.client import WaldurClient
@@ -139,6 +140,7 @@ def rules(
         known=frozenset(map(fold, observed.snapshot.accounts)),
         names=observed.names,
         elsewhere=reported_accounts.of_others(site.state_dir, site.backend.cluster, site.counting_alike),
+        asked=account_ledger.asked(site.state_dir, site.backend.cluster, site.offering.uuid),
         with_users=with_users,
         in_full=site.client.features.lacks(usages.DATES),
         omits_lower=site.offering.omits_lower_usage
