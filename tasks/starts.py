@@ -33,9 +33,9 @@ class EndsWorkers(SiteAgentError):
 @contextmanager
 def counted(task: str, args: tuple[Any, ...], request: Any) -> Iterator[None]:
     """Count this start of a task until the body ends, well or with an error. Raises EndsWorkers when it was begun
-    STARTS_AT_MOST times before and never ended.
+    STARTS_AT_MOST times before and never ended. What was not handed out by a broker is not counted.
     """
-    if not broker.uses_redis():
+    if not request.delivery_info or request.is_eager or not broker.uses_redis():
         yield
         return
     key = f"{COUNT}{request.id}"

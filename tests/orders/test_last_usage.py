@@ -431,8 +431,11 @@ def test_jobs_that_a_termination_ends_are_counted_to_their_end_by_one_sacct(
             slurm.ask("sacctmgr", "-i", "add", "user", f"name={user}", f"account={account}")
         slurm.ask("sbatch", "-W", "-A", "a_two", "-o", "/dev/null", "--wrap", "sleep 2")
         slurm.ask("sbatch", "-A", "a_one", "-o", "/dev/null", "--wrap", "sleep 300")
-        known = ("sacct", "-a", "-X", "-n", "-P", "--state=R", "-o", "Account")
-        wait_until("slurmdbd knows the job", lambda: slurm.ask(*known).strip() == "a_one")
+        known = ("sacct", "-a", "-X", "-n", "-P", "--state=R", "-o", "Account,ElapsedRaw")
+        wait_until(
+            "slurmdbd knows the job, which has run for some time",
+            lambda: slurm.ask(*known).strip().partition("|")[2] not in ("", "0"),
+        )
         for resource in made:
             waldur.orders.place_terminate(resource)
         log.write_text("")

@@ -38,6 +38,7 @@ from agent.state import (
     settled_usage,
     shown_services,
     told_members,
+    untold_usage,
 )
 from agent.state.command_costs import CommandCosts
 from agent.state.counts import Figure
@@ -95,6 +96,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "command_costs": lambda folder: CommandCosts(folder, CLUSTER).read("accounts"),
     "settled_usage": lambda folder: settled_usage.load(folder, OURS.uuid),
     "settled_months": lambda folder: settled_usage.load(folder, OURS.uuid),
+    "untold_usage": lambda folder: untold_usage.of_offering(folder, OURS.uuid),
     "settled_accounts": lambda folder: settled_usage.load(folder, OURS.uuid),
 }  # fmt: skip
 
@@ -137,6 +139,9 @@ def fill(folder: Path) -> None:
         folder, CLUSTER, OURS.uuid, [Resource("r", "r", "r", ResourceState.OK, backend_id="a")]
     )
     dead_letters.park(folder, DeadLetter("1", "", OURS.uuid, "source", "order", "reason", 2, "ä€", False))
+    untold_usage.add(
+        folder, OURS.uuid, untold_usage.UntoldUsage("r", "a", "2026-05", "cpu 1 of 2", "refused")
+    )
     given_usernames.write(folder, OURS.uuid, {"1" * 32: "ann"})
     cluster_usernames.write(folder, OURS.uuid, {"1" * 32: "ann"})
     MarkedAccounts(folder, "moab", "blocked").add("a")
