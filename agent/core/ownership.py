@@ -26,7 +26,8 @@ OURS = frozenset({Origin.MADE, Origin.FOUND, Origin.ADOPTED})
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """`origins`: by account, of the offering itself. `made_by_others`: by account, the offering of this host that made
-    it. `is_first`: the offering was not seen on this cluster before. `news`: what of `origins` is not written down yet.
+    it, or that found or adopted it and names it. `is_first`: the offering was not seen on this cluster before.
+    `news`: what of `origins` is not written down yet.
     """
 
     origins: Mapping[str, Origin] = field(default_factory=dict)

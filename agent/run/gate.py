@@ -164,7 +164,7 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     if not any(action.costs for action in plan.actions):
         with reading(site.state_dir) as db:
             decision = question.decided(db)
-            if not _has_news(decision, plan) and held_plans.is_clear(db, site.offering, key):
+            if not _has_news(site, key, decision, plan) and held_plans.is_clear(db, site.offering, key):
                 return decision
         return _written_down(run, key, plan, decision, site.state_dir)
     try:
@@ -252,7 +252,7 @@ def _earlier(held: HeldPlans, plan: Planned) -> EarlierPlans:
         WaitingPlan(each.id, each.scope, each.reason, each.keys) for each in waiting if each not in apart
     ]
     return EarlierPlans(
-        approved={each.plan: each.keys for each in found},
+        approved={each.plan: each.open_keys for each in found},
         waiting=(*_joined(apart), *known),
         figures={each.plan: each.figures for each in found if each.figures},
         sees_all=plan.is_whole,
@@ -269,14 +269,19 @@ def _looked_at(run: Pass, plan: Planned) -> Snapshot:
     return ownership.looked_at(site, snapshot, accounts)
 
 
-def _has_news(decision: Decision, plan: Planned) -> bool:
+def _sees_offering(key: str, plan: Planned) -> bool:
+    """Return whether a plan is about all that Waldur names of the offering."""
+    return plan.is_whole and key == Mode.MEMBERSHIP_SYNC
+
+
+def _has_news(site: Site, key: str, decision: Decision, plan: Planned) -> bool:
     """Return whether something has to be written down."""
     return bool(
         decision.held
         or decision.released
         or decision.refused
         or plan.context.sees_nothing
-        or ownership.has_news(decision, plan.snapshot)
+        or ownership.has_news(site, decision, plan.snapshot, is_whole=_sees_offering(key, plan))
         or _joins(plan.snapshot, decision.allowed)
     )
 
@@ -330,7 +335,7 @@ def _written_down(run: Pass, key: str, plan: Planned, decision: Decision, source
     site, held = run.site, HeldPlans(source, run.site.offering, key)
     parts = set() if plan.is_whole else {each.id for each in held.planned()}
     joined.write(source, site.backend.cluster, _joins(plan.snapshot, decision.allowed), datetime.now(UTC))
-    ownership.write(site, decision, plan.snapshot, source)
+    ownership.write(site, decision, plan.snapshot, source, is_whole=_sees_offering(key, plan))
     decision = replace(decision, held=tuple(_hold(site, held, each, parts, plan) for each in decision.held))
     for each in decision.released:
         if held.approvals.begin(each.id):
@@ -358,10 +363,11 @@ def _forget_what_is_gone(held: HeldPlans, plan: Planned, decision: Decision) -> 
     made = {each.id: each.lines for each in decision.held if not each.adopts}
     released = {each.id: each.lines for each in decision.released}
     planned = {key for lines in made.values() for key in lines}
-    for gone in held.keep_only(made.keys(), planned, looked_at=plan.context.named):
+    looked_at, unplanned = plan.context.named - plan.context.unplanned, plan.context.unplanned
+    for gone in held.keep_only(made.keys(), planned, looked_at, unplanned):
         log.info("plan %s of offering %s is not held any more", gone[:SHORT_ID], held.offering.name)
     planned |= {key for lines in released.values() for key in lines}
-    held.approvals.close(released.keys(), planned, looked_at=plan.context.named)
+    held.approvals.close(released.keys(), planned, looked_at, unplanned)
 
 
 def _joins(snapshot: Snapshot, actions: Iterable[Action]) -> list[tuple[str, str]]:

@@ -74,22 +74,25 @@ def made_by(decision: Decision, snapshot: Snapshot) -> frozenset[str]:
     return frozenset(made - snapshot.accounts.keys())
 
 
-def has_news(decision: Decision, snapshot: Snapshot) -> bool:
+def has_news(site: Site, decision: Decision, snapshot: Snapshot, *, is_whole: bool) -> bool:
     """Return whether `write` has something to write down."""
-    is_first = decision.ledger.is_first and _sees_accounts(snapshot)
+    is_first = decision.ledger.is_first and _sees_accounts(site, snapshot, is_whole=is_whole)
     return bool(is_first or decision.ledger.news or decision.not_ours or made_by(decision, snapshot))
 
 
-def _sees_accounts(snapshot: Snapshot) -> bool:
-    """Return whether the cluster was read; a mode that does not need it has an empty snapshot."""
-    return snapshot.complete >= TREE and bool(snapshot.accounts)
+def _sees_accounts(site: Site, snapshot: Snapshot, *, is_whole: bool) -> bool:
+    """Return whether the offering was looked at: the cluster was read (a mode that does not need it has an empty
+    snapshot), and prefixes tell the accounts, or the pass was about all that Waldur names.
+    """
+    is_told = is_whole or all(ownership.prefixes_of(site.offering.names))
+    return is_told and snapshot.complete >= TREE and bool(snapshot.accounts)
 
 
-def write(site: Site, decision: Decision, snapshot: Snapshot, source: Source) -> None:
+def write(site: Site, decision: Decision, snapshot: Snapshot, source: Source, *, is_whole: bool) -> None:
     """Write down what this decision has found out, and what it is about to make. Where that is not possible, additions
     go on: what has a prefix is found again. In a transaction that is open, raises StateError.
     """
-    if not has_news(decision, snapshot):
+    if not has_news(site, decision, snapshot, is_whole=is_whole):
         return
     found = {
         **decision.ledger.news,
@@ -98,7 +101,13 @@ def write(site: Site, decision: Decision, snapshot: Snapshot, source: Source) ->
     }
     try:
         with writing(source) as db:
-            ledger.write(db, site.backend.cluster, site.offering, found, is_seen=_sees_accounts(snapshot))
+            ledger.write(
+                db,
+                site.backend.cluster,
+                site.offering,
+                found,
+                is_seen=_sees_accounts(site, snapshot, is_whole=is_whole),
+            )
             _end_questions(site, db, decision)
     except StateUnwritable as error:
         if isinstance(source, Db):

@@ -114,6 +114,11 @@ class Approval:
     def keys(self) -> frozenset[str]:
         return frozenset(self.seen_keys)
 
+    @property
+    def open_keys(self) -> frozenset[str]:
+        """Return those that are not done: the same again is another act."""
+        return frozenset(key for key, seen in self.seen_keys.items() if seen != DONE)
+
 
 @dataclass(frozen=True, slots=True)
 class HeldPlans:
@@ -186,23 +191,27 @@ class HeldPlans:
         sql = "SELECT * FROM held_plans WHERE offering = ? AND mode = ? AND id = ?"
         return db.row(sql, *self._which, plan)
 
-    def keep_only(self, plans: Set[str], planned: Set[str], looked_at: Set[str]) -> list[str]:
+    def keep_only(
+        self, plans: Set[str], planned: Set[str], looked_at: Set[str], unplanned: Set[str] = frozenset()
+    ) -> list[str]:
         """Forget what a pass over everything did not plan again, and return the ids of plans of which nothing is left.
 
         `plans`: the ids of those that it holds; `planned`: the keys of their actions. An action about an account that
         the pass has `looked_at` is forgotten at once: nothing wants it any more. Another one, when no pass has planned
-        it for an hour: one answer of Waldur that lacks something must not release it. A plan all of which is held as
+        it for an hour: one answer of Waldur that lacks something must not release it. What is about accounts that the
+        pass leaves alone (`unplanned`) waits on. A plan all of which is held as
         part of others, or that does not last, is forgotten at once. Raises StateError where what waits cannot be read.
         """
         gone = []
         for each in self.waiting():
-            kept = _still_wanted(each.seen_keys, planned, looked_at)
+            kept = _still_wanted(each.seen_keys, planned, looked_at, unplanned)
             is_over = not each.is_lasting or not kept or kept.keys() <= planned
             if each.id not in plans and is_over:
                 self.drop(each.id)
                 gone.append(each.id)
-            elif kept != each.seen_keys or not each.lines.keys() <= planned:
-                lines = {key: line for key, line in each.lines.items() if key in planned}
+                continue
+            lines = {k: line for k, line in each.lines.items() if k in planned or _account_of(k) in unplanned}
+            if kept != each.seen_keys or lines != each.lines:
                 self._write_keys(each.id, kept, lines)
         return gone
 
@@ -302,7 +311,9 @@ class Approvals:
 
         note(self.source, "which approved actions are done", work)
 
-    def close(self, plans: Set[str], planned: Set[str], looked_at: Set[str]) -> None:
+    def close(
+        self, plans: Set[str], planned: Set[str], looked_at: Set[str], unplanned: Set[str] = frozenset()
+    ) -> None:
         """Drop approvals that have expired, and what of the others nothing wants any more, as in `keep_only`. `plans`:
         the ids of those that the pass made. Where that cannot be written is a warning.
         """
@@ -313,8 +324,8 @@ class Approvals:
             if each.plan not in plans and each.figures:
                 # What an outage has left of it.
                 kept = {key: seen for key, seen in kept.items() if key in planned and each.has_begun}
-            elif each.plan not in plans:
-                kept = _still_wanted(kept, planned, looked_at)
+            elif not each.figures:
+                kept = _still_wanted(kept, planned, looked_at, unplanned)
             if each.expires <= datetime.now(UTC):
                 kept = {}
             if kept != each.seen_keys or not kept:
@@ -338,9 +349,11 @@ class Approvals:
         )
 
 
-def _still_wanted(seen_keys: Mapping[str, str], planned: Set[str], looked_at: Set[str]) -> dict[str, str]:
-    """Return the actions that are planned, and those of which that is unknown: planned within the last hour, about
-    accounts that the pass has not looked at, and not done.
+def _still_wanted(
+    seen_keys: Mapping[str, str], planned: Set[str], looked_at: Set[str], unplanned: Set[str]
+) -> dict[str, str]:
+    """Return the actions that are planned, and those of which that is unknown: not done, and about accounts that the
+    pass has left alone, or has not looked at while they were planned within the last hour.
     """
     now = datetime.now(UTC)
     text, oldest = moment_text(now), moment_text(now - empty_answers.BELIEVED_AFTER)
@@ -348,8 +361,8 @@ def _still_wanted(seen_keys: Mapping[str, str], planned: Set[str], looked_at: Se
     kept = {}
     for key, seen in seen_keys.items():
         # Of a clock that was ahead: the hour begins now.
-        if key in planned or seen > newest:
-            kept[key] = text
+        if key in planned or seen > newest or (seen != DONE and _account_of(key) in unplanned):
+            kept[key] = DONE if seen == DONE else text
         elif seen > oldest and _account_of(key) not in looked_at:
             kept[key] = seen
     return kept
@@ -359,7 +372,8 @@ def _account_of(key: str) -> str:
     """Return the account that an action of this key is about, empty where it is about none."""
     try:
         _, values = read_json(key)
-        return str(values.get("before" if "before" in values and "user" in values else "account") or "")
+        is_move = isinstance(values.get("before"), str) and "user" in values
+        return str(values.get("before" if is_move else "account") or "")
     except (TypeError, ValueError, AttributeError):
         return ""
 

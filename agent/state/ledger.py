@@ -45,10 +45,13 @@ def read(source: Source, cluster: str, offering_uuid: str) -> Ledger:
             for row in db.rows("SELECT offering, name FROM ledgers WHERE cluster = ?", cluster)
         }
         rows = db.rows(
-            "SELECT offering, account, origin FROM ledger_accounts WHERE cluster = ? AND (offering = ? OR origin = ?)",
+            "SELECT offering, account, origin FROM ledger_accounts WHERE cluster = ?1 AND "
+            "(offering = ?2 OR origin = ?3 OR (origin IN (?4, ?5) AND named))",
             cluster,
             offering_uuid,
             Origin.MADE,
+            Origin.FOUND,
+            Origin.ADOPTED,
         )
     return Ledger(
         {

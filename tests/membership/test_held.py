@@ -106,3 +106,42 @@ def test_an_offering_that_may_not_act_changes_nothing_anywhere(
     assert len(report.refused) == 1
     assert idle.members("a_one") == world.members("a_one")
     assert idle.resource(resource).state is ResourceState.ERRED
+
+
+def test_what_is_held_waits_while_an_order_is_at_work_on_its_resource(world: World) -> None:
+    """For days, perhaps: no pass plans anything for it then, and nothing is taken back by that."""
+    resource = emptied(world)
+    (plan,) = world.sync().held
+    held = HeldPlans(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    for state in (ResourceState.UPDATING, ResourceState.TERMINATING):
+        world.change(resource, state=state)
+        world.sync()
+        assert [each.id for each in held.waiting()] == [plan.id]
+    held.approvals.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    world.sync()
+    assert [each.plan for each in held.approvals.open()] == [plan.id]
+    world.change(resource, state=ResourceState.OK)
+    world.sync()
+    assert world.members("a_one") == set()
+
+
+@pytest.mark.parametrize("by_event", [False, True], ids=["polls", "events"])
+def test_who_comes_back_after_an_approval_and_leaves_again_is_another_act(
+    world: World, by_event: bool
+) -> None:
+    resource = emptied(world)
+    world.change(resource, state=ResourceState.OK)
+    (plan,) = world.sync().held
+    held = HeldPlans(world.site.state_dir, world.site.offering, Mode.MEMBERSHIP_SYNC)
+    held.approvals.approve(plan.id, expires=datetime.now(UTC) + timedelta(hours=1), by="test")
+    which = resource if by_event else ""
+    people = {name: world.person(name) for name in sorted(world.members("a_one"))}
+    world.sync(resource=which)
+    assert world.members("a_one") == set()
+    for name, person in people.items():
+        world.waldur.people.add_member(world.waldur.seed.project_uuids[0], person, account=name)
+    world.sync(resource=which)
+    for name in people:
+        world.leave(name)
+    report = world.sync(resource=which)
+    assert (len(report.held), world.members("a_one")) == (1, people.keys())

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.core.actions import Action, RemoveMember
+from agent.core.actions import Action, RemoveMember, SetLimits
 from agent.core.model import Snapshot
 from agent.core.policy import History
-from agent.plan.policy.gate import EarlierPlans, decide
+from agent.plan.policy.gate import EarlierPlans, action_key, decide
 from agent.plan.policy.rules import PolicyContext
 from tests.plan.test_policy import RULES, USERS, ended, held, judged, leave, site
 from tests.plan.worlds import cluster, shown, waiting
@@ -74,9 +74,11 @@ def test_percentages_go_by_who_was_in_before() -> None:
     history = History(joined={"a_one": frozenset(USERS[5:8])})
     (plan,) = decide(five, site(), RULES, history=history).held
     assert plan.reason.startswith("5 of the 7 members of a_one would be removed at once")
-    # Who joined lately and goes again is no loss of those who were in before.
-    strangers = leave("a_one", *USERS[5:8])
-    assert decide(strangers, site(), RULES, history=history).held == ()
+    # Who joined lately is a member all the same.
+    assert decide(leave("a_one", *USERS[5:8]), site(), RULES, history=history).held == ()
+    most = History(joined={"a_one": frozenset(USERS[1:])})
+    (plan,) = decide(leave("a_one", *USERS[1:]), site(), RULES, history=most).held
+    assert "max_removed_percent" in plan.reason
 
 
 def test_an_exchange_counts_as_emptied_over_passes() -> None:
@@ -126,3 +128,11 @@ def test_the_id_is_that_of_the_scope_and_the_actions() -> None:
     assert id_of(actions) != id_of(leave("a_one", *USERS[1:7]))
     assert id_of(actions) != id_of(leave("a_one", *USERS[:7]))
     assert len(id_of(actions)) == 64
+
+
+def test_an_approved_limit_is_lowered_from_where_it_was_and_from_nowhere_else() -> None:
+    shown = SetLimits(account="a_one", before=(("cpu", 6000),), after=(("cpu", 60),))
+    later = replace(shown, before=(("cpu", 6_000_000),))
+    approved = EarlierPlans(approved={"x": frozenset({action_key(shown)})})
+    assert approved.approvals([shown]) == {shown: "x"}
+    assert approved.approvals([later]) == {}

@@ -388,3 +388,54 @@ def test_a_listing_that_is_whole_again_begins_anew(world: World, monkeypatch: py
     world.sync()
     found = ledger.of_others(world.site.state_dir, world.backend.cluster, "f" * 32, {})
     assert set(found.accounts) == {"a_one", "a_two"}
+
+
+def test_an_account_with_our_prefix_below_one_of_others_is_not_found(world: World) -> None:
+    """Also when the offering is seen for the first time."""
+    resource = world.allocate("one")
+    world.settled()
+    put_physics(world)
+    state = world.backend.state
+    world.backend.state = replace(
+        state,
+        accounts={**state.accounts, "a_lab": Account("a_lab", "physics")},
+        associations=state.associations | {Association("a_lab", user) for user in PEOPLE},
+    )
+    world.change(resource, backend_id="a_lab")
+    (world.site.state_dir / NAME).unlink()
+    world.waldur.orders.place_terminate(resource)
+    report = passes.process_orders(world.site)
+    assert len(report.held) == 1 and "a_lab" in world.cluster.accounts
+    assert world.cluster.users_of("a_lab") == PEOPLE
+    assert [line.partition(",")[0] for line in questions(world)] == ["adopt account a_lab"]
+
+
+@pytest.mark.parametrize("first", ["order", "event"])
+def test_a_first_look_at_a_part_asks_about_no_account_of_ours(tmp_path: Path, first: str) -> None:
+    with SimulatedWaldur(scenario=Scenario(members_per_project=2, projects_per_customer=2)) as waldur:
+        bare = {"customer_prefix": "", "project_prefix": "", "allocation_prefix": ""}
+        world = World(waldur, tmp_path, backend=bare)
+        one, _ = world.allocate("one"), world.allocate("two")
+        world.settled()
+        (world.site.state_dir / NAME).unlink()
+        if first == "order":
+            waldur.orders.place_update(one, {"cpu": 20})
+            assert passes.process_orders(world.site).counted() == {"done": 1}
+        else:
+            world.sync(resource=one)
+        world.join("newbie")
+        world.sync()
+        assert questions(world) == []
+        assert "newbie" in world.cluster.users_of("two")
+
+
+def test_what_another_offering_found_and_names_is_not_found_again(world: World) -> None:
+    resource = world.allocate("one")
+    world.settled()
+    with Store(world.site.state_dir).write() as db:
+        db.run("UPDATE ledger_accounts SET offering = 'other', origin = ?, named = 1", Origin.FOUND)
+        db.run("UPDATE ledgers SET offering = 'other', name = 'Other'")
+    world.waldur.orders.place_terminate(resource)
+    report = passes.process_orders(world.site)
+    assert "a_one" in world.cluster.accounts and report.held
+    assert any(line.startswith("adopt account a_one, ") for line in questions(world))

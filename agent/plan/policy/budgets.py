@@ -82,7 +82,9 @@ class BudgetCheck:
         self._declared, self._whole, self._ended = declared, whole, whole & ending
         self._charges = {action: frozenset(self._charged(action, declared[action])) for action in left}
         self._place = {action: number for number, action in enumerate(left)}
-        self._approved = history.approved.union(*(self._charges[action] for action in approved))
+        # A person has approved one leaving: who came back and leaves again is judged again.
+        self._approved_now = frozenset[Charge]().union(*(self._charges[action] for action in approved))
+        self._approved = history.approved | self._approved_now
 
     @cached_property
     def _emptied(self) -> Set[str]:
@@ -101,7 +103,9 @@ class BudgetCheck:
         """Return by account the users who leave and of whom a person has not approved that."""
         found = {
             account: frozenset(
-                user for user in users if Charge(Cost.MEMBERS_REMOVED, account, user) not in self._approved
+                user
+                for user in users
+                if Charge(Cost.MEMBERS_REMOVED, account, user) not in self._approved_now
             )
             for account, users in self.leaving.items()
         }
@@ -158,9 +162,13 @@ class BudgetCheck:
     @cached_property
     def _members(self) -> int:
         """Return how many these are in all accounts together; on several partitions they count once."""
-        members = sum(not self._book.spares(user) for _, user in self._book.snapshot.members())
         seen = self._book.snapshot
-        return members - sum(len(users & seen.users_of(name)) for name, users in self._joined.items())
+        return self._everybody - sum(len(users & seen.users_of(name)) for name, users in self._joined.items())
+
+    @cached_property
+    def _everybody(self) -> int:
+        """Return the same with those who have joined lately."""
+        return sum(not self._book.spares(user) for _, user in self._book.snapshot.members())
 
     def accounts_in_excess(self) -> list[Excess]:
         """Return what is too much for one account, or for several that the same people leave: who is renamed in five
@@ -189,7 +197,9 @@ class BudgetCheck:
             head = f"of the {members} members of {account} would be removed at once"
             approved = len(self.leaving[account]) - len(users)
             tail = f", besides {approved} of whom that is approved" if approved else ""
-            if limit := self._exceeded(len(users), len(self._known(account, users)), members):
+            if limit := self._exceeded(
+                len(users), len(self._known(account, users)), members, len(self._members_of(account))
+            ):
                 sentence = f"{len(users)} {head}{tail} ({limit})"
                 found[account] = Excess(f"account {account}", sentence, self._bearing(charges), (account,))
                 continue
@@ -204,7 +214,8 @@ class BudgetCheck:
                 ever = present | gone
                 leaving = {charge.user for charge in new} | gone
                 known = len(self._known(account, leaving))
-                limit = self._exceeded(len(leaving), known, len(ever), window)
+                everybody = len(self._members_of(account) | gone)
+                limit = self._exceeded(len(leaving), known, len(ever), everybody, window)
                 if before and new and limit:
                     when = f", after {len(before)} within the last {window.name}"
                     sentence = f"{len(new)} {head}{when}{tail} ({limit})"
@@ -235,7 +246,7 @@ class BudgetCheck:
         } - taken
         others = [charge for charge in removed if by_itself.isdisjoint(self._bearers.get(charge, ()))]
         count, known = len(others), sum(map(self._was_in, others))
-        if removed and (limit := self._exceeded(count, known, self._members)):
+        if removed and (limit := self._exceeded(count, known, self._members, self._everybody)):
             sentences.append(
                 f"{count} of the {self._members} members of the cluster would be removed at once, "
                 f"{self._where(removed)} ({limit})"
@@ -300,7 +311,8 @@ class BudgetCheck:
             gone = sum(len(users - self._present(account)) for account, users in left.items())
             inside = [charge for charge in new | before if charge.account]
             known = sum(map(self._was_in, inside))
-            if before and (limit := self._exceeded(len(inside), known, self._members + gone, window)):
+            old, everybody = self._members + gone, self._everybody + gone
+            if before and (limit := self._exceeded(len(inside), known, old, everybody, window)):
                 return limit
         if total <= window.most(cost):
             return ""
@@ -330,16 +342,22 @@ class BudgetCheck:
             f"{COST_SENTENCES[cost].format(len(new), s='' if len(new) == 1 else 's')} at once: {names}{after}"
         )
 
-    def _exceeded(self, count: int, of_members: int, members: int, window: _Window | None = None) -> str:
-        """Return which limit so many leavers pass, of whom `of_members` are among the `members`; empty when none."""
+    def _exceeded(
+        self, count: int, known: int, members: int, everybody: int, window: _Window | None = None
+    ) -> str:
+        """Return which limit so many leavers pass; empty when none. `known` of them are among the `members` who were in
+        before; `everybody` counts those who have joined lately, too: who joins makes no room for others to leave, and
+        is no less a member.
+        """
         rules = self._rules
         if window is not None and window.name == "day":
             if count > window.most(Cost.MEMBERS_REMOVED):
                 return f"{Cost.MEMBERS_REMOVED} is {window.most(Cost.MEMBERS_REMOVED)} {window.unit}"
         elif count > rules.max_removed_members:
             return f"max_removed_members is {rules.max_removed_members}"
-        if of_members > rules.small_removal and of_members * 100 > rules.max_removed_percent * members:
-            return f"max_removed_percent is {rules.max_removed_percent}"
+        for leavers, of in ((known, members), (count, everybody)):
+            if leavers > rules.small_removal and leavers * 100 > rules.max_removed_percent * of:
+                return f"max_removed_percent is {rules.max_removed_percent}"
         return ""
 
     def _bearing(self, charges: Iterable[Charge]) -> tuple[Action, ...]:

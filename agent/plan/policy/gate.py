@@ -177,12 +177,15 @@ def decide(  # noqa: PLR0913  each is an input of the decision
     refused = _refused(plan, book, dependencies)
     left = tuple(action for action in plan if action not in refused)
     foreign = _adoptions(left, book, dependencies, frozenset(refused))
-    left = tuple(filterfalse(_actions(foreign).__contains__, left))
+    aside = _actions(foreign)
+    left = tuple(filterfalse(aside.__contains__, left))
     approved = earlier.approvals(left)
     costs = BudgetCheck(left, book, history, frozenset(approved))
     held: list[HeldPlan] = [*foreign]
     released: list[HeldPlan] = []
-    for each in _Plans(left, book, dependencies, costs, frozenset(refused), approved.keys()).held(earlier):
+    for each in _Plans(left, book, dependencies, costs, aside | refused.keys(), approved.keys()).held(
+        earlier
+    ):
         (released if each.figures and earlier.allows_decrease(each) else held).append(each)
     stopped = _actions(held)
     allowed = tuple(filterfalse(stopped.__contains__, left))
@@ -245,8 +248,12 @@ def accounts_not_ours(
 
 
 def action_key(action: Action) -> str:
-    """Return a text that is the same for equal actions, and for no others, in every process and on every day."""
+    """Return a text that is the same for equal actions, and for no others, in every process and on every day. Where a
+    limit may be lowered, it has the limit before as well: a person has seen how far.
+    """
     meant = {f.name for f in fields(action) if f.compare}
+    if Cost.LIMITS_CUT in action.costs:
+        meant |= {"before"}
     values = {name: value for name, value in asdict(action).items() if name in meant}
     return json.dumps([type(action).__name__, values], sort_keys=True, ensure_ascii=False)
 
@@ -317,7 +324,7 @@ class _Plans:
         book: RuleBook,
         dependencies: Dependencies,
         costs: BudgetCheck,
-        refused: frozenset[Action],
+        aside: Set[Action],
         approved: Set[Action],
     ) -> None:
         self._left = left
@@ -325,7 +332,7 @@ class _Plans:
         self._book = book
         self._dependencies = dependencies
         self._costs = costs
-        self._refused = refused
+        self._aside = aside
         self._approved = approved
 
     def held(self, earlier: EarlierPlans) -> list[HeldPlan]:
@@ -417,7 +424,7 @@ class _Plans:
         return HeldPlan(id_, excess.scope, sentence, actions)
 
     def _with_companions(self, roots: Sequence[Action]) -> tuple[Action, ...]:
-        along = self._dependencies.falling_with(dict.fromkeys(roots, True), beside=self._refused)
+        along = self._dependencies.falling_with(dict.fromkeys(roots, True), beside=self._aside)
         return tuple(sorted(along, key=self._place.__getitem__))
 
 

@@ -19,8 +19,9 @@ def standing(
 ) -> frozenset[str]:
     """Return the accounts that stand as the offering's own and that the ledger does not have yet.
 
-    When the offering is first seen: those with one of its prefixes in its hierarchy, that is below another account with
-    a prefix, or with accounts below; and those of `derived`. Later only the latter, and only where a prefix tells them
+    When the offering is first seen: those with one of its prefixes in its hierarchy, that is below an account with a
+    prefix, or with such accounts below; and those of `derived`. Where customers or projects have none, any account but
+    those that all stand on may be above. Later only the latter, and only where a prefix tells them
     from other people's: another head node of ours has made them. `derived`: accounts that have the name which this
     agent gives them, at the place where it puts them; whether their name has a prefix of its own. `foundations`: what
     all accounts stand on.
@@ -29,12 +30,14 @@ def standing(
         return frozenset()
     found = {name for name, has_prefix in derived.items() if has_prefix or ledger.is_first}
     if ledger.is_first:
-        prefixes = [prefix for prefix in map(fold, prefixes_of(names)) if prefix]
+        prefixes = tuple(prefix for prefix in map(fold, prefixes_of(names)) if prefix)
+        above = prefixes if names.customer_prefix and names.project_prefix else ("",)
         for name, account in snapshot.accounts.items():
-            is_below = (
-                account.parent and account.parent not in foundations and account.parent in snapshot.accounts
-            )
-            if name.startswith(tuple(prefixes)) and (is_below or snapshot.children_of(name)):
+            if not name.startswith(prefixes):
+                continue
+            parent = account.parent or ""
+            is_below = parent in snapshot.accounts and parent not in foundations and parent.startswith(above)
+            if is_below or any(child.startswith(prefixes) for child in snapshot.children_of(name)):
                 found.add(name)
     found = {name for name in found if not ledger.is_ours(name)}
     return frozenset(found & snapshot.accounts.keys() - foundations - ledger.made_by_others.keys())
@@ -66,7 +69,7 @@ def described(account: str, snapshot: Snapshot, ledger: Ledger) -> str:
         f"limits {limits or 'none'}",
         jobs,
         *([f"{children} accounts below it"] if children else []),
-        *([f"made by {ledger.made_by_others[account]}"] if account in ledger.made_by_others else []),
+        *([f"an account of {ledger.made_by_others[account]}"] if account in ledger.made_by_others else []),
     ]
     return ", ".join(words)
 

@@ -50,7 +50,8 @@ class Violation:
 class PolicyContext:
     """What a pass knows beside the cluster's state.
 
-    `named`: accounts that Waldur names. `derived`: those of them that stand at the place and under the name that this
+    `named`: accounts that Waldur names. `unplanned`: those of them that this pass leaves alone, because an order is at
+    work on them or their team could not be read. `derived`: those that stand at the place and under the name that this
     agent gives them, and whether that name has a prefix. `making` and `ending`: accounts that orders of this pass make
     and end.
     `renamed`: by account and new username, the old one of people who are in the account under that.
@@ -73,6 +74,7 @@ class PolicyContext:
     needs_approval: str = ""
     unrecorded: str = ""
     system_users: frozenset[str] = frozenset()
+    unplanned: frozenset[str] = frozenset()
 
     @property
     def ordered(self) -> frozenset[str]:

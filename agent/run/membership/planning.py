@@ -21,6 +21,7 @@ from agent.core.model import (
     OfferingUser,
     OrderType,
     Part,
+    Resource,
     ResourceState,
     Snapshot,
 )
@@ -159,6 +160,7 @@ class PlannedSync:
                 )
         return PolicyContext(
             named=frozenset({*self.facts.named, *map(fold, hierarchy)}),
+            unplanned=named_accounts(left_alone(self.facts.waldur)),
             derived=derived,
             deliberate=frozenset(closed),
             renamed=self.renamed,
@@ -254,8 +256,7 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
     users = {user.user_uuid: user for user in people}
     named = [resource for resource in waldur.resources if resource.backend_id]
     unread = {r.uuid: team for r in named if isinstance(team := waldur.teams.get(r.uuid), WaldurError)}
-    strangers = [*waldur.in_progress, *(resource for resource in named if resource.uuid in unread)]
-    also = {fold(r.backend_id): f"resource {r.uuid}" for r in strangers if r.backend_id}
+    also = {fold(r.backend_id): f"resource {r.uuid}" for r in left_alone(waldur) if r.backend_id}
     also |= {**facts.foreign, **facts.holders}
     names = frozenset(fold(user.username) for user in (*waldur.users, *people))
     departing = frozenset(user.uuid for user in facts.departing)
@@ -294,6 +295,14 @@ def cases(facts: SyncFacts) -> tuple[list[ResourceCase], dict[str, WaldurError]]
             )
         )
     return found, unread
+
+
+def left_alone(waldur: MembershipFacts) -> list[Resource]:
+    """Return the resources that an order is at work on, or whose team could not be read: no pass plans anything for
+    them.
+    """
+    unread = (r for r in waldur.resources if isinstance(waldur.teams.get(r.uuid), WaldurError))
+    return [*waldur.in_progress, *unread]
 
 
 def _spec(case: ResourceCase, facts: SyncFacts) -> Spec:

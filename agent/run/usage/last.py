@@ -242,8 +242,10 @@ def _figure(action: WaldurAction) -> str:
 
 
 def _may_pass(error: SiteAgentError) -> bool:
-    """Return whether it can be told later: after an outage, or once the token has the right."""
-    return error.retryable or not isinstance(error, WaldurError) or error.denied
+    """Return whether it can be told later: after an outage, once the token has the right, or when the resource has moved
+    on (409).
+    """
+    return error.retryable or not isinstance(error, WaldurError) or error.denied or error.status == 409
 
 
 def _silence(months: Iterable[PlannedMonth], uuid: str) -> SiteAgentError | None:
