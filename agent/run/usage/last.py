@@ -242,8 +242,8 @@ def _figure(action: WaldurAction) -> str:
 
 
 def _may_pass(error: SiteAgentError) -> bool:
-    """Return whether it can be told later: after an outage, once the token has the right, or when the resource has moved
-    on (409).
+    """Return whether it can be told later: after an outage, once the token has the right, or when the resource has
+    moved on (409).
     """
     return error.retryable or not isinstance(error, WaldurError) or error.denied or error.status == 409
 
