@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.core.account_names import fold
+from agent.state import given_usernames
 from agent.state.store import Source, note, reading
 
 
 def of_offering(source: Source, offering_uuid: str) -> dict[str, str]:
-    """Return the usernames by the person's uuid. Raises StateError: without them nobody knows who is renamed."""
+    """Return the usernames by the person's uuid. Of whom nothing is known here, the name that the agent gave. Raises
+    StateError: without them nobody knows who is renamed.
+    """
     with reading(source) as db:
         rows = db.rows("SELECT person, username FROM cluster_usernames WHERE offering = ?", offering_uuid)
-    return {row["person"]: row["username"] for row in rows}
+        given = given_usernames.of_offering(db, offering_uuid)
+    known = {person: fold(username) for person, username in given.items()}
+    return {**known, **{row["person"]: row["username"] for row in rows}}
 
 
 def write(source: Source, offering_uuid: str, names: Mapping[str, str]) -> bool:

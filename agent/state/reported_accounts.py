@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Accounts whose usage two offerings would bill: both name them, on one cluster, and count the same of them.
+"""The accounts that reports tell of. Two offerings that name one on one cluster, and count the same of it, would bill
+it twice; and one that no resource names any more has lost its last usage.
 
-Every report leaves the accounts that it tells of; the others look there. Offerings that count different things of one
-account (cpu here, GPUs there) do not meet. What another host's agent tells is not known here.
+Every report leaves the accounts that it tells of; the others, and the next one, look there. Offerings that count
+different things of one account (cpu here, GPUs there) do not meet. What another host's agent tells is not known here.
 """
 
 from __future__ import annotations
@@ -33,6 +34,18 @@ def write(source: Source, cluster: str, offering_uuid: str, resources: Iterable[
         )
 
     return note(source, WHAT, work)
+
+
+def of_offering(source: Source, cluster: str, offering_uuid: str) -> frozenset[str]:
+    """Return the accounts that the last report told of; none where that cannot be read."""
+    return recall(source, WHAT, lambda db: _accounts(db, cluster, offering_uuid)) or frozenset()
+
+
+def forget(source: Source, cluster: str, offering_uuid: str, ended: Iterable[Resource]) -> bool:
+    """Note that orders have told the last usage of these. False, with a warning, where it cannot be written."""
+    rows = [(cluster, offering_uuid, fold(resource.backend_id)) for resource in ended]
+    sql = "DELETE FROM reported_accounts WHERE cluster = ? AND offering = ? AND account = ?"
+    return not rows or note(source, WHAT, lambda db: db.run_many(sql, rows))
 
 
 def of_others(source: Source, cluster: str, others: Mapping[str, str]) -> Mapping[str, str]:

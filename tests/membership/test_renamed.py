@@ -12,6 +12,7 @@ import pytest
 from agent.core.policy import BUDGETS, Cost
 from agent.run import passes
 from agent.state import held_plans
+from agent.state.store import Store
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.membership.world import World
@@ -152,6 +153,10 @@ def test_the_names_of_another_policy_are_nobodys_for_good(server_of_2024: World)
         assert world.members("a_one") == inside
     world.allocate("two")
     assert world.members("a_two") == inside
+    with Store(world.site.state_dir).write() as db:  # as after an upgrade
+        db.run("DELETE FROM cluster_usernames")
+    world.sync()
+    assert world.members("a_one") == inside
     set_policy(world, "service_provider")
     assert set(names(world).values()) == {""}
     for _ in range(3):

@@ -495,3 +495,32 @@ def test_a_reporting_backend_that_cannot_be_used_stops_endings_only(tmp_path: Pa
         found = passes.process_orders(replace(made, backend=world.backend))
         assert found.counted() == {"stuck": 1, "done": 1}, found.as_json()
         assert any("nowhere is not installed" in order.message for order in found.orders)
+
+
+@pytest.mark.parametrize("how", ["moved", "terminated", "renamed"])
+def test_what_leaves_without_an_order_is_named_with_what_was_counted(endings: Endings, how: str) -> None:
+    """Moved to another offering, or terminated by staff: no order tells the last usage."""
+    world = endings.world
+    world.ran("a_1", "ann", 8)
+    changed = {
+        "moved": {"offering_uuid": "f" * 32},
+        "terminated": {"state": ResourceState.TERMINATED},
+        "renamed": {"backend_id": "a_9"},
+    }
+    world.waldur.site.change("resources", world.resource("a_1"), **changed[how])
+    for _ in range(2):
+        world.report()
+        (sentence,) = endings.untold()
+        assert sentence.startswith("usage of a_1 in ") and "counted in all: cpu 9.00" in sentence
+        assert "no order of this host ended it" in sentence
+
+
+def test_what_an_order_has_ended_is_not_named_once_more(endings: Endings) -> None:
+    """Also where its account stays."""
+    world = endings.world
+    world.site = replace(world.site, offering=replace(world.site.offering, soft_delete=True))
+    world.ran("a_1", "ann", 8)
+    endings.end("a_1")
+    assert endings.process().counted() == {"done": 1}
+    world.report()
+    assert endings.untold() == []

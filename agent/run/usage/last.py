@@ -18,21 +18,19 @@ from agent.core.errors import BackendUnavailable, SiteAgentError, WaldurError
 from agent.core.model import Resource, ResourceState, Snapshot
 from agent.core.periods import SKEW, Month, attribution
 from agent.core.plans import Outcome
-from agent.core.units import ZERO, reported_amount
-from agent.core.usage import AccountUsage
+from agent.core.units import ZERO
 from agent.core.usage_actions import UsageAction, told
 from agent.core.waldur_actions import WaldurAction
-from agent.plan.shared_limits import shares_of
 from agent.plan.usage.planning import UsagePlan
 from agent.run import engine
 from agent.run.engine import Steps, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
+from agent.run.usage import departed, planning
 from agent.run.usage import facts as report_facts
-from agent.run.usage import planning
 from agent.run.usage.planning import DatedMonth, MonthEnded, PlannedMonth, PlannedReport, ReportFacts
 from agent.run.usage.submission import Submission
-from agent.state import passes, untold_usage
+from agent.state import passes, reported_accounts, untold_usage
 from agent.state.untold_usage import UntoldUsage
 from agent.waldur import members, offerings, resources, usages
 
@@ -179,6 +177,7 @@ class _Telling:
         """Note what keeps a resource, and write down what cannot be told any more."""
         errors: dict[str, SiteAgentError] = {}
         held: dict[str, str] = {}
+        over: list[Resource] = []
         for resource in self._ending:
             uuid = resource.uuid
             plans = [(m, p) for m in work.plan.months for p in m.plans if p.resource.uuid == uuid]
@@ -191,6 +190,10 @@ class _Telling:
             else:
                 closed = [(m, p) for m in self._closed for p in m.plans if p.resource.uuid == uuid]
                 self._give_up(work, [*plans, *closed], error)
+                over.append(resource)
+        reported_accounts.forget(
+            self._site.state_dir, self._site.backend.cluster, self._site.offering.uuid, over
+        )
         self.result = LastUsage(errors, held)
 
     def _give_up(
@@ -209,10 +212,11 @@ class _Telling:
             why = str(error) if error else plan.skipped or f"Waldur takes no usage of {month.month} any more"
             unsent = NotTold(why, method="POST", path=usages.PATH)
             work.note([Outcome(action, unsent) for action in lost if action not in tried])
-            figures = [_figure(action) for action in lost] or self._counted(work.plan, month, plan)
+            figures = "; ".join(map(_figure, lost))
+            figures = figures or departed.counted(self._site, work.plan, month, plan.account, plan.resource)
             if not figures:
                 continue
-            row = UntoldUsage(plan.resource.uuid, plan.account, str(month.month), "; ".join(figures), why)
+            row = UntoldUsage(plan.resource.uuid, plan.account, str(month.month), figures, why)
             untold_usage.add(self._site.state_dir, self._site.offering.uuid, row)
             log.warning(
                 "the last usage of %s (resource %s) in %s is not in Waldur: %s: %s. Put it right there; `status` shows "
@@ -225,15 +229,6 @@ class _Telling:
                 self._site.offering.uuid,
                 extra={"resource": plan.resource.uuid, "account": plan.account},
             )
-
-    def _counted(self, report: PlannedReport, month: PlannedMonth, plan: UsagePlan) -> list[str]:
-        """Return what the cluster counts of an account whose resource gets none of it, if that is anything."""
-        usage = month.observed.usage
-        used = usage.accounts.get(plan.account, AccountUsage()).total
-        shares = shares_of(plan.resource, tuple(self._site.offering.components.values()))
-        amounts = {c.name: reported_amount(c, used, usage.scale, shares) for c in report.observed.components}
-        found = tuple((name, f"{amount:f}") for name, amount in amounts.items() if amount)
-        return [told((), found)] if found else []
 
 
 def _figure(action: WaldurAction) -> str:

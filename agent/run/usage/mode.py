@@ -19,10 +19,10 @@ from agent.run.engine import Steps, Work
 from agent.run.gate import UNBOUNDED_S
 from agent.run.results import PassReport, waits
 from agent.run.site import Site
-from agent.run.usage import keys, planning
+from agent.run.usage import departed, keys, planning
 from agent.run.usage.planning import Clock, PlannedReport, ReportFacts
 from agent.run.usage.submission import Submission
-from agent.state import reported_accounts, settled_usage
+from agent.state import settled_usage
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +83,9 @@ def steps(
     submission = Submission(site, now, interrupted)
 
     def announce(work: Work[PlannedReport]) -> None:
-        """Remember, for other offerings, which accounts this one reports, and add the notes to the report."""
-        if site.counting_alike and gate.is_known(work.run, MODE, work.plan):
-            resources = work.plan.observed.resources
-            reported_accounts.write(site.state_dir, site.backend.cluster, site.offering.uuid, resources)
+        """Remember which accounts this offering reports, and add the notes to the report."""
+        if gate.is_known(work.run, MODE, work.plan):
+            departed.note(site, work.plan)
         work.report.notes += work.plan.notes
         work.report.left_alone = work.plan.left_alone
 
