@@ -20,7 +20,7 @@ from agent.config.model import Mode
 from agent.core.actions import CreateAccount, SetLimits, only
 from agent.plan import accounts, allocations
 from agent.run import site as sites
-from agent.run.membership import facts as membership_facts
+from agent.run import waldur_facts as membership_facts
 from agent.run.site import offering_rules
 from benchmarks import measured_pass
 from benchmarks.parts import Parts

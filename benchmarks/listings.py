@@ -20,7 +20,7 @@ import requests
 
 from agent.config.model import Mode, WaldurAccess
 from agent.run import site as sites
-from agent.run.membership import facts as membership_facts
+from agent.run import waldur_facts as membership_facts
 from agent.waldur.auth import auth_for
 from agent.waldur.listing import AT_ONCE
 from benchmarks.parts import Parts

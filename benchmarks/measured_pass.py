@@ -18,7 +18,7 @@ from pathlib import Path
 from agent.config.model import Mode
 from agent.run import passes
 from agent.run import site as sites
-from agent.run.membership import facts as membership_facts
+from agent.run import waldur_facts as membership_facts
 from agent.run.results import PassReport
 from agent.run.site import Site
 from rig.processes import REPOSITORY, peak_kib

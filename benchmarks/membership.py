@@ -13,7 +13,7 @@ from pathlib import Path
 from agent.core.plans import Plan
 from agent.plan import accounts, allocations
 from agent.run import passes
-from agent.run.membership import facts as membership_facts
+from agent.run import waldur_facts as membership_facts
 from agent.run.site import Site, offering_rules
 from benchmarks.parts import Parts
 from rig.processes import REPOSITORY

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from redis import RedisError
 
 from agent.core.account_names import uuid_hex
-from agent.run.membership.facts import PassScope
+from agent.run.scope import PassScope
 from tasks import broker
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,10 @@ import beat_schedule as table
 from agent.config.model import Mode
 from agent.core.events import QueueUnavailable
 from agent.run import gate, passes
-from agent.run.membership.facts import FEW, PassScope, is_whole_cheaper
 from agent.run.membership.rebuild import run_forced
 from agent.run.results import PassReport, Result
+from agent.run.scope import PassScope
+from agent.run.waldur_facts import FEW, is_whole_cheaper
 from tasks import backlog, broker, coalescing, current
 from tasks.app import app
 from tasks.base import SiteTask, policy_for

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.config.model import Mode
 from agent.core.account_names import fold
@@ -253,7 +253,8 @@ class Keys:
             if isinstance(a, IssueKey) and a.key in keys
         ]  # fmt: skip
         if ends:
-            steps = replace(self.steps(), tell=engine.nothing_to_tell)
+            steps = self.steps()
+            steps.tell = engine.nothing_to_tell
             engine.carry_out(work.run, steps, PlannedAnswers(ends, work.plan.snapshot))
 
 

@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: MIT
 """The reconcile loop, the only one: observe, plan, refine, decide, announce, apply, read back, tell.
 
-A mode defines the steps (`Steps`). What must hold for every mode is done here, once: the pause is read once in a pass,
-a plan is decided on once, nothing is carried out that the policy has not allowed, every outcome is in the journal
-before the next portion begins, and no portion begins after an outage or after the time is up.
+A pass is a list of modes, and `walk` goes through it. A mode (`Mode`) overrides the steps in which it differs. What
+must hold for every mode is done here, once: the pause is read once in a pass, a plan is decided on once, nothing is
+carried out that the policy has not allowed, every outcome is in the journal before the next portion begins, and no
+portion begins after an outage or after the time is up. A pass that does not apply ends each mode after its decision.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
 
-from agent.config.model import Mode
+from agent.config.model import Mode as PassMode
 from agent.core.actions import Action
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
+    NotApplied,
     PassUnfinished,
     SiteAgentError,
     StateError,
@@ -35,6 +39,7 @@ from agent.run import gate, ownership
 from agent.run.gate import UNBOUNDED_S, Pass, Planned
 from agent.run.record import count, record
 from agent.run.results import PassReport
+from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site, effort_of
 from agent.state import journal
 from agent.waldur import pool
@@ -60,14 +65,15 @@ class Portion:
 
 
 class Work(Generic[Plan]):
-    """One run of the loop: its plan, the decision on it, and an outage of the cluster."""
+    """One run of the loop: its plan, the decision on it, its outcomes, and an outage of the cluster."""
 
-    def __init__(self, run: Pass, steps: Steps[Any, Plan], plan: Plan) -> None:
+    def __init__(self, run: Pass, mode: Mode[Any, Plan], plan: Plan) -> None:
         self.run = run
         self.site = run.site
         self.report = run.report
-        self.steps = steps
+        self.mode = mode
         self.outage: BackendError | None = None
+        self.outcomes: list[Outcome] = []
         self._judged: frozenset[Action] = frozenset()
         self._has_begun = False
         self.decide(plan)
@@ -75,7 +81,7 @@ class Work(Generic[Plan]):
     def decide(self, plan: Plan) -> None:
         """Let the gate decide on a plan, and go on with the allowed part of it."""
         self.plan = plan
-        self.decision: Decision = gate.decide(self.run, self.steps.key, plan)
+        self.decision: Decision = gate.decide(self.run, self.mode.key, plan)
         # A plan that was narrowed is decided once more: held plans are not reported twice.
         known = {each.id for each in self.report.held}
         refused = {each.action for each in self.report.refused}
@@ -85,6 +91,8 @@ class Work(Generic[Plan]):
         if unread and any(each.why is Why.INCOMPLETE for each in self.decision.refused):
             self.report.later = self.report.later or BackendUnavailable("; ".join(unread.values()))
         self._allowed = frozenset(self.decision.allowed)
+        if (shown := self.run.shown) is not None:
+            self._allowed = frozenset(a for a in self._allowed if self.mode.was_shown(a, shown))
         self._judged |= frozenset(plan.actions)
 
     def allows(self, action: Action) -> bool:
@@ -93,11 +101,18 @@ class Work(Generic[Plan]):
             action not in self._judged and isinstance(action, WaldurAction) and gate.may_tell(self.run.rules)
         )
 
+    @property
+    def done(self) -> list[Action]:
+        """Return the actions that are done; in a pass that does not apply, those that would be."""
+        if not self.run.applies:
+            return list(self.decision.allowed)
+        return [outcome.action for outcome in self.outcomes if outcome.done]
+
     def send(self, actions: Iterable[WaldurAction]) -> dict[Action, WaldurError]:
         """Send the allowed ones of these actions to Waldur, several at a time. Return the errors by action. What the
         server lacks is neither done nor failed: it is not sent, and not noted.
         """
-        client, requests = self.site.client, self.steps.requests
+        client, requests = self.site.client, self.mode.requests
         allowed = [
             action for action in actions if self.allows(action) and client.if_supported(action.feature)
         ]
@@ -130,7 +145,7 @@ class Work(Generic[Plan]):
             raise PassUnfinished(str(error)) from error
         self._has_begun = True
         try:
-            outcomes = list(self.steps.apply(portion.actions))
+            outcomes = list(self.mode.apply(portion.actions))
         except BackendError as error:
             self.outage = error
             raise
@@ -140,8 +155,9 @@ class Work(Generic[Plan]):
 
     def note(self, outcomes: Sequence[Outcome]) -> None:
         """Add outcomes to the report, the journal and the log at once: a later step may be cut off."""
+        self.outcomes += outcomes
         self.report.outcomes += outcomes
-        journal.record(self.site, self.run.mode, outcomes, cause=self.run.cause)
+        journal.record(self.site, self.run.mode, outcomes, cause=self.mode.cause or self.run.cause)
         ownership.note_ended(self.site, outcomes)
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
@@ -154,125 +170,264 @@ class Work(Generic[Plan]):
                 log.warning("failed: %s: %s", action.render(), error, extra={**ids, "outcome": "failed"})
 
 
-def nothing_to_refine(_facts: Any, _plan: Any) -> None:
-    """Refine nothing."""
+class Mode(Generic[Facts, Plan]):
+    """What a pass does of one kind, as eight steps with defaults: a mode overrides what differs.
 
-
-def nothing_to_announce(_work: Any) -> None:
-    """Announce nothing."""
-
-
-def nothing_to_tell(_work: Any) -> None:
-    """Tell Waldur nothing in the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Steps(Generic[Facts, Plan]):
-    """What a mode does in each step of the loop; `key` names its held plans and its place in logs.
-
-    `refine`: return the facts with what the plan showed to be needed, None when nothing is. `announce`: tell Waldur
-    what it must know first; return the plan for fewer subjects where some fell out on the way, else None. `apply`:
-    return one outcome for each action of a portion. `read_back`: check whether what was carried out is there now.
-    `failed`: note a portion of which nothing can have happened. `tell`: tell Waldur the results. `requests`: the
-    request of each action.
+    `key` names its held plans. `beside`: how reports name it where its failing costs its own part of the pass only;
+    empty where its error ends the pass. `requests`: the request of each action on Waldur. `cause`: what the journal
+    names as the reason, where that is not the pass. `outcomes`: what was done, with what could not be read back.
     """
 
     key: str
-    observe: Callable[[], Facts]
-    plan: Callable[[Facts], Plan]
-    apply: Callable[[Sequence[Any]], Sequence[Outcome]]
-    portions: Callable[[Work[Plan]], Iterable[Portion]]
-    read_back: Callable[[Work[Plan], Portion, Sequence[Outcome]], None]
-    failed: Callable[[Work[Plan], Portion, SiteAgentError], None]
-    tell: Callable[[Work[Plan]], None]
-    refine: Callable[[Facts, Plan], Facts | None] = nothing_to_refine
-    announce: Callable[[Work[Plan]], Plan | None] = nothing_to_announce
-    requests: Mapping[type[WaldurAction], Request] = field(default_factory=dict)
+    beside: ClassVar[str] = ""
+    requests: Mapping[type[WaldurAction], Request] = MappingProxyType({})
+    cause: str = ""
+    # Actions of one portion.
+    at_once: ClassVar[int] = 500
+
+    def __init__(self, run: Pass) -> None:
+        self.run = run
+        self.site = run.site
+        self.outcomes: list[Outcome] = []
+        # What is open while the mode is at work: a connection, a lock.
+        self.open = ExitStack()
+
+    @classmethod
+    def each(cls, run: Pass) -> Iterable[Mode[Any, Any]]:
+        """Return the modes that a pass walks through in the place of this class: one of it."""
+        return [cls(run)]
+
+    def observe(self) -> Facts | None:
+        """Read what the plan needs, and change nothing; None where there is nothing for this mode to do. Raises
+        SiteAgentError.
+        """
+        raise NotImplementedError
+
+    def plan(self, facts: Facts) -> Plan:
+        """Return what is to be done. Pure. Raises SiteAgentError where nobody can tell."""
+        raise NotImplementedError
+
+    def refine(self, facts: Facts, plan: Plan) -> Facts | None:
+        """Return the facts with what the plan showed to be needed, None when nothing is. Raises SiteAgentError."""
+        return None
+
+    def announce(self, work: Work[Plan]) -> Plan | None:
+        """Tell what must be known first. Return the plan for fewer subjects where some fell out on the way, else
+        None.
+        """
+        return None
+
+    def portions(self, work: Work[Plan]) -> Iterable[Portion]:
+        """Yield what is carried out and read back together: all that is allowed, but for what Waldur is told."""
+        allowed = [each for each in work.decision.allowed if not isinstance(each, WaldurAction)]
+        for first in range(0, len(allowed), self.at_once):
+            yield Portion(tuple(allowed[first : first + self.at_once]))
+
+    def apply(self, actions: Sequence[Any]) -> Sequence[Outcome]:
+        """Carry out a portion. Return one outcome for each action that was tried."""
+        return self.site.backend.apply(actions)
+
+    def read_back(self, work: Work[Plan], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """Look again, and plan: what would be planned once more has not happened. Raises BackendError."""
+        facts = self.observe()
+        left = set() if facts is None else set(self.plan(facts).actions)
+        self.outcomes += checked(outcomes, left)
+
+    def tell(self, work: Work[Plan]) -> None:
+        """Tell the results."""
+
+    def failed(self, work: Work[Plan], portion: Portion, error: SiteAgentError) -> None:
+        """Note a portion of which nothing can have happened, or that cannot be read back."""
+        self.outcomes += [Outcome(action, error) for action in portion.actions]
+
+    def conclude(self, error: SiteAgentError | None) -> None:
+        """Report how a mode that goes on beside others has ended; `error`: what ended it."""
+        report = self.run.report
+        if error is not None:
+            log.error("%s of offering %s: %s", self.beside, self.site.offering.name, error)
+            report.later = report.later or (error if error.retryable else None)
+            report.problems += [] if isinstance(error, PassUnfinished) else [f"{self.beside}: {error}"]
+        failed = [each for each in self.outcomes if each.error is not None]
+        again = (each.error for each in failed if each.error is not None and each.error.retryable)
+        report.later = report.later or next(again, None)
+        # 409: the person has moved on meanwhile, the next pass sees where to.
+        faults = [
+            o
+            for o in failed
+            if not (isinstance(o.error, WaldurError) and o.error.status == HTTPStatus.CONFLICT)
+        ]
+        if faults:
+            first = faults[0]
+            report.problems.append(
+                f"{self.beside}: {len(faults)} of {len(self.outcomes)} actions failed, the first: "
+                f"{first.action.line()}: {first.error}"
+            )
+
+    def leave(self, work: Work[Plan]) -> None:
+        """Leave what later modes of the pass need (`Pass.leave`), by what has happened or would (`Work.done`)."""
+
+    def foresee(self, error: SiteAgentError) -> None:
+        """Leave what later modes need where this one could not be planned, in a pass that does not apply."""
+
+    def shows(self, work: Work[Plan]) -> Sequence[Action]:
+        """Return what a pass that does not apply shows to happen."""
+        return work.decision.allowed
+
+    def notes(self, plan: Plan) -> Sequence[str]:
+        """Return what people are told of a plan beside its actions."""
+        return ()
+
+    def was_shown(self, action: Action, shown: Set[Action]) -> bool:
+        """Return whether somebody has looked at this action, where only what was shown may be done."""
+        return action in shown
 
 
-def only_telling(
-    key: str,
-    observe: Callable[[], Facts],
-    plan: Callable[[Facts], Plan],
-    tell: Callable[[Work[Plan]], None],
-    requests: Mapping[type[WaldurAction], Request],
-) -> Steps[Facts, Plan]:
-    """Return the steps of a mode that tells Waldur something and changes nothing on the cluster."""
-    return Steps(
-        key=key,
-        observe=observe,
-        plan=plan,
-        apply=lambda _actions: (),
-        portions=lambda _work: (),
-        read_back=lambda _work, _portion, _outcomes: None,
-        failed=lambda _work, _portion, _error: None,
-        tell=tell,
-        requests=requests,
-    )
+class Steps(Mode[Facts, Plan]):
+    """A mode whose steps are given one by one."""
+
+    def __init__(self, key: str, **steps: Any) -> None:
+        self.key = key
+        self.outcomes = []
+        self.open = ExitStack()
+        self.__dict__.update(steps)
 
 
-def reconcile(run: Pass, steps: Steps[Facts, Plan]) -> Work[Plan]:
-    """Run the loop of a mode, as far as the policy allows. Raises SiteAgentError where nothing could be planned; the
-    mode reports what fails after that.
+def nothing_to_tell(_work: Any) -> None:
+    """Tell nothing."""
+
+
+def only_telling(key: str, observe: Any, plan: Any, tell: Any, requests: Any) -> Steps[Any, Any]:
+    """Return a mode that only tells."""
+    return Steps(key, observe=observe, plan=plan, tell=tell, requests=requests, portions=lambda _work: ())
+
+
+def checked(done: Iterable[Outcome], left: Set[Action]) -> Iterator[Outcome]:
+    """Yield the outcomes of changes; what would be planned again (`left`) has not happened: NotApplied."""
+    for outcome in done:
+        error = outcome.error
+        if error is None and outcome.action in left:
+            error = NotApplied(f"it is not there: {outcome.action.line()}")
+        yield Outcome(outcome.action, error)
+
+
+def walk(run: Pass, modes: Iterable[type[Mode[Any, Any]]]) -> None:
+    """Run the modes of a pass, one after the other. What ends a mode beside the others is in the report; raises
+    SiteAgentError where another one cannot go on.
     """
-    return carry_out(run, steps, plan_of(steps))
+    for kind in modes:
+        for mode in kind.each(run):
+            if mode.beside:
+                go_beside(run, mode)
+            else:
+                reconcile(run, mode)
 
 
-def plan_of(steps: Steps[Facts, Plan]) -> Plan:
+def go_beside(run: Pass, mode: Mode[Any, Any]) -> None:
+    """Run a mode that may fail without ending the pass; the report names what failed. It is not begun where Waldur may
+    be told nothing.
+    """
+    if not gate.may_tell(run.rules):
+        return
+    error = None
+    try:
+        reconcile(run, mode)
+    except SiteAgentError as raised:
+        error = raised
+    if run.applies:
+        mode.conclude(error)
+    elif error is not None:
+        run.report.notes.append(f"{mode.beside} cannot be planned: {error}")
+        mode.foresee(error)
+
+
+def reconcile(run: Pass, mode: Mode[Facts, Plan]) -> Work[Plan] | None:
+    """Run the loop of a mode, as far as the policy allows, and only as far as its decision in a pass that does not
+    apply. Return None where there is nothing to do. Raises SiteAgentError where nothing could be planned; the mode
+    reports what fails after that.
+    """
+    with mode.open:
+        plan = plan_of(mode)
+        return None if plan is None else carry_out(run, mode, plan)
+
+
+def plan_of(mode: Mode[Facts, Plan]) -> Plan | None:
     """Observe, plan and refine. Changes nothing. Raises SiteAgentError."""
-    facts = steps.observe()
-    plan = steps.plan(facts)
+    facts = mode.observe()
+    if facts is None:
+        return None
+    plan = mode.plan(facts)
     refinements = 0
-    while (more := steps.refine(facts, plan)) is not None:
+    while (more := mode.refine(facts, plan)) is not None:
         if refinements == REFINEMENTS_AT_MOST:
             raise PassUnfinished(
                 "Waldur or the cluster changed with every refinement: the next pass tries again"
             )
         facts = more
         del plan  # two of them are tens of megabytes for thousands of resources
-        plan, refinements = steps.plan(facts), refinements + 1
+        plan, refinements = mode.plan(facts), refinements + 1
     return plan
 
 
-def carry_out(run: Pass, steps: Steps[Any, Plan], plan: Plan) -> Work[Plan]:
-    """Decide on a plan and carry out the allowed part of it, portion by portion."""
-    work = Work(run, steps, plan)
+def carry_out(run: Pass, mode: Mode[Any, Plan], plan: Plan) -> Work[Plan]:
+    """Decide on a plan, and carry out the allowed part of it, portion by portion, in a pass that applies."""
+    work = Work(run, mode, plan)
+    if not run.applies:
+        run.works.append(work)
+        run.report.notes += (*mode.notes(plan), *work.decision.notes)
+        mode.leave(work)
+        return work
     if work.decision.allowed:
         run.reserve_journal()
-    while (fewer := steps.announce(work)) is not None:
+    while (fewer := mode.announce(work)) is not None:
         work.decide(fewer)
-    for portion in steps.portions(work):
+    for portion in mode.portions(work):
         try:
             outcomes = work.carry_out(portion)
-            steps.read_back(work, portion, outcomes)
+            mode.read_back(work, portion, outcomes)
         except (BackendError, PassUnfinished) as error:
             work.outage = work.outage or (error if isinstance(error, BackendError) else None)
-            steps.failed(work, portion, error)
-    steps.tell(work)
-    gate.note_done(run, steps.key, work.decision, run.report.outcomes)
+            mode.failed(work, portion, error)
+    mode.tell(work)
+    gate.note_done(run, mode.key, work.decision, work.outcomes)
+    mode.leave(work)
     return work
 
 
 @contextmanager
-def passing(
+def passing(  # noqa: PLR0913  what a caller may ask of a pass
     site: Site,
-    mode: Mode,
+    mode: PassMode,
     *,
+    scope: PassScope = EVERYTHING,
     subject: str = "",
     seconds: float = UNBOUNDED_S,
     makes_way: Callable[[], bool] = lambda: False,
+    lock: Callable[[str], bool] = lambda _: True,
+    applies: bool = True,
     is_recorded: bool = True,
 ) -> Iterator[Pass]:
-    """Run a pass from its beginning to its record. A SiteAgentError of the body ends the pass and is in its report."""
+    """Run a pass from its beginning to its record. A SiteAgentError of the body ends the pass and is in its report.
+    `subject`: what records name, where that is not the scope.
+    """
     report = PassReport(mode, site.offering.uuid, site.offering.name)
     with logs.about(offering=site.offering.uuid, mode=mode), effort_of(site) as report.effort:
-        until_s = time.monotonic() + seconds
-        run = Pass(site, mode, gate.rules_of(site), report, subject, until_s, makes_way)
+        run = Pass(
+            site,
+            mode,
+            gate.rules_of(site),
+            report,
+            subject or str(scope),
+            time.monotonic() + seconds,
+            makes_way,
+            scope=scope,
+            lock=lock,
+            applies=applies,
+        )
         try:
             yield run
         except SiteAgentError as error:
             report.error = error
-    if is_recorded:
-        record(site.state_dir, report, subject=subject)
+    if is_recorded and applies:
+        record(site.state_dir, report, subject=run.subject)
     elif report.outcomes:
         count(site.state_dir, report)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from agent.config.model import Mode, Offering
@@ -39,6 +39,7 @@ from agent.plan.policy.gate import decide as decide_on
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run import ownership
 from agent.run.results import PassReport
+from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site
 from agent.state import charges, empty_answers, held_plans, joined, journal, left_out, pauses
 from agent.state.held_plans import HeldPlans, HeldRow, HoldResult
@@ -48,6 +49,7 @@ from backends.usernames import nss
 log = logging.getLogger(__name__)
 
 UNBOUNDED_S = float("inf")
+Left = TypeVar("Left")
 
 SHOWN = 3
 # Where users are added to accounts and groups; homes look at uids themselves.
@@ -78,13 +80,24 @@ class Planned(Protocol):
         ...
 
 
+class Decided(Protocol):
+    """A mode of a pass, with its plan and the decision on it."""
+
+    plan: Any
+    decision: Decision
+    mode: Any
+
+
 @dataclass(slots=True)
 class Pass:
-    """One pass over an offering, of one or several loops: the rules as they were when it began, its end, its report.
+    """One pass over an offering, of one or several modes: the rules as they were when it began, its end, its report.
 
-    `subject`: the order, resources or projects that it is about, empty for everything. `makes_way`: whether something
-    more urgent waits. `cause`: what the journal names as the reason where it is no pass. `holds`: whether what is held
-    is written down for `approve`; not where whoever started the pass decides with an option.
+    `subject`: the order, resources or projects that it is about, empty for everything; `scope`: the same by kind.
+    `makes_way`: whether something more urgent waits. `lock` takes names such as `order:UUID`; what is taken is left to
+    its holder. `cause`: what the journal names as the reason where it is no pass. `holds`: whether what is held is
+    written down for `approve`; not where whoever started the pass decides with an option. `applies`: whether the modes
+    go on after their decisions; `works` has the decided modes of a pass that does not. `shown`: where somebody has
+    looked at a plan, all that may be done of it; `given`: the plans of it, by the class of their mode.
     """
 
     site: Site
@@ -96,11 +109,27 @@ class Pass:
     makes_way: Callable[[], bool] = lambda: False
     cause: str = ""
     holds: bool = True
+    scope: PassScope = EVERYTHING
+    lock: Callable[[str], bool] = lambda _: True
+    applies: bool = True
+    shown: frozenset[Action] | None = None
+    given: Mapping[type, Planned] = field(default_factory=dict)
+    works: list[Decided] = field(default_factory=list)
+    _left: dict[type, Any] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def is_late(self) -> bool:
         return time.monotonic() > self.until_s
+
+    def leave(self, result: object) -> None:
+        """Leave something for the modes after this one; they ask for it by its class (`result`)."""
+        self._left[type(result)] = result
+
+    def result(self, kind: type[Left]) -> Left | None:
+        """Return what an earlier mode has left, None where none has."""
+        found: Left | None = self._left.get(kind)
+        return found
 
     def reserve_journal(self) -> None:
         """See to it that what is done next can be written down, where the rules want that. Raises StateError."""
@@ -158,6 +187,9 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
     once do not both find room in one budget. Raises StateError where nobody can tell what is paused or approved.
     """
     site = run.site
+    if not run.applies:
+        after = [work.decision for work in run.works]
+        return decide_dry(site, run.rules, key, plan, after=after)
     if not run.holds:
         return decide_dry(site, run.rules, key, plan)
     question = _Question(site, run.rules, key, plan, _looked_at(run, plan), plan.context)

@@ -23,15 +23,16 @@ from agent.run import api_keys, engine, gate
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership import mode as membership
 from agent.run.membership import planning
-from agent.run.membership.facts import MembershipFacts, PassScope, named_accounts
 from agent.run.membership.mode import Synced
 from agent.run.membership.planning import SyncFacts
 from agent.run.orders import mode as orders
 from agent.run.people import mode as people
 from agent.run.periodic import mode as periodic
 from agent.run.results import PassReport, Result
+from agent.run.scope import PassScope
 from agent.run.site import Site
 from agent.run.usage import mode as usage
+from agent.run.waldur_facts import MembershipFacts, members_of
 
 Lock = Callable[[str], bool]
 
@@ -85,16 +86,6 @@ def name_offering_users(site: Site) -> PassReport:
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject="usernames", is_recorded=False) as run:
         membership.observe(site, PassScope(), lambda facts, snapshot: name_people(run, facts, snapshot))
     return run.report
-
-
-def members_of(facts: MembershipFacts, snapshot: Snapshot) -> frozenset[str]:
-    """Return who is in the offering's accounts on the cluster, without service and course accounts that are known."""
-    others: set[str] = set()
-    for accounts in (facts.accounts or {}).values():
-        others |= accounts.active | accounts.unsettled | accounts.ended
-    named = named_accounts([*facts.resources, *facts.in_progress])
-    inside = {user for account, user in snapshot.members() if account in named}
-    return frozenset(inside - others)
 
 
 def provide_for_orders(run: Pass) -> None:

@@ -26,8 +26,8 @@ from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.core.policy import Budget, Cost
 from agent.run import gate, passes
-from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
+from agent.run.scope import PassScope
 from agent.run.site import Site
 from agent.state import empty_answers, held_plans, journal, left_out, pauses, store
 from backends.base import Scope

@@ -9,8 +9,8 @@ from typing import Any
 from agent.config.model import Mode
 from agent.run import passes
 from agent.run import site as sites
-from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
+from agent.run.scope import PassScope
 from rig.site import configuration, settings_of
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur

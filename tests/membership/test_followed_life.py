@@ -20,10 +20,11 @@ from agent.run import passes
 from agent.run.diagnosis.person import explain, find_resource
 from agent.run.membership import mode as membership
 from agent.run.membership import planning
-from agent.run.membership.facts import PassScope, confirm_people
 from agent.run.people import usernames
 from agent.run.people.usernames import AWAY, STUCK
 from agent.run.preview import previews
+from agent.run.scope import PassScope
+from agent.run.waldur_facts import confirm_people
 from agent.state import charges, held_plans
 from rig.slapd import BASE, Slapd
 from simulator.server.waldur import SimulatedWaldur

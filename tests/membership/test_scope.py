@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from agent.run import passes
-from agent.run.membership.facts import PassScope
 from agent.run.results import Result
+from agent.run.scope import PassScope
 from agent.waldur.resources import LIST_ALL_FROM
 from simulator.server.faults import Fault
 from tests.membership.conftest import WorldFactory

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.run.membership import facts as membership_facts
+from agent.run import waldur_facts as membership_facts
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import BULK_TEAMS
+from agent.run.waldur_facts import BULK_TEAMS
 from agent.waldur import teams
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur

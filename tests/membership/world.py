@@ -13,8 +13,8 @@ from agent.core.associations import Association
 from agent.core.model import Account, Snapshot
 from agent.run import passes
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
+from agent.run.scope import PassScope
 from agent.run.site import Site
 from agent.waldur.client import WaldurClient
 from backends.testing.memory import MemoryBackend, slurm_settings

@@ -20,8 +20,8 @@ from agent.core.model import Account, Snapshot
 from agent.core.policy import BUDGETS, Cost
 from agent.run import gate, passes
 from agent.run.membership import rebuild
-from agent.run.membership.facts import PassScope
 from agent.run.results import PassReport
+from agent.run.scope import PassScope
 from agent.state import empty_answers, ledger
 from agent.state.held_plans import HeldPlans
 from agent.state.store import Store

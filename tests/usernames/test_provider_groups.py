@@ -15,11 +15,11 @@ from agent.core.directory_actions import AdoptGroupNumber
 from agent.core.plans import Outcome
 from agent.plan.provider_groups import DirectoryNames
 from agent.run import engine
-from agent.run.membership.facts import PassScope
 from agent.run.passes import sync_members
 from agent.run.people import provider_groups
 from agent.run.preview.previews import preview
 from agent.run.results import PassReport
+from agent.run.scope import PassScope
 from agent.run.site import Site
 from agent.waldur import provider_groups as waldur_groups
 from backends.usernames.ldap.directory import LdapEntry

@@ -22,16 +22,16 @@ from agent.core.model import Deletion, Part, ResourceState, Snapshot
 from agent.core.policy import PolicyRules
 from agent.plan import departures
 from agent.plan.policy.gate import Decision
-from agent.run import engine, gate, ownership
+from agent.run import engine, gate, ownership, waldur_facts
 from agent.run.engine import Steps, Work
 from agent.run.gate import Pass
 from agent.run.lost_accounts import require_accounts
-from agent.run.membership import facts as waldur_facts
 from agent.run.membership import planning
-from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.membership.progress import MembershipProgress
+from agent.run.scope import PassScope
 from agent.run.site import Site
+from agent.run.waldur_facts import MembershipFacts
 from agent.state import blocked, cluster_usernames, hierarchy_names, ledger
 from agent.waldur import resources
 from backends.base import BULK_PARTS, Scope

@@ -31,7 +31,7 @@ from agent.plan.members import desired_members
 from agent.plan.membership import MembershipRules, ResourceCase, ResourcePlan
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.rebuild import require_accounts
-from agent.run.membership.facts import MembershipFacts, limits_by_username, named_accounts
+from agent.run.waldur_facts import MembershipFacts, limits_by_username, named_accounts
 
 Spec = AllocationSpec | PlanRefused
 # Accounts, and users of each, that one sentence names.

@@ -25,16 +25,16 @@ from agent.plan import accounts
 from agent.plan import rebuild as planner
 from agent.plan.policy.gate import action_key
 from agent.plan.policy.rules import PolicyContext
-from agent.run import engine
+from agent.run import engine, waldur_facts
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import UNBOUNDED_S, Pass
-from agent.run.membership import facts as waldur_facts
-from agent.run.membership.facts import PassScope, named_accounts
 from agent.run.membership.planning import SyncFacts, cases
 from agent.run.membership.progress import ACCOUNTS_AT_ONCE
 from agent.run.record import record
 from agent.run.results import PassReport, ResourceResult, Result, postponed
+from agent.run.scope import PassScope
 from agent.run.site import Site
+from agent.run.waldur_facts import named_accounts
 from agent.state import journal
 from agent.state.held_plans import Approvals
 from agent.waldur import orders, resources

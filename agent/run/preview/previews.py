@@ -27,7 +27,6 @@ from agent.run import api_keys, engine, gate, passes
 from agent.run.api_keys import PlannedAnswers
 from agent.run.membership import member_statuses, planning
 from agent.run.membership import mode as membership
-from agent.run.membership.facts import MembershipFacts, PassScope
 from agent.run.membership.mode import Synced
 from agent.run.membership.planning import PlannedSync
 from agent.run.membership.progress import MembershipProgress
@@ -36,9 +35,11 @@ from agent.run.orders.progress import allowed_part, wait_reason
 from agent.run.people import departures, homes, project_directories, provider_groups, usernames
 from agent.run.people import groups as group_mode
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
+from agent.run.scope import PassScope
 from agent.run.site import Site
 from agent.run.usage import keys as usage_of_keys
 from agent.run.usage import mode as usage
+from agent.run.waldur_facts import MembershipFacts, members_of
 
 # What may differ between two plans that mean the same: words for people. What changes by the second, an action says.
 SPOKEN = frozenset({"reason"})
@@ -198,7 +199,7 @@ def _named(
 
     def going() -> Sequence[Action]:
         nonlocal users, unknown
-        inside = passes.members_of(waldur, seen)
+        inside = members_of(waldur, seen)
         try:
             planned = usernames.plan(site, waldur.users, waldur.offering, snapshot=seen, members=inside)
             allowed = dry_run.decide(usernames.key_of(planned), planned).allowed

@@ -29,12 +29,15 @@ from agent.core.policy import LimitsSource
 from agent.plan import posix_accounts
 from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
-from agent.run.membership import account_lists
+from agent.run import account_lists
+from agent.run.gate import Pass
+from agent.run.scope import PassScope
 from agent.run.site import Site, offering_rules
 from agent.state import ledger
 from agent.waldur import members, offerings, orders, pool, resources, teams
 from agent.waldur.client import WaldurClient
 from agent.waldur.teams import UserLimits
+from backends.base import BULK_PARTS, Scope
 from backends.usernames import registry
 
 log = logging.getLogger(__name__)
@@ -49,39 +52,6 @@ BULK_TEAMS = "project_permissions"
 BESIDE = 4
 # With these a resource has members of its own, fewer than its project (8.1).
 NARROWING = ("enable_resource_projects",)
-
-
-@dataclass(frozen=True, slots=True)
-class PassScope:
-    """What a pass covers: everything, or some resources and projects that events told of, by uuid."""
-
-    resources: frozenset[str] = frozenset()
-    projects: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, *, resource_uuid: str = "", project_uuid: str = "") -> PassScope:
-        """Return the scope of one resource or project; with neither everything."""
-        return cls(
-            frozenset({resource_uuid} if resource_uuid else ()),
-            frozenset({project_uuid} if project_uuid else ()),
-        )
-
-    @property
-    def is_everything(self) -> bool:
-        return not (self.resources or self.projects)
-
-    def __len__(self) -> int:
-        return len(self.resources) + len(self.projects)
-
-    def __str__(self) -> str:
-        """Return the uuid where it is one, else how many it is about; empty for everything."""
-        if len(self) == 1:
-            return next(iter(self.resources or self.projects))
-        counts = ((len(self.projects), "projects"), (len(self.resources), "resources"))
-        return " and ".join(f"{count} {what}" for count, what in counts if count)
-
-    def covers(self, resource: Resource) -> bool:
-        return self.is_everything or resource.uuid in self.resources or resource.project_uuid in self.projects
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,3 +290,25 @@ def limits_by_username(
     if not set(limits) <= set(names):
         return None
     return {names[uuid]: dict(values) for uuid, values in limits.items() if names[uuid]}
+
+
+def read(run: Pass) -> MembershipFacts:
+    """Return what Waldur says about the resources of a pass, and its cluster, which is read beside; once in a pass. Raises
+    SiteAgentError.
+    """
+    known = run.result(MembershipFacts)
+    if known is None:
+        site = run.site
+        known = gather(site, run.scope, read_cluster=lambda: site.backend.observe(Scope(BULK_PARTS)))
+        run.leave(known)
+    return known
+
+
+def members_of(facts: MembershipFacts, snapshot: Snapshot) -> frozenset[str]:
+    """Return who is in the offering's accounts on the cluster, without service and course accounts that are known."""
+    others: set[str] = set()
+    for accounts in (facts.accounts or {}).values():
+        others |= accounts.active | accounts.unsettled | accounts.ended
+    named = named_accounts([*facts.resources, *facts.in_progress])
+    inside = {user for account, user in snapshot.members() if account in named}
+    return frozenset(inside - others)
