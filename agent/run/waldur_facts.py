@@ -293,7 +293,7 @@ def limits_by_username(
 
 
 def read(run: Pass) -> MembershipFacts:
-    """Return what Waldur says about the resources of a pass, and its cluster, which is read beside; once in a pass. Raises
+    """Return what Waldur says about the resources of a pass, and its cluster, read beside; once in a pass. Raises
     SiteAgentError.
     """
     known = run.result(MembershipFacts)
