@@ -38,7 +38,7 @@ from agent.plan.policy.rules import Why
 from agent.run import gate, ownership
 from agent.run.gate import UNBOUNDED_S, Pass, Planned
 from agent.run.record import count, record
-from agent.run.results import PassReport
+from agent.run.results import OrderResult, PassReport, ResourceResult
 from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site, effort_of
 from agent.state import journal
@@ -273,6 +273,14 @@ class Mode(Generic[Facts, Plan]):
         """Return what a pass that does not apply shows to happen."""
         return work.decision.allowed
 
+    def unplanned(self, plan: Plan) -> Sequence[OrderResult | ResourceResult]:
+        """Return what nobody can plan now."""
+        return ()
+
+    def resume(self, plan: Plan) -> Plan:
+        """Return a plan that somebody was shown, to carry it out now. Raises PassUnfinished where that cannot be."""
+        return plan
+
     def notes(self, plan: Plan) -> Sequence[str]:
         """Return what people are told of a plan beside its actions."""
         return ()
@@ -346,7 +354,8 @@ def reconcile(run: Pass, mode: Mode[Facts, Plan]) -> Work[Plan] | None:
     reports what fails after that.
     """
     with mode.open:
-        plan = plan_of(mode)
+        given: Plan | None = run.given.get(type(mode))
+        plan = plan_of(mode) if given is None else mode.resume(given)
         return None if plan is None else carry_out(run, mode, plan)
 
 

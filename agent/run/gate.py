@@ -113,7 +113,7 @@ class Pass:
     lock: Callable[[str], bool] = lambda _: True
     applies: bool = True
     shown: frozenset[Action] | None = None
-    given: Mapping[type, Planned] = field(default_factory=dict)
+    given: Mapping[type, Any] = field(default_factory=dict)
     works: list[Decided] = field(default_factory=list)
     _left: dict[type, Any] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid4().hex)
