@@ -43,7 +43,8 @@ from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site, effort_of
 from agent.state import journal
 from agent.waldur import pool
-from agent.waldur.client import WaldurClient
+from agent.waldur.actions import REQUESTS
+from agent.waldur.client import Request
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,6 @@ REFINEMENTS_AT_MOST = 3
 # What a line of the log about an action is found by.
 LOGGED_IDS = ("order", "resource", "account", "user")
 
-Request = Callable[[WaldurClient, Any], Any]
 Facts = TypeVar("Facts")
 Plan = TypeVar("Plan", bound=Planned)
 
@@ -112,7 +112,7 @@ class Work(Generic[Plan]):
         """Send the allowed ones of these actions to Waldur, several at a time. Return the errors by action. What the
         server lacks is neither done nor failed: it is not sent, and not noted.
         """
-        client, requests = self.site.client, self.mode.requests
+        client, requests = self.site.client, {**REQUESTS, **self.mode.requests}
         allowed = [
             action for action in actions if self.allows(action) and client.if_supported(action.feature)
         ]
@@ -174,8 +174,9 @@ class Mode(Generic[Facts, Plan]):
     """What a pass does of one kind, as eight steps with defaults: a mode overrides what differs.
 
     `key` names its held plans. `beside`: how reports name it where its failing costs its own part of the pass only;
-    empty where its error ends the pass. `requests`: the request of each action on Waldur. `cause`: what the journal
-    names as the reason, where that is not the pass. `outcomes`: what was done, with what could not be read back.
+    empty where its error ends the pass. `requests`: those of actions on Waldur that need something of this mode.
+    `cause`: what the journal names as the reason, where that is not the pass. `outcomes`: what was done, with what
+    could not be read back.
     """
 
     key: str

@@ -35,8 +35,13 @@ def process_orders(site: Site, *, order_uuid: str | None = None, lock: Lock = la
     return run.report
 
 
-def sync_members(site: Site, *, scope: PassScope = EVERYTHING, seconds: float = UNBOUNDED_S,
-    makes_way: Callable[[], bool] = lambda: False) -> PassReport:
+def sync_members(
+    site: Site,
+    *,
+    scope: PassScope = EVERYTHING,
+    seconds: float = UNBOUNDED_S,
+    makes_way: Callable[[], bool] = lambda: False,
+) -> PassReport:
     """Run one pass over the offering, or some resources and projects."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, scope=scope, seconds=seconds, makes_way=makes_way) as run:
         name_people(run)

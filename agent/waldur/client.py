@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -279,3 +279,7 @@ _NO_ANSWER_HINTS: Mapping[type[Exception], str] = {
     "`verify_ssl: false` checks nothing",
     ProxyError: ". Check global_proxy, or the variables HTTP_PROXY and HTTPS_PROXY",
 }
+
+
+# What sends an action to Waldur; an area has one for each action that it does (`ACTIONS`).
+Request = Callable[[WaldurClient, Any], Any]

@@ -7,15 +7,17 @@ A move from a state that does not allow it answers 400. Servers of 2024 have no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from agent.core.account_names import fold
+from agent.core.directory_actions import BeginDeletion, CompleteDeletion, FailDeletion
 from agent.core.errors import WaldurAnswerError
 from agent.core.model import OfferingUser
+from agent.core.waldur_actions import WaldurAction
 from agent.waldur import records
-from agent.waldur.client import OLDEST_FIRST, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, Request, WaldurClient
 
 PATH = "marketplace-offering-users/"
 
@@ -99,3 +101,10 @@ def assign_username(client: WaldurClient, user: OfferingUser, username: str) -> 
 
 def _move(client: WaldurClient, uuid: str, step: str, body: dict[str, Any] | None = None) -> None:
     client.post_if_there(step, f"{PATH}{uuid}/{step}/", body)
+
+
+ACTIONS: Mapping[type[WaldurAction], Request] = {
+    BeginDeletion: lambda client, a: set_deleting(client, a.offering_user),
+    CompleteDeletion: lambda client, a: set_deleted(client, a.offering_user),
+    FailDeletion: lambda client, a: set_error_deleting(client, a.offering_user),
+}

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from agent.core.errors import OrderErred, WaldurError
 from agent.core.model import Order, OrderState
+from agent.core.waldur_actions import ApproveOrder, CompleteOrder, FailOrder, RejectOrder, WaldurAction
 from agent.waldur import pool, records
-from agent.waldur.client import OLDEST_FIRST, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, Request, WaldurClient
 from agent.waldur.resources import LIST_FROM
 
 # A list, not StrEnum order: the states that an agent acts on.
@@ -106,3 +107,11 @@ def _move(client: WaldurClient, order_uuid: str, action: str, body: object, *, e
             raise moved_on(now) from error
         if now.state is not ends_in:
             raise
+
+
+ACTIONS: Mapping[type[WaldurAction], Request] = {
+    ApproveOrder: lambda client, a: approve(client, a.order),
+    FailOrder: lambda client, a: fail(client, a.order, a.message),
+    RejectOrder: lambda client, a: reject(client, a.order, a.message),
+    CompleteOrder: lambda client, a: complete(client, a.order),
+}

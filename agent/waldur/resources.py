@@ -9,10 +9,21 @@ from typing import Any
 
 from agent.core.errors import WaldurError
 from agent.core.model import Resource, ResourceState
-from agent.core.waldur_actions import MemberStatus, ReportMembers, SettleAllocation
+from agent.core.waldur_actions import (
+    ClaimAccount,
+    FailResource,
+    MarkResourceOk,
+    MemberStatus,
+    RefreshLastSync,
+    ReleaseAccount,
+    ReportLimits,
+    ReportMembers,
+    SettleAllocation,
+    WaldurAction,
+)
 from agent.http.connections import POOL_SIZE
 from agent.waldur import pool, records
-from agent.waldur.client import OLDEST_FIRST, Params, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, Params, Request, WaldurClient
 
 # One list page costs less than this many single requests.
 LIST_FROM = 3
@@ -205,3 +216,15 @@ def fail(client: WaldurClient, resource_uuid: str, message: str) -> None:
 
 def _post_if_there(client: WaldurClient, resource_uuid: str, action: str, body: Mapping[str, Any]) -> None:
     client.post_if_there(action, f"{PATH}{resource_uuid}/{action}/", dict(body), repeatable=True)
+
+
+ACTIONS: Mapping[type[WaldurAction], Request] = {
+    ClaimAccount: lambda client, a: set_backend_id(client, a.resource, a.account),
+    ReleaseAccount: lambda client, a: set_backend_id(client, a.resource, ""),
+    ReportLimits: lambda client, a: set_limits(client, a.resource, dict(a.limits)),
+    SettleAllocation: lambda client, a: settle_allocation(client, a.resource),
+    FailResource: lambda client, a: fail(client, a.resource, a.message),
+    MarkResourceOk: lambda client, a: mark_ok(client, a.resource),
+    RefreshLastSync: lambda client, a: refresh_last_sync(client, a.resource),
+    ReportMembers: lambda client, a: report_members(client, a.resource, a.statuses),
+}

@@ -11,7 +11,7 @@ import pytest
 from agent.core.actions import ClusterAction
 from agent.core.errors import BackendUnavailable, PassUnfinished
 from agent.core.plans import Outcome
-from agent.run.membership.progress import ACCOUNTS_AT_ONCE, PORTION_S
+from agent.run.membership.mode import ACCOUNTS_AT_ONCE, PORTION_S
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.membership.world import World

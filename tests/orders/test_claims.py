@@ -20,11 +20,11 @@ from agent.run.orders import mode as orders
 from agent.run.orders import naming
 from agent.run.orders.naming import NameContested
 from agent.run.orders.planning import PlannedOrders
-from agent.run.orders.progress import REQUESTS
 from agent.run.site import Site, client
 from agent.state import journal
 from agent.state.journal import Query
 from agent.waldur import resources
+from agent.waldur.actions import REQUESTS
 from backends.testing.memory import MemoryBackend
 from rig.site import configuration, settings_of
 from simulator.control.experiments import OrderOptions

@@ -23,11 +23,12 @@ from agent.core.waldur_actions import OfferImport, WaldurAction
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.shared_limits import LimitRules, shown
 from agent.run import engine, gate
-from agent.run.engine import Request, Work
+from agent.run.engine import Work
 from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.state import ledger
 from agent.waldur import imports, pool, resources
+from agent.waldur.client import Request
 from backends.base import Scope
 
 log = logging.getLogger(__name__)

@@ -44,12 +44,8 @@ from agent.core.errors import (
 from agent.core.model import Deletion, Part, Snapshot
 from agent.core.plans import Outcome, Plan
 from agent.core.waldur_actions import (
-    ClaimAccount,
     FailResource,
     MarkResourceOk,
-    RefreshLastSync,
-    ReportLimits,
-    ReportMembers,
     ReportMetadata,
     WaldurAction,
 )
@@ -59,14 +55,14 @@ from agent.plan.policy.gate import Decision
 from agent.plan.policy.rules import Why
 from agent.plan.provider_groups import DirectoryNames
 from agent.run import gate, ownership
-from agent.run.engine import Mode, Portion, Request, Work
+from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep, NamedPeople, PeopleLeaving
 from agent.run.membership import afterwards, member_statuses, planning, reading
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.results import ResourceResult, Result, postponed
 from agent.state import blocked, cluster_usernames, hierarchy_names, ledger
-from agent.waldur import offering_users, resources
+from agent.waldur import resources
 from agent.waldur.client import WaldurClient
 from backends.base import NAMES, Few, Paced, Scope
 
@@ -78,16 +74,6 @@ PORTION_S = 50.0
 log = logging.getLogger(__name__)
 
 READ_BACK = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.DEFAULT_ACCOUNTS})
-
-REQUESTS: Mapping[type[WaldurAction], Request] = {
-    ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
-    ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
-    FailResource: lambda client, a: resources.fail(client, a.resource, a.message),
-    MarkResourceOk: lambda client, a: resources.mark_ok(client, a.resource),
-    RefreshLastSync: lambda client, a: resources.refresh_last_sync(client, a.resource),
-    ReportMembers: lambda client, a: resources.report_members(client, a.resource, a.statuses),
-    BeginDeletion: lambda client, a: offering_users.set_deleting(client, a.offering_user),
-}
 
 SyncWork = Work[PlannedSync]
 Item = TypeVar("Item")
@@ -115,7 +101,7 @@ class Members(Mode[SyncFacts, PlannedSync]):
         self.unremovable: dict[str, SiteAgentError] = {}
         self.unjoinable: dict[tuple[str, str], str] = {}
         self._metadata: Mapping[str, Mapping[str, Any]] = {}
-        self.requests = {**REQUESTS, ReportMetadata: self._set_metadata}
+        self.requests = {ReportMetadata: self._set_metadata}
 
     def observe(self) -> SyncFacts:
         return reading.observe(self.run)

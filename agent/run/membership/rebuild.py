@@ -28,8 +28,8 @@ from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, waldur_facts
 from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import UNBOUNDED_S, Pass
+from agent.run.membership.mode import ACCOUNTS_AT_ONCE
 from agent.run.membership.planning import SyncFacts, cases
-from agent.run.membership.progress import ACCOUNTS_AT_ONCE
 from agent.run.record import record
 from agent.run.results import PassReport, ResourceResult, Result, postponed
 from agent.run.scope import PassScope

@@ -33,7 +33,6 @@ from agent.core.waldur_actions import (
     CompleteOrder,
     FailOrder,
     RejectOrder,
-    ReleaseAccount,
     ReportLimits,
     SettleAllocation,
     WaldurAction,
@@ -42,7 +41,7 @@ from agent.plan.groups import DesiredGroups
 from agent.plan.orders import CREATING, OrderPlan
 from agent.plan.policy.dependencies import joins
 from agent.plan.policy.gate import Decision
-from agent.run.engine import Mode, Portion, Request, Work
+from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.handed_on import AccountsInStep
 from agent.run.orders import facts as order_facts
@@ -61,17 +60,6 @@ log = logging.getLogger(__name__)
 GOING = (DeleteAccount, DeleteQos)
 READ_BACK = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})
 CLAIM_ROUNDS = 3
-REQUESTS: Mapping[type[WaldurAction], Request] = {
-    ApproveOrder: lambda client, a: orders.approve(client, a.order),
-    FailOrder: lambda client, a: orders.fail(client, a.order, a.message),
-    RejectOrder: lambda client, a: orders.reject(client, a.order, a.message),
-    ClaimAccount: lambda client, a: resources.set_backend_id(client, a.resource, a.account),
-    ReportLimits: lambda client, a: resources.set_limits(client, a.resource, dict(a.limits)),
-    CompleteOrder: lambda client, a: orders.complete(client, a.order),
-    ReleaseAccount: lambda client, a: resources.set_backend_id(client, a.resource, ""),
-    SettleAllocation: lambda client, a: resources.settle_allocation(client, a.resource),
-}
-
 OrderWork = Work[PlannedOrders]
 Sent = TypeVar("Sent", bound=WaldurAction)
 
@@ -80,7 +68,6 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
     """The orders of a pass. `_open`: those that are still open, by uuid; the result of the others is in the report."""
 
     key = PassMode.ORDER_PROCESS
-    requests = REQUESTS
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)

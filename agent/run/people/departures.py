@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from agent.core.actions import Action, only
 from agent.core.directory_actions import (
-    BeginDeletion,
     CompleteDeletion,
     DeactivateUser,
     DirectoryAction,
@@ -28,23 +27,19 @@ from agent.plan import departures as planner
 from agent.plan.departures import Departure
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
-from agent.run.engine import Portion, Request, Steps, Work
+from agent.run.engine import Portion, Steps, Work
 from agent.run.gate import Pass
 from agent.run.people import usernames
 from agent.run.people.given_names import UNMANAGED
 from agent.run.results import ProvisioningReport
 from agent.run.site import Site
 from agent.waldur import offering_users
+from agent.waldur.actions import REQUESTS
 from backends.usernames.base import UserDirectory, UsernameBackend
 
 log = logging.getLogger(__name__)
 
 KEY = "departures"
-REQUESTS: dict[type[WaldurAction], Request] = {
-    BeginDeletion: lambda client, a: offering_users.set_deleting(client, a.offering_user),
-    CompleteDeletion: lambda client, a: offering_users.set_deleted(client, a.offering_user),
-    FailDeletion: lambda client, a: offering_users.set_error_deleting(client, a.offering_user),
-}
 # Somebody has moved the person on meanwhile: the next pass sees where to.
 MOVED_ON = (400, 409)
 
@@ -143,7 +138,6 @@ class _Endings:
                 Outcome(action, error) for action in portion.actions
             ),
             tell=self._tell,
-            requests=REQUESTS,
         )
 
     def _observe(self) -> Sequence[Departure]:
