@@ -18,12 +18,10 @@ from agent.core.policy import Charge, Cost, PolicyRules
 from agent.plan.posix_accounts import NOTHING_SHOWN
 from agent.run import passes
 from agent.run.diagnosis.person import explain, find_resource
-from agent.run.membership import mode as membership
 from agent.run.membership import planning
 from agent.run.people import usernames
 from agent.run.people.usernames import AWAY, STUCK
 from agent.run.preview import previews
-from agent.run.scope import PassScope
 from agent.run.waldur_facts import confirm_people
 from agent.state import charges, held_plans
 from rig.slapd import BASE, Slapd
@@ -32,6 +30,7 @@ from simulator.world.records import OfferingUserState
 from simulator.world.seed import Scenario
 from tests.backends.usernames.conftest import Looker, raw
 from tests.membership.world import World
+from tests.one_mode import planned_members
 
 PLACE = f"ou=projects,{BASE}"
 DIRECTORY: dict[str, Any] = {
@@ -219,7 +218,7 @@ def test_who_is_renamed_while_the_directory_is_away_keeps_the_accounts(
 @pytest.mark.parametrize("error", [BackendUnavailable("no answer"), StateError("the disk is full")])
 def test_why_nobody_leaves_is_told_with_its_cause(world: World, error: SiteAgentError) -> None:
     """It need not be the directory that is at fault."""
-    facts = membership.observe(world.site, PassScope(), lambda read, _: read).waldur.offering
+    facts = planned_members(world.site).facts.waldur.offering
     told = usernames.names_unknown(world.site, facts, error)
     assert str(error) in told and not any(word in told for word in ("read", "cannot"))
 
@@ -243,7 +242,7 @@ def test_where_the_directory_makes_the_names_its_outage_keeps_nobody(
 def test_who_is_renamed_between_two_looks_at_waldur_keeps_the_accounts(world: World) -> None:
     world.allocate("one")
     world.sync()
-    facts = membership.observe(world.site, PassScope(), lambda read, _: read)
+    facts = planned_members(world.site).facts
     change(world, world.person("cid"), username="newcid")
     world.leave(world.person("eve"))
     waldur = confirm_people(world.site, facts.waldur, facts.waldur.resources)

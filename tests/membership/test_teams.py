@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.run import waldur_facts as membership_facts
-from agent.run.membership import mode as membership
 from agent.run.waldur_facts import BULK_TEAMS
 from agent.waldur import teams
 from simulator.server.faults import Fault
@@ -21,6 +20,7 @@ from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.membership.conftest import WorldFactory
 from tests.membership.world import World
+from tests.one_mode import planned_members
 from tests.scale import FULL
 
 TEAM = {"ffrost5", "ggran6", "hholt7"}
@@ -59,7 +59,7 @@ def test_an_offering_manager_keeps_members_too(make_world: WorldFactory) -> None
     manager = make_world(user="agent-offering-manager")
     manager.backend.state = world.cluster
     world.join("newcomer")
-    planned = membership.plan(manager.site)
+    planned = planned_members(manager.site)
     assert [a.render().split("  (")[0] for a in planned.actions] == ["add member newcomer to a_one"]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from agent.core.associations import Association
 from agent.core.model import Account, Snapshot
 from agent.run import passes
-from agent.run.membership import mode as membership
 from agent.run.results import PassReport
 from agent.run.scope import PassScope
 from agent.run.site import Site
@@ -21,6 +20,7 @@ from backends.testing.memory import MemoryBackend, slurm_settings
 from rig.site import configuration, settings_of
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import Resource
+from tests.one_mode import planned_members
 
 CPU = {"cpu": 10, "mem": 2}
 
@@ -101,7 +101,7 @@ class World:
         return [o.action.render() for o in report.outcomes if o.done and o.action.verb != "refresh last sync"]
 
     def planned(self) -> list[str]:
-        return sorted(action.render().split("  (")[0] for action in membership.plan(self.site).actions)
+        return sorted(action.render().split("  (")[0] for action in planned_members(self.site).actions)
 
     def join(self, username: str, *, project: int = 0, account: str | None = None) -> None:
         """Into the project's team, under this name on the cluster (the same one, when none is given)."""

@@ -16,7 +16,6 @@ from agent.core.errors import PlanRefused, WaldurError
 from agent.core.model import Account
 from agent.core.waldur_actions import ReleaseAccount
 from agent.run import passes
-from agent.run.orders import mode as orders
 from agent.run.orders import naming
 from agent.run.orders.naming import NameContested
 from agent.run.orders.planning import PlannedOrders
@@ -32,6 +31,7 @@ from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import ResourceState
 from simulator.world.seed import Scenario
+from tests.one_mode import planned_orders
 from tests.orders.conftest import SiteFactory
 
 BY_PROJECT = {"account_name_generation_policy": "project_slug"}
@@ -117,7 +117,7 @@ def test_the_name_of_an_ended_resource_is_free_again(waldur: SimulatedWaldur, in
 
 
 def planned(site: Site, order: str) -> PlannedOrders:
-    return orders.plan(site, order_uuid=order)
+    return planned_orders(site, order=order or "")
 
 
 def claim(site: Site, plan: PlannedOrders) -> None:
@@ -248,7 +248,7 @@ def test_many_claims_are_looked_at_with_one_listing(
     site = in_memory()
     for number in range(count):
         place(waldur, f"n{number}")
-    plan = orders.plan(site)
+    plan = planned_orders(site)
     waldur.site.change(
         "resources",
         waldur.order(place(waldur, "other")).resource_uuid,

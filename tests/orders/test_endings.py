@@ -10,10 +10,10 @@ import pytest
 from agent.core.actions import AddMember, ClusterAction, DeleteAccount
 from agent.core.plans import Outcome
 from agent.run import passes
-from agent.run.orders import mode as orders
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
+from tests.one_mode import planned_orders
 from tests.orders.conftest import SiteFactory
 from tests.orders.test_lifecycle import create, defaults, settled, tree
 
@@ -41,7 +41,7 @@ def test_who_leaves_a_default_account_and_joins_another_in_one_pass_defaults_to_
     settled(site, {"done": 1})
     terminate(waldur, first)
     create(waldur, "second")
-    planned = orders.plan(site).actions
+    planned = planned_orders(site).actions
     assert not [a for a in planned if isinstance(a, DeleteAccount) and a.account.startswith("p_")]
     settled(site, {"done": 2})
     assert "a_first" not in tree(slurm)

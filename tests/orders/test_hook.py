@@ -13,12 +13,12 @@ import pytest
 from agent.core.waldur_actions import ApproveOrder, RejectOrder
 from agent.run import passes
 from agent.run.orders import decisions
-from agent.run.orders import mode as orders
 from agent.run.results import Result
 from agent.run.site import Site
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState
+from tests.one_mode import planned_orders
 from tests.orders.conftest import SiteFactory
 from tests.orders.test_lifecycle import create, tree
 
@@ -64,7 +64,7 @@ def test_orders_are_accepted_rejected_and_left_waiting(
     site = site_with(on_slurm, program(tmp_path, DECIDE), str(seen))
     for name, cores in (("small", 1), ("large", 99), ("later", 1)):
         create(waldur, name, cpu=cores)
-    planned = orders.plan(site)
+    planned = planned_orders(site)
     (rejected,) = [a for a in planned.actions if isinstance(a, RejectOrder)]
     (approved,) = [a for a in planned.actions if isinstance(a, ApproveOrder)]
     assert "accepted by the site's hook" in approved.reason

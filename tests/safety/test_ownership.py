@@ -15,7 +15,10 @@ from agent.core.associations import Association
 from agent.core.model import Account
 from agent.core.ownership import Origin
 from agent.run import ownership, passes
+from agent.run.handed_on import AccountsInStep
+from agent.run.membership.mode import Members
 from agent.run.results import PassReport
+from agent.run.scope import EVERYTHING
 from agent.state import ledger
 from agent.state.held_plans import HeldPlans
 from agent.state.store import NAME, Store
@@ -23,6 +26,7 @@ from simulator.server.waldur import SimulatedWaldur
 from simulator.world.records import OrderState
 from simulator.world.seed import Scenario
 from tests.membership.world import World
+from tests.one_mode import looked
 from tests.state.obstacles import block, unblock
 
 PEOPLE = frozenset(f"physicist{n}" for n in range(100))
@@ -149,13 +153,9 @@ def test_an_account_that_is_adopted_is_judged_like_any_other(world: World, named
 
 
 def test_no_group_is_made_for_an_account_that_is_not_ours(world: World, named: str) -> None:
-    synced = passes.membership.reconcile(_run(world), passes.PassScope(), lambda facts, _snapshot: facts)
-    assert passes.desired_groups(synced).members == {}
-
-
-def _run(world: World) -> passes.Pass:
-    report = PassReport(Mode.MEMBERSHIP_SYNC, world.site.offering.uuid, world.site.offering.name)
-    return passes.Pass(world.site, Mode.MEMBERSHIP_SYNC, world.site.offering.policy, report)
+    step = looked(world.site, Mode.MEMBERSHIP_SYNC, Members, EVERYTHING).result(AccountsInStep)
+    assert step is not None
+    assert step.desired.members == {}
 
 
 def test_an_account_with_others_below_it_fails_an_order_of_any_kind(world: World) -> None:
