@@ -23,6 +23,7 @@ from benchmarks import (
     orders,
     report,
     usage,
+    way,
     worker,
 )
 from benchmarks.parts import Parts, real_parts
@@ -52,6 +53,7 @@ BENCHMARKS: Mapping[str, Callable[[Parts], Iterator[str]]] = {
     "chaos": chaos.run,
     "memory": worker.run_memory,
     "kills": worker.run_kills,
+    "way": way.run,
     "tests": _full_tests,
     "fuzz": fuzz.run,
 }
