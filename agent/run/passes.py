@@ -32,7 +32,7 @@ from agent.run.results import PassReport, Result
 from agent.run.scope import PassScope
 from agent.run.site import Site
 from agent.run.usage import mode as usage
-from agent.run.waldur_facts import MembershipFacts, members_of
+from agent.run.waldur_facts import MembershipFacts
 
 Lock = Callable[[str], bool]
 
@@ -72,11 +72,8 @@ def name_people(run: Pass, facts: MembershipFacts, snapshot: Snapshot) -> Member
     """Give names to people who have none yet. Return the facts with the offering's users as they are then."""
     if not gate.may_tell(run.rules):
         return facts
-    # Who is inside matters only where a name is to be given.
-    is_any_nameless = any(not user.username for user in facts.users)
-    members = members_of(facts, snapshot) if is_any_nameless else frozenset()
-    named = people.name_people(run, facts.users, facts.offering, snapshot, members)
-    return replace(facts, users=named.users, names_unknown=named.names_unknown)
+    named = people.name_people(run, replace(facts, cluster=snapshot))
+    return replace(facts, users=named.users, names_unknown=named.unknown)
 
 
 def name_offering_users(site: Site) -> PassReport:

@@ -34,12 +34,13 @@ from agent.run.orders import mode as orders
 from agent.run.orders.progress import allowed_part, wait_reason
 from agent.run.people import departures, homes, project_directories, provider_groups, usernames
 from agent.run.people import groups as group_mode
+from agent.run.people.naming import names_unknown
 from agent.run.results import OrderResult, PassReport, ResourceResult, Result, postponed
 from agent.run.scope import PassScope
 from agent.run.site import Site
 from agent.run.usage import keys as usage_of_keys
 from agent.run.usage import mode as usage
-from agent.run.waldur_facts import MembershipFacts, members_of
+from agent.run.waldur_facts import MembershipFacts
 
 # What may differ between two plans that mean the same: words for people. What changes by the second, an action says.
 SPOKEN = frozenset({"reason"})
@@ -199,12 +200,11 @@ def _named(
 
     def going() -> Sequence[Action]:
         nonlocal users, unknown
-        inside = members_of(waldur, seen)
         try:
-            planned = usernames.plan(site, waldur.users, waldur.offering, snapshot=seen, members=inside)
+            planned = usernames.plan(site, replace(waldur, cluster=seen))
             allowed = dry_run.decide(usernames.key_of(planned), planned).allowed
         except SiteAgentError as error:
-            unknown = usernames.names_unknown(site, waldur.offering, error)
+            unknown = names_unknown(site, waldur.offering, error)
             raise
         users = usernames.as_in_directory(users, planned, allowed)
         return allowed
