@@ -185,6 +185,8 @@ class Mode(Generic[Facts, Plan]):
     cause: str = ""
     # Actions of one portion.
     at_once: ClassVar[int] = 500
+    # What is said of an action that has not happened, as it turned out afterwards.
+    unseen: ClassVar[str] = "it is not there"
 
     def __init__(self, run: Pass) -> None:
         self.run = run
@@ -220,7 +222,9 @@ class Mode(Generic[Facts, Plan]):
 
     def portions(self, work: Work[Plan]) -> Iterable[Portion]:
         """Yield what is carried out and read back together: all that is allowed, but for what Waldur is told."""
-        allowed = [each for each in work.decision.allowed if not isinstance(each, WaldurAction)]
+        allowed = [
+            each for each in work.decision.allowed if work.allows(each) and not isinstance(each, WaldurAction)
+        ]
         for first in range(0, len(allowed), self.at_once):
             yield Portion(tuple(allowed[first : first + self.at_once]))
 
@@ -232,7 +236,7 @@ class Mode(Generic[Facts, Plan]):
         """Look again, and plan: what would be planned once more has not happened. Raises BackendError."""
         facts = self.observe()
         left = set() if facts is None else set(self.plan(facts).actions)
-        self.outcomes += checked(outcomes, left)
+        self.outcomes += checked(outcomes, left, self.unseen)
 
     def tell(self, work: Work[Plan]) -> None:
         """Tell the results."""
@@ -243,9 +247,14 @@ class Mode(Generic[Facts, Plan]):
 
     def conclude(self, error: SiteAgentError | None) -> None:
         """Report how a mode that goes on beside others has ended; `error`: what ended it."""
-        report = self.run.report
         if error is not None:
             log.error("%s of offering %s: %s", self.beside, self.site.offering.name, error)
+        self.add_to_report(error)
+
+    def add_to_report(self, error: SiteAgentError | None) -> None:
+        """Add to the report of the pass what ended this mode, and what failed of its actions."""
+        report = self.run.report
+        if error is not None:
             report.later = report.later or (error if error.retryable else None)
             report.problems += [] if isinstance(error, PassUnfinished) else [f"{self.beside}: {error}"]
         failed = [each for each in self.outcomes if each.error is not None]
@@ -310,12 +319,12 @@ def only_telling(key: str, observe: Any, plan: Any, tell: Any, requests: Any) ->
     return Steps(key, observe=observe, plan=plan, tell=tell, requests=requests, portions=lambda _work: ())
 
 
-def checked(done: Iterable[Outcome], left: Set[Action]) -> Iterator[Outcome]:
+def checked(done: Iterable[Outcome], left: Set[Action], unseen: str = Mode.unseen) -> Iterator[Outcome]:
     """Yield the outcomes of changes; what would be planned again (`left`) has not happened: NotApplied."""
     for outcome in done:
         error = outcome.error
         if error is None and outcome.action in left:
-            error = NotApplied(f"it is not there: {outcome.action.line()}")
+            error = NotApplied(f"{unseen}: {outcome.action.line()}")
         yield Outcome(outcome.action, error)
 
 

@@ -19,7 +19,7 @@ from agent.core.directory_actions import DeactivateUser
 from agent.core.policy import Charge, Cost
 from agent.core.project_directories import DirectoryRecord
 from agent.run import passes
-from agent.run.people import usernames
+from agent.run.people.naming import opened
 from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state import project_directories as remembered
@@ -181,7 +181,7 @@ class Followed(Directed):
     def fall_due(self) -> None:
         site, there = self.waldur, self.looker.directory
         self.looker.add_group("staff", 9000, "ann", "zed")
-        with usernames.opened(self.site, {}, None) as backend:
+        with opened(self.site, {}, None) as backend:
             assert backend is not None
             (left,) = backend.apply([DeactivateUser(user="bob", login=self.login("bob"), uid=5002)])
             assert left.done

@@ -4,21 +4,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.config.model import Mode, Offering
+from agent.core.actions import Action
+from agent.core.model import Snapshot
 from agent.core.plans import Plan
+from agent.plan.groups import DesiredGroups
 from agent.run import engine
 from agent.run import site as sites
+from agent.run.handed_on import AccountsInStep
 from agent.run.people import homes
-from agent.run.people.homes import HomesReport
+from agent.run.people.homes import HomeFacts, Homes, HomesReport, PlannedHomes
 from agent.run.site import Site
 from agent.state.held_plans import HeldPlans, HeldRow
 from agent.state.store import Store
+from backends.storage.homes import HeadNode
 from backends.testing.memory import MemoryBackend
 from tests.backends.storage.world import World
 from tests.config.samples import OFFERING, changed
@@ -38,6 +43,15 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 def site_of(offering: Offering, state_dir: Path) -> Site:
     """The offering's site; its cluster is in memory."""
     return Site(offering, sites.client(offering, "test"), MemoryBackend(), state_dir)
+
+
+def planned(site: Site, users: Collection[str], host: HeadNode, **options: Any) -> PlannedHomes:
+    """What a pass that does not apply plans for these users."""
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, applies=False) as run:
+        run.leave(AccountsInStep(DesiredGroups({}), frozenset(users)))
+        work = engine.reconcile(run, Homes(run, host=host, **options))
+    assert run.report.error is None
+    return work.plan if work else PlannedHomes(HomeFacts((), {}), {}, Snapshot(site.backend.cluster))
 
 
 class HomeSite:
@@ -62,13 +76,24 @@ class HomeSite:
         assert loaded.settings is not None
         (self.offering,) = loaded.settings.offerings
 
-    def settle(self, *users: str, leave_after_s: float = 20.0, **options: Any) -> HomesReport:
+    def settle(
+        self,
+        *users: str,
+        leave_after_s: float = 20.0,
+        is_whole: bool = False,
+        shown: Collection[Action] | None = None,
+        **options: Any,
+    ) -> HomesReport:
         host = self.world.head_node(leave_after_s=leave_after_s)
         with engine.passing(self.site(), Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-            return homes.provision(run, users, host=host, **options)
+            run.shown = None if shown is None else frozenset(shown)
+            run.leave(AccountsInStep(DesiredGroups({}), frozenset(users), is_whole))
+            mode = Homes(run, host=host, **options)
+            engine.go_beside(run, mode)
+        return mode.report
 
     def plan(self, *users: str) -> Plan:
-        return Plan.of(homes.plan(self.site(), users, host=self.world.head_node()).actions)
+        return Plan.of(planned(self.site(), users, self.world.head_node()).actions)
 
     def waiting(self) -> list[HeldRow]:
         """Plans for homes that wait for a person."""

@@ -15,7 +15,7 @@ from agent.run.people import homes
 from agent.state import forget
 from backends.storage.passwd import UserDatabaseUnavailable
 from tests.backends.storage.world import Fault, modes
-from tests.homes.conftest import XFS, HomeSite, errors, warnings
+from tests.homes.conftest import XFS, HomeSite, errors, planned, warnings
 from tests.state.obstacles import block
 
 # Once ---------------------------------------------------------------------------------------------
@@ -309,10 +309,10 @@ def test_a_plan_asks_only_for_those_with_something_to_do(homes_of: HomeSite) -> 
 
 def test_a_plan_tells_of_users_who_could_not_be_looked_up(homes_of: HomeSite) -> None:
     homes_of.world.add_users("ann", "bob")
-    late = homes.plan(homes_of.site(), ["ann", "bob"], host=homes_of.world.head_node(), budget_s=0)
+    late = planned(homes_of.site(), ["ann", "bob"], homes_of.world.head_node(), budget_s=0)
     assert (late.actions, late.told) == ((), ["2 users could not be looked up: 0 s were not enough"])
     homes_of.world.trouble_from = "b"
-    some = homes.plan(homes_of.site(), ["ann", "bob"], host=homes_of.world.head_node())
+    some = planned(homes_of.site(), ["ann", "bob"], homes_of.world.head_node())
     assert [action.line().split()[-4] for action in some.actions] == ["ann"]
     assert some.told == ["1 users could not be looked up: cannot say who bob is: error 5"]
 
@@ -359,7 +359,7 @@ def test_quotas_share_their_budget_with_what_a_pass_lowers_before_them(homes_of:
     homes_of.configure(quota={**XFS, "block_hardlimit": "5g"}, policy={"budgets": room})
     site, host = homes_of.site(), homes_of.world.head_node()
     rules = gate.rules_of(site)
-    first, second = (homes.plan(site, [name], host=host) for name in ("ann", "bob"))
+    first, second = (planned(site, [name], host) for name in ("ann", "bob"))
     before = gate.decide_dry(site, rules, homes.KEY, first)
     assert before.allowed == first.actions
     assert gate.decide_dry(site, rules, homes.KEY, second).held == ()

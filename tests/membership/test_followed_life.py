@@ -19,8 +19,7 @@ from agent.plan.posix_accounts import NOTHING_SHOWN
 from agent.run import passes
 from agent.run.diagnosis.person import explain, find_resource
 from agent.run.membership import planning
-from agent.run.people import usernames
-from agent.run.people.usernames import AWAY, STUCK
+from agent.run.people.naming import AWAY, STUCK, names_unknown
 from agent.run.preview import previews
 from agent.run.waldur_facts import confirm_people
 from agent.state import charges, held_plans
@@ -219,7 +218,7 @@ def test_who_is_renamed_while_the_directory_is_away_keeps_the_accounts(
 def test_why_nobody_leaves_is_told_with_its_cause(world: World, error: SiteAgentError) -> None:
     """It need not be the directory that is at fault."""
     facts = planned_members(world.site).facts.waldur.offering
-    told = usernames.names_unknown(world.site, facts, error)
+    told = names_unknown(world.site, facts, error)
     assert str(error) in told and not any(word in told for word in ("read", "cannot"))
 
 

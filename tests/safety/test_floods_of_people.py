@@ -20,7 +20,7 @@ from simulator.world.ages import Age
 from simulator.world.seed import Scenario
 from tests.backends.usernames.conftest import Looker, raw
 from tests.engine.worlds import approve
-from tests.homes.conftest import HomeSite, homes_of
+from tests.homes.conftest import HomeSite, homes_of, planned
 from tests.membership.world import World
 from tests.usernames.conftest import SCENARIO
 
@@ -49,8 +49,8 @@ def test_homes_of_a_whole_large_site_wait_and_those_of_an_onboarding_do_not(home
     names = [f"user{number:04}" for number in range(most + 1)]
     homes_of.world.add_users(*names)
     site, host = homes_of.site(), homes_of.world.head_node()
-    planned = homes.plan(site, names[:-1], host=host)
-    decision = gate.decide_dry(site, gate.rules_of(site), homes.KEY, planned)
+    plan = planned(site, names[:-1], host)
+    decision = gate.decide_dry(site, gate.rules_of(site), homes.KEY, plan)
     assert (len(decision.allowed), decision.held) == (most, ())
     report = homes_of.settle(*names, is_whole=True)
     assert (report.made, homes_of.world.calls()) == ([], [])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,19 @@ from typing import Any
 import pytest
 
 from agent.config.model import Mode
-from agent.core.model import OfferingFacts, OfferingUser
+from agent.core.errors import SiteAgentError
+from agent.core.model import OfferingFacts, OfferingUser, Snapshot
+from agent.core.plans import Outcome
 from agent.plan.groups import DesiredGroups
 from agent.run import engine
 from agent.run import site as sites
-from agent.run.people import groups, usernames
-from agent.run.people.usernames import UsernameReport
-from agent.run.results import ProvisioningReport
+from agent.run.gate import Pass
+from agent.run.handed_on import AccountsInStep
+from agent.run.people.groups import Groups
+from agent.run.people.naming import Naming
+from agent.run.people.usernames import Usernames
 from agent.run.site import Site
+from agent.run.waldur_facts import MembershipFacts
 from agent.state.store import Store
 from agent.waldur import members, offerings
 from backends.testing.memory import MemoryBackend
@@ -83,19 +89,68 @@ def facts(site: Site) -> OfferingFacts:
     return offerings.facts(site.client)
 
 
-def settle(site: Site, users: Sequence[OfferingUser], options: OfferingFacts) -> UsernameReport:
+@dataclass(frozen=True)
+class Done:
+    """What a mode of names or groups has done. `error`: what stopped names, `users`: as they are then; `problems`,
+    `later`: as the report of the pass has them.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    problems: Sequence[str]
+    later: SiteAgentError | None
+    error: SiteAgentError | None = None
+    users: Sequence[OfferingUser] = ()
+
+
+def waldur_of(site: Site, users: Sequence[OfferingUser], options: OfferingFacts) -> MembershipFacts:
+    """What a pass has read where the offering has no resources with accounts."""
+    return MembershipFacts(
+        offering=options, resources=(), in_progress=(), users=users, teams={}, accounts={}, orders={},
+        user_limits=None, cluster=Snapshot(site.backend.cluster),
+    )  # fmt: skip
+
+
+def named(run: Pass, waldur: MembershipFacts) -> Done:
+    """Run the mode that names people as it is run in a membership pass."""
+    run.leave(waldur)
+    (mode,) = Usernames.each(run)
+    engine.go_beside(run, mode)
+    assert isinstance(mode, Naming)
+    report = run.report
+    return Done(tuple(mode.outcomes), report.problems, report.later, mode.error, mode.users)
+
+
+def settle(site: Site, users: Sequence[OfferingUser], options: OfferingFacts) -> Done:
     """As in a membership pass."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        return usernames.provision(run, users, options)
+        return named(run, waldur_of(site, users, options))
 
 
-def settle_groups(site: Site, desired: DesiredGroups) -> ProvisioningReport:
+def planned(site: Site, kind: type[engine.Mode[Any, Any]], *left: object) -> Any:
+    """Return the plan of a mode in a pass that does not apply, after modes that have `left` these."""
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, applies=False) as run:
+        for each in left:
+            run.leave(each)
+        engine.walk(run, [kind])
+    assert run.report.error is None
+    assert not [note for note in run.report.notes if "cannot be planned" in note]
+    return run.works[0].plan
+
+
+def planned_names(site: Site) -> Any:
+    return planned(site, Usernames, waldur_of(site, listed(site), facts(site)))
+
+
+def settle_groups(site: Site, desired: DesiredGroups) -> Done:
     """As in a membership pass over everything."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        return groups.provision(run, desired, is_whole=True)
+        run.leave(AccountsInStep(desired, desired.users, is_whole=True))
+        mode = Groups(run)
+        engine.go_beside(run, mode)
+    return Done(tuple(mode.outcomes), run.report.problems, run.report.later)
 
 
-def settled(site: Site) -> UsernameReport:
+def settled(site: Site) -> Done:
     """One pass; what the report says of the users is what Waldur has."""
     report = settle(site, listed(site), facts(site))
     assert sorted(report.users, key=str) == sorted(listed(site), key=str)

@@ -15,7 +15,8 @@ from agent.core.model import OfferingUser, PosixAccount
 from agent.core.plans import Outcome
 from agent.run import engine
 from agent.run.passes import sync_members
-from agent.run.people import posix_accounts, usernames
+from agent.run.people import posix_accounts
+from agent.run.people.naming import opened
 from agent.run.preview.previews import preview
 from agent.run.site import Site
 from backends.usernames.ldap.directory import ADD, LdapEntry
@@ -30,8 +31,11 @@ from tests.usernames.conftest import (
     facts,
     listed,
     logins,
+    named,
+    planned_names,
     posts,
     settle,
+    waldur_of,
     with_resource,
 )
 
@@ -90,7 +94,7 @@ def test_people_get_what_waldur_has_and_waldur_is_told_nothing(
     give(waldur, two, "bob", 5002)
     give(waldur, three, "eve", None)
     looker.add_user("bob", 7777)
-    planned = usernames.plan(site, listed(site), facts(site)).actions
+    planned = planned_names(site).actions
     assert looker.user("ann") is None
     waldur.requests.reset()
     done = passed(site)
@@ -199,7 +203,7 @@ def test_who_leaves_is_disabled_and_enabled_again(
     looker.add_group("cluster", 9001)
     site = site_for("ldap", **raw(slapd, **FOLLOWED, **access))
     passed(site)
-    with usernames.opened(site, {}, None) as backend:
+    with opened(site, {}, None) as backend:
         assert backend is not None
         for _ in range(2):
             (outcome,) = backend.apply([DeactivateUser(user="ann", login=one, uid=5001)])
@@ -228,7 +232,7 @@ def test_an_entry_that_is_not_the_leavers_is_left_alone(
     site = site_for("ldap", **raw(slapd, **FOLLOWED, on_departure=how))
     known = {"ann": 5001, "bob": 300, "eve": 5003, "joe": None, "zed": 5005}
     leavers = [DeactivateUser(user=name, login=f"{name}@w", uid=uid) for name, uid in known.items()]
-    with usernames.opened(site, {}, None) as backend:
+    with opened(site, {}, None) as backend:
         assert backend is not None
         outcomes = backend.apply(leavers)
     *errors, last = [str(outcome.error or "") for outcome in outcomes]
@@ -250,7 +254,7 @@ def test_numbers_that_disagree_fail_the_pass_where_the_site_wants_that(
     looker.add_user("ann", 7777)
     site = site_for("ldap", **raw(slapd, **FOLLOWED, on_posix_mismatch=how))
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        usernames.provision(run, listed(site), facts(site))
+        named(run, waldur_of(site, listed(site), facts(site)))
     assert run.report.failed is is_failed
     assert "7777:7777" in " ".join([*run.report.notes, *run.report.problems])
 
@@ -309,7 +313,7 @@ def test_an_entry_that_the_server_refuses_leaves_no_group_behind(
     waldur: SimulatedWaldur, site: Site, looker: Looker
 ) -> None:
     person = OfferingUser("1", "p", "ann", "OK", waldur_username="x", posix=PosixAccount(5001, 6001))
-    with usernames.opened(site, {}, None) as backend:
+    with opened(site, {}, None) as backend:
         assert backend is not None
         broken = replace(person, posix=PosixAccount(5001, 6001, home="ä"))
         backend.read_accounts([broken])  # type: ignore[attr-defined]
@@ -334,7 +338,7 @@ def test_without_numbers_of_waldur_leavers_may_be_disabled_as_well(
     assert (
         inside is not None and nobody not in inside.all("member") and len(inside.all("member")) == len(names)
     )
-    with usernames.opened(site, {}, None) as backend:
+    with opened(site, {}, None) as backend:
         assert backend is not None
         outcomes = backend.apply([DeactivateUser(user=name) for name in names])
     assert [outcome.error for outcome in outcomes] == [None] * len(names)
@@ -357,7 +361,7 @@ def test_a_removal_that_was_cut_off_goes_on_with_the_group_that_was_made_for_the
     looker.add_group("bob", 6002)
     # As a kill after the first step leaves it.
     looker.directory.delete(user_of(looker, "ann").dn)
-    with usernames.opened(site, {}, None) as backend:
+    with opened(site, {}, None) as backend:
         assert backend is not None
         leavers = [DeactivateUser(user="ann", login=one, uid=5001), DeactivateUser(user="bob", uid=5002)]
         assert all(outcome.done for outcome in backend.apply(leavers))
@@ -386,7 +390,7 @@ def test_access_groups_hold_the_dn_that_an_entry_has(
     )
     access = {"access_groups": [{"name": "door", "attribute": "member"}]}
     site = site_for("ldap", **raw(slapd, **FOLLOWED, **access, on_departure=how))
-    with usernames.opened(site, {}, None) as backend:
+    with opened(site, {}, None) as backend:
         assert backend is not None
         (outcome,) = backend.apply([DeactivateUser(user="ann", login=one, uid=5001)])
     assert outcome.error is None

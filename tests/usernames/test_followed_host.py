@@ -12,13 +12,12 @@ import pytest
 from agent.core.directory_actions import CreateGroup, CreateUser
 from agent.core.system_users import is_system_number
 from agent.run.passes import sync_members
-from agent.run.people import usernames
 from agent.run.site import Site
 from backends.usernames.ldap.directory import REPLACE
 from rig.slapd import BASE, Slapd
 from simulator.server.waldur import SimulatedWaldur
 from tests.backends.usernames.conftest import Looker, raw
-from tests.usernames.conftest import SiteFactory, facts, listed, logins, settle, with_resource
+from tests.usernames.conftest import SiteFactory, facts, listed, logins, planned_names, settle, with_resource
 from tests.usernames.test_followed import give, looker, passed, user_of, waldur
 from tests.usernames.test_provider_groups import PLACE
 
@@ -107,7 +106,7 @@ def test_what_another_agent_has_written_stays_and_is_told_of_by_nobody(
     writes = slapd.operations(" MOD dn=")
     report = settle(site, listed(site), facts(site))
     assert (report.outcomes, report.error) == ((), None)
-    assert usernames.plan(site, listed(site), facts(site)).told == ()  # type: ignore[attr-defined]
+    assert planned_names(site).told == ()
     assert slapd.operations(" MOD dn=") == writes
 
 

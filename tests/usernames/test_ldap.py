@@ -19,8 +19,8 @@ from agent.core.directory_actions import (
 )
 from agent.core.errors import NotApplied
 from agent.plan.groups import DesiredGroups
-from agent.run.people import groups, usernames
-from agent.run.results import ProvisioningReport
+from agent.run.handed_on import AccountsInStep
+from agent.run.people.groups import Groups
 from agent.run.site import Site
 from agent.state import journal
 from agent.state.journal import Query
@@ -31,11 +31,14 @@ from simulator.server.waldur import SimulatedWaldur
 from tests.backends.usernames.conftest import Looker, raw
 from tests.engine import directory
 from tests.usernames.conftest import (
+    Done,
     SiteFactory,
     accounts,
     facts,
     listed,
     logins,
+    planned,
+    planned_names,
     posts,
     set_state,
     settle,
@@ -100,7 +103,7 @@ def test_a_server_that_is_away_errs_nobody_and_the_next_pass_goes_on(
         set_state(waldur, login, state)
     slapd.stop()
     report = settled(site)
-    assert report.retryable_error is not None
+    assert report.later is not None
     assert (set(states(waldur).values()), posts(waldur)) == ({state}, {})
     slapd.start()
     settled(site)
@@ -155,10 +158,7 @@ def test_the_journal_tells_who_was_made_in_the_directory_and_for_whom(
 
 
 def test_a_name_that_only_the_cluster_knows_is_not_given(waldur: SimulatedWaldur, site: Site) -> None:
-    planned = {
-        str(getattr(action, "username", ""))
-        for action in usernames.plan(site, listed(site), facts(site)).actions
-    }
+    planned = {str(getattr(action, "username", "")) for action in planned_names(site).actions}
     taken = min(planned - {""})
     backend = site.backend
     assert isinstance(backend, MemoryBackend)
@@ -197,11 +197,11 @@ def test_groups_follow_the_accounts(
     site: Site, looker: Looker, slapd: Slapd, caplog: pytest.LogCaptureFixture
 ) -> None:
     desired = DesiredGroups({"hpc_a": {"x", "y"}, "hpc_b": {"x"}, "sudo": {"x"}}, complete={"hpc_a", "sudo"})
-    planned = groups.plan(site, desired).actions
+    shown = planned(site, Groups, AccountsInStep(desired, desired.users)).actions
     assert looker.group("hpc_a") is None
     report = settle_groups(site, desired)
-    assert [outcome.action for outcome in report.outcomes] == list(planned)
-    assert report.retryable_error is None
+    assert [outcome.action for outcome in report.outcomes] == list(shown)
+    assert (report.later, report.problems) == (None, [])
     assert [record for record in caplog.records if "sudo" in record.getMessage()]
     group = looker.group("hpc_a")
     assert group is not None and sorted(group.all("memberUid")) == ["x", "y"]
@@ -218,7 +218,7 @@ def test_groups_follow_the_accounts(
     assert group is not None and group.all("memberUid") == ("y",)
     assert looker.group("hpc_b") is None
     slapd.stop()
-    assert settle_groups(site, desired).retryable_error is not None
+    assert settle_groups(site, desired).later is not None
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_change_of_a_group_that_the_directory_does_not_show_is_no_success(
     report = settle_groups(site, desired)
     assert [o.action for o in report.outcomes if isinstance(o.error, NotApplied)] == [dropped]
     assert [o.action for o in report.outcomes if o.done] == there.applied
-    assert report.retryable_error is not None
+    assert report.later is not None
     there.drops = lambda _: False
     again = settle_groups(site, desired)
     assert [(o.action, o.error) for o in again.outcomes] == [(dropped, None)]
@@ -252,14 +252,13 @@ def test_a_change_of_a_group_that_the_directory_does_not_show_is_no_success(
 
 def test_without_a_directory_there_are_no_groups(site_for: SiteFactory) -> None:
     desired = DesiredGroups({"hpc_a": {"x"}})
-    assert settle_groups(site_for("base"), desired) == ProvisioningReport()
-    assert groups.plan(site_for("base"), desired).actions == ()
+    assert settle_groups(site_for("base"), desired) == Done((), [], None)
 
 
 def test_groups_need_no_username_backend_of_the_same_directory(
     site_for: SiteFactory, slapd: Slapd, looker: Looker
 ) -> None:
-    assert settle_groups(site_for("base", **raw(slapd)), DesiredGroups({"hpc_a": {"x"}})).error is None
+    assert settle_groups(site_for("base", **raw(slapd)), DesiredGroups({"hpc_a": {"x"}})).problems == []
     assert looker.group("hpc_a") is not None
 
 

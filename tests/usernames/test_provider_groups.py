@@ -15,8 +15,9 @@ from agent.core.directory_actions import AdoptGroupNumber
 from agent.core.plans import Outcome
 from agent.plan.provider_groups import DirectoryNames
 from agent.run import engine
+from agent.run.gate import Pass
 from agent.run.passes import sync_members
-from agent.run.people import provider_groups
+from agent.run.people.provider_groups import ProjectGroups
 from agent.run.preview.previews import preview
 from agent.run.results import PassReport
 from agent.run.scope import PassScope
@@ -28,7 +29,7 @@ from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.ages import Age
 from tests.backends.usernames.conftest import Looker, raw
-from tests.usernames.conftest import SCENARIO, SiteFactory, listed, with_resource
+from tests.usernames.conftest import SCENARIO, SiteFactory, listed, planned, with_resource
 from tests.usernames.test_followed import FOLLOWED, give
 
 PLACE = f"ou=projects,{BASE}"
@@ -96,10 +97,18 @@ def projects(waldur: SimulatedWaldur, site_for: SiteFactory, slapd: Slapd, looke
 def passed(site: Site) -> tuple[PassReport, list[Outcome]]:
     """One pass without a fault; its report and what was done."""
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        done = provider_groups.provision(run, DirectoryNames(listed(site)))
-    assert done.error is None
-    assert all(outcome.done for outcome in done.outcomes), done.outcomes
-    return run.report, list(done.outcomes)
+        done = provided(run, DirectoryNames(listed(site)))
+    assert run.report.problems == []
+    assert all(outcome.done for outcome in done), done
+    return run.report, done
+
+
+def provided(run: Pass, names: DirectoryNames) -> list[Outcome]:
+    """Run the mode as in a pass over everything. Return what was done."""
+    run.leave(names)
+    mode = ProjectGroups(run)
+    engine.go_beside(run, mode)
+    return mode.outcomes
 
 
 def verbs(outcomes: list[Outcome]) -> list[str]:
@@ -109,11 +118,11 @@ def verbs(outcomes: list[Outcome]) -> list[str]:
 def test_a_project_gets_the_group_that_waldur_has(projects: Projects, slapd: Slapd) -> None:
     site = projects.site()
     projects.waldur.site.add_project_group(projects.other, "nobodys", None)
-    planned = provider_groups.plan(site, DirectoryNames(listed(site))).actions
+    shown = planned(site, ProjectGroups, DirectoryNames(listed(site))).actions
     assert projects.entry() is None
     report, done = passed(site)
-    assert [outcome.action for outcome in done] == list(planned)
-    assert [action.line() for action in planned] == [
+    assert [outcome.action for outcome in done] == list(shown)
+    assert [action.line() for action in shown] == [
         "create group physics with gid 20001",
         "add to group physics: ann",
         "add to group physics: bob",
@@ -140,12 +149,12 @@ def test_who_may_have_been_renamed_stays(projects: Projects) -> None:
     projects.waldur.people.set_account(projects.ann, "anna")
     projects.leave(projects.bob)
     users = [replace(user, directory_name=None if user.username == "anna" else "") for user in listed(site)]
-    lines = [action.line() for action in provider_groups.plan(site, DirectoryNames(users)).actions]
+    lines = [action.line() for action in planned(site, ProjectGroups, DirectoryNames(users)).actions]
     assert lines == ["add to group physics: anna", "remove from group physics: bob"]
-    planned = provider_groups.plan(site, DirectoryNames(listed(site), "the directory is away"))
-    assert [action.line() for action in planned.actions] == ["add to group physics: anna"]
+    away = planned(site, ProjectGroups, DirectoryNames(listed(site), "the directory is away"))
+    assert [action.line() for action in away.actions] == ["add to group physics: anna"]
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        provider_groups.provision(run, DirectoryNames(listed(site), "the directory is away"))
+        provided(run, DirectoryNames(listed(site), "the directory is away"))
     assert projects.members() == ["ann", "anna", "bob"]
     passed(site)
     assert projects.members() == ["anna"]
@@ -262,8 +271,8 @@ def test_without_an_answer_of_waldur_nothing_is_touched(projects: Projects, site
     projects.leave(projects.ann)
     projects.waldur.inject(Fault(path="service-provider-project-groups", status=500, times=None))
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        done = provider_groups.provision(run, DirectoryNames(listed(site)))
-    assert done.error is not None and done.retryable_error is not None
+        provided(run, DirectoryNames(listed(site)))
+    assert len(run.report.problems) == 1 and run.report.later is not None
     assert projects.members() == ["ann", "bob"]
 
 
@@ -276,8 +285,8 @@ def test_members_that_cannot_be_understood_are_no_leavers(projects: Projects) ->
         Fault(path=path, status=200, body=json.dumps(groups), content_type="application/json", times=None)
     )
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        done = provider_groups.provision(run, DirectoryNames(listed(site)))
-    assert "no name, number or members that can be understood" in str(done.error)
+        provided(run, DirectoryNames(listed(site)))
+    assert "no name, number or members that can be understood" in run.report.problems[0]
     assert projects.members() == ["ann", "bob"]
 
 

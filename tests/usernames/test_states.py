@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,10 @@ from agent.core.errors import (
     BackendUnavailable,
     WaldurError,
 )
+from agent.core.model import Association, Resource, ResourceState, Snapshot
 from agent.run import engine
 from agent.run.people import usernames
+from agent.run.waldur_facts import MembershipFacts
 from agent.state import given_usernames
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
@@ -32,12 +35,15 @@ from tests.usernames.conftest import (
     forget_names,
     listed,
     logins,
+    named,
+    planned_names,
     posts,
     set_state,
     settle,
     settled,
     site_on,
     states,
+    waldur_of,
 )
 from tests.usernames.scripted import Scripted
 
@@ -48,7 +54,7 @@ def test_new_people_get_names_and_the_next_pass_sends_nothing(
     site = site_for()
     report = settled(site)
     assert accounts(waldur) == {login: ("OK", f"n-{login}") for login in logins(waldur)}
-    assert (report.error, report.retryable_error) == (None, None)
+    assert (report.error, report.later) == (None, None)
     count = len(logins(waldur))
     kinds = [type(outcome.action) for outcome in report.outcomes]
     assert (kinds.count(BeginUsername), kinds.count(AssignUsername)) == (count, count)
@@ -68,11 +74,11 @@ def test_new_people_get_names_and_the_next_pass_sends_nothing(
 def test_a_plan_shows_all_of_it_and_changes_nothing(waldur: SimulatedWaldur, site_for: SiteFactory) -> None:
     site = site_for("template")
     before = waldur.site.state()["offering_users"]
-    planned = usernames.plan(site, listed(site), facts(site)).actions
+    planned = planned_names(site).actions
     assert waldur.site.state()["offering_users"] == before
     report = settled(site)
     assert sorted(map(str, planned)) == sorted(str(outcome.action) for outcome in report.outcomes)
-    assert usernames.plan(site, listed(site), facts(site)).actions == ()
+    assert planned_names(site).actions == ()
 
 
 def test_two_people_at_two_offerings_of_one_cluster_never_get_one_name(
@@ -80,7 +86,7 @@ def test_two_people_at_two_offerings_of_one_cluster_never_get_one_name(
 ) -> None:
     """None of them is on the cluster yet. Who has a name at the other offering has the same one here."""
     site = replace(site_for("template"), neighbours={"b": "Beside"})
-    planned = only(AssignUsername, usernames.plan(site, listed(site), facts(site)).actions)
+    planned = only(AssignUsername, planned_names(site).actions)
     persons = {user.uuid: user.user_uuid for user in listed(site)}
     wanted = {persons[action.offering_user]: action.username for action in planned}
     mine, taken = sorted(wanted)[:2]
@@ -94,7 +100,7 @@ def test_two_people_at_two_offerings_of_one_cluster_never_get_one_name(
     given_usernames.write(site.state_dir, "b", {"stranger": names[mine]})
     for _ in range(2):
         with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-            usernames.provision(run, listed(site), facts(site))
+            named(run, waldur_of(site, listed(site), facts(site)))
         assert [note for note in run.report.notes if f"have one username: {names[mine]}. Each can" in note]
     assert caplog.text.count("have one username") == 1
 
@@ -216,7 +222,7 @@ def test_a_backend_that_cannot_be_reached_changes_nobodys_state(
     report = settled(site_for())
     assert set(states(waldur).values()) == {state}
     assert posts(waldur) == {}
-    assert report.retryable_error is scripted.opening
+    assert report.later is scripted.opening
 
 
 def test_an_outage_in_the_middle_errs_nobody_and_keeps_what_was_made(
@@ -234,6 +240,13 @@ def test_an_outage_in_the_middle_errs_nobody_and_keeps_what_was_made(
     assert set(states(waldur).values()) == {"OK"}
 
 
+def with_members(waldur: MembershipFacts, users: Set[str]) -> MembershipFacts:
+    """The same, with an account that has these members."""
+    one = Resource("r", "one", "one", ResourceState.OK, backend_id="a_one")
+    inside = frozenset(Association("a_one", user) for user in users)
+    return replace(waldur, resources=[one], cluster=Snapshot("memory", associations=inside))
+
+
 def test_a_backend_that_is_away_is_asked_once_whether_names_were_lost(
     waldur: SimulatedWaldur, site_for: SiteFactory, scripted: Scripted
 ) -> None:
@@ -242,7 +255,7 @@ def test_a_backend_that_is_away_is_asked_once_whether_names_were_lost(
     scripted.finding = BackendUnavailable("away")
     strangers = {f"stranger{number}" for number in range(site.offering.policy.small_removal + 1)}
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
-        report = usernames.provision(run, listed(site), facts(site), members=strangers)
+        report = named(run, with_members(waldur_of(site, listed(site), facts(site)), strangers))
     assert report.error is scripted.finding
     assert len(scripted.sought) == 1
     assert posts(waldur) == {}
@@ -286,7 +299,7 @@ def test_a_request_that_fails_costs_one_person_one_pass(
     report = settle(site, listed(site), facts(site))
     (failed,) = [outcome for outcome in report.outcomes if not outcome.done]
     assert isinstance(failed.error, WaldurError)
-    assert (report.retryable_error is None) == (status == 403)
+    assert (report.later is None) == (status == 403)
     assert not any(isinstance(outcome.action, FailUsername) for outcome in report.outcomes)
     assert {state for name, state in states(waldur).items() if name in others} == {"OK"}
     waldur.faults.clear()

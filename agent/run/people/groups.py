@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from agent.core.actions import Action
 from agent.core.directory import DirectoryGroup
-from agent.core.errors import SiteAgentError
+from agent.core.directory_actions import DirectoryAction
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.plan import groups as planner
 from agent.plan.groups import DesiredGroups
 from agent.plan.policy.rules import PolicyContext
-from agent.run import engine
-from agent.run.engine import Portion, Steps, Work
+from agent.run.engine import Mode, Portion, Work, checked
 from agent.run.gate import Pass
-from agent.run.people.read_back import checked
-from agent.run.results import ProvisioningReport
-from agent.run.site import Site
+from agent.run.handed_on import AccountsInStep
+from agent.run.people.naming import NOT_SHOWN
 from backends.usernames import registry
 from backends.usernames.base import GroupDirectory
 
@@ -35,96 +32,79 @@ KEY = "groups"
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """The desired groups, and those that exist, by name."""
+    """The desired groups, and those that exist, by name. `is_whole` as of `AccountsInStep`."""
 
     desired: DesiredGroups
     existing: Mapping[str, DirectoryGroup]
+    is_whole: bool = True
 
 
 @dataclass(frozen=True)
 class PlannedGroups:
-    """The changes of groups; `notes` name those that are left as they are."""
+    """The changes of groups; `obstacles` name those that are left as they are."""
 
     actions: Sequence[Action]
     snapshot: Snapshot
-    notes: Sequence[str] = ()
+    facts: GroupFacts
+    obstacles: Sequence[str] = ()
     context: PolicyContext = field(default_factory=PolicyContext)
     is_whole: bool = True
 
 
-def provision(run: Pass, desired: DesiredGroups, *, is_whole: bool) -> ProvisioningReport:
-    """Make the groups as desired. Raises no SiteAgentError: see `error` and the outcomes."""
-    outcomes: list[Outcome] = []
-    error: SiteAgentError | None = None
-    try:
-        with _opened(run.site, desired) as directory:
-            if directory is not None:
-                engine.reconcile(run, _steps(run.site, directory, desired, outcomes, is_whole=is_whole))
-    except SiteAgentError as raised:
-        log.error("groups of offering %s: %s", run.site.offering.name, raised)
-        error = raised
-    return ProvisioningReport(tuple(outcomes), error)
+class Groups(Mode[GroupFacts, PlannedGroups]):
+    """The groups of the accounts in step."""
 
+    key = KEY
+    beside = "groups"
+    unseen = NOT_SHOWN
 
-def plan(site: Site, desired: DesiredGroups) -> PlannedGroups:
-    """Return what `provision` would do now. Changes nothing. Raises SiteAgentError."""
-    with _opened(site, desired) as directory:
-        if directory is None:
-            return PlannedGroups((), Snapshot(site.backend.cluster))
-        return engine.plan_of(_steps(site, directory, desired, [], is_whole=True))
+    def __init__(self, run: Pass) -> None:
+        super().__init__(run)
+        self._directory: GroupDirectory | None = None
 
+    def observe(self) -> GroupFacts | None:
+        """Return None where the offering has no directory, or no account is concerned."""
+        in_step = self.run.result(AccountsInStep)
+        if in_step is None or not in_step.desired.names():
+            return None
+        if self._directory is None:
+            self._directory = registry.groups(self.site.offering)
+            if self._directory is None:
+                return None
+            self.open.callback(self._directory.close)
+            self._directory.open()
+        desired = in_step.desired
+        # What would be done is shown beside all that is held.
+        is_whole = in_step.is_whole or not self.run.applies
+        return GroupFacts(desired, self._directory.read(desired.names()), is_whole)
 
-def _steps(
-    site: Site, directory: GroupDirectory, desired: DesiredGroups, outcomes: list[Outcome], *, is_whole: bool
-) -> Steps[GroupFacts, PlannedGroups]:
-    def planned(facts: GroupFacts) -> PlannedGroups:
+    def plan(self, facts: GroupFacts) -> PlannedGroups:
         obstacles = {group.obstacle for group in facts.existing.values() if group.obstacle}
         return PlannedGroups(
             planner.changes(facts.desired, facts.existing),
-            Snapshot(site.backend.cluster),
+            Snapshot(self.site.backend.cluster),
+            facts,
             tuple(sorted(obstacles)),
-            is_whole=is_whole,
+            is_whole=facts.is_whole,
         )
 
-    def announce(work: Work[PlannedGroups]) -> None:
-        for note in work.plan.notes:
+    def announce(self, work: Work[PlannedGroups]) -> None:
+        for note in work.plan.obstacles:
             log.warning("%s: it is left as it is", note)
 
-    def portions(work: Work[PlannedGroups]) -> Iterator[Portion]:
-        if work.decision.allowed:
-            yield Portion(work.decision.allowed)
+    def portions(self, work: Work[PlannedGroups]) -> Iterator[Portion]:
+        """Yield everything at once: the directory takes what concerns one group together."""
+        if allowed := tuple(filter(work.allows, work.decision.allowed)):
+            yield Portion(allowed)
 
-    def read_back(_work: object, _portion: Portion, done: Sequence[Outcome]) -> None:
+    def apply(self, actions: Sequence[DirectoryAction]) -> Sequence[Outcome]:
+        assert self._directory is not None
+        return self._directory.apply(actions)
+
+    def read_back(self, work: Work[PlannedGroups], portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Look once more at the groups that were changed: what would be planned again has not happened."""
-        changed = {outcome.action.for_account for outcome in done if outcome.done}
-        left = planner.changes(desired, directory.read(sorted(changed))) if changed else ()
-        outcomes.extend(checked(done, set(left)))
-
-    def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
-        outcomes.extend(Outcome(action, error) for action in portion.actions)
-
-    return Steps(
-        key=KEY,
-        observe=lambda: GroupFacts(desired, directory.read(desired.names())),
-        plan=planned,
-        announce=announce,
-        portions=portions,
-        apply=directory.apply,
-        read_back=read_back,
-        failed=failed,
-        tell=engine.nothing_to_tell,
-    )
-
-
-@contextmanager
-def _opened(site: Site, desired: DesiredGroups) -> Iterator[GroupDirectory | None]:
-    """Connect the offering's directory; yield None where it has none or no account is concerned."""
-    groups = registry.groups(site.offering) if desired.names() else None
-    if groups is None:
-        yield None
-        return
-    try:
-        groups.open()
-        yield groups
-    finally:
-        groups.close()
+        assert self._directory is not None
+        changed = {outcome.action.for_account for outcome in outcomes if outcome.done}
+        desired = work.plan.facts.desired
+        left = planner.changes(desired, self._directory.read(sorted(changed))) if changed else ()
+        self.outcomes += checked(outcomes, set(left), self.unseen)

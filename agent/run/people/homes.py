@@ -11,12 +11,13 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from agent.config.model import Mode, Offering
+from agent.config.model import Mode as PassMode
+from agent.config.model import Offering
 from agent.core.account_names import fold
 from agent.core.actions import Action, Effect, wholly_shown
 from agent.core.errors import (
@@ -25,17 +26,18 @@ from agent.core.errors import (
     ClusterBusy,
     PlanRefused,
     SiteAgentError,
-    StateError,
 )
-from agent.core.homes import NOTHING, Home, HomeRecord, HomeRules
+from agent.core.homes import NOTHING, Home, HomeRecord
 from agent.core.host_actions import HomeAction
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
 from agent.plan import homes as planner
+from agent.plan.groups import DesiredGroups
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine
-from agent.run.engine import Portion, Steps, Work
+from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
+from agent.run.handed_on import AccountsInStep
 from agent.run.site import Site
 from agent.state.homes import HomeState
 from backends import registry
@@ -53,7 +55,7 @@ BUDGET_S = 60.0
 LOCK_WAIT_S = 5.0
 NAMED_AT_MOST = 5
 FAILURES_IN_A_ROW = 20
-MEMBERS_MODES = (Mode.MEMBERSHIP_SYNC, Mode.ORDER_PROCESS)
+MEMBERS_MODES = (PassMode.MEMBERSHIP_SYNC, PassMode.ORDER_PROCESS)
 
 
 @dataclass(slots=True)
@@ -132,11 +134,12 @@ def head_node(site: Site) -> HeadNode:
 
 @dataclass(frozen=True)
 class HomeFacts:
-    """Homes as the head node has them, and the remembered state of their users."""
+    """Homes as the head node has them, and the remembered state of their users. `told`: who could not be looked up."""
 
     homes: Sequence[Home]
     remembered: Mapping[str, HomeRecord]
     again: bool = False
+    told: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -158,153 +161,82 @@ class PlannedHomes:
         return tuple(dict.fromkeys(action for several in self.of_user.values() for action in several))
 
 
-def plan(
-    site: Site,
-    usernames: Collection[str],
-    *,
-    host: HeadNode | None = None,
-    budget_s: float = BUDGET_S,
-) -> PlannedHomes:
-    """Return what `provision` would do for all of these users, however many. Changes nothing, and starts no process;
-    users who are not looked up within `budget_s` are `told`.
-    """
-    snapshot = Snapshot(site.backend.cluster)
-    if not usernames or reason_for_none(site.offering):
-        return PlannedHomes(HomeFacts((), {}), {}, snapshot)
-    host, deadline_s = host or head_node(site), time.monotonic() + budget_s
-    rules = site.offering.homes
-    state = HomeState(site.state_dir, site.offering.uuid)
-    due = planner.sort(_names(site, usernames), state.users, rules).due
-    known = passwd.resolve(due, host.lookup, in_time=lambda: time.monotonic() < deadline_s)
-    homes = [observe_home(entry, rules) for entry in known.entries]
-    told = []
-    if known.unknown:
-        why = known.trouble or f"{budget_s:g} s were not enough"
-        told.append(f"{len(known.unknown)} users could not be looked up: {why}")
-    return replace(planned(HomeFacts(homes, state.users), rules, snapshot), told=told)
-
-
-def planned(facts: HomeFacts, rules: HomeRules, snapshot: Snapshot) -> PlannedHomes:
-    """Plan the homes to be made and the quotas to be set. Pure."""
-    of_user = {
-        home.user: planner.actions(home, facts.remembered.get(home.user, NOTHING), rules, again=facts.again)
-        for home in facts.homes
-    }
-    return PlannedHomes(facts, {user: actions for user, actions in of_user.items() if actions}, snapshot)
-
-
-def provision(  # noqa: PLR0913  each bounds what one caller wants done
-    run: Pass,
-    usernames: Collection[str],
-    *,
-    host: HeadNode | None = None,
-    at_most: int = USERS_AT_MOST,
-    budget_s: float = BUDGET_S,
-    again: bool = False,
-    shown: Collection[Action] | None = None,
-    is_whole: bool = False,
-) -> HomesReport:
-    """Make the homes that are missing and set the quotas that are not set. Raises nothing. `is_whole`: these are all
-    users of the offering, so that a held plan which is not made again is gone.
-
-    At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
-    the next pass. `again`: ignore what is remembered of these users. `shown`: what somebody has looked at and
-    waits for; all of that is done, and a user who needs anything else is `later`.
-    """
-    if not usernames or reason_for_none(run.site.offering):
-        return HomesReport()
-    host = host or head_node(run.site)
-    if shown is not None:
-        at_most, budget_s = len(shown), math.inf
-    deadline_s = time.monotonic() + budget_s
-    provisioning = _HomeProvisioning(
-        run, host, at_most, lambda: time.monotonic() < deadline_s, shown, is_whole=is_whole
-    )
-    provisioning.run(_names(run.site, usernames), again=again)
-    provisioning.log()
-    return provisioning.report
-
-
 def _names(site: Site, usernames: Iterable[str]) -> list[str]:
     """Return the names as the cluster spells them, without users whom the policy protects."""
     return sorted({fold(name) for name in usernames if not site.offering.policy.spares(name)})
 
 
-class _HomeProvisioning:
-    """One call of `provision`: the remembered state of each user, and the report."""
+class Homes(Mode[HomeFacts, PlannedHomes]):
+    """The homes that are missing and the quotas that are not set, of the users of the accounts in step.
+
+    At most `at_most` users are worked on and no new step is begun after `budget_s`; the rest is `later` and comes with
+    the next pass. `again`: ignore what is remembered of these users. Where somebody was shown what is to be done, and
+    waits for it, all of that is done, and a user who needs anything else is `later`. In a pass that does not apply all
+    users are looked at, however many: no state is written and no process started.
+    """
+
+    key = KEY
+    beside = "homes"
+    _state: HomeState
 
     def __init__(
         self,
         run: Pass,
-        host: HeadNode,
-        at_most: int,
-        in_time: Callable[[], bool],
-        shown: Collection[Action] | None,
         *,
-        is_whole: bool,
+        host: HeadNode | None = None,
+        at_most: int = USERS_AT_MOST,
+        budget_s: float = BUDGET_S,
+        again: bool = False,
     ) -> None:
+        super().__init__(run)
         self.report = HomesReport()
-        self._is_whole = is_whole
-        self._run = run
         self._offering = run.site.offering
         self._rules = run.site.offering.homes
-        self._host = host
-        self._room = at_most
-        self._in_time = in_time
-        self._shown = None if shown is None else frozenset(shown)
-        self._state_dir = run.site.state_dir
-        self._state = HomeState(self._state_dir, self._offering.uuid)
+        self._host = host or head_node(run.site)
+        self._executed = self._host.executed.copy()
+        self._room = at_most if run.shown is None else len(run.shown)
+        self._budget_s = budget_s if run.shown is None else math.inf
+        self._deadline_s = math.inf
+        self._again = again
+        self._due: Sequence[str] = ()
         self._useless: set[str] = set()
         self._in_a_row: Counter[str] = Counter()
         self._news: dict[str, list[str]] = {}
 
-    def run(self, names: Collection[str], *, again: bool) -> None:
-        """Run the loop. Where nobody is due there is no lock, no look-up and no process."""
-        users = planner.sort(names, {} if again else self._state.users, self._rules)
-        if not users.due and not any(not self._state[name].told for name in users.refused):
-            self.report.kept = len(users.kept)
-            self._refuse(users.refused)
-            return
-        before = self._host.executed.copy()
-        steps: Steps[HomeFacts, PlannedHomes] = Steps(
-            key=KEY,
-            observe=lambda: self._observe(names, again=again),
-            plan=self._plan,
-            announce=self._announce,
-            portions=self._portions,
-            apply=self._apply,
-            read_back=self._note_outcomes,
-            failed=lambda _work, portion, _error: self.report.later.append(portion.actions[0].user),
-            tell=engine.nothing_to_tell,
-        )
-        try:
-            with self._host.lock:
-                try:
-                    engine.reconcile(self._run, steps)
-                finally:
-                    if not self._state.save():
-                        self.report.problems.append(
-                            BackendError(
-                                f"cannot write {self._state.path}: homes and quotas are set again in every pass "
-                                "until state_dir can be written"
-                            )
-                        )
-        except ClusterBusy as busy:
-            self.report.later += users.due
-            self.report.problems.append(
-                BackendUnavailable(
-                    f"homes of {self._offering.name}: another pass is at work, or hangs: {busy}"
-                )
-            )
-        except (BackendError, StateError) as error:
-            self.report.later += users.due
-            self.report.problems.append(error)
-        self.report.commands = self._host.executed - before
+    def observe(self) -> HomeFacts | None:
+        """Look users and homes up. Where nobody is due there is no lock, no look-up and no process."""
+        in_step = self.run.result(AccountsInStep)
+        if in_step is None or not in_step.users or reason_for_none(self._offering):
+            return None
+        self._deadline_s = time.monotonic() + self._budget_s
+        self._state = HomeState(self.site.state_dir, self._offering.uuid)
+        names = _names(self.site, in_step.users)
+        users = planner.sort(names, {} if self._again else self._state.users, self._rules)
+        self._due = users.due
+        if not self.run.applies:
+            return self._foreseen()
+        if users.due or any(not self._state[name].told for name in users.refused):
+            self.open.enter_context(self._host.lock)
+            self.open.callback(self._save)
+            return self._observed(names)
+        self.report.kept = len(users.kept)
+        self._refuse(users.refused)
+        return None
 
-    def _observe(self, names: Collection[str], *, again: bool) -> HomeFacts:
-        """Look users and homes up. Called under the lock, so the remembered state is read once more."""
-        self._state = HomeState(self._state_dir, self._offering.uuid)
-        if again:
+    def _foreseen(self) -> HomeFacts:
+        """Look everybody up who is due, and tell of those who cannot be looked up."""
+        known = passwd.resolve(self._due, self._host.lookup, in_time=self._in_time)
+        homes = [observe_home(entry, self._rules) for entry in known.entries]
+        told = []
+        if known.unknown:
+            why = known.trouble or f"{self._budget_s:g} s were not enough"
+            told.append(f"{len(known.unknown)} users could not be looked up: {why}")
+        return HomeFacts(homes, self._state.users, told=told)
+
+    def _observed(self, names: Collection[str]) -> HomeFacts:
+        """Look up as many as there is time for. Called under the lock, so the remembered state is read once more."""
+        self._state = HomeState(self.site.state_dir, self._offering.uuid)
+        if self._again:
             for name in names:
                 self._state[name] = replace(self._state[name], home="", failures=0)
         users = planner.sort(names, self._state.users, self._rules)
@@ -325,16 +257,44 @@ class _HomeProvisioning:
                 homes.append(observe_home(entry, self._rules))
             else:
                 self.report.later.append(entry.name)
-        return HomeFacts(homes, dict(self._state.users), again)
+        return HomeFacts(homes, dict(self._state.users), self._again)
 
-    def _plan(self, facts: HomeFacts) -> PlannedHomes:
-        found = planned(facts, self._rules, Snapshot(self._run.site.backend.cluster))
-        of_user = wholly_shown(found.of_user, self._shown)
-        is_whole = self._is_whole and self._shown is None and not (self.report.later or self.report.unknown)
-        unshown = found.of_user.keys() - of_user.keys()
-        return replace(found, of_user=of_user, unshown=unshown, is_whole=is_whole)
+    def _in_time(self) -> bool:
+        return time.monotonic() < self._deadline_s
 
-    def _announce(self, work: Work[PlannedHomes]) -> None:
+    def _save(self) -> None:
+        if not self._state.save():
+            self.report.problems.append(
+                BackendError(
+                    f"cannot write {self._state.path}: homes and quotas are set again in every pass until state_dir "
+                    "can be written"
+                )
+            )
+
+    def plan(self, facts: HomeFacts) -> PlannedHomes:
+        found = {
+            home.user: planner.actions(
+                home, facts.remembered.get(home.user, NOTHING), self._rules, again=facts.again
+            )
+            for home in facts.homes
+        }
+        needed = {user: actions for user, actions in found.items() if actions}
+        of_user = wholly_shown(needed, self.run.shown)
+        in_step, shown = self.run.result(AccountsInStep), self.run.shown
+        is_whole = in_step is not None and in_step.is_whole and self.run.applies and shown is None
+        return PlannedHomes(
+            facts,
+            of_user,
+            Snapshot(self.site.backend.cluster),
+            is_whole=is_whole and not (self.report.later or self.report.unknown),
+            told=facts.told,
+            unshown=needed.keys() - of_user.keys(),
+        )
+
+    def notes(self, plan: PlannedHomes) -> Sequence[str]:
+        return [f"homes: {words}" for words in plan.told]
+
+    def announce(self, work: Work[PlannedHomes]) -> None:
         """Note the users who need nothing, those of whom nobody was shown what they need, and homes that cannot be
         used.
         """
@@ -350,7 +310,7 @@ class _HomeProvisioning:
             if home.user not in work.plan.of_user and home.user not in work.plan.unshown:
                 self.report.kept += 1
 
-    def _portions(self, work: Work[PlannedHomes]) -> Iterator[Portion]:
+    def portions(self, work: Work[PlannedHomes]) -> Iterator[Portion]:
         """Yield the actions of one user after the other. Users beyond the limit of number or time are `later`, and so
         are those who wait for an approval.
         """
@@ -366,7 +326,7 @@ class _HomeProvisioning:
             self._room -= 1
             yield Portion(allowed)
 
-    def _apply(self, actions: Sequence[HomeAction]) -> Sequence[Outcome]:
+    def apply(self, actions: Sequence[HomeAction]) -> Sequence[Outcome]:
         """Carry out the actions of one user. After one that fails the others wait."""
         outcomes: list[Outcome] = []
         for action in actions:
@@ -383,7 +343,8 @@ class _HomeProvisioning:
                 break
         return outcomes
 
-    def _note_outcomes(self, _work: object, _portion: Portion, outcomes: Sequence[Outcome]) -> None:
+    def read_back(self, work: Work[PlannedHomes], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """Count and remember what became of one user: a program that ends well has done its work."""
         self.report.outcomes += outcomes
         for outcome in outcomes:
             action, error = outcome.action, outcome.error
@@ -412,6 +373,9 @@ class _HomeProvisioning:
                 self.report.made.append(user)
                 self._state[user] = replace(remembered, failures=0, told="", home=self._rules.home_mark())
 
+    def failed(self, work: Work[PlannedHomes], portion: Portion, error: SiteAgentError) -> None:
+        self.report.later.append(portion.actions[0].user)
+
     def _blame_host(self, action: HomeAction, error: SiteAgentError) -> None:
         """Note a fault of the host: all actions that need the same program are left for the next pass."""
         self.report.problems.append(error)
@@ -431,7 +395,32 @@ class _HomeProvisioning:
             self._news.setdefault(what, []).append(name)
             self.report.news.append(name)
 
-    def log(self) -> None:
+    def conclude(self, error: SiteAgentError | None) -> None:
+        """Count and tell what became of homes: no failure of theirs makes a pass a failed one."""
+        done, report = self.report, self.run.report
+        if error is not None:
+            done.later += self._due
+            done.problems.append(
+                BackendUnavailable(
+                    f"homes of {self._offering.name}: another pass is at work, or hangs: {error}"
+                )
+                if isinstance(error, ClusterBusy)
+                else error
+            )
+        done.commands = self._host.executed - self._executed
+        self._log()
+        # As HomesReport counts them, with users apart who can never have a home here.
+        counts = {**done.counted(), "refused": len(done.refused)}
+        counts["failed"] = len(done.failed) - len(done.refused)
+        report.homes = {name: count for name, count in sorted(counts.items()) if count}
+        report.home_problems += [f"homes: {problem}" for problem in done.problems]
+        # Users who can never have a home here fail the first pass only.
+        failed = {u: e for u, e in done.failed.items() if u not in done.refused or u in done.news}
+        if failed:
+            user, why = next(iter(failed.items()))
+            report.home_problems.append(f"homes of {len(failed)} users failed, the first of {user}: {why}")
+
+    def _log(self) -> None:
         """Log who waits or cannot have a home since this pass, and problems."""
         name = self._offering.name
         for what, users in self._news.items():
@@ -449,3 +438,11 @@ class _HomeProvisioning:
         if self.report.outcomes or self.report.problems:
             counts = ", ".join(f"{count} {word}" for word, count in self.report.counted().items())
             log.info("homes of %s: %s", name, counts)
+
+
+def provision(run: Pass, usernames: Iterable[str], **options: Any) -> HomesReport:
+    """Make the homes of these users, as the mode does with these `options`. Raises no SiteAgentError."""
+    run.leave(AccountsInStep(DesiredGroups({}), frozenset(usernames)))
+    mode = Homes(run, **options)
+    engine.go_beside(run, mode)
+    return mode.report

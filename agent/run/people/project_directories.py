@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.core.actions import Action, wholly_shown
-from agent.core.errors import BackendError, ClusterBusy, PlanRefused, SiteAgentError, StateError
+from agent.core.errors import BackendError, ClusterBusy, SiteAgentError
 from agent.core.host_actions import DirectoryHostAction, SetProjectQuota
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
@@ -21,15 +21,12 @@ from agent.core.system_users import is_system_number
 from agent.plan import project_directories as planner
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.project_directories import DirectoryFacts, PlannedChanges
-from agent.run import engine
-from agent.run.engine import Portion, Steps, Work
+from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
+from agent.run.handed_on import AccountsInStep
 from agent.run.people.homes import head_node
-from agent.run.results import ProvisioningReport
-from agent.run.site import Site
 from agent.state import project_directories as remembered
 from backends.storage import directories
-from backends.storage.homes import HeadNode
 from backends.usernames import nss, registry
 
 log = logging.getLogger(__name__)
@@ -55,99 +52,57 @@ class PlannedDirectories:
         return [action for several in self.changes.of_account.values() for action in several]
 
 
-def plan(site: Site, accounts: Collection[str]) -> PlannedDirectories:
-    """Return what `provision` would do for these accounts. Changes nothing. Raises SiteAgentError."""
-    rules = site.offering.project_directories
-    if rules is None or not accounts:
-        return PlannedDirectories(PlannedChanges({}, {}), Snapshot(site.backend.cluster))
-    return engine.plan_of(_Provisioning(site, rules, head_node(site), accounts).steps(is_whole=True))
-
-
-def provision(
-    run: Pass,
-    accounts: Collection[str],
-    *,
-    is_whole: bool,
-    host: HeadNode | None = None,
-    shown: Collection[Action] | None = None,
-) -> ProvisioningReport:
-    """Make the directories that are missing and set their quotas. Raises no SiteAgentError: see `error`.
-
-    `shown`: what somebody has looked at; an account that needs anything else is left for the next pass.
+class Directories(Mode[DirectoryFacts, PlannedDirectories]):
+    """The directories of the accounts in step. What an account needs that nobody was shown is left for the next pass,
+    where somebody has looked at a plan.
     """
-    site, rules = run.site, run.site.offering.project_directories
-    if rules is None or not accounts:
-        return ProvisioningReport()
-    host = host or head_node(site)
-    work = _Provisioning(site, rules, host, accounts, shown)
-    error: SiteAgentError | None = None
-    try:
-        if work.is_due():
-            with host.lock:
-                engine.reconcile(run, work.steps(is_whole=is_whole))
-    except ClusterBusy as busy:
-        log.warning("project directories of %s: another pass is at work: %s", site.offering.name, busy)
-        error = busy
-    except (BackendError, StateError, PlanRefused) as raised:
-        log.error("project directories of offering %s: %s", site.offering.name, raised)
-        error = raised
-    return ProvisioningReport(tuple(work.outcomes), error)
 
+    key = KEY
+    beside = "project directories"
 
-class _Provisioning:
-    """One call of `provision` or `plan`."""
-
-    def __init__(
-        self,
-        site: Site,
-        rules: DirectoryRules,
-        host: HeadNode,
-        accounts: Collection[str],
-        shown: Collection[Action] | None = None,
-    ) -> None:
-        self.outcomes: list[Outcome] = []
-        self._site = site
-        self._rules = rules
-        self._host = host
-        self._accounts = accounts
-        self._shown = None if shown is None else frozenset(shown)
+    def __init__(self, run: Pass) -> None:
+        super().__init__(run)
+        self._host = head_node(run.site)
         self._records: dict[str, DirectoryRecord] = {}
 
-    def is_due(self) -> bool:
-        """Return whether there is anything to do or to tell. Raises BackendError."""
-        return bool(self._looked()[0])
+    @property
+    def _rules(self) -> DirectoryRules:
+        rules = self.site.offering.project_directories
+        assert rules is not None
+        return rules
 
-    def steps(self, *, is_whole: bool) -> Steps[DirectoryFacts, PlannedDirectories]:
-        def planned(facts: DirectoryFacts) -> PlannedDirectories:
-            found = planner.changes(facts, self._rules)
-            changes = replace(found, of_account=wholly_shown(found.of_account, self._shown))
-            # What is left for the next pass may be held: only a plan of everything shows which held plans are gone.
-            return PlannedDirectories(
-                changes, Snapshot(self._site.backend.cluster), is_whole and changes == found
-            )
-
-        return Steps(
-            key=KEY,
-            observe=self._observe,
-            plan=planned,
-            announce=self._announce,
-            portions=_portions,
-            apply=self._apply,
-            read_back=self._note,
-            failed=self._failed,
-            tell=engine.nothing_to_tell,
-        )
-
-    def _looked(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        standing = directories.standing(self._rules.base_path, self._accounts)
-        self._records = remembered.records(self._site.state_dir, self._site.offering.uuid)
-        return planner.due(self._accounts, standing, self._records, self._rules), standing
-
-    def _observe(self) -> DirectoryFacts:
-        due, standing = self._looked()
+    def observe(self) -> DirectoryFacts | None:
+        """Look what is due, and look again under the lock, where a pass goes on to apply. Return None where nothing
+        is due.
+        """
+        in_step = self.run.result(AccountsInStep)
+        if in_step is None or self.site.offering.project_directories is None:
+            return None
+        accounts = in_step.desired.members.keys() - in_step.desired.ended
+        if not accounts:
+            return None
+        due, standing = self._looked(accounts)
+        if not due:
+            return None
+        if self.run.applies:
+            self.open.enter_context(self._host.lock)
+            due, standing = self._looked(accounts)
         groups = {self._rules.group_of(account) for account in due if not standing.get(account)}
         facts = DirectoryFacts(due, standing, self._records, self._numbers(groups))
         return replace(facts, present=self._present(facts))
+
+    def plan(self, facts: DirectoryFacts) -> PlannedDirectories:
+        in_step = self.run.result(AccountsInStep)
+        found = planner.changes(facts, self._rules)
+        changes = replace(found, of_account=wholly_shown(found.of_account, self.run.shown))
+        is_whole = not self.run.applies or (in_step is not None and in_step.is_whole)
+        # What is left for the next pass may be held: only a plan of everything shows which held plans are gone.
+        return PlannedDirectories(changes, Snapshot(self.site.backend.cluster), is_whole and changes == found)
+
+    def _looked(self, accounts: Collection[str]) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        standing = directories.standing(self._rules.base_path, accounts)
+        self._records = remembered.records(self.site.state_dir, self.site.offering.uuid)
+        return planner.due(accounts, standing, self._records, self._rules), standing
 
     def _present(self, facts: DirectoryFacts) -> dict[str, tuple[tuple[str, str], ...]]:
         """Return the quotas that an operator, or an agent whose records are lost, may have set; none of a directory
@@ -171,7 +126,7 @@ class _Provisioning:
                     "the present quota of %s of offering %s is not known, so a new one counts as lower (budget "
                     "quotas_lowered): %s",
                     self._rules.path_of(account),
-                    self._site.offering.name,
+                    self.site.offering.name,
                     error,
                 )
                 break
@@ -183,7 +138,7 @@ class _Provisioning:
         The host may not know a group of the directory for minutes yet. Raises SiteAgentError.
         """
         found = {}
-        directory = registry.groups(self._site.offering) if groups else None
+        directory = registry.groups(self.site.offering) if groups else None
         if directory is not None:
             try:
                 directory.open()
@@ -203,7 +158,7 @@ class _Provisioning:
                 found[name] = gid
         return found
 
-    def _announce(self, work: Work[PlannedDirectories]) -> None:
+    def announce(self, work: Work[PlannedDirectories]) -> None:
         """Log, once each, the accounts that can have no directory now."""
         told: dict[str, list[str]] = {}
         changed: dict[str, DirectoryRecord] = {}
@@ -220,12 +175,19 @@ class _Provisioning:
                 "no project directory or quota for %s%s of offering %s: %s",
                 some,
                 more,
-                self._site.offering.name,
+                self.site.offering.name,
                 words,
             )
         self._remember(changed)
 
-    def _apply(self, actions: Sequence[DirectoryHostAction]) -> Sequence[Outcome]:
+    def portions(self, work: Work[PlannedDirectories]) -> Iterator[Portion]:
+        """Yield the actions of one account after the other; the rest is left for the next pass."""
+        for actions in list(work.plan.changes.of_account.values())[:ACCOUNTS_AT_MOST]:
+            allowed = tuple(action for action in actions if work.allows(action))
+            if allowed:
+                yield Portion(allowed)
+
+    def apply(self, actions: Sequence[DirectoryHostAction]) -> Sequence[Outcome]:
         """Carry out the actions of one account. After one that fails the others wait."""
         outcomes: list[Outcome] = []
         for action in actions:
@@ -237,7 +199,10 @@ class _Provisioning:
                 break
         return outcomes
 
-    def _note(self, _work: object, _portion: Portion, outcomes: Sequence[Outcome]) -> None:
+    def read_back(
+        self, work: Work[PlannedDirectories], portion: Portion, outcomes: Sequence[Outcome]
+    ) -> None:
+        """Remember what is done: a tool that ends well has done it."""
         self.outcomes += outcomes
         quota = self._rules.quota
         changed = {}
@@ -253,17 +218,15 @@ class _Provisioning:
                 changed[action.account] = replace(record, told="")
         self._remember(changed)
 
-    def _failed(self, _work: object, portion: Portion, error: SiteAgentError) -> None:
-        self.outcomes += [Outcome(action, error) for action in portion.actions]
+    def conclude(self, error: SiteAgentError | None) -> None:
+        if isinstance(error, ClusterBusy):
+            log.warning(
+                "project directories of %s: another pass is at work: %s", self.site.offering.name, error
+            )
+            self.add_to_report(error)
+        else:
+            super().conclude(error)
 
     def _remember(self, changed: Mapping[str, DirectoryRecord]) -> None:
         self._records |= changed
-        remembered.write(self._site.state_dir, self._site.offering.uuid, changed)
-
-
-def _portions(work: Work[PlannedDirectories]) -> Iterator[Portion]:
-    """Yield the actions of one account after the other; the rest is left for the next pass."""
-    for actions in list(work.plan.changes.of_account.values())[:ACCOUNTS_AT_MOST]:
-        allowed = tuple(action for action in actions if work.allows(action))
-        if allowed:
-            yield Portion(allowed)
+        remembered.write(self.site.state_dir, self.site.offering.uuid, changed)

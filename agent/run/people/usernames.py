@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,24 +25,21 @@ from agent.core.directory_actions import (
     MakeUser,
 )
 from agent.core.errors import BackendError, BackendUnavailable, SiteAgentError, WaldurError, WaldurLacks
-from agent.core.model import OfferingFacts, OfferingUser, Part, Snapshot
+from agent.core.model import OfferingFacts, OfferingUser, Snapshot
 from agent.core.plans import Outcome
-from agent.plan import posix_accounts as posix_planner
 from agent.plan import usernames as planner
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usernames import UserState
-from agent.run import engine
-from agent.run.engine import Portion, Steps, Work
-from agent.run.gate import Pass, Planned
-from agent.run.people import posix_accounts
-from agent.run.people.given_names import GivenNames
-from agent.run.results import ProvisioningReport
-from agent.run.site import Site
+from agent.run import waldur_facts
+from agent.run.engine import Mode, Portion, Work
+from agent.run.gate import Pass
+from agent.run.people.naming import Naming
+from agent.run.people.posix_accounts import DirectoryAccounts
+from agent.run.waldur_facts import members_of
 from agent.waldur import offering_users, pool
 from agent.waldur.client import WaldurClient
-from backends.base import Scope
 from backends.usernames import nss, registry
-from backends.usernames.base import AccountDirectory, UserDirectory, UsernameBackend, UsernameContext
+from backends.usernames.base import UserDirectory, UsernameBackend
 from backends.usernames.candidates import posix_problem
 
 log = logging.getLogger(__name__)
@@ -51,10 +47,6 @@ log = logging.getLogger(__name__)
 KEY = "usernames"
 # Users that are begun, asked about and named together: so many an outage in the middle leaves begun.
 AT_ONCE = 50
-# Why nobody leaves an account, where the names of the directory are not known.
-AWAY = "who has an old name in the directory still is not known in this pass: the next pass tries again"
-STUCK = "who was renamed in Waldur may have the old name in the directory still: nobody knows until this is set right"
-
 # What a third party's backend may raise by mistake: it costs one person this pass, not everybody theirs.
 PLUGIN_FAULTS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
@@ -63,16 +55,6 @@ PLUGIN_FAULTS = (
 
 class PluginFault(SiteAgentError):
     """A username backend raised an error that it should not raise: nothing is concluded from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class UsernameReport(ProvisioningReport):
-    """The users as they are afterwards, and what was done. `error` stopped the work on more than one user.
-    `names_unknown`: why nobody knows the names that a directory which follows Waldur has; empty where that is known.
-    """
-
-    users: tuple[OfferingUser, ...] = ()
-    names_unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,150 +81,65 @@ class PlannedNames:
     context: PolicyContext = field(default_factory=PolicyContext)
 
 
-def provision(
-    run: Pass,
-    users: Sequence[OfferingUser],
-    facts: OfferingFacts,
-    *,
-    snapshot: Snapshot | None = None,
-    members: Set[str] = frozenset(),
-) -> UsernameReport:
-    """Give names to the users who have none, and update profiles. Raises no SiteAgentError: see `error`.
-
-    `users`: all of the offering, with their persons (`members.offering_users(client, with_persons=True)`).
-    `snapshot`: the cluster as it was just read; without it the cluster is read, and only where a name is made.
-    `members`: who is in the offering's accounts on the cluster.
+class Usernames(Naming[NameFacts, PlannedNames]):
+    """Usernames for people who have none, and their profiles. A pass that does not apply asks the backend for the names
+    that it would give.
     """
-    site = run.site
-    provisioning = _UsernameProvisioning(site, users, members)
-    try:
-        provisioning.names.recall()
-        provisioning.names.tell_shared(run)
-        with opened(site, provisioning.names.reserved, snapshot) as backend:
-            if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
-                outcomes, made = posix_accounts.provision(run, backend, users, facts, snapshot)
-                provisioning.take(outcomes, made)
-            elif backend is not None:
-                engine.reconcile(run, provisioning.steps(backend, _due(users, facts)))
-    except SiteAgentError as error:
-        log.error("usernames of offering %s: %s", site.offering.name, error)
-        provisioning.error = error
-        provisioning.names_unknown = names_unknown(site, facts, error)
-    report = provisioning.report()
-    provisioning.names.remember(report.users, facts)
-    return report
 
+    key = KEY
 
-def plan(
-    site: Site,
-    users: Sequence[OfferingUser],
-    facts: OfferingFacts,
-    *,
-    snapshot: Snapshot | None = None,
-    members: Set[str] = frozenset(),
-) -> Planned:
-    """Return what `provision` would do now, as far as that can be known. Changes nothing. Raises SiteAgentError."""
-    provisioning = _UsernameProvisioning(site, users, members)
-    provisioning.names.recall()
-    with opened(site, provisioning.names.reserved, snapshot) as backend:
-        if backend is None:
-            return provisioning.plan(NameFacts((), {}, ()))
-        if isinstance(backend, AccountDirectory) and backend.account_rules is not None:
-            return engine.plan_of(posix_accounts.steps(site, backend, users, facts, [], snapshot))
-        return engine.plan_of(provisioning.steps(backend, _due(users, facts), is_asked=True))
+    def __init__(self, run: Pass) -> None:
+        super().__init__(run)
+        self._backend: UsernameBackend | None = None
+        self._now = {user.key: user for user in self.users}
+        self._shown: Set[object] | None = None
 
-
-def key_of(plan: Planned) -> str:
-    """Return the name of the loop that a plan of this module is for: what it holds waits under that."""
-    return posix_accounts.KEY if isinstance(plan, posix_accounts.PlannedAccounts) else KEY
-
-
-def names_unknown(site: Site, facts: OfferingFacts, error: SiteAgentError) -> str:
-    """Return why nobody knows the names that a directory which follows Waldur has, where it cannot be used for an
-    `error`; empty where there is no such directory.
-
-    Where Waldur leaves the names to the provider, the directory follows nobody and says nothing about them: they are
-    what whoever writes them into Waldur says.
-    """
-    if not registry.follows_waldur(site.offering) or not posix_accounts.can_follow(facts):
-        return ""
-    return f"{AWAY} ({error})" if error.retryable else f"{STUCK}: {error}"
-
-
-def as_in_directory(
-    users: Sequence[OfferingUser], plan: Planned, happened: Iterable[Action]
-) -> Sequence[OfferingUser]:
-    """Return the users, with the names that a directory which follows Waldur has by what of a plan has happened."""
-    if not isinstance(plan, posix_accounts.PlannedAccounts):
-        return users
-    return posix_planner.as_in_directory(users, plan.old_names, happened)
-
-
-class _UsernameProvisioning:
-    """One call of `provision`: the users as Waldur has them now, and what was done."""
-
-    def __init__(self, site: Site, users: Sequence[OfferingUser], members: Set[str]) -> None:
-        self.error: SiteAgentError | None = None
-        self._site = site
-        self._users = {user.key: user for user in users}
-        self._members = members
-        self.names = GivenNames(site, users)
-        self.names_unknown = ""
-        self._outcomes: list[Outcome] = []
-
-    def take(self, outcomes: Sequence[Outcome], plan: Planned) -> None:
-        """Take over what was done by a plan for a directory that follows Waldur, and the names that it has."""
-        self.note(outcomes)
-        done = [outcome.action for outcome in outcomes if outcome.done]
-        users = as_in_directory(tuple(self._users.values()), plan, done)
-        self._users = {user.key: user for user in users}
-
-    def report(self) -> UsernameReport:
-        users = tuple(self._users.values())
-        return UsernameReport(tuple(self._outcomes), self.error, users, self.names_unknown)
-
-    def steps(
-        self, backend: UsernameBackend, due: Sequence[OfferingUser], *, is_asked: bool = False
-    ) -> Steps[NameFacts, PlannedNames]:
-        """Return the loop over the users. `is_asked`: observing asks the backend for the names that it would give.
-
-        Raises BackendUnavailable where it depends on the backend whether the names wait for a person.
+    @classmethod
+    def each(cls, run: Pass) -> Iterable[Mode[Any, Any]]:
+        """Return the mode that fits the offering's directory, and none where it has nothing on the cluster. Raises
+        SiteAgentError where Waldur or the cluster cannot be read.
         """
-        few = self._site.offering.policy.small_removal
-        strangers = self._members - set(map(fold, self.names.reserved))
+        if waldur_facts.read(run).cluster is None:
+            return []
+        return [DirectoryAccounts(run) if registry.follows_waldur(run.site.offering) else cls(run)]
+
+    def observe(self) -> NameFacts | None:
+        """Look who is to be named. Return None where the backend is not installed. Raises BackendUnavailable where it
+        depends on the backend whether the names wait for a person.
+        """
+        self._backend = self.backend()
+        if self._backend is None:
+            return None
+        due = _due(self.users, self.waldur.offering)
+        waits = self._why_names_wait(due)
+        if self.run.applies:
+            return NameFacts(due, {}, (), waits)
+        answers = {
+            user.uuid: _answer(user, self.names.owners, lambda u: self._found(u) or self._asked.propose(u))
+            for user in due
+        }
+        return NameFacts(due, answers, self._stale(), waits)
+
+    @property
+    def _asked(self) -> UsernameBackend:
+        assert self._backend is not None
+        return self._backend
+
+    def _why_names_wait(self, due: Sequence[OfferingUser]) -> str:
+        """Return why new names wait for a person, empty when they need not. Raises BackendUnavailable."""
+        cluster = self.waldur.cluster
+        if not due or cluster is None:
+            return ""
+        few = self.site.offering.policy.small_removal
+        strangers = members_of(self.waldur, cluster) - set(map(fold, self.names.reserved))
         new = []
         for user in due if len(strangers) > few else ():
-            found = _answer(user, self.names.owners, lambda user: self._found(backend, user))
+            found = _answer(user, self.names.owners, self._found)
             if isinstance(found, BackendUnavailable):
                 raise found
             if not found:
                 new.append(user)
-        waits = planner.lost_names(new, strangers, few)
-
-        def observe() -> NameFacts:
-            if not is_asked:
-                return NameFacts(due, {}, (), waits)
-            answers = {
-                user.uuid: _answer(
-                    user, self.names.owners, lambda u: self._found(backend, u) or backend.propose(u)
-                )
-                for user in due
-            }
-            return NameFacts(due, answers, self._stale(backend), waits)
-
-        def failed(_work: object, _portion: Portion, error: SiteAgentError) -> None:
-            self._note_site_fault(error)
-
-        return Steps(
-            key=KEY,
-            observe=observe,
-            plan=self.plan,
-            portions=lambda work: self._portions(backend, work),
-            apply=lambda actions: self._apply(backend, actions),
-            read_back=lambda _work, _portion, _outcomes: None,
-            failed=failed,
-            tell=engine.nothing_to_tell,
-        )
+        return planner.lost_names(new, strangers, few)
 
     def plan(self, facts: NameFacts, *, is_whole: bool = True) -> PlannedNames:
         """Plan the calls for each user. A name that the backend was not asked for is empty."""
@@ -261,82 +158,91 @@ class _UsernameProvisioning:
                 )
         actions += facts.stale
         context = PolicyContext(needs_approval=facts.waits)
-        return PlannedNames(tuple(actions), Snapshot(self._site.backend.cluster), facts, is_whole, context)
+        return PlannedNames(tuple(actions), Snapshot(self.site.backend.cluster), facts, is_whole, context)
 
-    def _found(self, backend: UsernameBackend, user: OfferingUser) -> str:
+    def _found(self, user: OfferingUser) -> str:
         """Return the name that the person has or had; a directory itself remembers whom it has."""
-        return backend.find(user) or ("" if isinstance(backend, UserDirectory) else self.names.last_of(user))
+        return self._asked.find(user) or (
+            "" if isinstance(self._asked, UserDirectory) else self.names.last_of(user)
+        )
 
-    def _stale(self, backend: UsernameBackend) -> Sequence[DirectoryAction]:
+    def _stale(self) -> Sequence[DirectoryAction]:
         """Return the changes of profiles of users who may use the cluster now."""
         ready = (UserState.OK, UserState.NONE)
-        users = (user for user in self._users.values() if user.username and user.state in ready)
-        return backend.stale_profiles([user for user in users if not user.is_restricted])
+        users = (user for user in self._now.values() if user.username and user.state in ready)
+        return self._asked.stale_profiles([user for user in users if not user.is_restricted])
 
-    def _portions(self, backend: UsernameBackend, work: Work[PlannedNames]) -> Iterator[Portion]:
+    def portions(self, work: Work[PlannedNames]) -> Iterator[Portion]:
         """Yield the users in groups, until the backend or Waldur is away; then the profiles, also of those who have
         just got a name. What follows from the backend's answers is known, and decided on, when it was asked.
         """
         openings: dict[str, list[Action]] = {
-            action.offering_user: [] for action in only(AssignUsername, work.decision.allowed)
+            action.offering_user: []
+            for action in only(AssignUsername, filter(work.allows, work.decision.allowed))
         }
-        for action in only(BeginUsername, work.decision.allowed):
+        for action in only(BeginUsername, filter(work.allows, work.decision.allowed)):
             if action.offering_user in openings:
                 openings[action.offering_user].append(action)
         uuids = [user.uuid for user in work.plan.facts.due if user.uuid in openings]
         for first in range(0, len(uuids), AT_ONCE):
-            group = self._with_room(backend, [self._users[uuid] for uuid in uuids[first : first + AT_ONCE]])
+            group = self._with_room([self._now[uuid] for uuid in uuids[first : first + AT_ONCE]])
             # The last decision was about the answers for the group before.
             work.decide(self.plan(NameFacts(group, {}, ()), is_whole=False))
             yield Portion(tuple(action for user in group for action in openings[user.uuid]))
             if self._is_cut_off:
                 return
             # Users whom Waldur did not let begin have moved on: the next pass sees where.
-            begun = [now for user in group if planner.opening(now := self._users[user.uuid]) is None]
-            answers = self._ask(work, backend, begun)
+            begun = [now for user in group if planner.opening(now := self._now[user.uuid]) is None]
+            answers = self._ask(work, begun)
             asked = [user for user in begun if user.uuid in answers]
             work.decide(self.plan(NameFacts(asked, answers, ()), is_whole=False))
-            if work.decision.allowed:
-                yield Portion(work.decision.allowed)
+            if allowed := tuple(filter(work.allows, work.decision.allowed)):
+                yield Portion(allowed)
             if self._is_cut_off:
                 return
-        work.decide(self.plan(NameFacts((), {}, self._stale(backend)), is_whole=False))
-        if work.decision.allowed:
-            yield Portion(work.decision.allowed)
+        work.decide(self.plan(NameFacts((), {}, self._stale()), is_whole=False))
+        if allowed := tuple(filter(work.allows, work.decision.allowed)):
+            yield Portion(allowed)
 
-    def _apply(self, backend: UsernameBackend, actions: Sequence[Action]) -> Sequence[Outcome]:
+    def apply(self, actions: Sequence[Any]) -> Sequence[Outcome]:
         """Change profiles, and send the calls of each user in their order, several users at once; a failed call ends
         its user's.
         """
         if profiles := only(DirectoryAction, actions):
-            return self.note(backend.apply(profiles))
+            return self._noted(self._asked.apply(profiles))
         asked: dict[str, list[Action]] = {}
         for action in actions:
             asked.setdefault(str(getattr(action, "offering_user", "")), []).append(action)
-
-        def send(uuid: str) -> tuple[OfferingUser, list[Outcome]]:
-            user, outcomes = self._users[uuid], []
-            for action in asked[uuid]:
-                state, call = CALLS[type(action)]
-                try:
-                    answer = call(self._site.client, user, action)
-                except WaldurError as error:
-                    lacks = isinstance(error, WaldurLacks)
-                    if lacks and not isinstance(action, AssignUsername):
-                        continue  # a server without this step, or without states at all, does without
-                    outcomes.append(Outcome(action, error))
-                    break
-                user = replace(user, state=state) if state else answer
-                outcomes.append(Outcome(action))
-            return user, outcomes
-
         done: list[Outcome] = []
-        for uuid, answer in pool.each(asked, send).items():
-            if isinstance(answer, WaldurError):  # never: `send` keeps them
+        for uuid, answer in pool.each(asked, lambda uuid: self._sent(self._now[uuid], asked[uuid])).items():
+            if isinstance(answer, WaldurError):  # never: `_sent` keeps them
                 raise answer
-            self._users[uuid], outcomes = answer
+            self._now[uuid], outcomes = answer
             done += outcomes
-        return self.note(done)
+        return self._noted(done)
+
+    def _sent(self, user: OfferingUser, actions: Sequence[Action]) -> tuple[OfferingUser, list[Outcome]]:
+        """Send the calls of one user. Return the user as it is then, and the outcomes."""
+        outcomes: list[Outcome] = []
+        for action in actions:
+            state, call = CALLS[type(action)]
+            try:
+                answer = call(self.site.client, user, action)
+            except WaldurError as error:
+                lacks = isinstance(error, WaldurLacks)
+                if lacks and not isinstance(action, AssignUsername):
+                    continue  # a server without this step, or without states at all, does without
+                outcomes.append(Outcome(action, error))
+                break
+            user = replace(user, state=state) if state else answer
+            outcomes.append(Outcome(action))
+        return user, outcomes
+
+    def read_back(self, work: Work[PlannedNames], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """Believe Waldur's answers: they have the users as they are then."""
+
+    def failed(self, work: Work[PlannedNames], portion: Portion, error: SiteAgentError) -> None:
+        self._note_site_fault(error)
 
     @property
     def _is_cut_off(self) -> bool:
@@ -345,11 +251,12 @@ class _UsernameProvisioning:
     def _note_site_fault(self, error: SiteAgentError) -> None:
         """Note a fault of the site: logged once in a pass, and no user's state changes for it."""
         if self.error is None:
-            log.error("usernames of offering %s: %s", self._site.offering.name, error)
+            log.error("usernames of offering %s: %s", self.site.offering.name, error)
             self.error = error
 
-    def _with_room(self, backend: UsernameBackend, users: Sequence[OfferingUser]) -> Sequence[OfferingUser]:
+    def _with_room(self, users: Sequence[OfferingUser]) -> Sequence[OfferingUser]:
         """Return the users who can get a name; where a directory has no room for new people, those whom it has."""
+        backend = self._asked
         if users and isinstance(backend, UserDirectory):
             try:
                 backend.require_room()
@@ -357,22 +264,21 @@ class _UsernameProvisioning:
                 self._note_site_fault(error)
                 if not error.of_host:
                     return ()
-                return [user for user in users if _answer(user, self.names.owners, backend.find)]
+                return [user for user in users if _answer(user, self.names.owners, self._asked.find)]
         return users
 
     def _ask(
-        self, work: Work[PlannedNames], backend: UsernameBackend, users: Sequence[OfferingUser]
+        self, work: Work[PlannedNames], users: Sequence[OfferingUser]
     ) -> dict[str, str | SiteAgentError]:
         """Ask the backend for the name of each user, until it is away. Return its answers by uuid."""
+        backend = self._asked
         answers: dict[str, str | SiteAgentError] = {}
         for user in users:
-            answer = _answer(
-                user, self.names.owners, lambda user: self._found(backend, user) or backend.make(user)
-            )
+            answer = _answer(user, self.names.owners, lambda u: self._found(u) or self._asked.make(u))
             if isinstance(backend, UserDirectory):
                 # Entries that the directory made for this person, for the journal.
                 made = [Outcome(MakeUser(user=name, reason=planner.whose(user))) for name in backend.made]
-                work.note(self.note(made))
+                work.note(self._noted(made))
                 backend.made.clear()
             if isinstance(answer, BackendUnavailable):
                 log.warning("usernames: %s; users who were not asked about stay as they are", answer)
@@ -387,45 +293,33 @@ class _UsernameProvisioning:
             answers[user.uuid] = answer
         return answers
 
-    def note(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        self._outcomes += outcomes
+    def _noted(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        self.outcomes += outcomes
         for outcome in outcomes:
             if isinstance(outcome.error, WaldurError) and outcome.error.status is None:
                 self.error = self.error or outcome.error
         return outcomes
 
+    def users_after(self, plan: PlannedNames, happened: Iterable[Action]) -> Sequence[OfferingUser]:
+        """Return the users as Waldur has them; a name that would be given counts from the next pass on."""
+        return tuple(self._now.values())
 
-@contextmanager
-def opened(
-    site: Site, owners: Mapping[str, str], snapshot: Snapshot | None
-) -> Iterator[UsernameBackend | None]:
-    """Connect the offering's username backend; yield None where it is not installed, and no directory has to follow
-    Waldur by it. Raises SiteAgentError.
+    def leave(self, work: Work[PlannedNames]) -> None:
+        super().leave(work)
+        if not self.run.applies and only(AssignUsername, work.done):
+            self.run.report.notes.append("who gets a username now joins the accounts in the next pass")
 
-    `owners`: who has, or had, which name.
-    """
+    def was_shown(self, action: Action, shown: Set[Action]) -> bool:
+        """Return whether somebody has looked at this; of what is done for a user, the kind is enough: the name itself
+        is known once it is given.
+        """
+        if self._shown is None:
+            self._shown = {_kind_of(each) for each in shown}
+        return _kind_of(action) in self._shown
 
-    def names_on_cluster() -> frozenset[str]:
-        seen = snapshot
-        if seen is None or Part.ASSOCIATIONS not in seen.complete:
-            seen = site.backend.observe(Scope(parts=frozenset({Part.ASSOCIATIONS})))
-        seen.require(Part.ASSOCIATIONS)
-        return frozenset(user for _, user in seen.members())
-
-    context = UsernameContext(site.offering.uuid, site.state_dir, owners, names_on_cluster)
-    try:
-        backend = registry.connect(site.offering, context)
-    except registry.UsernameBackendMissing as error:
-        if registry.follows_waldur(site.offering):
-            raise
-        log.warning("%s. No usernames are made for offering %s", error, site.offering.name)
-        yield None
-        return
-    try:
-        backend.open()
-        yield backend
-    finally:
-        backend.close()
+    def conclude(self, error: SiteAgentError | None) -> None:
+        self.users = tuple(self._now.values())
+        super().conclude(error)
 
 
 def _due(users: Sequence[OfferingUser], facts: OfferingFacts) -> list[OfferingUser]:
@@ -438,6 +332,12 @@ def _due(users: Sequence[OfferingUser], facts: OfferingFacts) -> list[OfferingUs
         logging.ERROR if obstacle.is_fault else logging.DEBUG, "offering %s: %s", facts.uuid, obstacle.reason
     )
     return []
+
+
+def _kind_of(action: Action) -> object:
+    """Return the same for all that may be done of one kind for one offering user; another action itself."""
+    user = getattr(action, "offering_user", None)
+    return action if user is None else (type(action), user)
 
 
 def _answer(
