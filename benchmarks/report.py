@@ -21,8 +21,8 @@ from pathlib import Path
 
 from agent.config.model import Mode
 from agent.core.periods import Month
+from agent.run import passes
 from agent.run import site as sites
-from agent.run.usage import mode as report
 from benchmarks.parts import Parts
 from rig import job_rows, large_tree
 from rig.processes import REPOSITORY, peak_kib
@@ -213,7 +213,7 @@ def _report(site: ReportsOnSlurm) -> Measured:
 def main(config: str, moment: str) -> None:
     settings = settings_of(Path(config))
     site = sites.connect(settings, settings.offerings[0], Mode.REPORT)
-    found = report.run_pass(site, clock=lambda: datetime.fromisoformat(moment))
+    found = passes.report_usage(site, clock=lambda: datetime.fromisoformat(moment))
     assert found.error is None, found.error
     requests = found.effort.requests
     posts = sum(count for kind, count in requests.items() if kind.startswith("POST"))

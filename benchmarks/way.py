@@ -51,7 +51,9 @@ class Way:
 
     def told(self, what: str) -> str:
         lines = sum(len(Path(name).read_text().splitlines()) for name in self.files)
-        return f"{what}: functions of {len(self.files)} modules ({lines} lines), {self.moves} moves between them"
+        return (
+            f"{what}: functions of {len(self.files)} modules ({lines} lines), {self.moves} moves between them"
+        )
 
 
 def run(parts: Parts) -> Iterator[str]:

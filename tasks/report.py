@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import beat_schedule as table
 from agent.config.model import Mode
-from agent.run.usage import mode as report
+from agent.run import passes
 from tasks import broker, current
 from tasks.app import app
 from tasks.base import SiteTask
@@ -23,10 +23,10 @@ def poll(self: SiteTask, offering_uuid: str) -> object:
     with held(broker.locks()) as locks:
         if not locks.take(f"{MODE}:{offering_uuid}"):
             return "another pass is under way"
-        found = report.run_pass(
+        found = passes.report_usage(
             current.site(offering_uuid, MODE),
             seconds=PASS_BUDGET_S,
-            interrupted=lambda: broker.urgent_waits(queue, table.PRIORITY_OF[MODE]),
+            makes_way=lambda: broker.urgent_waits(queue, table.PRIORITY_OF[MODE]),
         )
     current.show(offering_uuid, MODE, found)
     return self.finish(found)

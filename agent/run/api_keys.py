@@ -10,7 +10,7 @@ Waldur does not get it, the key waits there, and the next try makes another secr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from agent.config.model import Mode
@@ -32,10 +32,12 @@ from agent.core.waldur_actions import ConfirmKeyDeletion, RefuseKey, WaldurActio
 from agent.plan import api_keys as planner
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, gate
-from agent.run.engine import Portion, Steps, Work
+from agent.run.engine import Portion, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
+from agent.run.waldur_facts import MembershipFacts
 from agent.waldur import api_keys, resources
+from agent.waldur.client import WaldurClient
 from backends.base import KeyKeeper, KeyPower, MadeKey
 
 KEY = "api_keys"
@@ -81,52 +83,21 @@ def keeper_of(site: Site) -> KeyKeeper | None:
 
 def answer(site: Site, key_uuid: str) -> str:
     """Answer what Waldur wants of one key. Return a sentence on it. Raises SiteAgentError."""
-
-    def observe() -> KeyFacts:
-        command = api_keys.get(site.client, key_uuid)
-        return _facts(site, [command] if command.state in api_keys.WAITING else [])
-
     with engine.passing(site, Mode.ORDER_PROCESS, is_recorded=False) as pass_:
         pass_.cause = f"key {key_uuid}"
         if pass_.rules.paused:
             raise OfferingPaused(f"the offering is paused {pass_.rules.paused_why}: the key waits")
         if not gate.may_tell(pass_.rules):
             return f"mode {pass_.rules.mode}: the key is left as it is"
-        work = engine.reconcile(pass_, Keys(site, observe).steps())
+        work = engine.reconcile(pass_, OneKey(pass_, key_uuid))
     if pass_.report.error is not None:
         raise pass_.report.error
+    assert work is not None
     if work.decision.held:
         return "; ".join(f"is held as plan {plan.short_id}: {plan.reason}" for plan in work.decision.held)
     if not work.plan.actions:
         return "nothing is done about the key: Waldur wants nothing of it, or its resource has no account yet"
     return "; ".join(_told(outcome) for outcome in pass_.report.outcomes)
-
-
-def answer_all(run: Pass, known: Iterable[Resource]) -> None:
-    """Answer what Waldur wants of the keys of these resources, as far as they have any. What fails is tried again."""
-    with_keys = {resource.uuid: resource.backend_id for resource in known if resource.has_api_keys}
-    if with_keys and not _others_make_keys(run.site):
-        _answer(run, lambda: KeyFacts(api_keys.waiting(run.site.client), with_keys, is_whole=True))
-
-
-def answer_pending(run: Pass) -> None:
-    """Answer what Waldur wants of any key, where the backend makes keys. What fails is tried again."""
-    if keeper_of(run.site) is not None and gate.may_tell(run.rules) and not run.rules.paused:
-        _answer(run, lambda: _facts(run.site, api_keys.waiting(run.site.client), is_whole=True))
-
-
-def plan(site: Site, known: Iterable[Resource]) -> PlannedAnswers:
-    """Return what `answer_all` would do now. Changes nothing. Raises SiteAgentError."""
-    with_keys = {resource.uuid: resource.backend_id for resource in known if resource.has_api_keys}
-    is_asked = with_keys and not _others_make_keys(site)
-    found = api_keys.waiting(site.client) if is_asked else []
-    return engine.plan_of(Keys(site, lambda: KeyFacts(found, with_keys)).steps())
-
-
-def plan_pending(site: Site) -> PlannedAnswers:
-    """Return what `answer_pending` would do now. Changes nothing. Raises SiteAgentError."""
-    commands = api_keys.waiting(site.client) if keeper_of(site) else []
-    return engine.plan_of(Keys(site, lambda: _facts(site, commands)).steps())
 
 
 def going(planned: Sequence[Action], allowed: Set[Action]) -> list[Action]:
@@ -139,14 +110,6 @@ def _others_make_keys(site: Site) -> bool:
     """Return whether the backend of orders, another one than that of members, answers for keys."""
     other = site.offering.backend_of(Mode.ORDER_PROCESS)
     return bool(other) and other != site.offering.backend_of(Mode.MEMBERSHIP_SYNC)
-
-
-def _answer(run: Pass, observe: Callable[[], KeyFacts]) -> None:
-    try:
-        engine.reconcile(run, Keys(run.site, observe).steps())
-    except SiteAgentError as error:
-        run.report.problems.append(f"keys of resources: {error}")
-        run.report.later = run.report.later or (error if error.retryable else None)
 
 
 def _facts(site: Site, commands: Sequence[KeyCommand], *, is_whole: bool = False) -> KeyFacts:
@@ -162,46 +125,57 @@ def _told(outcome: Outcome) -> str:
     return outcome.action.line() + (f" failed: {outcome.error}" if outcome.error else "")
 
 
-class Keys:
-    """One run of the loop over keys; secrets live as long as it."""
+class Keys(engine.Mode[KeyFacts, PlannedAnswers]):
+    """The keys of a pass over everything: all of a backend that makes keys in one over orders, those of the resources
+    that have any in one over members. Secrets live as long as it.
+    """
 
-    def __init__(self, site: Site, observe: Callable[[], KeyFacts]) -> None:
-        self._site = site
-        self._observe = observe
-        self._keeper = keeper_of(site)
+    key = KEY
+    beside = "keys of resources"
+
+    def __init__(self, run: Pass) -> None:
+        super().__init__(run)
+        self._keeper = keeper_of(run.site)
         self._made: dict[str, MadeKey] = {}
         self._done: dict[str, Outcome] = {}
+        self.requests = {ReportKey: self._set_key}
 
-    def steps(self) -> Steps[KeyFacts, PlannedAnswers]:
-        return Steps(
-            key=KEY,
-            observe=self._observe,
-            plan=self._plan,
-            apply=self._apply,
-            portions=lambda work: [
-                Portion((action,))
-                for action in work.plan.actions
-                if isinstance(action, KeyAction) and work.allows(action)
-            ],
-            read_back=lambda _work, _portion, _outcomes: None,
-            failed=self._failed,
-            tell=self._tell,
-            requests={
-                RefuseKey: lambda client, a: api_keys.fail(client, a.key, a.message),
-                ConfirmKeyDeletion: lambda client, a: api_keys.set_deleted(client, a.key),
-                ConfirmKey: lambda client, a: api_keys.confirm(client, a.key, a.state),
-                ReportKey: lambda client, a: api_keys.set_key(
-                    client, a.key, self._made[a.key].client_id, self._made[a.key].secret
-                ),
-            },
-        )
+    def observe(self) -> KeyFacts | None:
+        run, client = self.run, self.site.client
+        if not run.scope.is_everything:
+            return None
+        if run.mode is Mode.ORDER_PROCESS:
+            return (
+                None if self._keeper is None else _facts(self.site, api_keys.waiting(client), is_whole=True)
+            )
+        waldur = run.result(MembershipFacts)
+        known = waldur.resources if waldur else ()
+        with_keys = {each.uuid: each.backend_id for each in known if each.has_api_keys}
+        if not with_keys or _others_make_keys(self.site):
+            return None
+        return KeyFacts(api_keys.waiting(client), with_keys, is_whole=True)
 
-    def _plan(self, facts: KeyFacts) -> PlannedAnswers:
+    def portions(self, work: Work[PlannedAnswers]) -> Iterator[Portion]:
+        for action in work.plan.actions:
+            if isinstance(action, KeyAction) and work.allows(action):
+                yield Portion((action,))
+
+    def shows(self, work: Work[PlannedAnswers]) -> Sequence[Action]:
+        return going(work.plan.actions, frozenset(work.decision.allowed))
+
+    def read_back(self, work: Work[PlannedAnswers], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+        """Believe the backend: nothing shows a key."""
+
+    def _set_key(self, client: WaldurClient, action: ReportKey) -> None:
+        made = self._made[action.key]
+        api_keys.set_key(client, action.key, made.client_id, made.secret)
+
+    def plan(self, facts: KeyFacts) -> PlannedAnswers:
         found = planner.answers(facts.commands, facts.accounts, makes_keys=self._keeper is not None)
-        snapshot = Snapshot(self._site.backend.cluster)
+        snapshot = Snapshot(self.site.backend.cluster)
         return PlannedAnswers(tuple(found), snapshot, is_whole=facts.is_whole)
 
-    def _apply(self, actions: Sequence[KeyAction]) -> list[Outcome]:
+    def apply(self, actions: Sequence[KeyAction]) -> list[Outcome]:
         """Carry one action out. What a backend answers is in no outcome: it may be the secret."""
         (action,) = actions
         assert self._keeper is not None
@@ -220,11 +194,11 @@ class Keys:
         self._done[action.key] = outcome
         return [outcome]
 
-    def _failed(self, work: Work[PlannedAnswers], portion: Portion, error: SiteAgentError) -> None:
+    def failed(self, work: Work[PlannedAnswers], portion: Portion, error: SiteAgentError) -> None:
         for action in portion.actions:
             self._done.setdefault(action.key, Outcome(action, error))
 
-    def _tell(self, work: Work[PlannedAnswers]) -> None:
+    def tell(self, work: Work[PlannedAnswers]) -> None:
         """Tell what became of each key. What may succeed later waits. Raises the error of one that waits."""
         on_cluster = {action.key for action in work.plan.actions if isinstance(action, KeyAction)}
         actions: list[WaldurAction] = []
@@ -253,9 +227,29 @@ class Keys:
             if isinstance(a, IssueKey) and a.key in keys
         ]  # fmt: skip
         if ends:
-            steps = self.steps()
-            steps.tell = engine.nothing_to_tell
-            engine.carry_out(work.run, steps, PlannedAnswers(ends, work.plan.snapshot))
+            engine.carry_out(work.run, Withdrawn(work.run), PlannedAnswers(ends, work.plan.snapshot))
+
+
+class OneKey(Keys):
+    """What Waldur wants of one key, which an event told of."""
+
+    def __init__(self, run: Pass, key_uuid: str) -> None:
+        super().__init__(run)
+        self._uuid = key_uuid
+
+    def observe(self) -> KeyFacts:
+        command = api_keys.get(self.site.client, self._uuid)
+        return _facts(self.site, [command] if command.state in api_keys.WAITING else [])
+
+
+class Withdrawn(Keys):
+    """The end of keys that were issued just now and that nobody was told of: no part of what was shown."""
+
+    def tell(self, work: Work[PlannedAnswers]) -> None:
+        """Waldur knows none of them."""
+
+    def was_shown(self, action: Action, shown: Set[Action]) -> bool:
+        return True
 
 
 def _refusals(key: str, outcome: Outcome) -> list[WaldurAction]:

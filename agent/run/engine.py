@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -132,10 +133,11 @@ class Work(Generic[Plan]):
         """Carry out a portion and note its outcomes. Raises SiteAgentError where nothing of it can have happened."""
         if self.outage is not None:
             raise self.outage
-        if self.run.is_late:
-            raise PassUnfinished("the time of this pass is used up: the next one goes on")
-        if self._has_begun and self.run.makes_way():
-            raise PassUnfinished("this pass makes way for something more urgent: the next one goes on")
+        if not self.mode.paces_itself:
+            if self.run.is_late:
+                raise PassUnfinished("the time of this pass is used up: the next one goes on")
+            if self._has_begun and self.run.makes_way():
+                raise PassUnfinished("this pass makes way for something more urgent: the next one goes on")
         withheld = [action for action in portion.actions if not self.allows(action)]
         if withheld:
             raise AssertionError(f"not allowed by the policy: {withheld[0].render()}")
@@ -183,6 +185,8 @@ class Mode(Generic[Facts, Plan]):
     beside: ClassVar[str] = ""
     requests: Mapping[type[WaldurAction], Request] = MappingProxyType({})
     cause: str = ""
+    # Whether it looks itself at the time, and at what is more urgent: a portion of it is a request or two.
+    paces_itself: ClassVar[bool] = False
     # Actions of one portion.
     at_once: ClassVar[int] = 500
     # What is said of an action that has not happened, as it turned out afterwards.
@@ -300,25 +304,6 @@ class Mode(Generic[Facts, Plan]):
         return action in shown
 
 
-class Steps(Mode[Facts, Plan]):
-    """A mode whose steps are given one by one."""
-
-    def __init__(self, key: str, **steps: Any) -> None:
-        self.key = key
-        self.outcomes = []
-        self.open = ExitStack()
-        self.__dict__.update(steps)
-
-
-def nothing_to_tell(_work: Any) -> None:
-    """Tell nothing."""
-
-
-def only_telling(key: str, observe: Any, plan: Any, tell: Any, requests: Any) -> Steps[Any, Any]:
-    """Return a mode that only tells."""
-    return Steps(key, observe=observe, plan=plan, tell=tell, requests=requests, portions=lambda _work: ())
-
-
 def checked(done: Iterable[Outcome], left: Set[Action], unseen: str = Mode.unseen) -> Iterator[Outcome]:
     """Yield the outcomes of changes; what would be planned again (`left`) has not happened: NotApplied."""
     for outcome in done:
@@ -422,6 +407,7 @@ def passing(  # noqa: PLR0913  what a caller may ask of a pass
     seconds: float = UNBOUNDED_S,
     makes_way: Callable[[], bool] = lambda: False,
     lock: Callable[[str], bool] = lambda _: True,
+    clock: Callable[[], datetime] | None = None,
     applies: bool = True,
     is_recorded: bool = True,
 ) -> Iterator[Pass]:
@@ -440,6 +426,7 @@ def passing(  # noqa: PLR0913  what a caller may ask of a pass
             makes_way,
             scope=scope,
             lock=lock,
+            clock=clock,
             applies=applies,
         )
         try:

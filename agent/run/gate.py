@@ -110,6 +110,8 @@ class Pass:
     cause: str = ""
     holds: bool = True
     scope: PassScope = EVERYTHING
+    clock: Callable[[], datetime] | None = None
+    began_s: float = field(default_factory=time.monotonic)
     lock: Callable[[str], bool] = lambda _: True
     applies: bool = True
     shown: frozenset[Action] | None = None
@@ -117,6 +119,10 @@ class Pass:
     works: list[Decided] = field(default_factory=list)
     _left: dict[type, Any] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid4().hex)
+
+    def now(self) -> datetime:
+        """Return the time in the zone of the billing months."""
+        return self.clock() if self.clock else datetime.now(self.site.zone)
 
     @property
     def is_late(self) -> bool:

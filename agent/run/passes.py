@@ -8,11 +8,13 @@ it is in `agent.run.handed_on`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from agent.config.model import Mode
-from agent.core.errors import PassUnfinished
-from agent.run import api_keys, engine
+from agent.core.errors import BackendError
+from agent.run import engine
+from agent.run.api_keys import Keys
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership.mode import Members
 from agent.run.orders.mode import Orders
@@ -22,18 +24,20 @@ from agent.run.people.homes import Homes
 from agent.run.people.project_directories import Directories
 from agent.run.people.provider_groups import ProjectGroups
 from agent.run.people.usernames import Usernames
-from agent.run.periodic import mode as periodic
+from agent.run.periodic.mode import PeriodicResume
 from agent.run.results import PassReport
 from agent.run.scope import EVERYTHING, PassScope
 from agent.run.site import Site
-from agent.run.usage import mode as usage
+from agent.run.usage.keys import KeyUsage
+from agent.run.usage.mode import Usage
 from agent.run.waldur_facts import MembershipFacts
+from agent.state import settled_usage
 
 Modes = Sequence[type[engine.Mode[Any, Any]]]
 
-ORDERS: Modes = (Orders, Groups, Directories, Homes)
-MEMBERSHIP: Modes = (Usernames, Members, Groups, Directories, Homes, Departures, ProjectGroups)
-REPORT: Modes = ()
+ORDERS: Modes = (Orders, Groups, Directories, Homes, PeriodicResume, Keys)
+MEMBERSHIP: Modes = (Usernames, Members, Groups, Directories, Homes, Departures, ProjectGroups, Keys)
+REPORT: Modes = (Usage, KeyUsage)
 
 LISTS: Mapping[Mode, Modes] = {
     Mode.ORDER_PROCESS: ORDERS,
@@ -50,15 +54,6 @@ def process_orders(
     """
     with engine.passing(site, Mode.ORDER_PROCESS, scope=PassScope(order=order_uuid), lock=lock) as run:
         engine.walk(run, ORDERS)
-        if not order_uuid:
-            for resumed in periodic.resume(run.site, run.rules, lambda uuid: lock(f"periodic_limits:{uuid}")):
-                run.report.outcomes += resumed.outcomes
-                run.report.held += resumed.held
-                if resumed.error is not None:
-                    if not isinstance(resumed.error, PassUnfinished):
-                        run.report.problems.append(f"periodic limits: {resumed.error}")
-                    run.report.later = run.report.later or resumed.retryable_error
-            api_keys.answer_pending(run)
     return run.report
 
 
@@ -72,12 +67,8 @@ def sync_members(
     """Run one pass over the offering, or some resources and projects. After `seconds`, or once it `makes_way` for
     something more urgent, no new portion is begun, but for the first.
     """
-    with engine.passing(
-        site, Mode.MEMBERSHIP_SYNC, scope=scope, seconds=seconds, makes_way=makes_way
-    ) as run:
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, scope=scope, seconds=seconds, makes_way=makes_way) as run:
         engine.walk(run, MEMBERSHIP)
-        if scope.is_everything and run.result(MembershipFacts):
-            api_keys.answer_all(run, run.result(MembershipFacts).resources)
     return run.report
 
 
@@ -87,6 +78,23 @@ def name_offering_users(site: Site) -> PassReport:
     """
     with engine.passing(site, Mode.MEMBERSHIP_SYNC, subject="usernames", is_recorded=False) as run:
         engine.walk(run, (Usernames,))
+    return run.report
+
+
+def report_usage(
+    site: Site,
+    *,
+    seconds: float = UNBOUNDED_S,
+    makes_way: Callable[[], bool] = lambda: False,
+    clock: Callable[[], datetime] | None = None,
+) -> PassReport:
+    """Run one report over the offering. After half of `seconds` no further month is read, and after all of them, or
+    once it `makes_way`, no new portion is begun. `clock` returns the time of now, with its zone.
+    """
+    with engine.passing(site, Mode.REPORT, seconds=seconds, makes_way=makes_way, clock=clock) as run:
+        engine.walk(run, REPORT)
+    if isinstance(run.report.error, BackendError):
+        settled_usage.drop(site.state_dir, site.offering.uuid)
     return run.report
 
 
@@ -113,5 +121,5 @@ def apply_shown(looked: Pass) -> PassReport:
 PASSES: Mapping[Mode, Callable[[Site], PassReport]] = {
     Mode.ORDER_PROCESS: process_orders,
     Mode.MEMBERSHIP_SYNC: sync_members,
-    Mode.REPORT: usage.run_pass,
+    Mode.REPORT: report_usage,
 }

@@ -17,6 +17,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from agent.config.model import Mode
 from agent.core.errors import WaldurLacks
@@ -25,9 +26,11 @@ from agent.core.waldur_actions import RegisterAgent, RenewService, WaldurAction
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, gate
 from agent.run.engine import Work
+from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.state import shown_services
 from agent.state.shown_services import ShownService
+from agent.waldur.client import WaldurClient
 from agent.waldur.identities import IDENTITIES, Presence, Program
 
 KEY = "presence"
@@ -57,50 +60,65 @@ def show(site: Site, mode: Mode, program: Program, now: datetime) -> None:
     """Tell Waldur that this mode lives, where that is due. What fails is logged. Raises StateError where nobody can
     tell whether the offering is paused.
     """
-    where = (site.state_dir, site.offering.uuid, str(mode), site.client.url)
-    known = shown_services.known(*where)
+    known = shown_services.known(*_where(site, mode))
     about = json.dumps([program.version, program.config_path, dict(program.packages)], sort_keys=True)
     action = due(known, site, mode, now, is_new=known.program != about or _starts(known, program))
     if action is None:
         return
-    is_first = isinstance(action, RegisterAgent)
-    presence = (
-        Presence(site.client, program)
-        if is_first
-        else Presence(site.client, program, known.identity, known.service)
-    )
-    processors = {PROCESSORS[mode]: site.offering.backend_of(mode) or ""}
-    is_idle = is_first or _age(known.renewed, now) >= IDLE_AFTER
+    with engine.passing(site, mode, is_recorded=False) as run:
+        if gate.may_tell(run.rules):
+            engine.reconcile(
+                run, Shown(run, action, known, program, ShownService(program=about, renewed=now))
+            )
 
-    def request(_client: object, _action: object) -> None:
-        if is_idle:
-            presence.activate(mode, processors)
-            if not presence.service:
-                raise WaldurLacks("this Waldur knows no agents", method="POST", path=IDENTITIES, status=404)
-        else:
-            presence.renew(processors)
 
-    def tell(work: Work[PlannedPresence]) -> None:
-        error = next(iter(work.send([action]).values()), None)
+class Shown(engine.Mode[WaldurAction, PlannedPresence]):
+    """One look of Waldur at a mode. `known`: what it was told last; `news`: what is remembered once it knows."""
+
+    key = KEY
+
+    def __init__(
+        self, run: Pass, action: WaldurAction, known: ShownService, program: Program, news: ShownService
+    ) -> None:
+        super().__init__(run)
+        self._action, self._known, self._news = action, known, news
+        assert news.renewed is not None
+        self._now = news.renewed
+        is_first = isinstance(action, RegisterAgent)
+        self._is_idle = is_first or _age(known.renewed, self._now) >= IDLE_AFTER
+        before = () if is_first else (known.identity, known.service)
+        self._presence = Presence(self.site.client, program, *before)
+        self._processors = {PROCESSORS[run.mode]: self.site.offering.backend_of(run.mode) or ""}
+        self.requests = {RegisterAgent: self._request, RenewService: self._request}
+
+    def observe(self) -> WaldurAction:
+        return self._action
+
+    def plan(self, facts: WaldurAction) -> PlannedPresence:
+        return PlannedPresence((facts,), Snapshot(self.site.backend.cluster))
+
+    def tell(self, work: Work[PlannedPresence]) -> None:
+        presence, known = self._presence, self._known
+        error = next(iter(work.send([self._action]).values()), None)
         if error is None and presence.service:
-            news = ShownService(presence.identity, presence.service, about, now)
+            news = replace(self._news, identity=presence.identity, service=presence.service)
         elif error is not None and (presence.is_gone(error) or error.retryable):
             news = replace(known, identity=presence.identity, service="", program="")
         else:
-            news = replace(known, refused=now)
-        shown_services.write(*where, news)
+            news = replace(known, refused=self._now)
+        shown_services.write(*_where(self.site, self.run.mode), news)
 
-    with engine.passing(site, mode, is_recorded=False) as run:
-        if gate.may_tell(run.rules):
-            snapshot = Snapshot(site.backend.cluster)
-            steps = engine.only_telling(
-                KEY,
-                lambda: snapshot,
-                lambda seen: PlannedPresence((action,), seen),
-                tell,
-                {RegisterAgent: request, RenewService: request},
-            )
-            engine.reconcile(run, steps)
+    def _request(self, _client: WaldurClient, _action: WaldurAction) -> None:
+        if not self._is_idle:
+            self._presence.renew(self._processors)
+            return
+        self._presence.activate(self.run.mode, self._processors)
+        if not self._presence.service:
+            raise WaldurLacks("this Waldur knows no agents", method="POST", path=IDENTITIES, status=404)
+
+
+def _where(site: Site, mode: Mode) -> tuple[Path, str, str, str]:
+    return site.state_dir, site.offering.uuid, str(mode), site.client.url
 
 
 def due(known: ShownService, site: Site, mode: Mode, now: datetime, *, is_new: bool) -> WaldurAction | None:

@@ -31,6 +31,7 @@ from agent.plan.membership import MembershipRules
 from agent.plan.shared_limits import LimitRules
 from agent.run import account_lists
 from agent.run.gate import Pass
+from agent.run.lost_accounts import require_accounts
 from agent.run.scope import PassScope
 from agent.run.site import Site, offering_rules
 from agent.state import ledger
@@ -300,6 +301,8 @@ def read(run: Pass) -> MembershipFacts:
     if known is None:
         site = run.site
         known = gather(site, run.scope, read_cluster=lambda: site.backend.observe(Scope(BULK_PARTS)))
+        if known.cluster is not None and not run.scope.is_everything:
+            require_accounts(site, known.cluster)
         run.leave(known)
     return known
 

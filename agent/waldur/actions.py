@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.core.waldur_actions import WaldurAction
-from agent.waldur import offering_users, orders, resources
+from agent.waldur import api_keys, imports, offering_users, orders, resources
 from agent.waldur.client import Request
 
+AREAS = (orders, resources, offering_users, api_keys, imports)
+
 REQUESTS: Mapping[type[WaldurAction], Request] = {
-    kind: request for area in (orders, resources, offering_users) for kind, request in area.ACTIONS.items()
+    kind: request for area in AREAS for kind, request in area.ACTIONS.items()
 }

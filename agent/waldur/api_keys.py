@@ -9,10 +9,12 @@ import logging
 from collections.abc import Mapping
 
 from agent.config.secret import Secret
+from agent.core.key_actions import ConfirmKey
 from agent.core.model import KeyCommand
 from agent.core.usage import KeyUsageRecord
+from agent.core.waldur_actions import ConfirmKeyDeletion, RefuseKey, WaldurAction
 from agent.waldur import members, records
-from agent.waldur.client import WaldurClient
+from agent.waldur.client import Request, WaldurClient
 
 log = logging.getLogger(__name__)
 
@@ -94,3 +96,10 @@ def _command(record: records.Json) -> KeyCommand:
         action=str(record.get("pending_action") or USUAL.get(state, "")),
         client_id=str(record.get("client_id") or ""),
     )
+
+
+ACTIONS: Mapping[type[WaldurAction], Request] = {
+    RefuseKey: lambda client, a: fail(client, a.key, a.message),
+    ConfirmKey: lambda client, a: confirm(client, a.key, a.state),
+    ConfirmKeyDeletion: lambda client, a: set_deleted(client, a.key),
+}

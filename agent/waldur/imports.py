@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.core.errors import WaldurError
+from agent.core.waldur_actions import OfferImport, WaldurAction
 from agent.waldur import records
-from agent.waldur.client import OLDEST_FIRST, WaldurClient
+from agent.waldur.client import OLDEST_FIRST, Request, WaldurClient
 
 REQUESTS = "backend-resource-requests/"
 OFFERED = "backend-resources/"
@@ -64,3 +65,8 @@ def project_with_slug(client: WaldurClient, slug: str) -> str:
 def is_gone(error: WaldurError) -> bool:
     """Return whether the request was withdrawn, or another agent has it."""
     return error.status in (404, 409)
+
+
+ACTIONS: Mapping[type[WaldurAction], Request] = {
+    OfferImport: lambda client, a: offer(client, a.account, a.project, dict(a.limits)),
+}

@@ -23,7 +23,6 @@ from agent.run import passes
 from agent.run.membership import rebuild
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.run.usage import mode as usage
 from simulator.server.waldur import SimulatedWaldur
 from simulator.world.seed import Scenario
 from tests.engine import directory, kills
@@ -389,7 +388,7 @@ class Counted(Report):
         self.moment = Moment(waldur, self.site, folder)
 
     def pass_(self, site: Site) -> PassReport:
-        report = usage.run_pass(site, clock=self.clock)
+        report = passes.report_usage(site, clock=self.clock)
         assert (report.error, report.failed) == (None, False), report.as_json()
         return report
 

@@ -17,7 +17,6 @@ from agent.core.errors import SiteAgentError
 from agent.run import api_keys, passes
 from agent.run.preview.previews import preview
 from agent.run.site import Site
-from agent.run.usage import mode as usage
 from backends.testing.keys import KeyMemoryBackend
 from simulator.server.faults import Fault
 from simulator.server.waldur import SimulatedWaldur
@@ -201,7 +200,7 @@ def test_what_was_used_with_a_key_is_told_once_and_the_month_before_for_some_day
     backend.keys.used["2026-02"][account] = {"agent-7": {"cpu": 60}}
 
     def report(day: int) -> list[str]:
-        run = usage.run_pass(site, clock=lambda: datetime(2026, 3, day, 12, tzinfo=UTC))
+        run = passes.report_usage(site, clock=lambda: datetime(2026, 3, day, 12, tzinfo=UTC))
         assert run.problems == []
         return [o.action.line() for o in run.outcomes if o.action.verb == "report usage of key"]
 

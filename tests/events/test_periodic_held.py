@@ -16,7 +16,7 @@ from agent.core.errors import BackendUnavailable, ClusterBusy, OfferingPaused, P
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMode
-from agent.run import gate
+from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.periodic import parking
 from agent.state import charges, held_plans, journal
@@ -504,11 +504,8 @@ def test_a_message_whose_lock_is_taken_is_left_to_its_holder(world: PeriodicWorl
     world.told(world.message(LOWER))
     approve(world)
     asked: list[str] = []
-    assert (
-        periodic_limits.resume(world.site, gate.rules_of(world.site), lambda uuid: bool(asked.append(uuid)))
-        == []
-    )
-    assert (asked, len(world.parked())) == ([world.resource], 1)
+    passes.process_orders(world.site, lock=lambda name: bool(asked.append(name)))
+    assert (asked, len(world.parked())) == ([f"periodic_limits:{world.resource}"], 1)
 
 
 @pytest.mark.parametrize("used", [800, 10], ids=["held", "allowed"])

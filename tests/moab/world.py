@@ -17,7 +17,6 @@ from agent.run import site as sites
 from agent.run.configuration import checked
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.run.usage import mode as report
 from simulator.mam.books import money
 from simulator.mam.install import StandIn
 from simulator.server.waldur import SimulatedWaldur
@@ -147,7 +146,7 @@ class World:
         return found
 
     def report(self, *, fails: bool = False) -> PassReport:
-        found = report.run_pass(self.site(Mode.REPORT))
+        found = passes.report_usage(self.site(Mode.REPORT))
         assert (found.error is not None) is fails, found.as_json()
         return found
 

@@ -25,7 +25,6 @@ from agent.run.results import PassReport, Result
 from agent.run.site import connect
 from agent.run.status import BrokerStatus
 from agent.run.usage import last as last_usage
-from agent.run.usage import mode as report
 from agent.state import forget, journal, ledger, reported_accounts
 from agent.state.held_plans import HeldPlans
 from rig.processes import wait_until
@@ -219,7 +218,7 @@ def test_a_report_that_is_held_holds_the_order(endings: Endings) -> None:
     assert order.message.startswith("its last usage is not told yet: held as plan ")
     assert "cpu from 1.00 to 0.50" in order.message
     assert "a_1" in world.cluster.accounts
-    held = HeldPlans(world.state_dir, world.site.offering, report.MODE)
+    held = HeldPlans(world.state_dir, world.site.offering, Mode.REPORT)
     (waiting,) = held.waiting()
     assert not world.report().failed
     assert [each.id for each in held.waiting()] == [waiting.id]

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from agent.config.model import Mode
 from agent.run.results import PassReport, Result
-from agent.run.usage import mode as report
 from agent.state import left_out, pauses
 from agent.state.held_plans import HeldPlans
 from simulator.server.faults import Fault
@@ -29,7 +29,7 @@ def told(world: World) -> World:
 
 
 def held(world: World) -> HeldPlans:
-    return HeldPlans(world.state_dir, world.site.offering, report.MODE)
+    return HeldPlans(world.state_dir, world.site.offering, Mode.REPORT)
 
 
 def approve(world: World) -> None:
@@ -333,7 +333,7 @@ def test_who_only_looks_tells_nothing(
     found = stop(world)
     assert (world.told(), found.failed) == ([], False)
     assert {r.result for r in found.resources} == {Result.WAITING}
-    assert left_out.last(world.state_dir, world.site.offering.uuid, report.MODE).count == 8
+    assert left_out.last(world.state_dir, world.site.offering.uuid, Mode.REPORT).count == 8
     warned = len([r for r in caplog.records if "are left out" in r.getMessage()])
     # That figures grow is no news; that another account is left out is.
     world.ran("a_1", "u1", 1)
@@ -341,7 +341,7 @@ def test_who_only_looks_tells_nothing(
     assert len([r for r in caplog.records if "are left out" in r.getMessage()]) == warned == 1
     assert any(
         "cpu 2.00" in line
-        for line in left_out.last(world.state_dir, world.site.offering.uuid, report.MODE).lines
+        for line in left_out.last(world.state_dir, world.site.offering.uuid, Mode.REPORT).lines
     )
 
 

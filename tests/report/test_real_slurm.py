@@ -12,8 +12,8 @@ import pytest
 
 from agent.config.model import Mode
 from agent.core.periods import Month
+from agent.run import passes
 from agent.run.site import connect
-from agent.run.usage import mode as report
 from agent.run.usage import planning
 from agent.state import settled_usage
 from rig import job_rows
@@ -123,10 +123,10 @@ def test_a_job_that_ends_between_two_commands_of_a_report_is_in_the_next(
         known = ("sacct", "-a", "-X", "-n", "-P", "-S", "now-1hours", "-o", "State")
         wait_until("slurmdbd knows the first job", lambda: "COMPLETED" in slurm.ask(*known))
         count.touch()
-        assert report.run_pass(site).error is None
+        assert passes.report_usage(site).error is None
         assert len(count.read_text()) >= step
         wait_until("slurmdbd knows the others", lambda: slurm.ask(*known).count("COMPLETED") == 3)
-        assert not report.run_pass(site).failed
+        assert not passes.report_usage(site).failed
         told = {row.resource_uuid: row.usage for row in waldur.store.usages if row.component_type == "cpu"}
         assert all(told[uuid] > 3 for uuid in waldur.seed.resource_uuids[:2])
         assert {share.username for share in waldur.store.user_usages} == {user}

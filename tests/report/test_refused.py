@@ -11,7 +11,7 @@ import pytest
 from agent.core.errors import BackendUnavailable, PassUnfinished, WaldurError
 from agent.http.connections import POOL_SIZE
 from agent.run.results import Result
-from agent.run.usage import mode as report
+from agent.run.usage import mode as usage
 from agent.run.usage.circuit_breaker import FAILURES_IN_A_ROW, CircuitBreaker
 from agent.run.usage.submission import AT_ONCE
 from simulator.server.faults import Fault, FaultKind, throttled
@@ -315,7 +315,7 @@ def test_who_is_more_urgent_goes_first_and_the_report_gets_on(make_world: WorldF
     world.busy()
     passes = []
     while not passes or passes[-1].failed:
-        passes.append(world.report(interrupted=lambda: True))
+        passes.append(world.report(makes_way=lambda: True))
         assert len(passes) < 6
     assert isinstance(passes[0].retryable_error, PassUnfinished)
     assert AT_ONCE <= len(passes[0].outcomes) <= 2 * AT_ONCE
@@ -333,7 +333,7 @@ def test_the_time_that_is_up_leaves_the_rest_to_the_next_pass(
     world.ran("a_1", "u1", 1)
     for account in world.accounts:
         world.ran(account, "new", 1)
-    monkeypatch.setattr(report, "SUBMITTING_S", 0.0)
+    monkeypatch.setattr(usage, "SUBMITTING_S", 0.0)
     found = world.report(seconds=0)
     assert isinstance(found.retryable_error, PassUnfinished)
     assert found.counted()["retry"] > 0
@@ -343,7 +343,7 @@ def test_the_time_that_is_up_leaves_the_rest_to_the_next_pass(
 
 def test_a_few_resources_are_told_whoever_waits(world: World) -> None:
     world.busy()
-    assert world.report(interrupted=lambda: True).counted() == {"done": 4}
+    assert world.report(makes_way=lambda: True).counted() == {"done": 4}
 
 
 def failure(status: int | None) -> WaldurError:

@@ -9,12 +9,12 @@ import pytest
 
 from agent.cli import status as status_text
 from agent.cli import status_page
+from agent.config.model import Mode
 from agent.core.model import Resource, ResourceState
-from agent.run import status
+from agent.run import passes, status
 from agent.run.results import Result
 from agent.run.site import connect
 from agent.run.status import BrokerStatus
-from agent.run.usage import mode as report
 from agent.state import reported_accounts
 from simulator.world.records import OfferingUserState
 from simulator.world.seed import ComponentSpec
@@ -305,7 +305,7 @@ def test_an_account_that_two_offerings_name_is_billed_by_neither(world: World) -
     site = replace(world.site, counting_alike={other.uuid: other.name})
     told = [Resource("r", "r", "r", ResourceState.OK, backend_id="A_2")]
     reported_accounts.write(site.state_dir, site.backend.cluster, other.uuid, told)
-    found = report.run_pass(site, clock=lambda: world.now)
+    found = passes.report_usage(site, clock=lambda: world.now)
     (stuck,) = (r for r in found.resources if r.result is Result.STUCK)
     assert (stuck.account, "named by offering Other as well" in stuck.message) == ("a_2", True)
     assert set(world.shown()) == {"a_1", "a_3", "a_4"}
@@ -326,7 +326,7 @@ def test_who_counts_the_same(world: World, component: str, cluster: str, alike: 
         mine, uuid="0" * 31 + "1", name="Other", components={component: counted},
         backend_settings={**mine.backend_settings, "cluster_name": cluster},
     )  # fmt: skip
-    site = connect(replace(world.settings, offerings=(mine, other)), mine, report.MODE)
+    site = connect(replace(world.settings, offerings=(mine, other)), mine, Mode.REPORT)
     assert dict(site.counting_alike) == ({other.uuid: "Other"} if alike else {})
 
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from agent.config.model import Mode
 from agent.core.model import Account, Snapshot
 from agent.core.periods import Month
 from agent.core.policy import PolicyMode, UsageDecreases
 from agent.http.connections import Timeouts
+from agent.run import engine, passes
 from agent.run.results import PassReport
 from agent.run.site import Site
-from agent.run.usage import mode as report
+from agent.run.usage.mode import Usage
 from agent.run.usage.planning import PlannedReport
 from agent.waldur.client import WaldurClient
 from backends.testing.memory import slurm_settings
@@ -167,14 +169,22 @@ class World:
             self.ran(account, f"u{number}", number, month=month)
 
     def plan(self) -> PlannedReport:
-        return report.plan(self.site, self.clock)
+        with engine.passing(self.site, Mode.REPORT, clock=self.clock, applies=False) as run:
+            engine.walk(run, [Usage])
+        if run.report.error is not None:
+            raise run.report.error
+        plan: PlannedReport = run.works[0].plan
+        return plan
 
     def report(self, **options: Any) -> PassReport:
-        return report.run_pass(self.site, clock=self.clock, **options)
+        return passes.report_usage(self.site, clock=self.clock, **options)
 
     def deliver(self, planned: PlannedReport) -> PassReport:
         """Tell what was planned, maybe a while ago."""
-        return report.carry_out(self.site, planned, self.clock)
+        with engine.passing(self.site, Mode.REPORT, clock=self.clock) as run:
+            run.given = {Usage: planned}
+            engine.walk(run, passes.REPORT)
+        return run.report
 
     def demote(self, username: str) -> None:
         """Staff no more, but an owner of the provider."""

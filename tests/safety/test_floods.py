@@ -18,7 +18,7 @@ from agent.core.associations import Association
 from agent.core.errors import AccountsLost, PassUnfinished
 from agent.core.model import Account, Snapshot
 from agent.core.policy import BUDGETS, Cost
-from agent.run import gate, passes
+from agent.run import engine, gate, passes
 from agent.run.membership import rebuild
 from agent.run.results import PassReport
 from agent.run.scope import PassScope
@@ -446,7 +446,8 @@ def test_what_an_order_ends_after_waldur_was_read_is_not_made_again(
     ending, lost = world.waldur.seed.resource_uuids[:2]
     for uuid in (ending, lost):
         lose(world, world.resource(uuid).backend_id)
-    steps = rebuild.steps(world.site)
+    with engine.passing(world.site, Mode.MEMBERSHIP_SYNC, applies=False) as run:
+        steps = rebuild.Rebuild(run)
     facts = steps.observe()
     assert set(steps.plan(facts).specs) == {ending, lost}
     world.waldur.orders.place_terminate(ending)

@@ -28,10 +28,11 @@ from agent.plan.usage import history as planner
 from agent.plan.usage import planning as usage_planner
 from agent.plan.usage.history import Choice
 from agent.plan.usage.planning import TAKING
-from agent.run import engine, gate
+from agent.run import engine
 from agent.run.backfill.results import Ending, Line, Mark, MonthOutcome
 from agent.run.backfill.staff import error_text
-from agent.run.engine import Steps
+from agent.run.engine import Work
+from agent.run.gate import Pass
 from agent.run.results import PassReport, Result
 from agent.run.site import Site, effort_of
 from agent.run.usage import facts as report_facts
@@ -254,29 +255,17 @@ class MonthRun:
         for `approve`: the operator decides with an option.
         """
         site, options = self.site, self.options
-        with engine.passing(site, MODE, is_recorded=False) as run:
+        with engine.passing(
+            site, MODE, is_recorded=False, makes_way=interrupted, applies=not options.dry_run
+        ) as run:
             decreases = UsageDecreases.ALLOW if options.may_lower else UsageDecreases.HOLD
             run.rules = replace(run.rules, usage_decreases=decreases)
             run.cause, run.holds = CAUSE, False
-            if options.dry_run:
-                decision = gate.decide_dry(site, run.rules, MODE, planned)
-                self._announce(planned, decision)
-                for action in only(UsageAction, decision.allowed):
+            run.given = {LoadedMonth: planned}
+            engine.reconcile(run, LoadedMonth(run, self._announce))
+            for work in run.works:
+                for action in only(UsageAction, work.decision.allowed):
                     self._note_submitted(action)
-                return
-            submission = Submission(site, lambda: datetime.now(UTC), interrupted)
-            steps = Steps(
-                key=MODE,
-                observe=lambda: planned,
-                plan=lambda facts: facts,
-                announce=lambda work: self._announce(planned, work.decision),
-                portions=submission.portions,
-                apply=submission.apply,
-                read_back=submission.read_back,
-                failed=submission.failed,
-                tell=submission.report,
-            )
-            engine.reconcile(run, steps)
         if not options.dry_run:
             self._conclude(planned, run.report)
 
@@ -332,3 +321,21 @@ class MonthRun:
             self.say(
                 Mark.WARNING, f"{action.account} in {action.month}: {name} {verb} from {held} to {amount}"
             )
+
+
+class LoadedMonth(Submission):
+    """A month that was planned with its own rules."""
+
+    def __init__(self, run: Pass, say: Callable[[PlannedReport, Decision], None]) -> None:
+        super().__init__(run, lambda: datetime.now(UTC))
+        self._say = say
+
+    def announce(self, work: Work[PlannedReport]) -> None:
+        self._say(work.plan, work.decision)
+
+    def tell(self, work: Work[PlannedReport]) -> None:
+        self.report(work)
+
+    def leave(self, work: Work[PlannedReport]) -> None:
+        if not self.run.applies:
+            self._say(work.plan, work.decision)

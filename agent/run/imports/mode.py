@@ -19,7 +19,7 @@ from agent.core.account_names import fold
 from agent.core.errors import OfferingPaused, WaldurError, words_for_customers
 from agent.core.model import Part, Resource, Snapshot
 from agent.core.policy import PolicyRules
-from agent.core.waldur_actions import OfferImport, WaldurAction
+from agent.core.waldur_actions import OfferImport
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.shared_limits import LimitRules, shown
 from agent.run import engine, gate
@@ -28,7 +28,6 @@ from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.state import ledger
 from agent.waldur import imports, pool, resources
-from agent.waldur.client import Request
 from backends.base import Scope
 
 log = logging.getLogger(__name__)
@@ -37,9 +36,6 @@ MODE = Mode.ORDER_PROCESS
 KEY = "imports"
 HAS_ACCOUNT = (*resources.HANDLED, *resources.IN_PROGRESS)
 Answer = TypeVar("Answer")
-REQUESTS: Mapping[type[WaldurAction], Request] = {
-    OfferImport: lambda client, a: imports.offer(client, a.account, a.project, dict(a.limits)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +88,23 @@ class PlannedImports:
         return f"{offered} accounts offered, {before} were before, {found - offered} belong to no project"
 
 
+class Imports(engine.Mode[ImportFacts, PlannedImports]):
+    """The accounts that an import request asks for."""
+
+    key = KEY
+
+    def observe(self) -> ImportFacts:
+        return _observe(self.site, self.run.rules)
+
+    def plan(self, facts: ImportFacts) -> PlannedImports:
+        return PlannedImports(facts)
+
+    def tell(self, work: Work[PlannedImports]) -> None:
+        if failed := work.send(work.plan.actions):
+            # One that another try does not help, before those that may pass.
+            raise min(failed.values(), key=lambda error: not error.retryable)
+
+
 def run(site: Site, request_uuid: str) -> str:
     """Answer one request. Return a sentence on the result. Raises SiteAgentError where another try may help."""
     said = ""
@@ -137,15 +150,8 @@ def _answer(pass_: Pass, request_uuid: str) -> str:
     if state == imports.SENT:
         imports.begin(client, request_uuid)
 
-    def tell(work: Work[PlannedImports]) -> None:
-        if failed := work.send(work.plan.actions):
-            # One that another try does not help, before those that may pass.
-            raise min(failed.values(), key=lambda error: not error.retryable)
-
-    steps = engine.only_telling(
-        KEY, lambda: _observe(pass_.site, pass_.rules), PlannedImports, tell, REQUESTS
-    )
-    work = engine.reconcile(pass_, steps)
+    work = engine.reconcile(pass_, Imports(pass_))
+    assert work is not None
     imports.finish(client, request_uuid)
     said = work.plan.sentence()
     log.info("import request %s of offering %s: %s", request_uuid, pass_.site.offering.name, said)

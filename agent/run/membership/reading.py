@@ -17,7 +17,6 @@ from agent.core.model import Part, ResourceState, Snapshot
 from agent.run import gate, waldur_facts
 from agent.run.gate import Pass
 from agent.run.handed_on import NamedPeople
-from agent.run.lost_accounts import require_accounts
 from agent.run.membership.planning import PlannedSync, SyncFacts
 from agent.run.site import Site
 from agent.state import blocked, cluster_usernames, ledger
@@ -32,8 +31,6 @@ def observe(run: Pass) -> SyncFacts:
         snapshot = Snapshot(site.backend.cluster, complete=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS}))
     else:
         snapshot = read.cluster
-        if not scope.is_everything:
-            require_accounts(site, snapshot)
     if (named := run.result(NamedPeople)) is not None:
         read = replace(read, users=named.users, names_unknown=named.unknown)
     foreign = ledger.of_others(site.state_dir, site.backend.cluster, site.offering.uuid, site.neighbours)

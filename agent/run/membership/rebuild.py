@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from http import HTTPStatus
 
-from agent.config.model import Mode
+from agent.config.model import Mode as PassMode
 from agent.core.account_names import fold
 from agent.core.actions import Action
 from agent.core.errors import AccountsLost, NotApplied, PlanRefused, SiteAgentError, WaldurError
@@ -26,7 +26,7 @@ from agent.plan import rebuild as planner
 from agent.plan.policy.gate import action_key
 from agent.plan.policy.rules import PolicyContext
 from agent.run import engine, waldur_facts
-from agent.run.engine import Portion, Steps, Work
+from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import UNBOUNDED_S, Pass
 from agent.run.membership.mode import ACCOUNTS_AT_ONCE
 from agent.run.membership.planning import SyncFacts, cases
@@ -43,7 +43,7 @@ from backends.base import BULK_PARTS, NAMES, Scope
 log = logging.getLogger(__name__)
 
 KEY = "rebuild"
-MODE = Mode.MEMBERSHIP_SYNC
+MODE = PassMode.MEMBERSHIP_SYNC
 READ_BACK = Scope(parts=frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS, Part.TRES}))
 FORCED = "forced sync in Waldur"
 # What a task cannot finish its successors do, and a person after that.
@@ -126,14 +126,30 @@ def run_forced(site: Site, *, seconds: float = UNBOUNDED_S) -> PassReport:
 def reconcile(run: Pass) -> Work[PlannedRebuild]:
     """Return the rebuild of a pass that is under way. Raises SiteAgentError where nothing could be planned."""
     run.cause = KEY
-    return engine.reconcile(run, steps(run.site))
+    work = engine.reconcile(run, Rebuild(run))
+    assert work is not None
+    return work
 
 
-def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
-    """Return the loop over the accounts that are gone."""
-    failures: dict[str, SiteAgentError] = {}
+class Rebuild(Mode[RebuildFacts, PlannedRebuild]):
+    """The accounts that are gone."""
 
-    def portions(work: Work[PlannedRebuild]) -> Iterator[Portion]:
+    key = KEY
+
+    def __init__(self, run: Pass) -> None:
+        super().__init__(run)
+        self._failures: dict[str, SiteAgentError] = {}
+
+    def observe(self) -> RebuildFacts:
+        return observe(self.site)
+
+    def plan(self, facts: RebuildFacts) -> PlannedRebuild:
+        return plan(facts)
+
+    def refine(self, facts: RebuildFacts, plan: PlannedRebuild) -> RebuildFacts | None:
+        return confirm(self.site, facts, plan)
+
+    def portions(self, work: Work[PlannedRebuild]) -> Iterator[Portion]:
         wanted = [action for action in work.plan.actions if work.allows(action)]
         uuids = list(work.plan.specs)
         for first in range(0, len(uuids), ACCOUNTS_AT_ONCE):
@@ -144,24 +160,24 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
             if some:
                 yield Portion(Plan.of(some).cluster_actions(), tuple(uuids[first : first + ACCOUNTS_AT_ONCE]))
 
-    def read_back(work: Work[PlannedRebuild], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+    def read_back(self, work: Work[PlannedRebuild], portion: Portion, outcomes: Sequence[Outcome]) -> None:
         errors = {outcome.action: outcome.error for outcome in outcomes if outcome.error}
-        left = set(work.plan.missing(site.backend.observe(READ_BACK)))
+        left = set(work.plan.missing(self.site.backend.observe(READ_BACK)))
         for uuid in portion.about:
             account = work.plan.specs[uuid].account.name
             own = [a for a in portion.actions if a in left and a.for_account == account]
             if own:
                 unseen = NotApplied(f"the cluster does not show it: {own[0].render()}")
-                failures[uuid] = next((errors[a] for a in own if a in errors), unseen)
+                self._failures[uuid] = next((errors[a] for a in own if a in errors), unseen)
 
-    def failed(_work: object, portion: Portion, error: SiteAgentError) -> None:
-        failures.update(dict.fromkeys(portion.about, error))
+    def failed(self, work: Work[PlannedRebuild], portion: Portion, error: SiteAgentError) -> None:
+        self._failures.update(dict.fromkeys(portion.about, error))
 
-    def tell(work: Work[PlannedRebuild]) -> None:
+    def tell(self, work: Work[PlannedRebuild]) -> None:
         """Say what became of each resource. Waldur has nothing to be told. What is finished is not taken up again."""
         blocked = work.decision.blocked
         for uuid, spec in work.plan.specs.items():
-            account, error = spec.account.name, failures.get(uuid)
+            account, error = spec.account.name, self._failures.get(uuid)
             waits = next((why for action, why in blocked.items() if action.for_account == account), "")
             if error is not None:
                 result = ResourceResult(uuid, postponed(error), account, str(error), error)
@@ -171,20 +187,8 @@ def steps(site: Site) -> Steps[RebuildFacts, PlannedRebuild]:
             work.report.resources.append(result)
         for uuid, refused in work.plan.refused.items():
             work.report.resources.append(ResourceResult(uuid, Result.STUCK, "", str(refused), refused))
-        if not (failures or blocked):
-            Approvals(site.state_dir, site.offering, KEY).end()
-
-    return Steps(
-        key=KEY,
-        observe=lambda: observe(site),
-        plan=plan,
-        refine=lambda facts, planned: confirm(site, facts, planned),
-        portions=portions,
-        apply=site.backend.apply,
-        read_back=read_back,
-        failed=failed,
-        tell=tell,
-    )
+        if not (self._failures or blocked):
+            Approvals(self.site.state_dir, self.site.offering, KEY).end()
 
 
 def observe(site: Site) -> RebuildFacts:

@@ -5,7 +5,7 @@ observe -> plan (`agent.plan.periodic`) -> all of a message or nothing of it. Wh
 written. The raw usage is reset once in a policy's period, however often the message comes and its task fails: a second
 reset would forget what was used in between. It is the last step, when all else is in force. A message that is older
 than one that was carried out changes nothing. One that is held is parked, since Waldur cannot be asked for its figures
-again, and carried out after its approval (`resume`, called by the passes over orders). One that comes in a pause is
+again, and carried out after its approval (`PeriodicResume`, in passes over orders). One that comes in a pause is
 parked as well, and carried out when the pause has ended (`parking`). In mode `observe` a message is planned for the log
 and left to whoever serves the offering: nothing is told to the policy, and nothing is kept.
 """
@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agent.config.model import Mode, Offering
+from agent.config.model import Mode as PassMode
+from agent.config.model import Offering
 from agent.core.account_names import fold
 from agent.core.actions import ClusterAction, Phase, only
 from agent.core.errors import BackendError, PassUnfinished, PlanRefused, SiteAgentError, WaldurError
@@ -29,16 +30,14 @@ from agent.core.model import Account, Part, Snapshot
 from agent.core.periodic import DesiredSettings, Granularity, LimitType, ObservedSettings
 from agent.core.periodic_actions import ResetRawUsage
 from agent.core.plans import Outcome
-from agent.core.policy import PolicyRules
 from agent.core.units import targets_of
 from agent.plan import periodic
 from agent.plan.policy.rules import PolicyContext, Why
 from agent.run import engine, gate
 from agent.run import site as sites
-from agent.run.engine import Portion, Steps, Work
+from agent.run.engine import Mode, Portion, Work
 from agent.run.gate import Pass
 from agent.run.periodic import parking
-from agent.run.results import PassReport
 from agent.run.site import Site
 from agent.state.held_plans import HeldPlans
 from agent.state.periodic_policies import ParkedMessage, parked
@@ -48,7 +47,7 @@ from backends.base import PeriodicKeeper, PeriodicPower, Scope
 
 log = logging.getLogger(__name__)
 
-MODE = Mode.ORDER_PROCESS
+MODE = PassMode.ORDER_PROCESS
 # A held message is planned again from time to time: less may be used than when it was held.
 LOOKED_AT_EVERY = timedelta(hours=1)
 LOOKED_AT_ONCE = 20
@@ -56,8 +55,6 @@ LOOKED_AT_ONCE = 20
 RESUMED_FOR_S = 120
 # Refusals that come from the agent's own state and not from the site's policy: they may pass.
 PASSING = frozenset({Why.INCOMPLETE, Why.UNRECORDED})
-
-Lock = Callable[[str], bool]
 
 
 class PeriodicFailed(BackendError):
@@ -125,7 +122,12 @@ def run(site: Site, document: Mapping[str, Any]) -> list[str]:
     """
     commands: list[str] = []
     with engine.passing(site, MODE, is_recorded=False) as pass_:
-        commands = _carry_out(pass_, document)
+        if parking.waits(pass_.rules):
+            parking.keep(site.offering, site.state_dir, document, pass_.rules)
+        else:
+            message = PeriodicMessage(pass_, document)
+            engine.reconcile(pass_, message)
+            commands = message.commands
     if pass_.report.error is not None:
         raise pass_.report.error
     return commands
@@ -187,85 +189,23 @@ def _report_failure(
         log.warning("the policy is not told of %s: %s", error, refusal)
 
 
-def resume(site: Site, rules: PolicyRules, lock: Lock = lambda _: True) -> list[PassReport]:
-    """Carry out the messages that were held and may go on now; one report for each. Raises StateError and
-    PolicyStateLost where nobody can tell which these are.
-
-    Such are those whose plans are approved or not held any more, and those that came in a pause; of the others some are
-    looked at again in every hour. Where they take long the rest stays, and the last report has PassUnfinished. `lock`
-    takes the uuid of a resource; those whose lock is taken are left to its holder. Where no message waits, this costs
-    no request and no command.
+class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
+    """One message, about one account: its settings, what was done of it before, and the error that stopped it.
+    `waiting`: as it was parked, if it was.
     """
-    waiting = parked(site.state_dir, site.offering.uuid)
-    if not waiting or not gate.may_tell(rules):
-        return []
-    now = parking.now()
-    free: list[ParkedMessage] = []
-    others: list[ParkedMessage] = []
-    for message in waiting:
-        plans = HeldPlans(site.state_dir, site.offering, parking.plans_key(*parking.uuids(message.document)))
-        held = {plan.id for plan in plans.waiting()}
-        approved = {approval.plan for approval in plans.approvals.open()}
-        (free if held.intersection(message.plans) <= approved else others).append(message)
-    free.sort(key=lambda message: message.looked)
-    others.sort(key=lambda message: message.looked)
-    again = [message for message in others if abs(now - message.looked) > LOOKED_AT_EVERY]
-    due = [*free, *again[:LOOKED_AT_ONCE]]
-    until_s = time.monotonic() + RESUMED_FOR_S
-    reports: list[PassReport] = []
-    for message in due:
-        if reports and time.monotonic() > until_s:
-            later = PassUnfinished("more messages of periodic policies wait: the next pass goes on")
-            return [*reports, PassReport(MODE, site.offering.uuid, site.offering.name, error=later)]
-        if lock(str(message.document.get("resource_uuid"))):
-            reports.append(_resumed(site, message.document))
-    return reports
 
-
-def _resumed(site: Site, document: Mapping[str, Any]) -> PassReport:
-    """Carry out a parked message, if it is still the one that waits, and report what has changed."""
-    with engine.passing(site, MODE, is_recorded=False) as pass_:
-        state = parking.state_of(site.offering, site.state_dir, document)
-        waiting = state.parked
-        if waiting is None or parking.digest(waiting.document) != parking.digest(document):
-            return pass_.report
-        try:
-            _carry_out(pass_, document, waiting)
-        except SiteAgentError as error:
-            # Without its rights in Waldur the agent can do nothing for any message: this one waits.
-            is_denied = isinstance(error, WaldurError) and error.denied
-            if not (error.retryable or is_denied):
-                _report_failure(site.offering, site.state_dir, document, error, site.client)
-                parking.let_go(site.offering, site.state_dir, document)
-            else:
-                # It comes last the next time: the time of a pass may not be enough for all.
-                state.park(replace(waiting, looked=parking.now()))
-            raise
-    return pass_.report
-
-
-def _carry_out(pass_: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> list[str]:
-    """Carry one message out, or keep it in a pause. `waiting`: the parked message, if it was parked. Raises
-    SiteAgentError.
-    """
-    if parking.waits(pass_.rules):
-        parking.keep(pass_.site.offering, pass_.site.state_dir, document, pass_.rules)
-        return []
-    message = _Message(pass_.site, document, waiting)
-    pass_.cause = f"policy {message.policy}"
-    engine.reconcile(pass_, message.steps(pass_.rules))
-    return message.commands
-
-
-class _Message:
-    """One message while it is carried out: its settings, what was done of it before, and the error that stopped it."""
-
-    def __init__(self, site: Site, document: Mapping[str, Any], waiting: ParkedMessage | None) -> None:
-        """Raise PlanRefused, or PolicyStateLost."""
+    def __init__(self, run: Pass, document: Mapping[str, Any], waiting: ParkedMessage | None = None) -> None:
+        super().__init__(run)
         self.commands: list[str] = []
-        self._site = site
+        self.waiting = waiting
         self._document = document
         self._now = parking.now()
+        self._period = ""
+        self._error: SiteAgentError | None = None
+
+    def _take_up(self) -> None:
+        """Raise PlanRefused, or PolicyStateLost."""
+        site, document, waiting = self.site, self._document, self.waiting
         self._asked = periodic_messages.desired_settings(document, site.offering.periodic_limit_type)
         self._at = waiting.at if waiting else periodic_messages.written_at(document, self._now)
         # The plans that the policy was told of when the message was parked.
@@ -274,29 +214,12 @@ class _Message:
         self._state = parking.state_of(site.offering, site.state_dir, document)
         self._digest = parking.digest(document)
         self._keeper = _keeper(site)
-        self._period = ""
-        self._error: SiteAgentError | None = None
+        self.key = parking.plans_key(self.policy, self._resource)
+        self.cause = f"policy {self.policy}"
 
-    def steps(self, rules: PolicyRules) -> Steps[PeriodicFacts, PlannedPeriodic]:
-        """Return the loop over the one account that the message is about."""
-
-        def failed(_work: object, _portion: Portion, error: SiteAgentError) -> None:
-            self._error = self._error or error
-
-        return Steps(
-            key=parking.plans_key(self.policy, self._resource),
-            observe=self._observe,
-            plan=PlannedPeriodic,
-            refine=lambda facts, plan: self._refine(rules, facts, plan),
-            portions=self._portions,
-            apply=self._apply,
-            read_back=self._read_back,
-            failed=failed,
-            tell=self._tell,
-        )
-
-    def _observe(self) -> PeriodicFacts:
+    def observe(self) -> PeriodicFacts | None:
         """Read Waldur's resource, the cluster's TRES, and the account's settings. Raises SiteAgentError."""
+        self._take_up()
         waiting = self._state.parked
         if waiting is not None and self._at < waiting.at:
             why = (
@@ -305,8 +228,8 @@ class _Message:
                 else "came in a pause and waits"
             )
             raise PlanRefused(f"older than the message of {waiting.at}, which {why}")
-        asked = _checked(self._site, self._asked, self._resource)
-        snapshot = Snapshot(self._site.backend.cluster)
+        asked = _checked(self.site, self._asked, self._resource)
+        snapshot = Snapshot(self.site.backend.cluster)
         if periodic.is_old(self._at, self._state.applied(self._now)):
             return PeriodicFacts(asked, self.policy, snapshot)
         if refused := self._keeper.cannot(asked):
@@ -315,7 +238,7 @@ class _Message:
         # One account, and all of that one.
         account = Account(asked.account, None, observed.limits.get(LimitType.GRP_TRES_MINS, {}))
         snapshot = replace(snapshot, accounts={asked.account: account}, complete=frozenset({Part.ACCOUNTS}))
-        if self._site.offering.periodic_emulator:
+        if self.site.offering.periodic_emulator:
             # Nobody's jobs run in the emulator: what the cluster's own limits are used for does not count.
             used = {asked.account: dict.fromkeys(asked.tres, 0)}
             snapshot = replace(snapshot, used=used, complete=snapshot.complete | {Part.USAGE})
@@ -329,26 +252,27 @@ class _Message:
         """
         if not asked.resets_usage:
             return ""
-        granularity = policies.granularity(self._site.client, self.policy) or Granularity.MONTH
+        granularity = policies.granularity(self.site.client, self.policy) or Granularity.MONTH
         period = periodic.period(self._at, granularity)
         return "" if self._state.has_reset(period, self._now) else period
 
-    def _refine(
-        self, rules: PolicyRules, facts: PeriodicFacts, plan: PlannedPeriodic
-    ) -> PeriodicFacts | None:
+    def plan(self, facts: PeriodicFacts) -> PlannedPeriodic:
+        return PlannedPeriodic(facts)
+
+    def refine(self, facts: PeriodicFacts, plan: PlannedPeriodic) -> PeriodicFacts | None:
         """Return the facts with the used amounts of limits that get lower; unknown where they cannot be read."""
-        accounts = gate.unknown_usage(rules, plan) - facts.usage_asked
+        accounts = gate.unknown_usage(self.run.rules, plan) - facts.usage_asked
         if not accounts:
             return None
         asked = replace(facts, usage_asked=facts.usage_asked | accounts)
         try:
-            seen = self._site.backend.observe(Scope(parts=frozenset(), usage_of=accounts))
+            seen = self.site.backend.observe(Scope(parts=frozenset(), usage_of=accounts))
         except BackendError as error:
             log.warning("what accounts have used of their limits cannot be read: %s", error)
             return asked
         return replace(asked, snapshot=facts.snapshot.with_usage(seen))
 
-    def _portions(self, work: Work[PlannedPeriodic]) -> Iterator[Portion]:
+    def portions(self, work: Work[PlannedPeriodic]) -> Iterator[Portion]:
         """Yield the settings, then the reset, which does not begin where they are not in force. Nothing where a part of
         the message is not allowed.
         """
@@ -362,7 +286,7 @@ class _Message:
             self._period = work.plan.facts.period
             yield Portion(tuple(actions[len(settings) :]))
 
-    def _apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
+    def apply(self, actions: Sequence[ClusterAction]) -> Sequence[Outcome]:
         """Do one portion. A reset that SLURM refused, or was never asked for, was not done; of all else nobody knows
         but the state file. Raises BackendError.
         """
@@ -380,7 +304,7 @@ class _Message:
             self._state.end_reset(self._period, is_done=all(outcome.done for outcome in outcomes))
         return outcomes
 
-    def _read_back(self, work: Work[PlannedPeriodic], portion: Portion, outcomes: Sequence[Outcome]) -> None:
+    def read_back(self, work: Work[PlannedPeriodic], portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Read the settings again: rc 0 can be a refusal (22.05). Raises BackendError, and PlanRefused."""
         for outcome in outcomes:
             if outcome.error is not None:
@@ -393,7 +317,10 @@ class _Message:
         if left:
             raise PeriodicFailed(f"the cluster took the commands and did not do it: {left[0].render()}")
 
-    def _tell(self, work: Work[PlannedPeriodic]) -> None:
+    def failed(self, work: Work[PlannedPeriodic], portion: Portion, error: SiteAgentError) -> None:
+        self._error = self._error or error
+
+    def tell(self, work: Work[PlannedPeriodic]) -> None:
         """Report success, or that the message is held. Raises the SiteAgentError that stopped it otherwise: the caller
         decides whether it is tried again. In mode `observe` nothing is told, and nothing waits any more: whoever serves
         the offering has the message, too.
@@ -404,7 +331,7 @@ class _Message:
                 self._resource,
                 work.run.rules.mode,
             )
-            parking.let_go(self._site.offering, self._site.state_dir, self._document)
+            parking.let_go(self.site.offering, self.site.state_dir, self._document)
             return
         if self._error is not None:
             raise self._error
@@ -437,14 +364,14 @@ class _Message:
             if not work.plan.actions:
                 log.info("periodic limits of resource %s: already applied", self._resource)
         self._report("")
-        parking.let_go(self._site.offering, self._site.state_dir, self._document)
+        parking.let_go(self.site.offering, self.site.state_dir, self._document)
 
     def _report(self, error: str) -> None:
         """Report to the policy; no error is success. Raises WaldurError."""
         commands = self._state.commands(self._digest)
-        is_emulated = self._site.offering.periodic_emulator
+        is_emulated = self.site.offering.periodic_emulator
         policies.report(
-            self._site.client,
+            self.site.client,
             self.policy,
             self._resource,
             error=error,
@@ -453,6 +380,75 @@ class _Message:
         )
         self._state.forget_commands(self._digest)
         self.commands = commands
+
+
+class PeriodicResume(PeriodicMessage):
+    """A message that was held or came in a pause, and may go on now."""
+
+    beside = "periodic limits"
+
+    @classmethod
+    def each(cls, run: Pass) -> Iterator[PeriodicResume]:
+        """Yield the messages that are due in a pass over everything: those whose plans are approved or not held any
+        more, and those that came in a pause; of the others some are looked at again in every hour. Where they take long
+        the rest stays. Those whose resource is locked are left to the lock's holder. Where no message waits, this costs
+        no request and no command. Raises StateError and PolicyStateLost where nobody can tell which these are.
+        """
+        site = run.site
+        waiting = parked(site.state_dir, site.offering.uuid) if run.scope.is_everything else []
+        if not waiting or not gate.may_tell(run.rules):
+            return
+        now = parking.now()
+        free: list[ParkedMessage] = []
+        others: list[ParkedMessage] = []
+        for message in waiting:
+            key = parking.plans_key(*parking.uuids(message.document))
+            plans = HeldPlans(site.state_dir, site.offering, key)
+            held = {plan.id for plan in plans.waiting()}
+            approved = {approval.plan for approval in plans.approvals.open()}
+            (free if held.intersection(message.plans) <= approved else others).append(message)
+        free.sort(key=lambda message: message.looked)
+        others.sort(key=lambda message: message.looked)
+        again = [message for message in others if abs(now - message.looked) > LOOKED_AT_EVERY]
+        until_s = time.monotonic() + RESUMED_FOR_S
+        is_first = True
+        for message in (*free, *again[:LOOKED_AT_ONCE]):
+            if not is_first and time.monotonic() > until_s:
+                run.report.later = run.report.later or PassUnfinished(
+                    "more messages of periodic policies wait: the next pass goes on"
+                )
+                return
+            if run.lock(f"periodic_limits:{message.document.get('resource_uuid')}"):
+                is_first = False
+                yield cls(run, message.document)
+
+    def observe(self) -> PeriodicFacts | None:
+        """Return None where another message waits by now."""
+        self.waiting = parking.state_of(self.site.offering, self.site.state_dir, self._document).parked
+        if self.waiting is None or parking.digest(self.waiting.document) != parking.digest(self._document):
+            self.waiting = None
+            return None
+        return super().observe()
+
+    def conclude(self, error: SiteAgentError | None) -> None:
+        """Tell the policy of what will not get better; all else waits on."""
+        if error is not None and self.waiting is not None:
+            try:
+                self._give_up_or_wait(error, self.waiting)
+            except SiteAgentError as raised:
+                error = raised
+        super().conclude(error)
+
+    def _give_up_or_wait(self, error: SiteAgentError, waiting: ParkedMessage) -> None:
+        site, document = self.site, self._document
+        # Without its rights in Waldur the agent can do nothing for any message: this one waits.
+        if error.retryable or (isinstance(error, WaldurError) and error.denied):
+            # It comes last the next time: the time of a pass may not be enough for all.
+            state = parking.state_of(site.offering, site.state_dir, document)
+            state.park(replace(waiting, looked=parking.now()))
+        else:
+            _report_failure(site.offering, site.state_dir, document, error, site.client)
+            parking.let_go(site.offering, site.state_dir, document)
 
 
 def _observed(keeper: PeriodicKeeper, account: str) -> ObservedSettings:

@@ -7,14 +7,12 @@ The present month in every report; the month before it as well in the first days
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
 from agent.core.account_names import fold
-from agent.core.actions import Action
-from agent.core.errors import SiteAgentError
 from agent.core.key_actions import ReportKeyUsage
 from agent.core.model import Component, Snapshot
 from agent.core.periods import Month
@@ -22,11 +20,11 @@ from agent.core.units import reported_amount
 from agent.core.usage import Counts, KeyUsageRecord, UsageQuery
 from agent.plan.policy.rules import PolicyContext
 from agent.plan.usage import planning as planner
-from agent.run import engine, gate
-from agent.run.engine import Steps, Work
+from agent.run.engine import Mode, Work
 from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.waldur import api_keys, offerings, resources
+from agent.waldur.client import WaldurClient
 from backends.base import KeyPower
 
 KEY = "usage of keys"
@@ -51,46 +49,34 @@ class PlannedKeyUsage:
     is_whole: bool = False
 
 
-def submit(run: Pass, now: Callable[[], datetime]) -> None:
-    """Submit what changed. What fails is noted as a problem, and tried again by the next report."""
-    if not isinstance(run.site.backend, KeyPower) or not gate.may_tell(run.rules) or run.rules.paused:
-        return
-    try:
-        engine.reconcile(run, _steps(run.site, now))
-    except SiteAgentError as error:
-        run.report.problems.append(f"usage of keys: {error}")
-        run.report.later = run.report.later or (error if error.retryable else None)
+class KeyUsage(Mode[KeyUsageFacts, PlannedKeyUsage]):
+    """What was used with each key. What fails is tried again by the next report."""
 
+    key = KEY
+    beside = "usage of keys"
 
-def plan(site: Site, now: Callable[[], datetime]) -> tuple[Action, ...]:
-    """Return what `submit` would tell now. Changes nothing. Raises SiteAgentError."""
-    if not isinstance(site.backend, KeyPower) or not gate.may_tell(gate.rules_of(site)):
-        return ()
-    return engine.plan_of(_steps(site, now)).actions
+    def __init__(self, run: Pass) -> None:
+        super().__init__(run)
+        self.requests = {ReportKeyUsage: self._report}
 
+    def observe(self) -> KeyUsageFacts | None:
+        return _observe(self.site, self.run.now()) if isinstance(self.site.backend, KeyPower) else None
 
-def _steps(site: Site, now: Callable[[], datetime]) -> Steps[KeyUsageFacts, PlannedKeyUsage]:
-    def tell(work: Work[PlannedKeyUsage]) -> None:
+    def plan(self, facts: KeyUsageFacts) -> PlannedKeyUsage:
+        return PlannedKeyUsage(tuple(_changes(self.site, facts)), Snapshot(self.site.backend.cluster))
+
+    def tell(self, work: Work[PlannedKeyUsage]) -> None:
         for action, error in work.send(work.plan.actions).items():
             if error.retryable:
                 raise error
             if isinstance(action, ReportKeyUsage):
                 # Waldur may have closed that month, or forgotten the key: this process leaves it alone.
-                site.cache.told_key_usage[action.key, action.month] = action.after
+                self.site.cache.told_key_usage[action.key, action.month] = action.after
 
-    return engine.only_telling(
-        KEY,
-        lambda: _observe(site, now()),
-        lambda facts: PlannedKeyUsage(tuple(_changes(site, facts)), Snapshot(site.backend.cluster)),
-        tell,
-        {ReportKeyUsage: lambda _client, a: _send(site, a)},
-    )
-
-
-def _send(site: Site, action: ReportKeyUsage) -> None:
-    usages = {name: amount for name, amount in action.after if amount is not None}
-    api_keys.report_usage(site.client, action.key, action.month, usages)
-    site.cache.told_key_usage[action.key, action.month] = action.after
+    def _report(self, client: WaldurClient, action: ReportKeyUsage) -> None:
+        usages = {name: amount for name, amount in action.after if amount is not None}
+        api_keys.report_usage(client, action.key, action.month, usages)
+        self.site.cache.told_key_usage[action.key, action.month] = action.after
 
 
 def _observe(site: Site, now: datetime) -> KeyUsageFacts:

@@ -8,12 +8,12 @@ held as there. Asked by orders; whatever cannot be told any more is written down
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from agent.config.model import Mode
 from agent.core.account_names import fold
+from agent.core.actions import Action
 from agent.core.errors import BackendUnavailable, SiteAgentError, WaldurError
 from agent.core.model import Resource, ResourceState, Snapshot
 from agent.core.periods import SKEW, Month, attribution
@@ -23,7 +23,7 @@ from agent.core.usage_actions import UsageAction, told
 from agent.core.waldur_actions import WaldurAction
 from agent.plan.usage.planning import UsagePlan
 from agent.run import engine
-from agent.run.engine import Steps, Work
+from agent.run.engine import Work
 from agent.run.gate import Pass
 from agent.run.site import Site
 from agent.run.usage import departed, planning
@@ -36,7 +36,6 @@ from agent.waldur import members, offerings, resources, usages
 
 log = logging.getLogger(__name__)
 
-MODE = Mode.REPORT
 # slurmdbd may hear of an end late: a report in the first hour of a month may have missed some of the month before.
 FINAL_AFTER = timedelta(hours=1)
 
@@ -70,43 +69,31 @@ def tell(run: Pass, ending: Iterable[Resource], snapshot: Snapshot) -> LastUsage
     if isinstance(backend, SiteAgentError):
         return LastUsage(errors={each.uuid: backend for each in listed})
     site = replace(site, backend=backend)
-    telling = _Telling(run, site, listed, snapshot)
+    telling = LastTold(run, site, listed, snapshot)
     try:
-        engine.reconcile(run, telling.steps())
+        engine.reconcile(run, telling)
     except SiteAgentError as error:
         return LastUsage(errors={each.uuid: error for each in listed})
     return telling.result
 
 
-class _Telling:
-    """One count for the resources that end in a pass."""
+class LastTold(Submission):
+    """One count for the resources that end in a pass, as a part of their orders: who was shown these was shown it."""
 
     def __init__(self, run: Pass, site: Site, ending: Sequence[Resource], snapshot: Snapshot) -> None:
-        self._run = run
-        self._site = site
+        super().__init__(run, lambda: present(site))
+        self.site = site
         self._ending = ending
         self._snapshot = snapshot
-        self._submission = Submission(site, lambda: present(site))
         self._closed: tuple[PlannedMonth, ...] = ()
         self.result = LastUsage()
 
-    def steps(self) -> Steps[ReportFacts, PlannedReport]:
-        submission = self._submission
-        return Steps(
-            key=MODE,
-            observe=self._observe,
-            plan=self._plan,
-            refine=lambda facts, plan: planning.refine(self._site, facts, plan),
-            portions=submission.portions,
-            apply=submission.apply,
-            read_back=submission.read_back,
-            failed=submission.failed,
-            tell=self._finish,
-        )
+    def was_shown(self, action: Action, shown: Set[Action]) -> bool:
+        return True
 
-    def _observe(self) -> ReportFacts:
-        site, now = self._site, present(self._site)
-        months = self._months(now)
+    def observe(self) -> ReportFacts:
+        site, now = self.site, present(self.site)
+        months = self._open_months(now)
         facts = offerings.facts(site.client)
         observed = report_facts.of_resources(site, facts, [*self._ending, *self._namesakes()], self._snapshot)
         if not observed.components:
@@ -125,7 +112,7 @@ class _Telling:
 
     def _namesakes(self) -> list[Resource]:
         """Return the other resources that name the same accounts, and have not ended. Raises WaldurError."""
-        client, own = self._site.client, {each.uuid for each in self._ending}
+        client, own = self.site.client, {each.uuid for each in self._ending}
         found = []
         for holders in resources.holders_of_each(client, {each.backend_id for each in self._ending}).values():
             if isinstance(holders, WaldurError):
@@ -133,11 +120,11 @@ class _Telling:
             found += [r for r in holders if r.uuid not in own and r.state is not ResourceState.TERMINATED]
         return found
 
-    def _months(self, now: datetime) -> list[DatedMonth]:
+    def _open_months(self, now: datetime) -> list[DatedMonth]:
         """Return the months that are open, the newest first. Raises MonthEnded where nobody knows under which month
         Waldur would file what it is told now, and WaldurError.
         """
-        site, current = self._site, Month.of(now)
+        site, current = self.site, Month.of(now)
         takes_dates = usages.takes_dates(site.client)
         date: datetime | None = attribution(current, site.zone)
         if not takes_dates or (date and date > now - SKEW):
@@ -158,7 +145,7 @@ class _Telling:
 
     def _is_final(self, began: datetime) -> bool:
         """Return whether a report has counted the month before, after it had ended."""
-        entries = passes.last(self._site.state_dir, self._site.offering.uuid, MODE)
+        entries = passes.last(self.site.state_dir, self.site.offering.uuid, Submission.key)
         for entry in entries:
             try:
                 return datetime.fromisoformat(str(entry.get("last_good"))) >= began + FINAL_AFTER
@@ -166,14 +153,14 @@ class _Telling:
                 continue
         return False
 
-    def _plan(self, facts: ReportFacts) -> PlannedReport:
+    def plan(self, facts: ReportFacts) -> PlannedReport:
         """Return what is submitted; months of which Waldur takes nothing are kept for the record."""
         found = planning.plan(facts)
         self._closed = tuple(each for each in found.months if not each.is_current and each.date is None)
         open_months = tuple(each for each in found.months if each not in self._closed)
         return replace(found, months=open_months, is_whole=False)
 
-    def _finish(self, work: Work[PlannedReport]) -> None:
+    def tell(self, work: Work[PlannedReport]) -> None:
         """Note what keeps a resource, and write down what cannot be told any more."""
         errors: dict[str, SiteAgentError] = {}
         held: dict[str, str] = {}
@@ -181,7 +168,7 @@ class _Telling:
         for resource in self._ending:
             uuid = resource.uuid
             plans = [(m, p) for m in work.plan.months for p in m.plans if p.resource.uuid == uuid]
-            error = self._submission.error_of(uuid) or _silence(work.plan.months, uuid)
+            error = self.error_of(uuid) or _silence(work.plan.months, uuid)
             reasons = [work.decision.reason(action) for _, plan in plans for action in plan.actions]
             if error is not None and _may_pass(error):
                 errors[uuid] = error
@@ -192,7 +179,7 @@ class _Telling:
                 self._give_up(work, [*plans, *closed], error)
                 over.append(resource)
         reported_accounts.forget(
-            self._site.state_dir, self._site.backend.cluster, self._site.offering.uuid, over
+            self.site.state_dir, self.site.backend.cluster, self.site.offering.uuid, over
         )
         self.result = LastUsage(errors, held)
 
@@ -213,11 +200,11 @@ class _Telling:
             unsent = NotTold(why, method="POST", path=usages.PATH)
             work.note([Outcome(action, unsent) for action in lost if action not in tried])
             figures = "; ".join(map(_figure, lost))
-            figures = figures or departed.counted(self._site, work.plan, month, plan.account, plan.resource)
+            figures = figures or departed.counted(self.site, work.plan, month, plan.account, plan.resource)
             if not figures:
                 continue
             row = UntoldUsage(plan.resource.uuid, plan.account, str(month.month), figures, why)
-            untold_usage.add(self._site.state_dir, self._site.offering.uuid, row)
+            untold_usage.add(self.site.state_dir, self.site.offering.uuid, row)
             log.warning(
                 "the last usage of %s (resource %s) in %s is not in Waldur: %s: %s. Put it right there; `status` shows "
                 "it until `forget untold-usage --offering %s`",
@@ -226,7 +213,7 @@ class _Telling:
                 month.month,
                 row.figures,
                 why,
-                self._site.offering.uuid,
+                self.site.offering.uuid,
                 extra={"resource": plan.resource.uuid, "account": plan.account},
             )
 

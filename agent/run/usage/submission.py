@@ -12,18 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import MappingProxyType
 
+from agent.config.model import Mode
 from agent.core.account_names import fold
 from agent.core.errors import PassUnfinished, SiteAgentError, WaldurAnswerError, WaldurError
 from agent.core.plans import Outcome
 from agent.core.usage_actions import UsageAction
 from agent.plan.usage.planning import Ledger, UsagePlan
+from agent.run import engine
 from agent.run.engine import Portion, Work
+from agent.run.gate import Pass
 from agent.run.results import ResourceResult, Result, postponed
-from agent.run.site import Site
 from agent.run.usage import planning as report_plan
 from agent.run.usage.circuit_breaker import CircuitBreaker
 from agent.run.usage.closed_months import MonthAccess
-from agent.run.usage.planning import MonthEnded, PlannedMonth, PlannedReport
+from agent.run.usage.planning import MonthEnded, PlannedMonth, PlannedReport, ReportFacts
 from agent.state import report_state, settled_usage
 from agent.waldur import pool, usages
 
@@ -37,15 +39,15 @@ UNSENT: Mapping[str, WaldurError] = MappingProxyType({})
 ReportWork = Work[PlannedReport]
 
 
-class Submission:
-    """One report. `clock` returns the time of now; `interrupted`: whether something more urgent waits."""
+class Submission(engine.Mode[ReportFacts, PlannedReport]):
+    """Usage that is submitted month by month. `clock` returns the time of now."""
 
-    def __init__(
-        self, site: Site, clock: Callable[[], datetime], interrupted: Callable[[], bool] = lambda: False
-    ) -> None:
-        self._site = site
+    key = Mode.REPORT
+    paces_itself = True
+
+    def __init__(self, run: Pass, clock: Callable[[], datetime]) -> None:
+        super().__init__(run)
         self._clock = clock
-        self._interrupted = interrupted
         self._breaker = CircuitBreaker()
         # Why the report ends early.
         self._stop: SiteAgentError | None = None
@@ -65,11 +67,17 @@ class Submission:
         self._access: MonthAccess
         self._threads: ThreadPoolExecutor
 
+    def plan(self, facts: ReportFacts) -> PlannedReport:
+        return report_plan.plan(facts)
+
+    def refine(self, facts: ReportFacts, plan: PlannedReport) -> ReportFacts | None:
+        return report_plan.refine(self.site, facts, plan)
+
     def portions(self, work: ReportWork) -> Iterator[Portion]:
         """Yield all months, oldest first; of each the totals, then the shares of users."""
         self._plan = work.plan
         self._links = {fold(name): uuid for name, uuid in work.plan.observed.links.items()}
-        self._access = MonthAccess(self._site, self._clock, work.plan, work.report)
+        self._access = MonthAccess(self.site, self._clock, work.plan, work.report)
         self._months = {str(month.month): month for month in work.plan.months}
         blocked = work.decision.blocked
         with pool.threads() as self._threads:
@@ -87,7 +95,7 @@ class Submission:
                 if not is_known and self._stop is None:
                     try:
                         # The totals have made new records, to which shares belong.
-                        ledger = Ledger.of(usages.of_month(self._site.client, month.month))
+                        ledger = Ledger.of(usages.of_month(self.site.client, month.month))
                     except WaldurError as error:
                         self._stop = error
                 self._ledgers[name] = ledger
@@ -103,7 +111,7 @@ class Submission:
             if not portion:
                 continue
             if not self._may_go_on(month):
-                self._leave([*portion, *(a for a in waiting if self._access.open_part(month, a))])
+                self._left([*portion, *(a for a in waiting if self._access.open_part(month, a))])
                 return
             self._again = []
             yield Portion(tuple(portion))
@@ -114,13 +122,13 @@ class Submission:
         if self._stop is not None:
             return False
         if self._access.is_dateless(month) and not report_plan.is_certain(
-            self._site, month.month, self._clock()
+            self.site, month.month, self._clock()
         ):
             self._stop = MonthEnded(
                 f"{month.month} is about to end: the next report submits the rest of its usage"
             )
         # One portion is submitted in every pass, or a queue that is never empty would keep reports away.
-        elif self._count >= AT_ONCE and self._interrupted():
+        elif self._count >= AT_ONCE and (self.run.is_late or self.run.makes_way()):
             self._stop = PassUnfinished(
                 "something more urgent waits, or the time is up: the next report goes on"
             )
@@ -158,7 +166,7 @@ class Submission:
                     detail=first.detail,
                 )
             if answer is UNSENT:
-                self._leave([action])
+                self._left([action])
             elif error is not None and not month.is_current and usages.refuses_month(error):
                 self._access.close(month.month, action, error)
                 self._again.append(action)
@@ -170,7 +178,7 @@ class Submission:
         """Send one action. Raises WaldurError."""
         month = self._months[action.month]
         amounts = [(name, amount) for name, amount in action.after if amount is not None]
-        client = self._site.client
+        client = self.site.client
         if action.is_total:
             uuid = action.resource
             self._access.send(month, lambda date: usages.set_totals(client, uuid, amounts, date))
@@ -189,7 +197,7 @@ class Submission:
             month, lambda date: usages.set_users(client, record.uuid, amounts, linked, date)
         )
 
-    def read_back(self, _work: ReportWork, _portion: Portion, outcomes: Sequence[Outcome]) -> None:
+    def read_back(self, work: ReportWork, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         """Note what was submitted. Nothing is read: figures are absolute, and Waldur answers with an error where it
         keeps none.
         """
@@ -205,12 +213,12 @@ class Submission:
                     self._failed_totals.setdefault(action.month, set()).add(action.resource)
                 self._errors.setdefault(action.resource, outcome.error)
 
-    def failed(self, _work: ReportWork, portion: Portion, error: SiteAgentError) -> None:
+    def failed(self, work: ReportWork, portion: Portion, error: SiteAgentError) -> None:
         """Note a portion of which nothing was sent."""
         self._stop = self._stop or error
-        self._leave(portion.actions)
+        self._left(portion.actions)
 
-    def _leave(self, actions: Sequence[UsageAction]) -> None:
+    def _left(self, actions: Sequence[UsageAction]) -> None:
         for action in actions:
             if self._stop is not None:
                 self._errors.setdefault(action.resource, self._stop)
@@ -263,6 +271,6 @@ class Submission:
             state.live[str(month.month)] |= {a: jobs for a, jobs in known.items() if a in kept}
         state.keep(work.plan.state_months)
         state.failed = frozenset(self._failed)
-        report_state.save(self._site.state_dir, self._site.offering.uuid, state)
+        report_state.save(self.site.state_dir, self.site.offering.uuid, state)
         if work.plan.settled is not None:
-            settled_usage.save(self._site.state_dir, self._site.offering.uuid, work.plan.settled)
+            settled_usage.save(self.site.state_dir, self.site.offering.uuid, work.plan.settled)
