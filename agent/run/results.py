@@ -165,20 +165,6 @@ class PassReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisioningReport:
-    """What was done; `error` is why nothing, or nothing more, could be looked at."""
-
-    outcomes: tuple[Outcome, ...] = ()
-    error: SiteAgentError | None = None
-
-    @property
-    def retryable_error(self) -> SiteAgentError | None:
-        """The first reason to come back soon."""
-        errors = (self.error, *(outcome.error for outcome in self.outcomes))
-        return next((error for error in errors if error is not None and error.retryable), None)
-
-
 def withheld(held: Iterable[HeldPlan], refused: Iterable[Refused]) -> dict[str, Any]:
     """Return what the policy keeps from happening, for `--json`."""
     return {

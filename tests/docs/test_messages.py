@@ -46,7 +46,10 @@ def texts() -> tuple[frozenset[str], frozenset[str]]:
                 and node.func.attr in LEVELS
             ):
                 logged |= {text_of(node.args[0])} if ast.unparse(node.func.value) == "log" else set()
-    return frozenset(found - {GAP}), frozenset(logged)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "beside":
+                # The engine logs what ends a mode that goes on beside others.
+                logged.add(f"{text_of(node.value)} of offering {GAP}: {GAP}")
+    return frozenset((found | logged) - {GAP}), frozenset(logged)
 
 
 def explained(page: Path) -> Iterator[str]:

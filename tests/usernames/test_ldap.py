@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.config.model import Mode
 from agent.core.associations import Association
 from agent.core.directory_actions import (
     AddToGroup,
@@ -19,6 +20,7 @@ from agent.core.directory_actions import (
 )
 from agent.core.errors import NotApplied
 from agent.plan.groups import DesiredGroups
+from agent.run import engine
 from agent.run.handed_on import AccountsInStep
 from agent.run.people.groups import Groups
 from agent.run.site import Site
@@ -248,6 +250,24 @@ def test_a_change_of_a_group_that_the_directory_does_not_show_is_no_success(
     assert [(o.action, o.error) for o in again.outcomes] == [(dropped, None)]
     assert there.members == members
     assert settle_groups(site, desired).outcomes == ()
+
+
+def test_only_what_was_shown_is_done_to_groups(
+    site_for: SiteFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = directory.install(tmp_path, monkeypatch)
+    there.members = {"hpc_a": frozenset()}
+    site, shown = site_for("base", ldap=directory.SETTINGS), AddToGroup(group="hpc_a", user="x")
+    desired = DesiredGroups({"hpc_a": {"x", "y"}})
+    (action,) = (
+        each for each in planned(site, Groups, AccountsInStep(desired, desired.users)).actions
+        if each.ids() == shown.ids()
+    )  # fmt: skip
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        run.shown = frozenset({action})
+        run.leave(AccountsInStep(desired, desired.users))
+        engine.walk(run, [Groups])
+    assert (there.applied, run.report.problems) == ([action], [])
 
 
 def test_without_a_directory_there_are_no_groups(site_for: SiteFactory) -> None:

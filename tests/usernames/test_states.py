@@ -22,7 +22,9 @@ from agent.core.errors import (
 )
 from agent.core.model import Association, Resource, ResourceState, Snapshot
 from agent.run import engine
+from agent.run.handed_on import NamedPeople
 from agent.run.people import usernames
+from agent.run.people.usernames import Usernames
 from agent.run.waldur_facts import MembershipFacts
 from agent.state import given_usernames
 from simulator.server.faults import Fault
@@ -79,6 +81,39 @@ def test_a_plan_shows_all_of_it_and_changes_nothing(waldur: SimulatedWaldur, sit
     report = settled(site)
     assert sorted(map(str, planned)) == sorted(str(outcome.action) for outcome in report.outcomes)
     assert planned_names(site).actions == ()
+
+
+def test_a_pass_that_does_not_apply_leaves_the_people_and_tells_what_comes_later(
+    waldur: SimulatedWaldur, site_for: SiteFactory
+) -> None:
+    site = site_for("template")
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, applies=False) as run:
+        given = waldur_of(site, listed(site), facts(site))
+        waldur.requests.reset()
+        run.leave(given)
+        engine.walk(run, [Usernames])
+    assert run.result(NamedPeople) == NamedPeople(tuple(given.users))
+    assert run.report.notes == ["who gets a username now joins the accounts in the next pass"]
+    assert posts(waldur) == {}
+    (work,) = run.works
+    assert len(only(AssignUsername, work.decision.allowed)) == len(given.users)
+
+
+def test_only_who_was_shown_gets_a_name_and_it_need_not_be_the_one_that_was_shown(
+    waldur: SimulatedWaldur, site_for: SiteFactory
+) -> None:
+    site = site_for("template")
+    persons = {user.uuid: user.user_uuid for user in listed(site)}
+    one, *_ = only(AssignUsername, planned_names(site).actions)
+    begin = BeginUsername(offering_user=one.offering_user, reason=one.reason)
+    with engine.passing(site, Mode.MEMBERSHIP_SYNC, is_recorded=False) as run:
+        run.shown = frozenset({begin, replace(one, username="another")})
+        done = named(run, waldur_of(site, listed(site), facts(site)))
+    assert (done.problems, done.error) == ([], None)
+    assert {user.user_uuid for user in listed(site) if user.username} == {persons[one.offering_user]}
+    assert run.result(NamedPeople) == NamedPeople(done.users)
+    settled(site)
+    assert all(user.username for user in listed(site))
 
 
 def test_two_people_at_two_offerings_of_one_cluster_never_get_one_name(
