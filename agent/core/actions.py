@@ -9,6 +9,8 @@ policy, journal, backends and previews it declares itself: see `Action`.
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
@@ -101,6 +103,24 @@ class Thing(NamedTuple):
         return self.of == other.of or (self.kind is not Kind.SUBMISSION and "" in (self.of, other.of))
 
 
+class _Words(string.Formatter):
+    """Writes values as people read them. A format names the word for nothing: `{before:none}`."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return getattr(kwargs["action"], str(key))
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, tuple):
+            pairs = [f"{each[0]}={each[1]}" for each in value if isinstance(each, tuple)]
+            text = " ".join(pairs) if pairs else ",".join(value)
+        else:
+            text = "" if value is None else str(value)
+        return text or format_spec
+
+
+_WORDS = _Words()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Action:
     """Base of all actions. Each class declares what it means:
@@ -113,6 +133,7 @@ class Action:
     """
 
     verb: ClassVar[str]
+    subject: ClassVar[str]
     effect: ClassVar[Effect]
     target: ClassVar[Target]
     where: ClassVar[str]
@@ -129,12 +150,10 @@ class Action:
     reason: str = field(default="", compare=False)
 
     def __init_subclass__(cls) -> None:
-        if "verb" in vars(cls):
+        if not cls.__name__.endswith("Action"):  # a base of several
             KINDS[cls.__name__] = cls
-
-    def subject(self) -> str:
-        """Return what it is done to, in words."""
-        raise NotImplementedError
+            if "verb" not in vars(cls):
+                cls.verb = re.sub("(?<!^)(?=[A-Z])", " ", cls.__name__).lower().replace("qos", "QoS")
 
     @property
     def is_routine(self) -> bool:
@@ -145,7 +164,11 @@ class Action:
 
     def line(self) -> str:
         """Return verb and subject, without the reason."""
-        return f"{self.verb} {self.subject()}"
+        return f"{self.verb} {self.in_words()}"
+
+    def in_words(self) -> str:
+        """Return what it is done to."""
+        return _WORDS.vformat(self.subject, (), {"action": self})
 
     def render(self) -> str:
         return self.line() + (f"  ({self.reason})" if self.reason else "")
@@ -232,7 +255,7 @@ class ClusterAction(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateAccount(ClusterAction):
-    verb: ClassVar[str] = "create account"
+    subject = "{account} below {parent}"
     effect, target, phase = Effect.ADD, Target.ACCOUNT, Phase.MAKE
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
     makes = (Ref(Kind.ACCOUNT),)
@@ -241,9 +264,6 @@ class CreateAccount(ClusterAction):
     parent: str
     description: str = ""
     organization: str = ""
-
-    def subject(self) -> str:
-        return f"{self.account} below {self.parent}"
 
     def new_accounts(self) -> tuple[Account, ...]:
         return (Account(self.account, self.parent),)
@@ -255,7 +275,7 @@ class CreateAccount(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class MoveAccount(ClusterAction):
-    verb: ClassVar[str] = "move account"
+    subject = "{account} from {before} to {after}"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.PLACE
     parts, identifiers = frozenset({Part.ACCOUNTS}), ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_MOVED})
@@ -264,9 +284,6 @@ class MoveAccount(ClusterAction):
     account: str
     before: str
     after: str
-
-    def subject(self) -> str:
-        return f"{self.account} from {self.before} to {self.after}"
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return True
@@ -282,7 +299,7 @@ class SetLimits(ClusterAction):
     `on_qos`: they are set on the QoS that was made for the account.
     """
 
-    verb: ClassVar[str] = "set limits"
+    subject = "{account}{place} {change}"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
     parts, identifiers = frozenset({Part.ACCOUNTS}), ACCOUNT_ID
     costs = frozenset({Cost.LIMITS_CUT})
@@ -291,9 +308,13 @@ class SetLimits(ClusterAction):
     after: tuple[tuple[str, int], ...]
     on_qos: bool = False
 
-    def subject(self) -> str:
-        where = " on its QoS" if self.on_qos else ""
-        return f"{self.account}{where} {changed(self.before, self.after)}"
+    @property
+    def place(self) -> str:
+        return " on its QoS" if self.on_qos else ""
+
+    @property
+    def change(self) -> str:
+        return changed(self.before, self.after)
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return bool(self.lowered(snapshot))
@@ -318,7 +339,8 @@ class SetLimits(ClusterAction):
 class SetUserLimits(ClusterAction):
     """Set limits of one user in an account (SLURM: MaxTRESMins, per job); -1 takes one away."""
 
-    verb: ClassVar[str] = "set limits of user"
+    verb = "set limits of user"
+    subject = "{user} in {account} {change}"
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.SET_MEMBERS
     parts, identifiers = TREE, MEMBER_IDS
     costs = frozenset({Cost.LIMITS_CUT})
@@ -327,8 +349,9 @@ class SetUserLimits(ClusterAction):
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
 
-    def subject(self) -> str:
-        return f"{self.user} in {self.account} {changed(self.before, self.after)}"
+    @property
+    def change(self) -> str:
+        return changed(self.before, self.after)
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return bool(self.lowered(snapshot))
@@ -350,7 +373,7 @@ class SetUserLimits(ClusterAction):
 class SetQos(ClusterAction):
     """Give an account exactly these QoS; the default is set with them, else SLURM refuses quietly (rc 0)."""
 
-    verb: ClassVar[str] = "set QoS"
+    subject = "{account} {before:none} -> {after} default {default}"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_BLOCKED, Cost.ACCOUNTS_DOWNSCALED})
@@ -359,10 +382,6 @@ class SetQos(ClusterAction):
     before: tuple[str, ...] = field(default=(), compare=False)
     after: tuple[str, ...]
     default: str
-
-    def subject(self) -> str:
-        before, after = ",".join(self.before) or "none", ",".join(self.after)
-        return f"{self.account} {before} -> {after} default {self.default}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """Return whether the QoS is that of a pause, which stops jobs as blocking does, or of downscaled accounts."""
@@ -385,7 +404,7 @@ class SetQos(ClusterAction):
 class CreateQos(ClusterAction):
     """Make a QoS for one account, named like it. `limits` in the backend's spelling."""
 
-    verb: ClassVar[str] = "create QoS"
+    subject = "{account}{details}"
     effect, target, phase = Effect.ADD, Target.CLUSTER, Phase.PLACE
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
     makes = (Ref(Kind.QOS),)
@@ -393,9 +412,10 @@ class CreateQos(ClusterAction):
     flags: str = ""
     limits: tuple[tuple[str, str], ...] = ()
 
-    def subject(self) -> str:
-        words = (self.account, self.flags, *(f"{name}={value}" for name, value in self.limits))
-        return " ".join(filter(None, words))
+    @property
+    def details(self) -> str:
+        words = (self.flags, *(f"{name}={value}" for name, value in self.limits))
+        return "".join(f" {word}" for word in words if word)
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         own = {self.account}
@@ -406,14 +426,11 @@ class CreateQos(ClusterAction):
 class DeleteQos(ClusterAction):
     """Remove the QoS that was made for an account, after the account itself."""
 
-    verb: ClassVar[str] = "delete QoS"
+    subject = "{account}"
     effect, target, phase = Effect.REMOVE, Target.CLUSTER, Phase.CLEAR
     parts, costs, identifiers = TREE | {Part.QOS}, FREE, ACCOUNT_ID
     awaits = (Ref(Kind.ACCOUNT),)
     account: str
-
-    def subject(self) -> str:
-        return self.account
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         own = {self.account}
@@ -428,7 +445,7 @@ class AddMember(ClusterAction):
     `present_default` what it is now, empty for a user who has none, None where that is not known.
     """
 
-    verb: ClassVar[str] = "add member"
+    subject = "{user} to {account}{place}"
     effect, target, phase = Effect.ADD, Target.USER, Phase.JOIN
     parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
     makes = (Ref(Kind.MEMBER, of="user"),)
@@ -442,9 +459,9 @@ class AddMember(ClusterAction):
     qos: tuple[str, ...] = ()
     default_qos: str = ""
 
-    def subject(self) -> str:
-        extra = f" on {','.join(self.partitions)}" if self.partitions else ""
-        return f"{self.user} to {self.account}{extra}"
+    @property
+    def place(self) -> str:
+        return f" on {','.join(self.partitions)}" if self.partitions else ""
 
     def new_members(self) -> tuple[Association, ...]:
         return tuple(
@@ -468,7 +485,7 @@ class AddMember(ClusterAction):
 class RemoveMember(ClusterAction):
     """End a user's association. `is_default`: it is the user's default account, and the last one they leave."""
 
-    verb: ClassVar[str] = "remove member"
+    subject = "{user} from {account}"
     effect, target, phase = Effect.REMOVE, Target.USER, Phase.REMOVE_MEMBERS
     parts, identifiers = TREE, MEMBER_IDS
     costs = frozenset({Cost.MEMBERS_REMOVED})
@@ -477,9 +494,6 @@ class RemoveMember(ClusterAction):
     account: str
     user: str
     is_default: bool = field(default=False, compare=False)
-
-    def subject(self) -> str:
-        return f"{self.user} from {self.account}"
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         left = snapshot.associations - snapshot.rows_of(self.account, self.user)
@@ -496,7 +510,7 @@ class RemoveMember(ClusterAction):
 class MoveDefaultAccount(ClusterAction):
     """Give a user another default account, before the present one (empty: none) goes away."""
 
-    verb: ClassVar[str] = "move default account"
+    subject = "of {user} from {before:none} to {account}"
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.MOVE_DEFAULTS
     parts, identifiers = frozenset({Part.DEFAULT_ACCOUNTS}), MEMBER_IDS
     costs = frozenset({Cost.DEFAULTS_MOVED})
@@ -516,9 +530,6 @@ class MoveDefaultAccount(ClusterAction):
         """Return the account that is left: who gets a first default account changes none."""
         return self.before
 
-    def subject(self) -> str:
-        return f"of {self.user} from {self.before or 'none'} to {self.account}"
-
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return bool(self.before)
 
@@ -530,15 +541,12 @@ class MoveDefaultAccount(ClusterAction):
 class BlockSubmission(ClusterAction):
     """No new jobs in this account (GrpSubmitJobs=0); running ones go on."""
 
-    verb: ClassVar[str] = "block submission"
+    subject = "{account}"
     effect, target, phase = Effect.BLOCK, Target.ACCOUNT, Phase.BLOCK
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_BLOCKED})
     ends = (Ref(Kind.SUBMISSION),)
     account: str
-
-    def subject(self) -> str:
-        return self.account
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         standing = snapshot.accounts.get(self.account)
@@ -552,14 +560,11 @@ class BlockSubmission(ClusterAction):
 class AllowSubmission(ClusterAction):
     """New jobs are possible again (GrpSubmitJobs=-1)."""
 
-    verb: ClassVar[str] = "allow submission"
+    subject = "{account}"
     makes = (Ref(Kind.SUBMISSION),)
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.ALLOW
     parts, costs, identifiers = NO_PARTS, FREE, ACCOUNT_ID
     account: str
-
-    def subject(self) -> str:
-        return self.account
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         return _changed(snapshot, self.account, submit_limit=None)
@@ -569,7 +574,7 @@ class AllowSubmission(ClusterAction):
 class BlockMember(ClusterAction):
     """No new jobs of one user in this account (MaxSubmitJobs=0), until their association goes."""
 
-    verb: ClassVar[str] = "block member"
+    subject = "{user} in {account}"
     effect, target, phase = Effect.BLOCK, Target.USER, Phase.BLOCK_MEMBERS
     parts, identifiers = TREE, MEMBER_IDS
     costs = frozenset({Cost.MEMBERS_REMOVED})
@@ -577,30 +582,24 @@ class BlockMember(ClusterAction):
     account: str
     user: str
 
-    def subject(self) -> str:
-        return f"{self.user} in {self.account}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class AllowMember(ClusterAction):
     """A user whom we blocked came back before they were out: new jobs are possible again."""
 
-    verb: ClassVar[str] = "allow member"
+    subject = "{user} in {account}"
     makes = (Ref(Kind.SUBMISSION, of="user"),)
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.ALLOW
     parts, costs, identifiers = NO_PARTS, FREE, MEMBER_IDS
     account: str
     user: str
 
-    def subject(self) -> str:
-        return f"{self.user} in {self.account}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CancelJobs(ClusterAction):
     """Cancel the jobs of an account, or of one user in it, and wait for a bounded time until they have ended."""
 
-    verb: ClassVar[str] = "cancel jobs"
+    subject = "{whose}"
     effect, target, phase = Effect.REMOVE, Target.ACCOUNT, Phase.CANCEL_JOBS
     parts, identifiers = TREE, MEMBER_IDS
     costs = frozenset({Cost.JOBS_CANCELLED})
@@ -611,7 +610,8 @@ class CancelJobs(ClusterAction):
     user: str = ""
     jobs: int | None = field(default=None, compare=False)
 
-    def subject(self) -> str:
+    @property
+    def whose(self) -> str:
         whose = f"of {self.user} in {self.account}" if self.user else f"of {self.account}"
         return whose + (f" ({self.jobs} active)" if self.jobs is not None else "")
 
@@ -631,7 +631,7 @@ class CancelJobs(ClusterAction):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteAccount(ClusterAction):
-    verb: ClassVar[str] = "delete account"
+    subject = "{account} below {parent}"
     effect, target, phase = Effect.REMOVE, Target.ACCOUNT, Phase.DELETE
     parts, identifiers = TREE, ACCOUNT_ID
     costs = frozenset({Cost.ACCOUNTS_EMPTIED})
@@ -639,9 +639,6 @@ class DeleteAccount(ClusterAction):
     awaits = (Ref(Kind.MEMBER), Ref(Kind.CHILD), Ref(Kind.JOBS), Ref(Kind.DEFAULT), Ref(Kind.SUBMISSION))
     account: str
     parent: str = field(compare=False)
-
-    def subject(self) -> str:
-        return f"{self.account} below {self.parent}"
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """Return whether it has no accounts below it: with some it only goes after them."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from agent.core.actions import (
     ACCOUNT_ID,
@@ -32,16 +31,14 @@ class ResetQosUsage(ClusterAction):
     the QoS nor members are added without it.
     """
 
-    verb: ClassVar[str] = "reset usage of QoS"
+    verb = "reset usage of QoS"
+    subject = "{account}"
     effect, target, phase = Effect.CHANGE, Target.CLUSTER, Phase.PLACE
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.USAGE_RESET})
     makes = (Ref(Kind.FRESH_QOS),)
     needs = (Ref(Kind.ACCOUNT), Ref(Kind.QOS))
     account: str
-
-    def subject(self) -> str:
-        return self.account
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """Return whether both stand: what an account counted that is gone is nobody's."""
@@ -52,7 +49,8 @@ class ResetQosUsage(ClusterAction):
 class SetMemberQos(ClusterAction):
     """Give all associations of a user in an account exactly these QoS, and one of them as the default."""
 
-    verb: ClassVar[str] = "set QoS of member"
+    verb = "set QoS of member"
+    subject = "{user} in {account} {before:none} -> {after} default {default}"
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.SET_MEMBERS
     parts, identifiers = frozenset({Part.ASSOCIATIONS}), MEMBER_IDS
     costs = frozenset({Cost.MEMBERS_PAUSED})
@@ -62,10 +60,6 @@ class SetMemberQos(ClusterAction):
     before: tuple[str, ...] = field(default=(), compare=False)
     after: tuple[str, ...]
     default: str
-
-    def subject(self) -> str:
-        before, after = ",".join(self.before) or "none", ",".join(self.after)
-        return f"{self.user} in {self.account} {before} -> {after} default {self.default}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """Return whether the QoS is that of paused or downscaled accounts."""
@@ -89,16 +83,13 @@ class KeepDefaultAccount(ClusterAction):
     default goes (22.05 forgets the default account with it).
     """
 
-    verb: ClassVar[str] = "keep default account"
+    subject = "{account} of {user}"
     effect, target, phase = Effect.CHANGE, Target.USER, Phase.MOVE_DEFAULTS
     parts, costs, identifiers = frozenset({Part.DEFAULT_ACCOUNTS}), FREE, MEMBER_IDS
     needs = (Ref(Kind.ACCOUNT), Ref(Kind.MEMBER, of="user"))
     ends = (Ref(Kind.DEFAULT_PARTITION, of="user"),)
     account: str
     user: str
-
-    def subject(self) -> str:
-        return f"{self.account} of {self.user}"
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         return replace(snapshot, default_accounts={**snapshot.default_accounts, self.user: self.account})
@@ -110,7 +101,7 @@ class RemovePartition(ClusterAction):
     stay. Jobs that still need it delay it.
     """
 
-    verb: ClassVar[str] = "remove partition"
+    subject = "{partition:without a name} of {user} in {account}"
     effect, target, phase = Effect.REMOVE, Target.USER, Phase.REMOVE_MEMBERS
     parts, identifiers = TREE | {Part.DEFAULT_ACCOUNTS}, MEMBER_IDS
     costs = frozenset({Cost.PARTITIONS_REMOVED})
@@ -119,9 +110,6 @@ class RemovePartition(ClusterAction):
     account: str
     user: str
     partition: str
-
-    def subject(self) -> str:
-        return f"{self.partition or 'without a name'} of {self.user} in {self.account}"
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         row = Association(self.account, self.user, self.partition)

@@ -25,12 +25,9 @@ GROUP_ID: Mapping[str, str] = {"account": "group"}
 class BeginUsername(WaldurAction):
     """Tell Waldur that the account of an offering user is being made (`begin_creating`)."""
 
-    verb: ClassVar[str] = "begin username"
+    subject = "of offering user {offering_user}"
     target, identifiers = Target.USER, NOBODY
     offering_user: str
-
-    def subject(self) -> str:
-        return f"of offering user {self.offering_user}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +37,13 @@ class AssignUsername(WaldurAction):
     that the person had.
     """
 
-    verb: ClassVar[str] = "assign username"
+    subject = "{username:yet to be chosen} to offering user {offering_user}"
     effect, target, identifiers = Effect.ADD, Target.USER, {"user": "username"}
     costs = frozenset({Cost.PEOPLE_MADE, Cost.PEOPLE_RENAMED})
     offering_user: str
     username: str
     is_new: bool = field(default=False, compare=False)
     before: str = field(default="", compare=False)
-
-    def subject(self) -> str:
-        return f"{self.username or 'yet to be chosen'} to offering user {self.offering_user}"
 
     def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
         """Return one charge for the offering user: the name may be known later only."""
@@ -63,93 +57,74 @@ class AssignUsername(WaldurAction):
 class CompleteValidation(WaldurAction):
     """What Waldur waited for has been done by the person; comes before the name."""
 
-    verb: ClassVar[str] = "complete validation"
+    subject = "of offering user {offering_user}"
     target, identifiers = Target.USER, NOBODY
     offering_user: str
-
-    def subject(self) -> str:
-        return f"of offering user {self.offering_user}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskAccountLinking(WaldurAction):
     """Let Waldur ask the person to link an account; `comment` and `comment_url` are what it shows."""
 
-    verb: ClassVar[str] = "ask for account linking"
+    verb = "ask for account linking"
+    subject = "of offering user {offering_user}: {comment}"
     target, identifiers = Target.USER, NOBODY
     offering_user: str
     comment: str = ""
     comment_url: str = ""
-
-    def subject(self) -> str:
-        return _asked(self.offering_user, self.comment)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskValidation(WaldurAction):
     """Let Waldur ask the person for an additional validation; `comment` and `comment_url` are what it shows."""
 
-    verb: ClassVar[str] = "ask for validation"
+    verb = "ask for validation"
+    subject = "of offering user {offering_user}: {comment}"
     target, identifiers = Target.USER, NOBODY
     offering_user: str
     comment: str = ""
     comment_url: str = ""
-
-    def subject(self) -> str:
-        return _asked(self.offering_user, self.comment)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailUsername(WaldurAction):
     """Set an offering user to `Error creating`; `message` goes to the log, Waldur takes none."""
 
-    verb: ClassVar[str] = "fail username"
+    subject = "of offering user {offering_user}: {message}"
     target, identifiers = Target.USER, NOBODY
     offering_user: str
     message: str
-
-    def subject(self) -> str:
-        return _asked(self.offering_user, self.message)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeginDeletion(WaldurAction):
     """Tell Waldur that the account of an offering user is being deleted; it cannot be taken back from then on."""
 
-    verb: ClassVar[str] = "begin deletion"
+    subject = "of {username:nobody yet}, offering user {offering_user}"
     target, identifiers, feature = Target.USER, {"user": "username"}, "set_deleting"
     offering_user: str
     username: str = ""
-
-    def subject(self) -> str:
-        return _leaver(self.offering_user, self.username)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteDeletion(WaldurAction):
     """Tell Waldur that an offering user is in no account any more. Homes and files stay."""
 
-    verb: ClassVar[str] = "complete deletion"
+    subject = "of {username:nobody yet}, offering user {offering_user}"
     target, identifiers, feature = Target.USER, {"user": "username"}, "set_deleted"
     offering_user: str
     username: str = ""
-
-    def subject(self) -> str:
-        return _leaver(self.offering_user, self.username)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailDeletion(WaldurAction):
     """Set an offering user to `Error deleting`; `message` goes to the log and journal, Waldur takes none."""
 
-    verb: ClassVar[str] = "fail deletion"
+    subject = "of {username:nobody yet}, offering user {offering_user}: {message}"
     target, identifiers, feature = Target.USER, {"user": "username"}, "set_error_deleting"
     offering_user: str
     username: str = ""
     message: str = field(compare=False)
-
-    def subject(self) -> str:
-        return f"{_leaver(self.offering_user, self.username)}: {self.message}"
 
 
 class DirectoryAction(Action):
@@ -163,13 +138,10 @@ class DirectoryAction(Action):
 class MakeUser(DirectoryAction):
     """A person's user made in the directory; in the journal only, for a plan shows the name that is assigned."""
 
-    verb: ClassVar[str] = "make user"
+    subject = "{user}"
     effect, target = Effect.ADD, Target.USER
     costs, identifiers = FREE, USER_ID
     user: str
-
-    def subject(self) -> str:
-        return self.user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,14 +150,15 @@ class UpdateProfile(DirectoryAction):
     and new value. With another home or shell a person may be unable to work: that costs what a removal does.
     """
 
-    verb: ClassVar[str] = "update profile"
+    subject = "of {user}: {changed}"
     effect, target = Effect.CHANGE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
     changes: tuple[tuple[str, str], ...]
 
-    def subject(self) -> str:
-        return f"of {self.user}: {', '.join(name for name, _ in self.changes)}"
+    @property
+    def changed(self) -> str:
+        return ", ".join(name for name, _ in self.changes)
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return not LOGIN_ATTRIBUTES.isdisjoint(name.lower() for name, _ in self.changes)
@@ -198,30 +171,24 @@ class DeactivateUser(DirectoryAction):
     `login`, `uid`: the person's in Waldur, by which the directory knows its entry; empty and None where unknown.
     """
 
-    verb: ClassVar[str] = "deactivate user"
+    subject = "{user}"
     effect, target = Effect.REMOVE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
     login: str = ""
     uid: int | None = None
 
-    def subject(self) -> str:
-        return self.user
-
 
 @dataclass(frozen=True, kw_only=True)
 class CreateUser(DirectoryAction):
     """Make a person's user in the directory with the name and the numbers that Waldur has for it."""
 
-    verb: ClassVar[str] = "create user"
+    subject = "{user} with uid {uid} and gid {gid}"
     effect, target = Effect.ADD, Target.USER
     costs, identifiers = frozenset({Cost.PEOPLE_MADE}), USER_ID
     user: str
     uid: int
     gid: int
-
-    def subject(self) -> str:
-        return f"{self.user} with uid {self.uid} and gid {self.gid}"
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return True
@@ -233,14 +200,11 @@ class RenameUser(DirectoryAction):
     Nobody logs in with the old name from then on: that costs what a removal does.
     """
 
-    verb: ClassVar[str] = "rename user"
+    subject = "{before} to {user}"
     effect, target = Effect.CHANGE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED, Cost.PEOPLE_RENAMED}), USER_ID
     before: str
     user: str
-
-    def subject(self) -> str:
-        return f"{self.before} to {self.user}"
 
     def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
         renamed = Charge(Cost.PEOPLE_RENAMED, "", fold(self.before))
@@ -251,15 +215,12 @@ class RenameUser(DirectoryAction):
 class AdoptNumbers(DirectoryAction):
     """Give a person's user the numbers that Waldur has: files on disk keep the old ones, and the person loses them."""
 
-    verb: ClassVar[str] = "adopt numbers"
+    subject = "of {user}: uid and gid {before[0]}:{before[1]} -> {after[0]}:{after[1]}"
     effect, target = Effect.CHANGE, Target.USER
     costs, identifiers = frozenset({Cost.MEMBERS_REMOVED}), USER_ID
     user: str
     before: tuple[int, int]
     after: tuple[int, int]
-
-    def subject(self) -> str:
-        return f"of {self.user}: uid and gid {self.before[0]}:{self.before[1]} -> {self.after[0]}:{self.after[1]}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return True
@@ -269,80 +230,66 @@ class AdoptNumbers(DirectoryAction):
 class EnableUser(DirectoryAction):
     """Let a person who has come back log in again: the agent had disabled the entry when they left."""
 
-    verb: ClassVar[str] = "enable user"
+    subject = "{user}"
     effect, target = Effect.ADD, Target.USER
     costs, identifiers = FREE, USER_ID
     user: str
     shell: str = ""
-
-    def subject(self) -> str:
-        return self.user
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateGroup(DirectoryAction):
     """Make the group of an allocation, named like its account, or of a project with the number that Waldur has."""
 
-    verb: ClassVar[str] = "create group"
+    subject = "{group}{number}"
     effect, target = Effect.ADD, Target.GROUP
     costs, identifiers = FREE, GROUP_ID
     group: str
     gid: int | None = None
 
-    def subject(self) -> str:
-        return self.group if self.gid is None else f"{self.group} with gid {self.gid}"
+    @property
+    def number(self) -> str:
+        return "" if self.gid is None else f" with gid {self.gid}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddToGroup(DirectoryAction):
-    verb: ClassVar[str] = "add to group"
+    subject = "{group}: {user}"
     effect, target = Effect.ADD, Target.GROUP
     costs, identifiers = FREE, {**GROUP_ID, **USER_ID}
     group: str
     user: str
 
-    def subject(self) -> str:
-        return f"{self.group}: {self.user}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveFromGroup(DirectoryAction):
-    verb: ClassVar[str] = "remove from group"
+    subject = "{group}: {user}"
     effect, target = Effect.REMOVE, Target.GROUP
     costs, identifiers = frozenset({Cost.GROUP_MEMBERS_REMOVED}), {**GROUP_ID, **USER_ID}
     group: str
     user: str
-
-    def subject(self) -> str:
-        return f"{self.group}: {self.user}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteGroup(DirectoryAction):
     """Delete the group of an allocation, together with its account."""
 
-    verb: ClassVar[str] = "delete group"
+    subject = "{group}"
     effect, target = Effect.REMOVE, Target.GROUP
     costs, identifiers = frozenset({Cost.ACCOUNTS_EMPTIED}), GROUP_ID
     group: str
-
-    def subject(self) -> str:
-        return self.group
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptGroupNumber(DirectoryAction):
     """Give a project's group the number that Waldur has: files on disk keep the old one, and its members lose them."""
 
-    verb: ClassVar[str] = "adopt group number"
+    subject = "of {group}: gid {before} -> {after}"
     effect, target = Effect.CHANGE, Target.GROUP
     costs, identifiers = frozenset({Cost.GROUP_MEMBERS_REMOVED}), GROUP_ID
     group: str
     before: int
     after: int
-
-    def subject(self) -> str:
-        return f"of {self.group}: gid {self.before} -> {self.after}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return True
@@ -352,53 +299,36 @@ class AdoptGroupNumber(DirectoryAction):
 class DescribeGroup(DirectoryAction):
     """Let a project's group name its organization. `before`: what it says of that now, and will not any more."""
 
-    verb: ClassVar[str] = "describe group"
+    subject = "{group}: {after}"
     effect, target = Effect.CHANGE, Target.GROUP
     costs, identifiers = FREE, GROUP_ID
     group: str
     before: tuple[str, ...] = ()
     after: str
 
-    def subject(self) -> str:
-        return f"{self.group}: {self.after}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ListGroup(DirectoryAction):
     """List a project's group in another entry of the directory (`project_groups.parents`)."""
 
-    verb: ClassVar[str] = "list group"
+    subject = "{group} in {parent}"
     effect, target = Effect.ADD, Target.GROUP
     costs, identifiers = FREE, GROUP_ID
     group: str
     parent: str
-
-    def subject(self) -> str:
-        return f"{self.group} in {self.parent}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DelistGroup(DirectoryAction):
     """Take a project's group out of an entry that lists it. `members`: who may lose something by that."""
 
-    verb: ClassVar[str] = "delist group"
+    subject = "{group} in {parent}"
     effect, target = Effect.REMOVE, Target.GROUP
     costs, identifiers = frozenset({Cost.GROUP_MEMBERS_REMOVED}), GROUP_ID
     group: str
     parent: str
     members: tuple[str, ...] = field(default=(), compare=False)
 
-    def subject(self) -> str:
-        return f"{self.group} in {self.parent}"
-
     def charges(self, snapshot: Snapshot, rules: PolicyRules) -> tuple[Charge, ...]:
         whose = self.members or ("",)
         return tuple(Charge(Cost.GROUP_MEMBERS_REMOVED, self.group, user) for user in whose)
-
-
-def _asked(offering_user: str, words: str) -> str:
-    return f"of offering user {offering_user}: {words}"
-
-
-def _leaver(offering_user: str, username: str) -> str:
-    return f"of {username or 'nobody yet'}, offering user {offering_user}"

@@ -42,14 +42,11 @@ class HomeAction(HostAction):
 class MakeHome(HomeAction):
     """Make the home of a user and fill it from the skeleton. A home that is there already is not touched."""
 
-    verb: ClassVar[str] = "make home"
+    subject = "{path} of {user} with umask {umask}"
     effect, costs = Effect.ADD, frozenset({Cost.HOMES_MADE})
     user: str
     path: str
     umask: str
-
-    def subject(self) -> str:
-        return f"{self.path} of {self.user} with umask {self.umask}"
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return True
@@ -67,17 +64,13 @@ class SetQuota(HomeAction):
     that is not known.
     """
 
-    verb: ClassVar[str] = "set quota"
+    subject = "of {user} on {place} ({provider}) {limits}"
     effect, costs = Effect.CHANGE, frozenset({Cost.QUOTAS_LOWERED})
     user: str
     provider: str
     place: str
     before: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     limits: tuple[tuple[str, str], ...]
-
-    def subject(self) -> str:
-        limits = " ".join(f"{name}={value}" for name, value in self.limits)
-        return f"of {self.user} on {self.place} ({self.provider}) {limits}"
 
     @property
     def program(self) -> str:
@@ -104,7 +97,7 @@ class MakeProjectDirectory(DirectoryHostAction):
     name. One that is there already is not touched. `project_id`: Lustre's, 0 where there is no quota.
     """
 
-    verb: ClassVar[str] = "make project directory"
+    subject = "{path} of {owner}:{group} ({gid}) with mode {mode}{rights}"
     effect, costs = Effect.ADD, FREE
     account: str
     path: str
@@ -115,10 +108,10 @@ class MakeProjectDirectory(DirectoryHostAction):
     has_acl: bool
     project_id: int = 0
 
-    def subject(self) -> str:
+    @property
+    def rights(self) -> str:
         acl = f" and rights for {self.group}" if self.has_acl else ""
-        project = f", project {self.project_id}" if self.project_id else ""
-        return f"{self.path} of {self.owner}:{self.group} ({self.gid}) with mode {self.mode}{acl}{project}"
+        return acl + (f", project {self.project_id}" if self.project_id else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +120,7 @@ class SetProjectQuota(DirectoryHostAction):
     empty for a directory that is new, None where nobody could tell. `of_group`: `project_id` is the number of a group.
     """
 
-    verb: ClassVar[str] = "set project quota"
+    subject = "of {path} ({whose} {project_id} on {mount_point}) {limits}"
     effect, costs = Effect.CHANGE, frozenset({Cost.QUOTAS_LOWERED})
     account: str
     path: str
@@ -137,10 +130,9 @@ class SetProjectQuota(DirectoryHostAction):
     limits: tuple[tuple[str, str], ...]
     of_group: bool = False
 
-    def subject(self) -> str:
-        limits = " ".join(f"{name}={value}" for name, value in self.limits)
-        whose = "group" if self.of_group else "project"
-        return f"of {self.path} ({whose} {self.project_id} on {self.mount_point}) {limits}"
+    @property
+    def whose(self) -> str:
+        return "group" if self.of_group else "project"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         # A quota that nobody could tell may be a higher one.

@@ -19,6 +19,8 @@ KEY_IDS: Mapping[str, str] = {"resource": "resource", "account": "account"}
 class KeyAction(Action):
     """Done on the cluster with one key, as its owner asked in Waldur. `client_id`: the key's name there."""
 
+    subject = "{client_id} of {account}"
+
     where: ClassVar[str] = "cluster"
     target: ClassVar[Target] = Target.RESOURCE
     parts: ClassVar[frozenset[Part]] = NO_PARTS
@@ -29,9 +31,6 @@ class KeyAction(Action):
     resource: str
     account: str
     client_id: str
-
-    def subject(self) -> str:
-        return f"{self.client_id} of {self.account}"
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return True
@@ -46,7 +45,6 @@ class KeyAction(Action):
 class IssueKey(KeyAction):
     """Make a key. `replaces`: a new secret for one that is there; the old one is worth nothing then."""
 
-    verb: ClassVar[str] = "issue key"
     effect = Effect.ADD
     key: str
     resource: str
@@ -62,7 +60,6 @@ class IssueKey(KeyAction):
 class PauseKey(KeyAction):
     """Make a key worth nothing until it is resumed."""
 
-    verb: ClassVar[str] = "pause key"
     effect = Effect.CHANGE
     key: str
     resource: str
@@ -72,7 +69,6 @@ class PauseKey(KeyAction):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeKey(KeyAction):
-    verb: ClassVar[str] = "resume key"
     effect, costs = Effect.CHANGE, FREE
     key: str
     resource: str
@@ -86,7 +82,6 @@ class EndKey(KeyAction):
     got its secret.
     """
 
-    verb: ClassVar[str] = "end key"
     effect = Effect.CHANGE
     key: str
     resource: str
@@ -102,32 +97,27 @@ class EndKey(KeyAction):
 class ReportKey(WaldurAction):
     """Give Waldur the secret of a key that was issued; the action itself does not know it."""
 
-    verb: ClassVar[str] = "report key"
+    subject = "{key}"
     target, identifiers = Target.RESOURCE, {}
     key: str
-
-    def subject(self) -> str:
-        return self.key
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmKey(WaldurAction):
     """Tell Waldur that a key is as it asked for: `state` is `paused` or `ok`."""
 
-    verb: ClassVar[str] = "confirm key"
+    subject = "{key} {state}"
     target, identifiers = Target.RESOURCE, {}
     key: str
     state: str
-
-    def subject(self) -> str:
-        return f"{self.key} {self.state}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportKeyUsage(WaldurAction):
     """Set what was used with a key in a month, written `2024-03`; amounts in Waldur's units."""
 
-    verb: ClassVar[str] = "report usage of key"
+    verb = "report usage of key"
+    subject = "{client_id} of {account} in {month}: {figures}"
     target, identifiers = Target.RESOURCE, KEY_IDS
     key: str
     resource: str
@@ -137,5 +127,6 @@ class ReportKeyUsage(WaldurAction):
     before: Amounts = field(default=(), compare=False)
     after: Amounts
 
-    def subject(self) -> str:
-        return f"{self.client_id} of {self.account} in {self.month}: {told(self.before, self.after)}"
+    @property
+    def figures(self) -> str:
+        return told(self.before, self.after)

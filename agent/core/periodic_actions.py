@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from agent.core.actions import (
     ACCOUNT_ID,
@@ -26,16 +25,13 @@ from agent.core.policy import Cost, PolicyRules
 class SetFairshare(ClusterAction):
     """Set an account's share among its siblings, by a periodic usage policy."""
 
-    verb: ClassVar[str] = "set fairshare"
+    subject = "of {account} {before:parent} -> {after}"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.SHARES_LOWERED})
     account: str
     before: int | None = field(default=None, compare=False)
     after: int
-
-    def subject(self) -> str:
-        return f"of {self.account} {self.before if self.before is not None else 'parent'} -> {self.after}"
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return self.before is not None and self.after < self.before
@@ -49,7 +45,7 @@ class SetFairshare(ClusterAction):
 class SetPeriodicLimits(ClusterAction):
     """Set limits of one type by a periodic usage policy; TRES that are not named keep theirs."""
 
-    verb: ClassVar[str] = "set periodic limits"
+    subject = "of {account} {limit_type} {change}"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.LIMITS_CUT})
@@ -58,8 +54,9 @@ class SetPeriodicLimits(ClusterAction):
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
 
-    def subject(self) -> str:
-        return f"of {self.account} {self.limit_type} {changed(self.before, self.after)}"
+    @property
+    def change(self) -> str:
+        return changed(self.before, self.after)
 
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         return bool(self.lowered(snapshot))
@@ -78,15 +75,16 @@ class ResetRawUsage(ClusterAction):
     agent did so last for the same policy, empty where it did not.
     """
 
-    verb: ClassVar[str] = "reset raw usage"
+    subject = "of {account}{earlier}"
     effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.CLEAR
     parts, identifiers = NO_PARTS, ACCOUNT_ID
     costs = frozenset({Cost.USAGE_RESET})
     account: str
     before: str = field(default="", compare=False)
 
-    def subject(self) -> str:
-        return f"of {self.account}" + (f" (last in {self.before})" if self.before else "")
+    @property
+    def earlier(self) -> str:
+        return f" (last in {self.before})" if self.before else ""
 
     def is_felt(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """Return whether it is no reset that is due: a policy that has reset the account in an earlier period does so

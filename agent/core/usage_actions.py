@@ -49,6 +49,10 @@ class UsageAction(WaldurAction):
         return name
 
     @property
+    def figures(self) -> str:
+        return told(self.before, self.after)
+
+    @property
     def components(self) -> tuple[str, ...]:
         """Return the components of which it tells."""
         return tuple(name for name, _ in self.after)
@@ -60,30 +64,25 @@ class UsageAction(WaldurAction):
 
     def in_short(self) -> str:
         """Return what it tells, without the account."""
-        return self.subject().removeprefix(f"of {self.account} in ")
+        return self.in_words().removeprefix(f"of {self.account} in ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportUsage(UsageAction):
     """Set the month's totals of a resource, all its components at once. `month` is written `2024-03`."""
 
-    verb: ClassVar[str] = "report usage"
+    subject = "of {account} in {month}: {figures}"
     is_total: ClassVar[bool] = True
-
-    def subject(self) -> str:
-        return f"of {self.account} in {self.month}: {told(self.before, self.after)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportUserUsage(UsageAction):
     """Set what users had of one component in the month; users not named keep theirs."""
 
-    verb: ClassVar[str] = "report usage of users"
+    verb = "report usage of users"
+    subject = "of {account} in {month}, {component}: {figures}"
     is_total: ClassVar[bool] = False
     component: str
-
-    def subject(self) -> str:
-        return f"of {self.account} in {self.month}, {self.component}: {told(self.before, self.after)}"
 
     def called(self, name: str) -> str:
         return f"{self.component} of {name}"

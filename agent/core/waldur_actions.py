@@ -30,12 +30,9 @@ class WaldurAction(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class ApproveOrder(WaldurAction):
-    verb: ClassVar[str] = "approve order"
+    subject = "{order}"
     target, identifiers = Target.ORDER, ORDER_ID
     order: str
-
-    def subject(self) -> str:
-        return self.order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +41,12 @@ class ClaimAccount(WaldurAction):
     without an order, for a resource that lost it.
     """
 
-    verb: ClassVar[str] = "claim account"
+    subject = "{account} for resource {resource}"
     target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID, **ACCOUNT_ID}
     needs = (Ref(Kind.ACCOUNT),)
     order: str = ""
     resource: str
     account: str
-
-    def subject(self) -> str:
-        return f"{self.account} for resource {self.resource}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,125 +55,100 @@ class ReleaseAccount(WaldurAction):
     name.
     """
 
-    verb: ClassVar[str] = "release account"
+    subject = "{account} from resource {resource}"
     target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID, **ACCOUNT_ID}
     order: str
     resource: str
     account: str
-
-    def subject(self) -> str:
-        return f"{self.account} from resource {self.resource}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportLimits(WaldurAction):
     """Show in Waldur, in its units, the limits that the account was given."""
 
-    verb: ClassVar[str] = "report limits"
+    subject = "of resource {resource}: {limits}"
     target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "set_limits"
     resource: str
     limits: tuple[tuple[str, Any], ...]
 
-    def subject(self) -> str:
-        return f"of resource {self.resource}: {' '.join(f'{k}={v}' for k, v in self.limits)}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteOrder(WaldurAction):
-    verb: ClassVar[str] = "complete order"
+    subject = "{order}"
     target, identifiers = Target.ORDER, ORDER_ID
     order: str
-
-    def subject(self) -> str:
-        return self.order
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettleAllocation(WaldurAction):
     """Bring the allocation object to OK that a server of 2024 keeps behind a resource."""
 
-    verb: ClassVar[str] = "settle allocation"
+    subject = "of resource {resource}"
     target, identifiers = Target.RESOURCE, {**ORDER_ID, **RESOURCE_ID}
     feature = "allocation set_state"
     order: str
     resource: str
-
-    def subject(self) -> str:
-        return f"of resource {self.resource}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailOrder(WaldurAction):
     """Set an order erred, for a fault of its own. `message` is what its consumer reads."""
 
-    verb: ClassVar[str] = "fail order"
+    subject = "{order}: {message}"
     target, identifiers = Target.ORDER, ORDER_ID
     order: str
     message: str
-
-    def subject(self) -> str:
-        return f"{self.order}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectOrder(WaldurAction):
     """Reject an order that waits for approval, as the site's own hook says. `message` is what its consumer reads."""
 
-    verb: ClassVar[str] = "reject order"
+    subject = "{order}{why}"
     target, identifiers = Target.ORDER, ORDER_ID
     order: str
     message: str
 
-    def subject(self) -> str:
-        return f"{self.order}: {self.message}" if self.message else self.order
+    @property
+    def why(self) -> str:
+        return f": {self.message}" if self.message else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportMetadata(WaldurAction):
     """Set keys of what Waldur shows of the resource's backend (`backend_metadata`); `metadata` is their JSON text."""
 
-    verb: ClassVar[str] = "report metadata"
+    subject = "of resource {resource}: {metadata}"
     target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
     metadata: str
 
-    def subject(self) -> str:
-        return f"of resource {self.resource}: {self.metadata}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshLastSync(WaldurAction):
-    verb: ClassVar[str] = "refresh last sync"
+    subject = "of resource {resource}"
     target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "refresh_last_sync"
     resource: str
-
-    def subject(self) -> str:
-        return f"of resource {self.resource}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarkResourceOk(WaldurAction):
     """Set an erred resource OK: its account stands and agrees with Waldur."""
 
-    verb: ClassVar[str] = "mark resource OK"
+    verb = "mark resource OK"
+    subject = "{resource}"
     target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "set_as_ok"
     resource: str
-
-    def subject(self) -> str:
-        return self.resource
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailResource(WaldurAction):
     """Set a resource erred, with what its owner and the operator should know."""
 
-    verb: ClassVar[str] = "fail resource"
+    subject = "{resource}: {message}"
     target, identifiers = Target.RESOURCE, RESOURCE_ID
     resource: str
     message: str
-
-    def subject(self) -> str:
-        return f"{self.resource}: {self.message}"
 
 
 class MemberStatus(NamedTuple):
@@ -196,47 +165,42 @@ class MemberStatus(NamedTuple):
 class ReportMembers(WaldurAction):
     """Show how far members are on the cluster, those of whom something else is to be said than before."""
 
-    verb: ClassVar[str] = "report members"
+    subject = "of resource {resource}: {told}"
     target, identifiers, feature = Target.RESOURCE, RESOURCE_ID, "set_membership_sync_statuses"
     resource: str
     statuses: tuple[MemberStatus, ...]
 
-    def subject(self) -> str:
+    @property
+    def told(self) -> str:
         told = (f"{name or person} {state}" for person, name, _, state, _ in self.statuses)
-        return f"of resource {self.resource}: {', '.join(told)}"
+        return ", ".join(told)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefuseKey(WaldurAction):
     """Set a resource's key erred that Waldur wants made or changed. `message` is what its owner reads."""
 
-    verb: ClassVar[str] = "refuse key"
+    subject = "{key}: {message}"
     target, identifiers = Target.RESOURCE, {}
     key: str
     message: str
-
-    def subject(self) -> str:
-        return f"{self.key}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterAgent(WaldurAction):
     """Show the agent at its offering: its identity with the version, a service by the mode's name, its processor."""
 
-    verb: ClassVar[str] = "register agent"
+    subject = "with service {service} on {backend:no backend}"
     target, identifiers, feature = Target.OFFERING, {}, "marketplace-site-agent-identities"
     service: str
     backend: str = ""
-
-    def subject(self) -> str:
-        return f"with service {self.service} on {self.backend or 'no backend'}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenewService(WaldurAction):
     """Keep a service of the agent active: every few minutes, so that it has no line in the journal."""
 
-    verb: ClassVar[str] = "renew service"
+    subject = "{service}"
     target, identifiers, feature = Target.OFFERING, {}, "marketplace-site-agent-identities"
     service: str
 
@@ -244,31 +208,23 @@ class RenewService(WaldurAction):
     def is_routine(self) -> bool:
         return True
 
-    def subject(self) -> str:
-        return self.service
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmKeyDeletion(WaldurAction):
     """Tell Waldur that a resource's key is deleted: it is ended, or was never here."""
 
-    verb: ClassVar[str] = "confirm deletion of key"
+    verb = "confirm deletion of key"
+    subject = "{key}"
     target, identifiers = Target.RESOURCE, {}
     key: str
-
-    def subject(self) -> str:
-        return self.key
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfferImport(WaldurAction):
     """Offer an account of the cluster that has no resource for import into a project; `limits` in Waldur's units."""
 
-    verb: ClassVar[str] = "offer import"
+    subject = "of {account} into project {project}"
     target, identifiers = Target.ACCOUNT, ACCOUNT_ID
     account: str
     project: str
     limits: tuple[tuple[str, Any], ...] = ()
-
-    def subject(self) -> str:
-        return f"of {self.account} into project {self.project}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
+import string
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +23,11 @@ from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetPeriodicLimits
 from agent.core.policy import Charge, Cost, PolicyRules
 from agent.core.usage_actions import UsageAction
+from agent.core.waldur_actions import FailOrder
 
 DECLARED: dict[str, type] = {
     "verb": str,
+    "subject": str,
     "effect": Effect,
     "target": Target,
     "where": str,
@@ -41,7 +44,7 @@ def all_of_ours(kind: type[Action] = Action) -> Iterator[type[Action]]:
     """Every concrete action class, wherever it is defined. Classes of other tests are not ours."""
     for each in kind.__subclasses__():
         if each.__module__.split(".")[0] in ("agent", "backends"):
-            if "verb" in vars(each):
+            if not each.__name__.endswith("Action"):  # a base of several
                 yield each
             yield from all_of_ours(each)
 
@@ -60,6 +63,19 @@ OURS = sorted(all_of_ours(), key=lambda kind: kind.__name__)
 def test_all_kinds_are_walked() -> None:
     assert len(OURS) > 40
     assert {kind.__name__ for kind in OURS} <= KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
+def test_the_words_of_an_action_name_what_it_has(kind: type[Action]) -> None:
+    named = {name.split("[")[0] for _, name, *_ in string.Formatter().parse(kind.subject) if name}
+    assert named != set()
+    fields_of_it = {each.name for each in dataclasses.fields(kind)}
+    assert {name for name in named if name not in fields_of_it and not hasattr(kind, name)} == set()
+
+
+def test_words_of_people_are_no_template() -> None:
+    action = FailOrder(order="{reason}", message="{0} {verb} {")
+    assert action.line() == "fail order {reason}: {0} {verb} {"
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
