@@ -185,6 +185,8 @@ class Mode(Generic[Facts, Plan]):
     beside: ClassVar[str] = ""
     requests: Mapping[type[WaldurAction], Request] = MappingProxyType({})
     cause: str = ""
+    # What an earlier mode must have left (`handed_on`): without it there is nothing to do.
+    needs: ClassVar[type | None] = None
     # Whether it looks itself at the time, and at what is more urgent: a portion of it is a request or two.
     paces_itself: ClassVar[bool] = False
     # Actions of one portion.
@@ -318,6 +320,8 @@ def walk(run: Pass, modes: Iterable[type[Mode[Any, Any]]]) -> None:
     SiteAgentError where another one cannot go on.
     """
     for kind in modes:
+        if kind.needs is not None and run.result(kind.needs) is None:
+            continue
         for mode in kind.each(run):
             if mode.beside:
                 go_beside(run, mode)

@@ -198,6 +198,8 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
         return decide_dry(site, run.rules, key, plan, after=after)
     if not run.holds:
         return decide_dry(site, run.rules, key, plan)
+    if _is_idle(site, key, plan):
+        return Decision()
     question = _Question(site, run.rules, key, plan, _looked_at(run, plan), plan.context)
     if not any(action.costs for action in plan.actions):
         with reading(site.state_dir) as db:
@@ -218,6 +220,16 @@ def decide(run: Pass, key: str, plan: Planned) -> Decision:
         why = f"what it costs people cannot be written down: {error}"
         decision = replace(question, context=replace(plan.context, unrecorded=why)).decided(site.state_dir)
         return _written_down(run, key, plan, decision, site.state_dir)
+
+
+def _is_idle(site: Site, key: str, plan: Planned) -> bool:
+    """Return whether there is nothing to decide on: no action, no account that was looked at, and nothing that waits.
+    Raises StateError.
+    """
+    if plan.actions or plan.snapshot.accounts or plan.context.sees_nothing:
+        return False
+    with reading(site.state_dir) as db:
+        return held_plans.is_clear(db, site.offering, key)
 
 
 def note_done(run: Pass, key: str, decision: Decision, outcomes: Iterable[Outcome]) -> None:

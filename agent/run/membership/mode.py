@@ -315,9 +315,10 @@ class Members(Mode[SyncFacts, PlannedSync]):
             self.take_up(plan, work.decision)
             facts, seen = afterwards.expected(work)
         desired = afterwards.desired_groups(plan, work.decision, self.errors)
-        run.leave(AccountsInStep(desired, frozenset(desired.users), is_whole=plan.is_whole))
-        if seen is not None and gate.is_known(run, self.key, plan):
-            leaving = afterwards.departures_of(facts, seen, self.unremovable)
+        if desired.names() or desired.users:
+            run.leave(AccountsInStep(desired, frozenset(desired.users), is_whole=plan.is_whole))
+        leaving = afterwards.departures_of(facts, seen, self.unremovable) if seen is not None else ()
+        if seen is not None and leaving and gate.is_known(run, self.key, plan):
             run.leave(PeopleLeaving(leaving, facts.waldur.offering, seen))
         run.leave(plan.facts.waldur)
         if plan.is_whole:

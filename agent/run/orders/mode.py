@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agent.config.model import Mode as PassMode
-from agent.core.actions import Action, AddMember, CancelJobs, DeleteAccount, DeleteQos, Kind, only
+from agent.core.actions import Action, AddMember, CancelJobs, DeleteAccount, Kind, Phase, only
 from agent.core.errors import (
     BackendError,
     DoneInPart,
@@ -56,8 +56,6 @@ from backends.hierarchy import in_order
 
 log = logging.getLogger(__name__)
 
-# What is left for last: nothing can be used of an account by then.
-GOING = (DeleteAccount, DeleteQos)
 READ_BACK = frozenset({Part.ACCOUNTS, Part.ASSOCIATIONS})
 CLAIM_ROUNDS = 3
 OrderWork = Work[PlannedOrders]
@@ -94,6 +92,10 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         """Approve, fail refused orders, and claim the names. Return the plan without the orders that fell out, None
         when none did.
         """
+        if not work.plan.plans and not self._is_announced:
+            self._is_announced = True
+            work.report.orders += work.plan.facts.results
+            return None
         self._open = {}
         for plan in work.plan.plans:
             order = plan.case.order
@@ -137,6 +139,8 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         account whose usage is reported, it is counted and told when nobody can use the account any more, and before it
         goes: that is a second portion.
         """
+        if not self._open:
+            return
         for plan, error in updates.overtaken(self.site, list(self._open.values()), self._approved):
             self._postpone(work, plan, error)
         wanted = Plan.of(a for plan in self._open.values() for a in plan.actions).cluster_actions()
@@ -145,7 +149,7 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
                 yield Portion(wanted)
             return
         self._goes_on = True
-        if first := tuple(action for action in wanted if not isinstance(action, GOING)):
+        if first := tuple(action for action in wanted if action.phase < Phase.DELETE):
             yield Portion(first)
         self._goes_on = False
         if isinstance(self.site.usage_backend, LateUsage) and only(CancelJobs, self._outcomes):
@@ -159,7 +163,10 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         """Return the accounts that may go now: who waits keeps the accounts above as well."""
         left = work.plan.again(self._open.values(), work.plan.snapshot)
         planned = dict.fromkeys(
-            a for plan in left for a in plan.actions if isinstance(a, GOING) and a in wanted
+            a
+            for plan in left
+            for a in Plan.of(plan.actions).cluster_actions()
+            if a.phase >= Phase.DELETE and a in wanted
         )
         failures = FailurePropagation()
         for action, error in self._outcomes.items():
@@ -210,6 +217,8 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
 
     def tell(self, work: OrderWork) -> None:
         """Report the limits, check that Waldur has kept the backend ids, and complete the orders."""
+        if not self._open:
+            return
         for uuid, error in self._send(work, ReportLimits).items():
             if error is not None:
                 log.warning(

@@ -59,6 +59,7 @@ class Departures(Mode[Sequence[Departure], PlannedDepartures]):
 
     key = KEY
     beside = "deletion of users"
+    needs = PeopleLeaving
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)

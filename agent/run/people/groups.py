@@ -56,6 +56,7 @@ class Groups(Mode[GroupFacts, PlannedGroups]):
 
     key = KEY
     beside = "groups"
+    needs = AccountsInStep
     unseen = NOT_SHOWN
 
     def __init__(self, run: Pass) -> None:

@@ -177,6 +177,7 @@ class Homes(Mode[HomeFacts, PlannedHomes]):
 
     key = KEY
     beside = "homes"
+    needs = AccountsInStep
     _state: HomeState
 
     def __init__(

@@ -59,6 +59,7 @@ class Directories(Mode[DirectoryFacts, PlannedDirectories]):
 
     key = KEY
     beside = "project directories"
+    needs = AccountsInStep
 
     def __init__(self, run: Pass) -> None:
         super().__init__(run)

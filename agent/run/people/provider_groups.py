@@ -64,6 +64,7 @@ class ProjectGroups(Mode[GroupFacts, PlannedGroups]):
 
     key = KEY
     beside = "project groups"
+    needs = DirectoryNames
     unseen = NOT_SHOWN
 
     def __init__(self, run: Pass) -> None:
