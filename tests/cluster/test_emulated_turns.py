@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 from pathlib import Path
@@ -45,3 +46,20 @@ def test_changes_and_jobs_at_once_are_all_there(tmp_path: Path) -> None:
     assert set(shown.split()) >= {f"u{number}" for number in range(USERS)}
     jobs = start("sacct", "-a", "-X", "-n", "-P", "-S", "2020-01-01", "-o", "JobID").communicate()[0].split()
     assert len(set(jobs)) == len(jobs) == JOBS
+
+
+def test_programs_that_read_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    commands, state = emulated_cluster(tmp_path)
+    environment = {**os.environ, **state}
+    with (commands / ".turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_SH)
+        for words in (["sacctmgr", "-n", "-P", "show", "assoc"], ["sacct", "-a", "-n", "-P"]):
+            subprocess.run([commands / words[0], *words[1:]], env=environment, check=True, timeout=300)
+        change = [commands / "sacctmgr", "-i", "add", "account", "name=a"]
+        with subprocess.Popen(change, env=environment, stdout=subprocess.DEVNULL) as writer:
+            subprocess.run(
+                [commands / "sacctmgr", "-n", "show", "assoc"], env=environment, check=True, timeout=300
+            )
+            assert writer.poll() is None, "it waits for its turn"
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            assert writer.wait(300) == 0
