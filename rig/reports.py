@@ -11,9 +11,9 @@ from pathlib import Path
 
 from agent.config.model import Mode
 from agent.core.periods import Month
+from agent.run import passes
 from agent.run import site as sites
 from agent.run.results import PassReport
-from agent.run.usage import mode as report
 from rig import job_rows
 from rig.job_rows import JobRow
 from rig.site import configuration, settings_of
@@ -76,7 +76,7 @@ class ReportsOnSlurm:
         return rows
 
     def report(self) -> PassReport:
-        return report.run_pass(self.site, clock=lambda: self.now)
+        return passes.report_usage(self.site, clock=lambda: self.now)
 
     def shown(self) -> dict[tuple[str, str], Decimal]:
         """Return the totals in Waldur that are not zero, by account and component."""
