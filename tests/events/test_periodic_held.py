@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent.config.model import Mode
 from agent.core.errors import BackendUnavailable, ClusterBusy, OfferingPaused, PassUnfinished
 from agent.core.periodic import LimitType
 from agent.core.periodic_actions import SetPeriodicLimits
@@ -19,6 +20,8 @@ from agent.core.policy import BUDGETS, Budget, Charge, Cost, LimitCuts, PolicyMo
 from agent.run import passes
 from agent.run.periodic import mode as periodic_limits
 from agent.run.periodic import parking
+from agent.run.periodic.mode import PeriodicFacts, PeriodicMessage
+from agent.run.preview.previews import preview
 from agent.state import charges, held_plans, journal
 from rig.site import configuration
 from simulator.server.faults import Fault
@@ -370,17 +373,37 @@ def test_a_message_that_fails_keeps_none_behind_it_waiting(
         world.told(world.message({"fairshare": 3}, policy_uuid=policy), paused)
     monkeypatch.setattr(periodic_limits, "RESUMED_FOR_S", -1)
     bad = min(world.policy, other)
-    observed = periodic_limits._Message._observe
+    observed = PeriodicMessage.observe
 
-    def fails(message: periodic_limits._Message) -> periodic_limits.PeriodicFacts:
-        if message.policy == bad:
+    def fails(message: PeriodicMessage) -> PeriodicFacts | None:
+        if message.waiting is not None and message.waiting.document["policy_uuid"] == bad:
             raise BackendUnavailable("slurmdbd is away")
         return observed(message)
 
-    monkeypatch.setattr(periodic_limits._Message, "_observe", fails)
+    monkeypatch.setattr(PeriodicMessage, "observe", fails)
     for _ in range(2):
         world.order_pass()
     assert [each.document["policy_uuid"] for each in world.parked()] == [bad]
+
+
+def test_what_came_after_a_plan_was_looked_at_waits_for_the_next_pass(world: PeriodicWorld) -> None:
+    """Nothing of it is done, so nothing of it is reported."""
+    looked_at = preview(world.site, Mode.ORDER_PROCESS)
+    world.told(world.message({"fairshare": 3}), world.with_policy(paused=True))
+    report = looked_at.apply()
+    assert (world.account_settings.share, world.reported(), len(world.parked())) == (None, [], 1)
+    assert (report.problems, isinstance(report.retryable_error, PassUnfinished)) == ([], True)
+    world.order_pass()
+    assert (world.account_settings.share, world.reported(), world.parked()) == (3, [(True, "", 1)], [])
+
+
+def test_what_was_looked_at_of_a_message_that_waits_is_done(world: PeriodicWorld) -> None:
+    world.told(world.message({"fairshare": 3}), world.with_policy(paused=True))
+    looked_at = preview(world.site, Mode.ORDER_PROCESS)
+    assert len(looked_at.allowed.actions) == 1
+    assert (world.account_settings.share, world.reported(), len(world.parked())) == (None, [], 1)
+    assert looked_at.apply().problems == []
+    assert (world.account_settings.share, world.reported(), world.parked()) == (3, [(True, "", 1)], [])
 
 
 def test_where_nothing_is_lowered_limits_are_raised(world: PeriodicWorld) -> None:

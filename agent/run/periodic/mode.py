@@ -352,6 +352,8 @@ class PeriodicMessage(Mode[PeriodicFacts, PlannedPeriodic]):
                     log.warning("the policy is not told that its settings are held: %s", refusal)
             self._state.park(ParkedMessage(self._document, self._at, self._now, plans))
             return
+        if not all(map(work.allows, work.plan.actions)):
+            raise PassUnfinished("what its message asks for now was not shown: the next pass carries it out")
         if work.plan.facts.observed is None:
             applied = self._state.applied(self._now)
             log.info(
