@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, IntEnum, StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -125,11 +125,13 @@ _WORDS = _Words()
 class Action:
     """Base of all actions. Each class declares what it means:
 
-    `effect`, `target`, and `where` it is carried out; `parts` of the snapshot that must have been read whole before it
-    may happen; `costs` to people that it can have (`charges`: what it really costs in one state); `identifiers` by
-    which the journal finds it, with the fields that hold them. Dependencies: what it `makes` and `ends`, what it
-    `needs` to stand, and what it `awaits` the end of. `phase`: its place in a batch. `fleeting` fields change by
-    the second; of an action that `grows`, only what gets less makes another action.
+    `subject`: what it is done to, in words, with its fields and properties in braces, and after a colon the word for
+    one that is empty; `verb`, where the words of its name will not do. `effect`, `target`, and `where` it is carried
+    out; `parts` of the snapshot that must have been read whole before it may happen; `costs` to people that it can have
+    (`charges`: what it really costs in one state); `identifiers` by which the journal finds it, with the fields that
+    hold them. Dependencies: what it `makes` and `ends`, what it `needs` to stand, and what it `awaits` the end of.
+    `phase`: its place in a batch. `fleeting` fields change by the second; of an action that `grows`, only what gets
+    less makes another action.
     """
 
     verb: ClassVar[str]
@@ -292,17 +294,35 @@ class MoveAccount(ClusterAction):
         return _changed(snapshot, self.account, parent=self.after)
 
 
+class LimitsAction(ClusterAction):
+    """Sets limits by name, of which others stay. `before` as observed."""
+
+    effect: ClassVar[Effect] = Effect.CHANGE
+    costs: ClassVar[frozenset[Cost]] = frozenset({Cost.LIMITS_CUT})
+
+    before: tuple[tuple[str, int], ...]
+    after: tuple[tuple[str, int], ...]
+
+    @property
+    def change(self) -> str:
+        """Return what becomes of each limit: `cpu=5->6 mem=none->0`."""
+        was = dict(self.before)
+        return " ".join(f"{name}={was.get(name, 'none')}->{value}" for name, value in self.after)
+
+    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
+        return bool(self.lowered(snapshot))
+
+
 @dataclass(frozen=True, kw_only=True)
-class SetLimits(ClusterAction):
+class SetLimits(LimitsAction):
     """Set limits by name, in the cluster's units (SLURM: GrpTRESMins); others stay. `before` as observed.
 
     `on_qos`: they are set on the QoS that was made for the account.
     """
 
     subject = "{account}{place} {change}"
-    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
+    target, phase = Target.ACCOUNT, Phase.SET
     parts, identifiers = frozenset({Part.ACCOUNTS}), ACCOUNT_ID
-    costs = frozenset({Cost.LIMITS_CUT})
     account: str
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
@@ -311,13 +331,6 @@ class SetLimits(ClusterAction):
     @property
     def place(self) -> str:
         return " on its QoS" if self.on_qos else ""
-
-    @property
-    def change(self) -> str:
-        return changed(self.before, self.after)
-
-    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        return bool(self.lowered(snapshot))
 
     def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
         """Return the limits that it lowers: an account that is yet to be made loses nothing."""
@@ -336,25 +349,17 @@ class SetLimits(ClusterAction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetUserLimits(ClusterAction):
+class SetUserLimits(LimitsAction):
     """Set limits of one user in an account (SLURM: MaxTRESMins, per job); -1 takes one away."""
 
     verb = "set limits of user"
     subject = "{user} in {account} {change}"
-    effect, target, phase = Effect.CHANGE, Target.USER, Phase.SET_MEMBERS
+    target, phase = Target.USER, Phase.SET_MEMBERS
     parts, identifiers = TREE, MEMBER_IDS
-    costs = frozenset({Cost.LIMITS_CUT})
     account: str
     user: str
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
-
-    @property
-    def change(self) -> str:
-        return changed(self.before, self.after)
-
-    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        return bool(self.lowered(snapshot))
 
     def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
         if self.account not in snapshot.accounts:
@@ -657,18 +662,22 @@ def only(kind: type[Chosen], actions: Iterable[Action]) -> list[Chosen]:
     return [action for action in actions if isinstance(action, kind)]
 
 
+def things_made(actions: Iterable[Action], *kinds: Kind) -> Iterator[Thing]:
+    """Yield the things of these kinds that actions make."""
+    return (thing for action in actions for thing in action.things(action.makes) if thing.kind in kinds)
+
+
+def things_ended(actions: Iterable[Action], *kinds: Kind) -> Iterator[Thing]:
+    """Yield the things of these kinds that actions end."""
+    return (thing for action in actions for thing in action.things(action.ends) if thing.kind in kinds)
+
+
 Several = TypeVar("Several", bound=Sequence[Action])
 
 
 def wholly_shown(actions_of: Mapping[str, Several], shown: frozenset[Action] | None) -> dict[str, Several]:
     """Return those of whom somebody was `shown` all actions; everybody where it is None."""
     return {of: some for of, some in actions_of.items() if shown is None or shown.issuperset(some)}
-
-
-def changed(before: Iterable[tuple[str, Any]], after: Iterable[tuple[str, Any]]) -> str:
-    """`cpu=5->6 mem=none->0`: what becomes of each value."""
-    was = dict(before)
-    return " ".join(f"{name}={was.get(name, 'none')}->{value}" for name, value in after)
 
 
 def qos_severity(qos: str, rules: PolicyRules) -> int:

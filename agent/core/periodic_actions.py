@@ -11,9 +11,9 @@ from agent.core.actions import (
     NO_PARTS,
     ClusterAction,
     Effect,
+    LimitsAction,
     Phase,
     Target,
-    changed,
     lowered_limits,
 )
 from agent.core.model import Snapshot
@@ -42,24 +42,16 @@ class SetFairshare(ClusterAction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetPeriodicLimits(ClusterAction):
+class SetPeriodicLimits(LimitsAction):
     """Set limits of one type by a periodic usage policy; TRES that are not named keep theirs."""
 
     subject = "of {account} {limit_type} {change}"
-    effect, target, phase = Effect.CHANGE, Target.ACCOUNT, Phase.SET
+    target, phase = Target.ACCOUNT, Phase.SET
     parts, identifiers = NO_PARTS, ACCOUNT_ID
-    costs = frozenset({Cost.LIMITS_CUT})
     account: str
     limit_type: str
     before: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     after: tuple[tuple[str, int], ...]
-
-    @property
-    def change(self) -> str:
-        return changed(self.before, self.after)
-
-    def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
-        return bool(self.lowered(snapshot))
 
     def lowered(self, snapshot: Snapshot) -> Mapping[str, tuple[int | None, int]]:
         """`before` was read with the account itself, of which the snapshot may show other limits only."""

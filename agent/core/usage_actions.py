@@ -64,7 +64,7 @@ class UsageAction(WaldurAction):
 
     def in_short(self) -> str:
         """Return what it tells, without the account."""
-        return self.in_words().removeprefix(f"of {self.account} in ")
+        return f"{self.month}: {self.figures}"
 
 
 @dataclass(frozen=True, kw_only=True)

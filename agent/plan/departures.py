@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from agent.core.account_names import fold
-from agent.core.actions import Action, RemoveMember, only
+from agent.core.actions import Action, Kind, things_ended
 from agent.core.directory_actions import BeginDeletion, CompleteDeletion, DeactivateUser, FailDeletion
 from agent.core.errors import BackendError, SiteAgentError
 from agent.core.model import Deletion, OfferingUser
@@ -79,8 +79,8 @@ def openings(users: Iterable[OfferingUser]) -> list[BeginDeletion]:
 
 def due(opening: BeginDeletion, planned: Iterable[Action], allowed: Set[Action]) -> bool:
     """Return whether a deletion begins now: the person may be removed from something."""
-    name = fold(opening.username)
-    return any(action in allowed for action in only(RemoveMember, planned) if fold(action.user) == name)
+    removed = things_ended((action for action in planned if action in allowed), Kind.MEMBER)
+    return fold(opening.username) in {fold(thing.of) for thing in removed}
 
 
 def unknown_entry(user: OfferingUser) -> BackendError | None:

@@ -15,12 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from agent.core.account_names import fold
-from agent.core.actions import (
-    Action,
-    ClusterAction,
-    Kind,
-    Phase,
-)
+from agent.core.actions import Action, ClusterAction, Kind, Phase, only, things_ended
 from agent.core.errors import PlanRefused, SiteAgentError, words_for_customers
 from agent.core.members import NOBODY, DesiredMembers
 from agent.core.model import AllocationSpec, OrderType, Part, Resource, ResourceState, Snapshot
@@ -110,7 +105,7 @@ class ResourcePlan:
         return self.case.account
 
     def cluster_actions(self) -> tuple[ClusterAction, ...]:
-        return tuple(action for action in self.actions if isinstance(action, ClusterAction))
+        return tuple(only(ClusterAction, self.actions))
 
 
 def skip(
@@ -185,25 +180,21 @@ def in_order(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 def leavers(actions: Iterable[Action]) -> frozenset[str]:
     """Return those who leave any account."""
-    ended = (thing for action in actions for thing in action.things(action.ends))
-    return frozenset(thing.of for thing in ended if thing.kind is Kind.MEMBER)
+    return frozenset(thing.of for thing in things_ended(actions, Kind.MEMBER))
 
 
 def is_departure(action: Action, gone: Set[str]) -> bool:
     """Return whether it is a step of somebody's leaving; `gone` as of `leavers`."""
     if not isinstance(action, ClusterAction):
         return False
-    loses_default = any(
-        thing.kind is Kind.DEFAULT and thing.of in gone for thing in action.things(action.ends)
-    )
+    loses_default = any(thing.of in gone for thing in things_ended([action], Kind.DEFAULT))
     return loses_default or action.phase in LEAVING
 
 
 def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
     """Return the accounts that somebody leaves: whose jobs must be known before that."""
-    actions = (action for plan in planned for action in plan.cluster_actions())
-    ended = (thing for action in actions for thing in action.things(action.ends))
-    return frozenset(thing.account for thing in ended if thing.kind in (Kind.MEMBER, Kind.JOBS))
+    actions = (action for plan in planned for action in plan.actions)
+    return frozenset(thing.account for thing in things_ended(actions, Kind.MEMBER, Kind.JOBS))
 
 
 def closing(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from agent.core.account_names import NameRules, fold
-from agent.core.actions import Action, DeleteAccount, Kind
+from agent.core.actions import Action, DeleteAccount, Kind, things_ended
 from agent.core.errors import PlanRefused
 from agent.core.model import (
     AllocationSpec,
@@ -215,8 +215,8 @@ def terminations(
     ending = {fold(case.resource.backend_id) for case in cases} & set(snapshot.accounts)
     leaving = {account for account in ending if not _no_allocation(account, rules, snapshot)}
     plans = [_termination(case, rules, snapshot, leaving) for case in cases]
-    ended = (thing for plan in plans for action in plan.actions for thing in action.things(action.ends))
-    going = {thing.account for thing in ended if thing.kind is Kind.ACCOUNT}
+    planned = (action for plan in plans for action in plan.actions)
+    going = {thing.account for thing in things_ended(planned, Kind.ACCOUNT)}
     return [_with_project(plan, going, needed, rules, snapshot) for plan in plans]
 
 

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from agent.config.model import Mode, Offering
 from agent.core.account_names import fold
-from agent.core.actions import Action, Effect, Kind
+from agent.core.actions import Action, Effect, Kind, things_ended, things_made
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
@@ -277,8 +277,7 @@ class _Question:
         Raises StateError.
         """
         site, actions = self.site, self.plan.actions
-        ends = (thing for action in actions for thing in action.things(action.ends))
-        leaving = {thing.account for thing in ends if thing.kind is Kind.MEMBER}
+        leaving = {thing.account for thing in things_ended(actions, Kind.MEMBER)}
         cluster, now = site.backend.cluster, datetime.now(UTC)
         with reading(source) as db:
             earlier = _earlier(HeldPlans(db, site.offering, self.key), self.plan)
@@ -422,13 +421,9 @@ def _forget_what_is_gone(held: HeldPlans, plan: Planned, decision: Decision) -> 
 
 def _joins(snapshot: Snapshot, actions: Iterable[Action]) -> list[tuple[str, str]]:
     """Return who joins an account that has members already, by account and user."""
-    things = (
-        thing for action in actions if action.where == "cluster" for thing in action.things(action.makes)
-    )
-    found = [(thing.account, thing.of) for thing in things if thing.kind is Kind.MEMBER]
     return [
         (account, user)
-        for account, user in found
+        for _, account, user in things_made(actions, Kind.MEMBER)
         if (users := snapshot.users_of(account)) and user not in users
     ]
 

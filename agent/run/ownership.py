@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from agent.core.account_names import fold
-from agent.core.actions import TREE, Kind
+from agent.core.actions import TREE, Kind, things_ended, things_made
 from agent.core.errors import BackendError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.ownership import Ledger, Origin
@@ -69,8 +69,7 @@ def looked_at(site: Site, snapshot: Snapshot, accounts: Iterable[str]) -> Snapsh
 
 def made_by(decision: Decision, snapshot: Snapshot) -> frozenset[str]:
     """Return the accounts that this decision makes on the cluster."""
-    things = (t for a in decision.allowed if a.where == "cluster" for t in a.things(a.makes))
-    made = {fold(thing.account) for thing in things if thing.kind is Kind.ACCOUNT}
+    made = {fold(thing.account) for thing in things_made(decision.allowed, Kind.ACCOUNT)}
     return frozenset(made - snapshot.accounts.keys())
 
 
@@ -143,11 +142,6 @@ def forget_questions(site: Site, decision: Decision, context: PolicyContext, sna
 
 def note_ended(site: Site, outcomes: Iterable[Outcome]) -> None:
     """Forget the accounts whose end was seen."""
-    ended = [
-        fold(thing.account)
-        for outcome in outcomes
-        if outcome.done and outcome.action.where == "cluster"
-        for thing in outcome.action.things(outcome.action.ends)
-        if thing.kind is Kind.ACCOUNT
-    ]
+    done = (outcome.action for outcome in outcomes if outcome.done)
+    ended = [fold(thing.account) for thing in things_ended(done, Kind.ACCOUNT)]
     ledger.forget(site.state_dir, site.backend.cluster, site.offering, ended)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from agent.core.actions import Action, Kind
+from agent.core.actions import Action, Kind, things_ended, things_made
 from agent.core.plans import Outcome
 from agent.state import store
 from agent.state.store import Db, Source, moment_text, recall
@@ -58,12 +58,10 @@ def _pairs(db: Db, offering_uuid: str) -> frozenset[tuple[str, str]]:
 
 def _blocked(action: Action) -> frozenset[tuple[str, str]]:
     """Return accounts with the user who cannot submit there any more."""
-    ended = action.things(action.ends)
-    return frozenset((t.account, t.of) for t in ended if t.kind is Kind.SUBMISSION and t.of)
+    return frozenset((t.account, t.of) for t in things_ended([action], Kind.SUBMISSION) if t.of)
 
 
 def _free(action: Action) -> frozenset[tuple[str, str]]:
     """Return accounts with the user who can submit there again, or is out."""
-    made, ended = action.things(action.makes), action.things(action.ends)
-    can = [thing for thing in made if thing.kind is Kind.SUBMISSION and thing.of]
-    return frozenset((t.account, t.of) for t in (*can, *(t for t in ended if t.kind is Kind.MEMBER)))
+    free = (*things_made([action], Kind.SUBMISSION), *things_ended([action], Kind.MEMBER))
+    return frozenset((thing.account, thing.of) for thing in free if thing.of)

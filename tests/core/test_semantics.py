@@ -91,6 +91,7 @@ def test_every_action_declares_what_it_means(kind: type[Action]) -> None:
     if issubclass(kind, ClusterAction):
         assert isinstance(kind.phase, Phase)
         assert "account" in kind.identifiers
+    assert kind.where == "cluster" or not (kind.makes or kind.ends or kind.awaits)
     for refs in (kind.makes, kind.needs, kind.ends, kind.awaits):
         assert all(isinstance(ref, Ref) and isinstance(ref.kind, Kind) for ref in refs)
 

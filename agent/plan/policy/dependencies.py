@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TypeVar
 
-from agent.core.actions import Action, ClusterAction, Kind, Thing
+from agent.core.actions import Action, ClusterAction, Kind, Thing, things_made
 from agent.core.model import Snapshot
 
 Mark = TypeVar("Mark")
@@ -162,4 +162,4 @@ class Dependencies:
 
 def joins(action: Action) -> bool:
     """Return whether somebody becomes a member by it: an order can do without."""
-    return any(thing.kind is Kind.MEMBER for thing in action.things(action.makes))
+    return any(things_made([action], Kind.MEMBER))

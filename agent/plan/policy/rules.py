@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from agent.core.account_names import fold
-from agent.core.actions import TREE, Action, ClusterAction, Effect, Kind
+from agent.core.actions import TREE, Action, ClusterAction, Effect, Kind, things_ended, things_made
 from agent.core.model import Part, Snapshot
 from agent.core.ownership import Ledger, Origin
 from agent.core.policy import Charge, Cost, PolicyMode, PolicyRules
@@ -195,8 +195,8 @@ class RuleBook:
 
     def _unread(self, action: Action) -> Violation | None:
         needed = action.parts
-        for kind, account, user in action.things(action.ends):
-            if kind is Kind.MEMBER and self.snapshot.accounts_of(user) - {account}:
+        for _, account, user in things_ended([action], Kind.MEMBER):
+            if self.snapshot.accounts_of(user) - {account}:
                 needed |= {Part.DEFAULT_ACCOUNTS}
         if self.rules.mode is PolicyMode.CREATE_ONLY and isinstance(action, ClusterAction):
             needed |= {Part.ACCOUNTS}
@@ -243,12 +243,7 @@ def is_empty(snapshot: Snapshot, account: str) -> bool:
 
 def made_by(actions: Iterable[Action]) -> frozenset[str]:
     """Return the accounts that a plan makes."""
-    return frozenset(
-        fold(thing.account)
-        for action in actions
-        for thing in action.things(action.makes)
-        if thing.kind is Kind.ACCOUNT
-    )
+    return frozenset(fold(thing.account) for thing in things_made(actions, Kind.ACCOUNT))
 
 
 def _matches(name: str, patterns: Set[str]) -> bool:

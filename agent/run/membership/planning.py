@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from agent.core.account_names import fold
-from agent.core.actions import Action, AddMember, RemoveMember, only
+from agent.core.actions import Action, AddMember, only
 from agent.core.association_actions import SetMemberQos
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import PlanRefused, WaldurError
@@ -115,7 +115,8 @@ class PlannedSync:
         """Return what Waldur is told of those who are to be removed for good, before they are. Who is in an account
         that is left as it is now, and is removed from none, waits.
         """
-        removed = {fold(action.user) for plan in self.plans for action in only(RemoveMember, plan.actions)}
+        gone = membership.leavers(action for plan in self.plans for action in plan.actions)
+        removed = set(map(fold, gone))
         opened = departures.openings(self.facts.departing)
         return [opening for opening in opened if fold(opening.username) in removed]
 

@@ -16,7 +16,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agent.config.model import Mode as PassMode
-from agent.core.actions import Action, AddMember, CancelJobs, DeleteAccount, Kind, Phase, only
+from agent.core.actions import (
+    Action,
+    Kind,
+    Phase,
+    things_ended,
+    things_made,
+)
 from agent.core.errors import (
     BackendError,
     DoneInPart,
@@ -152,7 +158,7 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         if first := tuple(action for action in wanted if action.phase < Phase.DELETE):
             yield Portion(first)
         self._goes_on = False
-        if isinstance(self.site.usage_backend, LateUsage) and only(CancelJobs, self._outcomes):
+        if isinstance(self.site.usage_backend, LateUsage) and any(things_ended(self._outcomes, Kind.JOBS)):
             time.sleep(self.site.usage_backend.ends_known_after_s)
         self._tell_last_usage(work)
         going = self._going(work, wanted)
@@ -163,10 +169,9 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         """Return the accounts that may go now: who waits keeps the accounts above as well."""
         left = work.plan.again(self._open.values(), work.plan.snapshot)
         planned = dict.fromkeys(
-            a
-            for plan in left
-            for a in Plan.of(plan.actions).cluster_actions()
-            if a.phase >= Phase.DELETE and a in wanted
+            action
+            for action in Plan.of(action for plan in left for action in plan.actions).cluster_actions()
+            if action.phase >= Phase.DELETE and action in wanted
         )
         failures = FailurePropagation()
         for action, error in self._outcomes.items():
@@ -197,7 +202,7 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         if self._goes_on:
             return  # all is read back after the second portion
         # An account that is to be deleted may have got others below it meanwhile, whose names nobody knows here.
-        ends = only(DeleteAccount, portion.actions)
+        ends = any(things_ended(portion.actions, Kind.ACCOUNT))
         carried_out = (*(portion.about or ()), *portion.actions)
         few = None if ends else Few.touched(work.plan.snapshot, carried_out)
         seen = self.site.backend.observe(Scope(READ_BACK, few=few))
@@ -255,10 +260,10 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
         else:
             made = {plan.account for plan in _going(work) if plan.case.order.type in CREATING}
         joined: dict[str, set[str]] = {account: set() for account in made}
-        for action in only(AddMember, done):
-            if action.account in joined:
-                joined[action.account].add(action.user)
-        ended = frozenset(action.account for action in only(DeleteAccount, done))
+        for _, account, user in things_made(done, Kind.MEMBER):
+            if account in joined:
+                joined[account].add(user)
+        ended = frozenset(thing.account for thing in things_ended(done, Kind.ACCOUNT))
         members = {account: frozenset(users) for account, users in joined.items()}
         users = frozenset[str]().union(*members.values())
         self.run.leave(AccountsInStep(DesiredGroups(members, ended=ended), users))
@@ -275,12 +280,10 @@ class Orders(Mode[OrderFacts, PlannedOrders]):
     def _settle(self, work: OrderWork) -> None:
         """Bring the allocation objects of updates to OK. Updates where that fails are not approved."""
         found = updates.to_settle(self.site.client, self._open.values())
-        asked: dict[Action, str] = {
-            action: uuid for uuid, action in found.items() if isinstance(action, SettleAllocation)
-        }
+        asked = {uuid: action for uuid, action in found.items() if isinstance(action, SettleAllocation)}
         failed = {uuid: error for uuid, error in found.items() if isinstance(error, WaldurError)}
-        for action, error in work.send(only(SettleAllocation, asked)).items():
-            failed[asked[action]] = error
+        answers = work.send(asked.values())
+        failed |= {uuid: answers[action] for uuid, action in asked.items() if action in answers}
         for uuid, error in failed.items():
             self._postpone(work, self._open[uuid], updates.unsettled(error))
 
@@ -477,5 +480,4 @@ def allowed_part(plan: OrderPlan, decision: Decision) -> OrderPlan:
 
 def _ends_another(action: Action, plan: OrderPlan) -> bool:
     """Return whether it deletes an account above the order's own."""
-    ended = action.things(action.ends)
-    return any(thing.kind is Kind.ACCOUNT and thing.account != plan.account for thing in ended)
+    return any(thing.account != plan.account for thing in things_ended([action], Kind.ACCOUNT))
