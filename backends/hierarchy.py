@@ -37,5 +37,4 @@ def in_order(actions: Iterable[ClusterAction], parents: Mapping[str, str | None]
     down = levels(made, {action.account: action.parent for action in made})
     up = levels(gone, {action.account: parents.get(action.account) or action.parent for action in gone})[::-1]
     placed = [*(action for level in down for action in level), *(action for level in up for action in level)]
-    others = [action for action in actions if not isinstance(action, CreateAccount | DeleteAccount)]
-    return sorted([*placed, *others], key=lambda action: action.phase)
+    return sorted(dict.fromkeys([*placed, *actions]), key=lambda action: action.phase)

@@ -49,6 +49,15 @@ class Target(StrEnum):
     OFFERING = "offering"
 
 
+class Where(StrEnum):
+    """Where an action is carried out: by a backend, by Waldur, or by the agent itself."""
+
+    CLUSTER = "cluster"
+    WALDUR = "Waldur"
+    DIRECTORY = "directory"
+    HEAD_NODE = "head node"
+
+
 class Phase(IntEnum):
     """The order in which the actions of one batch run, on every cluster: builders first, removals last."""
 
@@ -138,7 +147,7 @@ class Action:
     subject: ClassVar[str]
     effect: ClassVar[Effect]
     target: ClassVar[Target]
-    where: ClassVar[str]
+    where: ClassVar[Where]
     parts: ClassVar[frozenset[Part]]
     costs: ClassVar[frozenset[Cost]]
     identifiers: ClassVar[Mapping[str, str]]
@@ -198,6 +207,14 @@ class Action:
         found = (Thing(r.kind, getattr(self, r.account), getattr(self, r.of) if r.of else "") for r in refs)
         return [thing for thing in found if thing.account]
 
+    def new_accounts(self) -> tuple[Account, ...]:
+        """Return the accounts that it makes on the cluster."""
+        return ()
+
+    def new_members(self) -> tuple[Association, ...]:
+        """Return the associations that it makes on the cluster."""
+        return ()
+
     def takes_away(self, snapshot: Snapshot, rules: PolicyRules) -> bool:
         """Return whether it removes, blocks or lowers something in this state; careful modes leave it out then."""
         return self.effect in (Effect.REMOVE, Effect.BLOCK)
@@ -236,19 +253,11 @@ FREE: frozenset[Cost] = frozenset()
 class ClusterAction(Action):
     """Done by a backend, on the cluster."""
 
-    where: ClassVar[str] = "cluster"
+    where: ClassVar[Where] = Where.CLUSTER
     needs: ClassVar[tuple[Ref, ...]] = (Ref(Kind.ACCOUNT),)
     phase: ClassVar[Phase]
 
     account: str
-
-    def new_accounts(self) -> tuple[Account, ...]:
-        """Return the accounts that it makes."""
-        return ()
-
-    def new_members(self) -> tuple[Association, ...]:
-        """Return the associations that it makes."""
-        return ()
 
     def applied_to(self, snapshot: Snapshot) -> Snapshot:
         """Return the cluster as it is once this is done. What no snapshot shows changes nothing."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from agent.core.account_names import fold
-from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
+from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target, Where
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
 from agent.core.waldur_actions import WaldurAction
@@ -130,7 +130,7 @@ class FailDeletion(WaldurAction):
 class DirectoryAction(Action):
     """Done in the site's directory (LDAP), of which a snapshot shows nothing."""
 
-    where: ClassVar[str] = "directory"
+    where: ClassVar[Where] = Where.DIRECTORY
     parts: ClassVar[frozenset[Part]] = NO_PARTS
 
 

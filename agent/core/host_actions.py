@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Target
+from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Target, Where
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Cost, PolicyRules
 
@@ -20,7 +20,7 @@ UNITS = "kmgtpe"
 class HostAction(Action):
     """Done on the head node."""
 
-    where: ClassVar[str] = "head node"
+    where: ClassVar[Where] = Where.HEAD_NODE
     parts: ClassVar[frozenset[Part]] = NO_PARTS
 
 

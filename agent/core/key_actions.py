@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target
+from agent.core.actions import FREE, NO_PARTS, Action, Effect, Target, Where
 from agent.core.model import Part, Snapshot
 from agent.core.policy import Charge, Cost, PolicyRules
 from agent.core.usage_actions import Amounts, told
@@ -21,7 +21,7 @@ class KeyAction(Action):
 
     subject = "{client_id} of {account}"
 
-    where: ClassVar[str] = "cluster"
+    where: ClassVar[Where] = Where.CLUSTER
     target: ClassVar[Target] = Target.RESOURCE
     parts: ClassVar[frozenset[Part]] = NO_PARTS
     costs: ClassVar[frozenset[Cost]] = frozenset({Cost.KEYS_ENDED})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Kind, Ref, Target
+from agent.core.actions import ACCOUNT_ID, FREE, NO_PARTS, Action, Effect, Kind, Ref, Target, Where
 from agent.core.model import Part
 from agent.core.policy import Cost
 
@@ -21,7 +21,7 @@ class WaldurAction(Action):
     `feature`: the name of a call that not every server has; where it is known to be lacking nothing is done.
     """
 
-    where: ClassVar[str] = "Waldur"
+    where: ClassVar[Where] = Where.WALDUR
     effect: ClassVar[Effect] = Effect.TELL
     parts: ClassVar[frozenset[Part]] = NO_PARTS
     costs: ClassVar[frozenset[Cost]] = FREE

@@ -89,7 +89,7 @@ def limits(
 
 def grown(snapshot: Snapshot, actions: Iterable[Action]) -> Snapshot:
     """Return the cluster as it will be when the accounts and members among these actions have been added."""
-    planned = [action for action in actions if isinstance(action, ClusterAction)]
+    planned = list(actions)
     made = {account.name: account for action in planned for account in action.new_accounts()}
     joined = {member for action in planned for member in action.new_members()}
     return replace(

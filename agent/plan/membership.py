@@ -26,6 +26,7 @@ from agent.core.waldur_actions import (
     RefreshLastSync,
     ReportLimits,
     ReportMetadata,
+    WaldurAction,
 )
 from agent.plan import accounts, existing_accounts, shared_limits, spending_limits
 from agent.plan.allocations import OfferingRules
@@ -199,14 +200,14 @@ def leaving_accounts(planned: Iterable[ResourcePlan]) -> frozenset[str]:
 
 def closing(
     plan: ResourcePlan, rules: MembershipRules, now: datetime, *, fault: SiteAgentError | None = None
-) -> tuple[Action, ...]:
+) -> tuple[WaldurAction, ...]:
     """Return what Waldur is told in the end: in step, or broken by a `fault` of its own that time will not mend."""
     resource, reason = plan.case.resource, plan.case.reason
     if fault is not None:
         message = words_for_customers(fault, with_details=rules.with_details)
         told = resource.state is ResourceState.ERRED and resource.error_message == message
         return () if told else (FailResource(resource=resource.uuid, message=message, reason=reason),)
-    found: list[Action] = []
+    found: list[WaldurAction] = []
     if resource.state is ResourceState.ERRED:
         found.append(
             MarkResourceOk(resource=resource.uuid, reason=f"account {plan.account} agrees with Waldur")

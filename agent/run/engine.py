@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from agent.config.model import Mode as PassMode
-from agent.core.actions import Action
+from agent.core.actions import Action, Where
 from agent.core.errors import (
     BackendError,
     BackendUnavailable,
@@ -99,7 +99,7 @@ class Work(Generic[Plan]):
     def allows(self, action: Action) -> bool:
         """Return whether an action may happen: it was planned and allowed, or only reports how others ended."""
         return action in self._allowed or (
-            action not in self._judged and isinstance(action, WaldurAction) and gate.may_tell(self.run.rules)
+            action not in self._judged and action.where is Where.WALDUR and gate.may_tell(self.run.rules)
         )
 
     @property
@@ -229,7 +229,7 @@ class Mode(Generic[Facts, Plan]):
     def portions(self, work: Work[Plan]) -> Iterable[Portion]:
         """Yield what is carried out and read back together: all that is allowed, but for what Waldur is told."""
         allowed = [
-            each for each in work.decision.allowed if work.allows(each) and not isinstance(each, WaldurAction)
+            each for each in work.decision.allowed if work.allows(each) and each.where is not Where.WALDUR
         ]
         for first in range(0, len(allowed), self.at_once):
             yield Portion(tuple(allowed[first : first + self.at_once]))

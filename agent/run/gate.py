@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from agent.config.model import Mode, Offering
 from agent.core.account_names import fold
-from agent.core.actions import Action, Effect, Kind, things_ended, things_made
+from agent.core.actions import Action, Effect, Kind, Where, things_ended, things_made
 from agent.core.errors import StateError, StateUnwritable
 from agent.core.model import Snapshot
 from agent.core.plans import Outcome
@@ -53,7 +53,7 @@ Left = TypeVar("Left")
 
 SHOWN = 3
 # Where users are added to accounts and groups; homes look at uids themselves.
-JOINED = frozenset({"cluster", "directory"})
+JOINED = frozenset({Where.CLUSTER, Where.DIRECTORY})
 
 
 class Planned(Protocol):

@@ -20,6 +20,7 @@ from agent.core.actions import (
     ClusterAction,
     CreateAccount,
     DeleteAccount,
+    Effect,
     MoveDefaultAccount,
     RemoveMember,
     SetLimits,
@@ -247,7 +248,7 @@ class Batch:
         return self._run(attempt, words, lambda ledger: action.user not in ledger.users_of(action.account))
 
     def _activate(self, attempt: Attempt, action: AllowSubmission | BlockSubmission) -> BackendError | None:
-        name, active = action.account, isinstance(action, AllowSubmission)
+        name, active = action.account, action.effect is not Effect.BLOCK
         words = commands.activate(self._ledger.spelled(name), active=active)
         return self._in_account(attempt, words, lambda now: now.accounts[name].active is active)
 

@@ -18,6 +18,7 @@ from agent.core.actions import (
     ClusterAction,
     CreateAccount,
     DeleteAccount,
+    Effect,
     MoveDefaultAccount,
     RemoveMember,
     SetLimits,
@@ -156,7 +157,7 @@ class _Preview:
             case MoveDefaultAccount(user=user):
                 yield self._line(set_default(spelled, users.get(user, user)))
             case AllowSubmission() | BlockSubmission():
-                yield self._line(activate(spelled, active=isinstance(action, AllowSubmission)))
+                yield self._line(activate(spelled, active=action.effect is not Effect.BLOCK))
             case RemoveMember(user=user):
                 if user in users:
                     yield self._line(delete_user(spelled, users[user]))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import agent
 import backends
-from agent.core.actions import KINDS, Action, ClusterAction, Effect, Kind, Phase, Ref, Target, Thing
+from agent.core.actions import KINDS, Action, ClusterAction, Effect, Kind, Phase, Ref, Target, Thing, Where
 from agent.core.associations import Association
 from agent.core.model import Account, Part, Snapshot
 from agent.core.periodic import LimitType
@@ -30,12 +30,11 @@ DECLARED: dict[str, type] = {
     "subject": str,
     "effect": Effect,
     "target": Target,
-    "where": str,
+    "where": Where,
     "parts": frozenset,
     "costs": frozenset,
     "identifiers": dict,
 }
-PLACES = {"cluster", "Waldur", "directory", "head node"}
 # Known to the journal and to `audit`.
 IDENTIFIERS = {"order", "resource", "account", "user"}
 
@@ -84,14 +83,13 @@ def test_every_action_declares_what_it_means(kind: type[Action]) -> None:
     assert not missing, f"{kind.__name__} does not declare {', '.join(missing)}"
     for name, form in DECLARED.items():
         assert isinstance(getattr(kind, name), form), name
-    assert kind.where in PLACES
     assert all(isinstance(part, Part) for part in kind.parts)
     assert all(isinstance(cost, Cost) for cost in kind.costs)
     assert kind.identifiers.keys() <= IDENTIFIERS
     if issubclass(kind, ClusterAction):
         assert isinstance(kind.phase, Phase)
         assert "account" in kind.identifiers
-    assert kind.where == "cluster" or not (kind.makes or kind.ends or kind.awaits)
+    assert kind.where is Where.CLUSTER or not (kind.makes or kind.ends or kind.awaits)
     for refs in (kind.makes, kind.needs, kind.ends, kind.awaits):
         assert all(isinstance(ref, Ref) and isinstance(ref.kind, Kind) for ref in refs)
 
@@ -118,7 +116,7 @@ def test_what_takes_something_away_costs_somebody_something(kind: type[Action]) 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
 def test_what_is_read_of_the_cluster_before_it_is_taken_from(kind: type[Action]) -> None:
     """A block and a QoS stop nobody's running jobs, and are known by what the planner has seen."""
-    if kind.where == "cluster" and kind.effect is Effect.REMOVE:
+    if kind.where is Where.CLUSTER and kind.effect is Effect.REMOVE:
         assert {Part.ACCOUNTS, Part.ASSOCIATIONS} <= kind.parts
 
 

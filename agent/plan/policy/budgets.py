@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from agent.core.actions import Action, ClusterAction
+from agent.core.actions import Action, Where
 from agent.core.policy import COST_SENTENCES, Charge, Cost, History
 from agent.plan.policy.rules import RuleBook
 
@@ -72,7 +72,7 @@ class BudgetCheck:
         declared = {action: book.charges(action) for action in left}
         removed = {c for found in declared.values() for c in found if c.cost is Cost.MEMBERS_REMOVED}
         ending, on_purpose = book.context.ending, book.context.deliberate
-        whole = {a.for_account for a in left if isinstance(a, ClusterAction)} & ending
+        whole = {action.for_account for action in left if action.where is Where.CLUSTER} & ending
         whole |= {charge.account for charge in removed} & on_purpose
         # Users who leave, by account.
         self.leaving: dict[str, set[str]] = {}
@@ -366,7 +366,7 @@ class BudgetCheck:
         return tuple(sorted(found, key=self._place.__getitem__))
 
     def _charged(self, action: Action, declared: Iterable[Charge]) -> Iterator[Charge]:
-        if isinstance(action, ClusterAction) and action.for_account in self._ended:
+        if action.where is Where.CLUSTER and action.for_account in self._ended:
             yield Charge(Cost.ACCOUNTS_EMPTIED, action.for_account)
         for charge in declared:
             if charge.cost is Cost.MEMBERS_REMOVED:

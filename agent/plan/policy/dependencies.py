@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TypeVar
 
-from agent.core.actions import Action, ClusterAction, Kind, Thing, things_made
+from agent.core.actions import Action, Kind, Thing, Where, things_made
 from agent.core.model import Snapshot
 
 Mark = TypeVar("Mark")
@@ -82,7 +82,7 @@ class Dependencies:
         """Tie the steps of each ordered account in a ring, so that any of them takes along all."""
         steps: dict[str, list[Action]] = defaultdict(list)
         for action in self._all:
-            if isinstance(action, ClusterAction) and action.for_account in ordered and not joins(action):
+            if action.where is Where.CLUSTER and action.for_account in ordered and not joins(action):
                 steps[action.for_account].append(action)
         for ring in steps.values():
             for one, other in zip(ring, (*ring[1:], *ring[:1]), strict=True):

@@ -13,12 +13,11 @@ from decimal import Decimal
 
 from agent.config.model import Mode, Offering
 from agent.core.account_names import fold
-from agent.core.actions import ClusterAction
+from agent.core.actions import ClusterAction, Where
 from agent.core.errors import ConfigError, PlanRefused, SiteAgentError
 from agent.core.model import Account, Component, Resource, Snapshot
 from agent.core.periodic import ObservedSettings
 from agent.core.units import backend_limits, targets_of
-from agent.core.waldur_actions import WaldurAction
 from agent.plan.policy.gate import HeldPlan, Refused
 from agent.run.preview import previews
 from agent.run.preview.previews import Preview
@@ -180,9 +179,7 @@ def _planned(site: Site, found: AccountDiagnosis) -> AccountDiagnosis:
         return replace(found, errors=(f"what the next pass would do cannot be planned: {error}",))
     refused = tuple(each for each in preview.refused if isinstance(each.action, ClusterAction))
     unplanned = tuple(each.message for each in preview.unplanned)
-    told = (
-        action for action in preview.allowed if isinstance(action, WaldurAction) and not action.is_routine
-    )
+    told = [each for each in preview.allowed if each.where is Where.WALDUR and not each.is_routine]
     notes = (*preview.notes, *(f"Waldur would be told: {action.line()}" for action in told))
     return replace(
         found,

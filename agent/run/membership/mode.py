@@ -24,9 +24,11 @@ from agent.core.actions import (
     AllowSubmission,
     BlockSubmission,
     ClusterAction,
+    Kind,
     RemoveMember,
     SetQos,
     only,
+    things_made,
 )
 from agent.core.directory_actions import BeginDeletion
 from agent.core.errors import (
@@ -389,10 +391,9 @@ class Members(Mode[SyncFacts, PlannedSync]):
             return
         waits = not self._withheld.isdisjoint(plan.actions)
         for action in membership.closing(plan, sync.facts.rules, self._now, fault=fault):
-            if not isinstance(action, WaldurAction) or not self.site.client.if_supported(action.feature):
-                continue
             # A resource with actions that wait for an approval, or that the mode leaves out, is not marked OK.
-            if not (waits and isinstance(action, MarkResourceOk)):
+            is_early = waits and isinstance(action, MarkResourceOk)
+            if not is_early and self.site.client.if_supported(action.feature):
                 yield action
 
     def _result(self, work: SyncWork, plan: ResourcePlan) -> ResourceResult | None:
@@ -461,7 +462,7 @@ def _portion(work: SyncWork, actions: Iterable[Action]) -> Portion:
 
 def _is_in_use(plan: ResourcePlan, again: ResourcePlan) -> bool:
     """Return whether the account has a wanted member: then a refusal is about the others, not about the account."""
-    missing = {action.user for action in only(AddMember, again.cluster_actions())}
+    missing = {thing.of for thing in things_made(again.actions, Kind.MEMBER)}
     return plan.spec is not None and bool(set(plan.spec.members) - missing)
 
 

@@ -24,6 +24,7 @@ from agent.core.actions import (
     CreateQos,
     DeleteAccount,
     DeleteQos,
+    LimitsAction,
     MoveAccount,
     MoveDefaultAccount,
     RemoveMember,
@@ -57,6 +58,14 @@ NO_BASE_ROW = (
     "slurmrestd cannot end the association of {user} in {account} that is good for all partitions, and leave the "
     "others. End it by hand: sacctmgr delete user where name={user} account={account} cluster={cluster} partition=''"
 )
+# Fields that hold a name of each kind, or nothing.
+HOLDERS = {
+    "parent": "account",
+    "default_account": "account",
+    "user": "user",
+    "default_qos": "QoS",
+    "default": "QoS",
+}
 NONE_AT_ALL = {"set": True, "infinite": False, "number": 0}
 LISTS = {
     LimitType.GRP_TRES_MINS: GROUP_MINUTES,
@@ -95,28 +104,8 @@ class RequestBuilder:
             raise PlanRefused(
                 NO_BASE_ROW.format(user=action.user, account=action.account, cluster=self._cluster)
             )
-        names = {
-            "account": ("account", "parent", "default_account"),
-            "user": ("user",),
-            "QoS": ("default_qos", "default"),
-        }
-        for kind, holders in names.items():
-            for name in (getattr(action, holder, "") for holder in holders):
-                if name:
-                    checked(kind, name)
-        checked(
-            "account", getattr(action, "after", "") if isinstance(action, MoveAccount) else action.account
-        )
-        for partition in getattr(action, "partitions", ()):
-            checked("partition", partition)
-        if isinstance(action, RemovePartition):
-            checked("partition", action.partition)
-        after = action.after if isinstance(action, SetQos | SetMemberQos) else ()
-        for name in (*getattr(action, "qos", ()), *after):
-            checked("QoS", name)
-        if isinstance(action, SetLimits | SetUserLimits | SetPeriodicLimits):
-            for tres, _ in action.after:
-                checked("TRES", tres)
+        for kind, name in _names(action):
+            checked(kind, name)
         if isinstance(action, CreateQos):
             qos.body(action, self._cluster)
 
@@ -317,6 +306,23 @@ ROW_CHANGES: Mapping[type[ClusterAction], Callable[[Any, Row], Change]] = {
 
 def _changing(kind: type[ClusterAction]) -> Callable[[RequestBuilder, Any, Rows], list[Request]]:
     return lambda builder, actions, rows: builder.change_rows(actions, rows, ROW_CHANGES[kind])
+
+
+def _names(action: ClusterAction) -> Iterator[tuple[str, str]]:
+    """Yield the names in an action, each after its kind. What may be empty, and is, is none."""
+    yield "account", action.account
+    match action:
+        case MoveAccount():
+            yield "account", action.after
+        case RemovePartition():
+            yield "partition", action.partition
+        case SetQos() | SetMemberQos():
+            yield from (("QoS", name) for name in action.after)
+        case LimitsAction():
+            yield from (("TRES", tres) for tres, _ in action.after)
+    yield from ((kind, name) for holder, kind in HOLDERS.items() if (name := getattr(action, holder, "")))
+    yield from (("partition", name) for name in getattr(action, "partitions", ()))
+    yield from (("QoS", name) for name in getattr(action, "qos", ()))
 
 
 BUILDERS: Mapping[type[ClusterAction], Callable[[RequestBuilder, Any, Rows], list[Request]]] = {

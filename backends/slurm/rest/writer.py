@@ -104,8 +104,8 @@ class _Batch:
         yield from (Outcome(action, None) for action in possible if action not in asked)
 
     def lines(self, group: Sequence[ClusterAction]) -> Iterator[str]:
-        if isinstance(group[0], CancelJobs):
-            for action in only(CancelJobs, group):
+        if cancelled := only(CancelJobs, group):
+            for action in cancelled:
                 whose = f" of {action.user}" if action.user else ""
                 listed = self._client.line("GET", "slurm/jobs/")
                 one = self._client.line("DELETE", "slurm/job/JOB")
