@@ -154,8 +154,7 @@ def test_an_account_that_is_adopted_is_judged_like_any_other(world: World, named
 
 def test_no_group_is_made_for_an_account_that_is_not_ours(world: World, named: str) -> None:
     step = looked(world.site, Mode.MEMBERSHIP_SYNC, Members, EVERYTHING).result(AccountsInStep)
-    assert step is not None
-    assert step.desired.members == {}
+    assert step is None or step.desired.members == {}
 
 
 def test_an_account_with_others_below_it_fails_an_order_of_any_kind(world: World) -> None:
