@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The same `celery worker` in 24 MB less: `tasks.app` starts a worker over again through this module.
+"""The same `celery worker` in 26 MB less: `tasks.app` starts a worker over again through this module.
 
 Celery's command line imports every command that there is before it knows which one is wanted: Flower with tornado,
-and a shell with prompt_toolkit. Requests imports tables to guess how a text is encoded, which JSON never needs;
-billiard imports cffi where that is installed, and takes ctypes elsewhere. Each process of the pool would carry them
-for life.
+a shell with prompt_toolkit, and pygments to colour answers. Requests imports tables to guess how a text is encoded,
+which JSON never needs; billiard imports cffi where that is installed, and takes ctypes elsewhere. Each process of the
+pool would carry them for life.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CALLED_AS = "WALDUR_SITE_CELERY_CALLED_AS"
 # tracebacks cost 0.5 MB.
 MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "131072", "PYTHONNODEBUGRANGES": "1"}
 COMMANDS = ("click_repl", "flower")
-UNUSED = (*COMMANDS, "chardet", "charset_normalizer", "opentelemetry", "cffi")
+UNUSED = (*COMMANDS, "pygments", "chardet", "charset_normalizer", "opentelemetry", "cffi")
 
 
 def become(words: Sequence[str], interpreter_words: Sequence[str]) -> None:

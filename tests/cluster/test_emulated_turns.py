@@ -8,6 +8,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from rig.processes import wait_until
+from simulator.demo import turns
 from simulator.demo.parts import emulated_cluster
 
 USERS, JOBS = 12, 6
@@ -48,18 +50,44 @@ def test_changes_and_jobs_at_once_are_all_there(tmp_path: Path) -> None:
     assert len(set(jobs)) == len(jobs) == JOBS
 
 
-def test_programs_that_read_do_not_wait_for_each_other(tmp_path: Path) -> None:
+def test_reads_of_sacctmgr_need_not_be_alone(tmp_path: Path) -> None:
     commands, state = emulated_cluster(tmp_path)
-    environment = {**os.environ, **state}
     with (commands / ".turn").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_SH)
-        for words in (["sacctmgr", "-n", "-P", "show", "assoc"], ["sacct", "-a", "-n", "-P"]):
-            subprocess.run([commands / words[0], *words[1:]], env=environment, check=True, timeout=300)
-        change = [commands / "sacctmgr", "-i", "add", "account", "name=a"]
-        with subprocess.Popen(change, env=environment, stdout=subprocess.DEVNULL) as writer:
+        for words in (["list", "tres"], ["-n", "-P", "show", "assoc"]):
             subprocess.run(
-                [commands / "sacctmgr", "-n", "show", "assoc"], env=environment, check=True, timeout=300
+                [commands / "sacctmgr", *words],
+                env={**os.environ, **state},
+                stdout=subprocess.DEVNULL,
+                check=True,
+                timeout=60,
             )
-            assert writer.poll() is None, "it waits for its turn"
-            fcntl.flock(turn, fcntl.LOCK_UN)
-            assert writer.wait(300) == 0
+
+
+def test_a_change_named_like_a_read_is_alone(tmp_path: Path) -> None:
+    commands, state = emulated_cluster(tmp_path)
+    with (commands / ".turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_SH)
+        change = subprocess.Popen(
+            [commands / "sacctmgr", "-i", "add", "account", "show"],
+            env={**os.environ, **state},
+            stdout=subprocess.DEVNULL,
+        )
+        wait_until("it waits for its turn", lambda: f"-> FLOCK  ADVISORY  WRITE {change.pid} " in locks())
+        assert not (tmp_path / "slurm.json").exists()
+    assert change.wait(60) == 0
+    assert "show" in (tmp_path / "slurm.json").read_text()
+
+
+def locks() -> str:
+    return Path("/proc/locks").read_text()
+
+
+def test_a_program_starts_python_once(tmp_path: Path) -> None:
+    program = tmp_path / "shows-flags"
+    program.write_text("#!/usr/bin/env python3\nimport sys\nprint(sys.flags.isolated, sys.flags.no_site, *sys.argv[1:])\n")
+    turns.write(tmp_path / "bin", [program])
+    said = subprocess.run(
+        [tmp_path / "bin" / program.name, "a b"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout == "1 1 a b\n"

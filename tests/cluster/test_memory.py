@@ -15,6 +15,7 @@ from rig.redis_server import RedisServer
 from rig.site import configuration
 from rig.slurm_cluster import SlurmCluster
 from simulator.server.waldur import SimulatedWaldur
+from tasks import lean_celery
 from tests.cluster.emulated import settings, variables
 
 LIMIT_MB = 60
@@ -56,6 +57,15 @@ def test_a_worker_carries_no_flower_also_after_a_restart(
                 worker.send_signal(signal.SIGHUP)
         finally:
             processes.stop(worker, timeout_s=40)
+
+
+def test_a_worker_carries_nothing_that_colours_answers(tmp_path: Path) -> None:
+    with SimulatedWaldur() as waldur:
+        env = environment(configuration(waldur, tmp_path), "redis://127.0.0.1:1/0")
+        env[lean_celery.CALLED_AS] = "celery"
+        ask = [sys.executable, "-c", "import sys, tasks, celery.bin.base; print('pygments' in sys.modules)"]
+        said = subprocess.run(ask, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said == "False\n"
 
 
 def command_line(pid: int) -> str:
