@@ -85,7 +85,9 @@ def locks() -> str:
 
 def test_a_program_starts_python_once(tmp_path: Path) -> None:
     program = tmp_path / "shows-flags"
-    program.write_text("#!/usr/bin/env python3\nimport sys\nprint(sys.flags.isolated, sys.flags.no_site, *sys.argv[1:])\n")
+    program.write_text(
+        "#!/usr/bin/env python3\nimport sys\nprint(sys.flags.isolated, sys.flags.no_site, *sys.argv[1:])\n"
+    )
     turns.write(tmp_path / "bin", [program])
     said = subprocess.run(
         [tmp_path / "bin" / program.name, "a b"], capture_output=True, text=True, check=True, timeout=60
